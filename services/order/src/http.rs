@@ -1,0 +1,321 @@
+//! Shell: the order service's routes.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use garde::Validate;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use shared::books::{OrderEntry, OrderState, Page};
+use shared::contract::CancelReason;
+use shared::decider::{Decider, FieldValue};
+use shared::engine::Outcome;
+use shared::http::{Body, Params, Problem, Segment, request_key, wait_preference};
+use shared::operator::EventView;
+use shared::row::RowKey;
+use shared::store::{FoundRow, Query};
+use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::OrderApp;
+use crate::domain::{Order, OrderRejection};
+use crate::policy::{Command, NewOrder, OrderService, OrderView, Rejection};
+
+#[derive(OpenApi)]
+#[openapi(info(title = "Order service", description = "Places, shows and cancels orders."))]
+struct Api;
+
+/// All routes.
+pub fn routes(app: OrderApp) -> OpenApiRouter {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(place, list))
+        .routes(routes!(show))
+        .routes(routes!(events))
+        .routes(routes!(cancel))
+        .route("/internal/books", axum::routing::get(books))
+        .with_state(app)
+}
+
+/// A new order.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct PlaceOrder {
+    /// Who orders.
+    #[garde(length(chars, min = 1, max = 100))]
+    #[schema(example = "ada")]
+    customer: String,
+    /// What, at most 100 lines.
+    #[garde(length(min = 1, max = 100), dive)]
+    lines: Vec<PlaceLine>,
+    /// With what.
+    #[garde(dive)]
+    payment: PlacePayment,
+}
+
+/// One line of a new order. Its price comes from the catalogue.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct PlaceLine {
+    /// Stock keeping unit.
+    #[garde(length(chars, min = 1, max = 64))]
+    #[schema(example = "coffee-beans-1kg")]
+    sku: String,
+    /// Pieces.
+    #[garde(range(min = 1, max = 10_000))]
+    #[schema(example = 2)]
+    quantity: u32,
+}
+
+/// How a new order is paid.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct PlacePayment {
+    /// Only cards for now.
+    #[garde(skip)]
+    #[serde(default)]
+    #[expect(dead_code, reason = "parsed so that another method is refused")]
+    method: Method,
+    /// Token of the card, e.g. `tok_ok` or `tok_declined`.
+    #[garde(length(chars, min = 1, max = 100))]
+    #[schema(example = "tok_ok")]
+    token: String,
+}
+
+/// Payment method.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Method {
+    /// A card, by token.
+    #[default]
+    Card,
+}
+
+/// Place an order. 202 once it is durable; with `Prefer: wait=10` the answer is held until the order is
+/// confirmed or cancelled, then 201. With an `Idempotency-Key`, a repetition gets the same answer.
+#[utoipa::path(post, path = "/api/orders", request_body = PlaceOrder, responses(
+    (status = 201, description = "placed and settled", body = OrderView),
+    (status = 202, description = "placed", body = OrderView),
+    (status = 422, description = "invalid, or the key belongs to another request", body = Problem),
+    (status = 503, description = "too much is waiting; try again after Retry-After", body = Problem),
+))]
+async fn place(
+    State(app): State<OrderApp>,
+    headers: HeaderMap,
+    Body(body, bytes): Body<PlaceOrder>,
+) -> Result<Response, Problem> {
+    let key = request_key(&headers, "POST /api/orders", &bytes)?;
+    refuse_when_overloaded(&app)?;
+    let order = Uuid::now_v7();
+    let command = Command::Place(NewOrder {
+        order,
+        customer: body.customer,
+        lines: body.lines.into_iter().map(|line| (line.sku, line.quantity)).collect(),
+        token: body.payment.token,
+        patience: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
+    });
+    let placed = settled(app.engine.ask(order, command, key).await?)?;
+    let location = (header::LOCATION, format!("/api/orders/{}", placed.id));
+    if let Some(wait) = wait_preference(&headers) {
+        let current = wait_until_settled(&app, placed.id, wait).await?;
+        if current.status != "PENDING" {
+            let applied = (header::HeaderName::from_static("preference-applied"), format!("wait={}", wait.as_secs()));
+            return Ok((StatusCode::CREATED, [location, applied], Json(current)).into_response());
+        }
+    }
+    Ok((StatusCode::ACCEPTED, [location], Json(placed)).into_response())
+}
+
+fn refuse_when_overloaded(app: &OrderApp) -> Result<(), Problem> {
+    let (stats, limits) = (app.metrics.stats(), &app.settings.service);
+    let lag = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| Timestamp::now().duration_since(oldest));
+    let is_late = Duration::try_from(lag).is_ok_and(|lag| lag > limits.shed_lag);
+    if is_late || stats.outbox_pending > limits.shed_pending {
+        let detail = format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs());
+        return Err(Problem::unavailable(detail, 5));
+    }
+    Ok(())
+}
+
+/// The order that a command left behind, or the problem that it met.
+fn settled(outcome: Outcome<OrderService>) -> Result<OrderView, Problem> {
+    match outcome {
+        Outcome::Done(reply) | Outcome::Replayed(reply) => {
+            reply.order.ok_or_else(|| Problem::internal(&"a command answered without an order"))
+        }
+        Outcome::Rejected(rejection) => Err(problem(&rejection)),
+        Outcome::KeyReused => {
+            Err(Problem::field("Idempotency-Key", "belongs to another request; use a new key for a new order"))
+        }
+        Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
+            Err(Problem::internal(&reason))
+        }
+        Outcome::Duplicate => Err(Problem::internal(&"a command is never a duplicate")),
+    }
+}
+
+fn problem(rejection: &Rejection) -> Problem {
+    let detail = rejection.to_string();
+    match rejection {
+        Rejection::UnknownSku { line, .. } | Rejection::MixedCurrencies { line } => {
+            Problem::field(format!("lines[{line}].sku"), detail)
+        }
+        Rejection::TotalTooLarge { line } => Problem::field(format!("lines[{line}].quantity"), detail),
+        Rejection::Order(OrderRejection::Unknown) => Problem::new(StatusCode::NOT_FOUND, detail),
+        Rejection::Order(OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed) => {
+            Problem::conflict(detail)
+        }
+    }
+}
+
+async fn wait_until_settled(app: &OrderApp, id: Uuid, wait: Duration) -> Result<OrderView, Problem> {
+    /// Looks again this often: a change made by another replica wakes nobody here.
+    const LOOK_AGAIN: Duration = Duration::from_millis(500);
+    let until = tokio::time::Instant::now() + wait;
+    loop {
+        // Armed before looking, or a change between the two would be missed.
+        let changed = app.engine.changed(RowKey::of::<Order>(id));
+        let (order, view) = load(app, id).await?;
+        let now = tokio::time::Instant::now();
+        if order.is_settled() || now >= until || app.stop.is_cancelled() {
+            return Ok(view);
+        }
+        let look_again = (now + LOOK_AGAIN).min(until);
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep_until(look_again) => {}
+            () = app.stop.cancelled() => {}
+        }
+    }
+}
+
+async fn load(app: &OrderApp, id: Uuid) -> Result<(Order, OrderView), Problem> {
+    let row = app.store.row(RowKey::of::<Order>(id)).await?;
+    let row = row.ok_or_else(|| Problem::not_found(format_args!("order {id}")))?;
+    parse(&row)
+}
+
+fn parse(row: &FoundRow) -> Result<(Order, OrderView), Problem> {
+    let order: Order = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
+    let id = row.id.parse().map_err(|error| Problem::internal(&error))?;
+    let view = OrderView::of(id, &order).ok_or_else(|| Problem::internal(&"a stored order that was never placed"))?;
+    Ok((order, view))
+}
+
+/// Show an order. With `Prefer: wait=10` the answer is held until it is confirmed or cancelled.
+#[utoipa::path(get, path = "/api/orders/{id}", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = OrderView), (status = 404, body = Problem),
+))]
+async fn show(
+    State(app): State<OrderApp>,
+    headers: HeaderMap,
+    Segment(id): Segment<Uuid>,
+) -> Result<Json<OrderView>, Problem> {
+    let wait = wait_preference(&headers).unwrap_or(Duration::ZERO);
+    Ok(Json(wait_until_settled(&app, id, wait).await?))
+}
+
+/// Which orders to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListParams {
+    /// Only this customer's.
+    customer: Option<String>,
+    /// Only in this status.
+    status: Option<Status>,
+    /// At most this many (1 to 100; 20 when not given).
+    limit: Option<usize>,
+    /// Where the last page ended.
+    cursor: Option<Uuid>,
+}
+
+/// Status of an order.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+enum Status {
+    /// Waits.
+    Pending,
+    /// Stands.
+    Confirmed,
+    /// Undone.
+    Cancelled,
+}
+
+/// A page of orders, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct OrderPage {
+    /// The orders.
+    orders: Vec<OrderView>,
+    /// `cursor` of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// List orders, newest first.
+#[utoipa::path(get, path = "/api/orders", params(ListParams), responses(
+    (status = 200, body = OrderPage), (status = 400, body = Problem), (status = 422, body = Problem),
+))]
+async fn list(State(app): State<OrderApp>, Params(params): Params<ListParams>) -> Result<Json<OrderPage>, Problem> {
+    let limit = params.limit.unwrap_or(20);
+    if !(1..=100).contains(&limit) {
+        return Err(Problem::field("limit", "must be 1 to 100"));
+    }
+    let mut equals = Vec::new();
+    if let Some(customer) = params.customer {
+        equals.push(("customer", FieldValue::Text(customer)));
+    }
+    if let Some(status) = params.status {
+        let status = match status {
+            Status::Pending => "PENDING",
+            Status::Confirmed => "CONFIRMED",
+            Status::Cancelled => "CANCELLED",
+        };
+        equals.push(("status", status.into()));
+    }
+    let after = params.cursor.map(|cursor| cursor.to_string());
+    let query = Query { equals, after, descending: true, limit: limit + 1, ..Query::default() };
+    let mut rows = app.store.find(Order::KIND, query).await?;
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
+    let orders = rows.iter().map(|row| parse(row).map(|(_, view)| view)).collect::<Result<_, _>>()?;
+    Ok(Json(OrderPage { orders, next }))
+}
+
+/// An order's history, oldest first.
+#[utoipa::path(get, path = "/api/orders/{id}/events", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
+))]
+async fn events(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Result<Json<Vec<EventView>>, Problem> {
+    shared::operator::history(app.store.as_ref(), RowKey::of::<Order>(id)).await.map(Json)
+}
+
+/// Cancel an order that is pending or confirmed. Stock and money go back.
+#[utoipa::path(post, path = "/api/orders/{id}/cancel", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = OrderView), (status = 404, body = Problem),
+))]
+async fn cancel(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Result<Json<OrderView>, Problem> {
+    let command = Command::Cancel { order: id, reason: CancelReason::CustomerRequest };
+    settled(app.engine.ask(id, command, None).await?).map(Json)
+}
+
+async fn books(
+    State(app): State<OrderApp>,
+    Params(range): Params<shared::operator::Range>,
+) -> Result<Json<Page<OrderEntry>>, Problem> {
+    let entry = |row: &FoundRow| {
+        let (order, view) = parse(row)?;
+        let state = match order {
+            Order::New | Order::Pending(_) => OrderState::Pending,
+            Order::Confirmed(_) => OrderState::Confirmed,
+            Order::Cancelled(..) => OrderState::Cancelled,
+        };
+        let pieces = view.lines.iter().map(|line| u64::from(line.quantity)).sum();
+        Ok(OrderEntry { order: view.id, state, total: view.total, pieces })
+    };
+    shared::operator::page(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
+}

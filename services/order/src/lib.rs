@@ -1,0 +1,81 @@
+//! Shell: the order service: orders, their deadlines, a local copy of the catalogue.
+//!
+//! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the rows' due
+//! times hear the clock. What each causes is in [`policy`]; what may happen to an order is in [`domain`].
+
+pub mod domain;
+pub mod http;
+pub mod policy;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use shared::app::{App, Program, no_calls};
+use shared::contract::FactType;
+use shared::service::{Step, Subscription};
+
+use self::policy::OrderService;
+
+/// The order service's name.
+pub const NAME: &str = "order";
+
+/// Facts that the order service hears.
+pub static STEPS: [Step; 3] = [
+    Step {
+        name: "order-confirmation",
+        hears: &[Subscription { producer: "payment", facts: &[FactType::PaymentProcessed] }],
+    },
+    Step {
+        name: "order-cancellation",
+        hears: &[
+            Subscription { producer: "inventory", facts: &[FactType::StockReservationFailed] },
+            Subscription { producer: "payment", facts: &[FactType::PaymentFailed] },
+        ],
+    },
+    Step {
+        name: "order-catalogue",
+        hears: &[Subscription {
+            producer: "inventory",
+            facts: &[FactType::ProductListed, FactType::PriceChanged],
+        }],
+    },
+];
+
+/// What can be set of the order service alone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderSettings {
+    /// An order that is not confirmed after this long cancels itself.
+    #[serde(with = "humantime_serde")]
+    pub deadline: Duration,
+    /// New orders are refused while the oldest unpublished entry is older than this …
+    #[serde(with = "humantime_serde")]
+    pub shed_lag: Duration,
+    /// … or while more entries than this wait.
+    pub shed_pending: u64,
+}
+
+const DEFAULTS: &str = r#"
+[http]
+bind = "127.0.0.1:8081"
+[service]
+deadline = "60s"
+shed_lag = "2m"
+shed_pending = 200000
+"#;
+
+/// The running service, as its routes see it.
+pub type OrderApp = App<OrderService, OrderSettings>;
+
+/// Everything that makes this program the order service.
+#[must_use]
+pub fn program() -> Program<OrderService, OrderSettings> {
+    Program {
+        defaults: DEFAULTS,
+        on_bus: true,
+        service: |_| OrderService,
+        caller: no_calls,
+        routes: http::routes,
+        background: |_| Vec::new(),
+    }
+}

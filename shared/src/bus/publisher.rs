@@ -1,0 +1,114 @@
+//! Shell: how a batch of outbox entries reaches the broker: pipelined singles when few, atomic batches when many.
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use futures::future::BoxFuture;
+use tracing::debug;
+
+use super::batch::{self, BATCH_MAX};
+use super::connection::Bus;
+use super::Publish;
+use crate::engine::error_chain;
+use crate::store::{OutboxEntry, Published};
+
+/// From this many entries on a batch is quicker than pipelined singles (measured with `sync_interval: always`:
+/// below, 0.5 ms against 8 ms; at 256, 58k messages/s against 5k).
+const BATCH_FROM: usize = 16;
+
+/// Publishes to JetStream.
+pub struct Publisher {
+    bus: Bus,
+    service: &'static str,
+}
+
+impl Publisher {
+    /// For the outbox of `service`, all of whose subjects are in its own stream.
+    #[must_use]
+    pub const fn new(bus: Bus, service: &'static str) -> Self {
+        Self { bus, service }
+    }
+
+    async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
+        let mut published = Published::default();
+        for chunk in entries.chunks(BATCH_MAX) {
+            if chunk.len() >= BATCH_FROM {
+                match batch::publish(&self.bus, chunk).await {
+                    Ok(()) => {
+                        published.done.extend(chunk.iter().map(|entry| entry.seq));
+                        continue;
+                    }
+                    // Singles tell which message is to blame, and answer "duplicate" for those that arrived.
+                    Err(reason) => debug!(messages = chunk.len(), "batch not committed, going single: {reason}"),
+                }
+            }
+            if !self.publish_singly(chunk, &mut published).await {
+                break;
+            }
+        }
+        published
+    }
+
+    /// Sends all, then awaits the acknowledgements in order. `false` when one was not taken: what comes behind
+    /// it counts as not published, so that nothing overtakes it in the outbox.
+    async fn publish_singly(&self, entries: &[OutboxEntry], published: &mut Published) -> bool {
+        // A window, not everything at once: an outage leaves at most this many unclear.
+        for window in entries.chunks(BATCH_FROM) {
+            let mut acks = Vec::with_capacity(window.len());
+            for entry in window {
+                let message =
+                    PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
+                acks.push(self.bus.jetstream.send_publish(entry.subject.clone(), message).await);
+            }
+            for (entry, ack) in window.iter().zip(acks) {
+                let answer = match ack {
+                    Ok(ack) => ack.await.map(|_| ()),
+                    Err(error) => Err(error),
+                };
+                match answer {
+                    Ok(()) => published.done.push(entry.seq),
+                    Err(error) if self.is_about_the_message(&error).await => {
+                        published.refused.push((entry.seq, error_chain(&error)));
+                    }
+                    Err(error) => {
+                        published.delayed = Some((entry.seq, error_chain(&error)));
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether repeating cannot help, because the broker will never take this very message.
+    async fn is_about_the_message(&self, error: &PublishError) -> bool {
+        use std::error::Error as _;
+        match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => true,
+            // The stream may have been lost with the broker's disk: make it, and only then give the message up.
+            PublishErrorKind::StreamNotFound => {
+                self.bus.is_connected() && !self.is_own_stream_made_anew().await
+            }
+            PublishErrorKind::Other => error
+                .source()
+                .and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>())
+                .is_some_and(|error| error.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM),
+            PublishErrorKind::WrongLastMessageId
+            | PublishErrorKind::WrongLastSequence
+            | PublishErrorKind::TimedOut
+            | PublishErrorKind::BrokenPipe
+            | PublishErrorKind::MaxAckPending => false,
+        }
+    }
+
+    async fn is_own_stream_made_anew(&self) -> bool {
+        let was_there = self.bus.subject_counts(self.service).await.is_ok();
+        !was_there && self.bus.ensure_stream(self.service).await.is_ok()
+    }
+}
+
+impl Publish for Publisher {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        Box::pin(self.publish_all(entries))
+    }
+}

@@ -1,0 +1,285 @@
+//! Shell: the engine: everything is an input, inputs go in batches, a batch is one transaction.
+//!
+//! [`Engine`] is the handle that HTTP, consumers, timers and calls share. [`run`] is the one loop behind it:
+//! take what has gathered, decide it in memory, commit, and only then acknowledge, answer and wake.
+
+pub mod batch;
+pub mod calls;
+pub mod input;
+pub mod timers;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tracing::{debug, error, info, warn};
+use uuid::Uuid;
+
+pub use self::batch::{Rules, error_chain};
+use self::calls::Calls;
+pub use self::input::{Input, Matter, Outcome, RequestKey};
+use crate::metrics::Metrics;
+use crate::row::RowKey;
+use crate::service::Service;
+use crate::store::{Store, StoreFault, Writes};
+
+/// Pause after the store failed: a full disk does not get better by asking faster.
+const STORE_FAULT_PAUSE: Duration = Duration::from_millis(500);
+
+/// What is done with an outcome once it is durable. Dropped unused when it did not become so.
+type OnSettled<S> = Box<dyn FnOnce(Outcome<S>) -> BoxFuture<'static, ()> + Send>;
+
+/// An input with what its outcome is for.
+pub struct Pending<S: Service> {
+    input: Input<S>,
+    on_settled: OnSettled<S>,
+}
+
+/// The handle. Cheap to clone.
+pub struct Engine<S: Service> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S: Service> Clone for Engine<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<S: Service> {
+    inputs: mpsc::Sender<Pending<S>>,
+    watched: Mutex<HashMap<RowKey, Vec<oneshot::Sender<()>>>>,
+    relay: Arc<Notify>,
+    timers: Arc<Notify>,
+    calls: Calls,
+}
+
+/// The engine is gone, or its store failed: nothing happened, try again.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the service cannot store anything right now")]
+pub struct Unavailable;
+
+/// The engine's bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Inputs in one transaction.
+    pub batch_max: usize,
+    /// Inputs that may wait; a sender beyond that waits too.
+    pub queue: usize,
+}
+
+/// The loop's end of the handle.
+pub struct Loop<S: Service> {
+    service: Arc<S>,
+    store: Arc<dyn Store>,
+    rules: Rules,
+    bounds: Bounds,
+    metrics: Metrics,
+    waiting: mpsc::Receiver<Pending<S>>,
+    engine: Engine<S>,
+}
+
+impl<S: Service> Engine<S> {
+    /// A handle and its loop, to be spawned with [`run`].
+    pub fn new(
+        service: Arc<S>,
+        store: Arc<dyn Store>,
+        rules: Rules,
+        bounds: Bounds,
+        metrics: Metrics,
+        calls: Calls,
+    ) -> (Self, Loop<S>) {
+        let (inputs, waiting) = mpsc::channel(bounds.queue);
+        let inner = Inner { inputs, watched: Mutex::default(), relay: Arc::default(), timers: Arc::default(), calls };
+        let engine = Self { inner: Arc::new(inner) };
+        let looping = Loop { service, store, rules, bounds, metrics, waiting, engine: engine.clone() };
+        (engine, looping)
+    }
+
+    /// Asks for a command and waits until its outcome is durable.
+    ///
+    /// # Errors
+    /// When the store failed or the service is stopping: then nothing happened.
+    pub async fn ask(
+        &self,
+        correlation_id: Uuid,
+        command: S::Command,
+        key: Option<RequestKey>,
+    ) -> Result<Outcome<S>, Unavailable> {
+        self.settle(Input::command(Uuid::now_v7(), correlation_id, command, key)).await
+    }
+
+    /// Hands an input in and waits until its outcome is durable.
+    ///
+    /// # Errors
+    /// As [`Engine::ask`].
+    pub async fn settle(&self, input: Input<S>) -> Result<Outcome<S>, Unavailable> {
+        let (settled, outcome) = oneshot::channel();
+        self.hand_in(input, |outcome| {
+            let _ = settled.send(outcome);
+            Box::pin(std::future::ready(()))
+        })
+        .await?;
+        outcome.await.map_err(|_| Unavailable)
+    }
+
+    /// Hands an input in; `on_settled` runs when its outcome is durable, and is dropped when it never will be.
+    ///
+    /// # Errors
+    /// As [`Engine::ask`].
+    pub async fn hand_in(
+        &self,
+        input: Input<S>,
+        on_settled: impl FnOnce(Outcome<S>) -> BoxFuture<'static, ()> + Send + 'static,
+    ) -> Result<(), Unavailable> {
+        let pending = Pending { input, on_settled: Box::new(on_settled) };
+        self.inner.inputs.send(pending).await.map_err(|_| Unavailable)
+    }
+
+    /// Resolves at the next change of the row. Arm it before looking at the row, or a change between the two
+    /// is missed.
+    pub fn changed(&self, key: RowKey) -> impl Future<Output = ()> + Send + use<S> {
+        let (changed, wait) = oneshot::channel();
+        let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let watchers = watched.entry(key).or_default();
+        // Those who gave up waiting leave here, so that a row nobody changes does not gather them.
+        watchers.retain(|watcher| !watcher.is_closed());
+        watchers.push(changed);
+        async move {
+            let _ = wait.await;
+        }
+    }
+
+    /// Wakes when there is something to publish.
+    #[must_use]
+    pub fn relay_wake(&self) -> Arc<Notify> {
+        self.inner.relay.clone()
+    }
+
+    /// Wakes when something may come due earlier than was known.
+    #[must_use]
+    pub fn timer_wake(&self) -> Arc<Notify> {
+        self.inner.timers.clone()
+    }
+
+    /// The calls to the outside.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.inner.calls
+    }
+
+    fn tell_watchers(&self, changed: &[RowKey]) {
+        let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.is_empty() {
+            return;
+        }
+        for key in changed {
+            for watcher in watched.remove(key).unwrap_or_default() {
+                let _ = watcher.send(());
+            }
+        }
+    }
+}
+
+/// What has to be done once a batch is durable.
+struct Settlement<S: Service> {
+    outcomes: Vec<Outcome<S>>,
+    changed: Vec<RowKey>,
+    tasks: Vec<crate::store::Task>,
+    has_outbox: bool,
+    has_due: bool,
+}
+
+impl<S: Service> Settlement<S> {
+    fn of(writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
+        let has_due = writes.rows.iter().any(|row| row.projected.due.is_some())
+            || !writes.retries.is_empty()
+            || !writes.task_retries.is_empty();
+        Self {
+            outcomes,
+            changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
+            tasks: writes.tasks.clone(),
+            has_outbox: !writes.outbox.is_empty(),
+            has_due,
+        }
+    }
+}
+
+/// Runs batches until the last handle is gone.
+pub async fn run<S: Service>(mut looping: Loop<S>) {
+    let mut gathered = Vec::with_capacity(looping.bounds.batch_max);
+    loop {
+        // The loop's own handle keeps the channel open; the service ends it by dropping the task.
+        if looping.waiting.recv_many(&mut gathered, looping.bounds.batch_max).await == 0 {
+            return;
+        }
+        let (inputs, settled): (Vec<_>, Vec<_>) =
+            gathered.drain(..).map(|pending| (pending.input, pending.on_settled)).unzip();
+        let inputs = Arc::new(inputs);
+        match looping.commit(&inputs).await {
+            Ok(settlement) => looping.settle(&inputs, settled, settlement).await,
+            Err(fault) => {
+                error!(inputs = inputs.len(), "batch not stored: {}", error_chain(&fault));
+                looping.metrics.store_faults.inc();
+                drop(settled);
+                tokio::time::sleep(STORE_FAULT_PAUSE).await;
+            }
+        }
+    }
+}
+
+impl<S: Service> Loop<S> {
+    async fn commit(&self, inputs: &Arc<Vec<Input<S>>>) -> Result<Settlement<S>, StoreFault> {
+        let reads = batch::reads(self.service.as_ref(), inputs);
+        let slot = Arc::new(Mutex::new(None));
+        let decide = {
+            let (service, inputs, rules, slot) =
+                (self.service.clone(), inputs.clone(), self.rules.clone(), slot.clone());
+            Box::new(move |loaded| {
+                let (writes, outcomes) = batch::decide(service.as_ref(), &inputs, loaded, &rules, Timestamp::now());
+                let settlement = Settlement::of(&writes, outcomes);
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(settlement);
+                writes
+            })
+        };
+        let timer = self.metrics.commit_seconds.start();
+        self.store.transact(reads, decide).await?;
+        timer.observe();
+        self.metrics.batch_inputs.observe(inputs.len());
+        slot.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreFault::Closed)
+    }
+
+    async fn settle(&self, inputs: &[Input<S>], settled: Vec<OnSettled<S>>, settlement: Settlement<S>) {
+        // The relay first: everybody downstream waits for it, while answers wait for nobody.
+        if settlement.has_outbox {
+            self.engine.inner.relay.notify_one();
+        }
+        self.engine.inner.calls.start(settlement.tasks);
+        if settlement.has_due {
+            self.engine.inner.timers.notify_one();
+        }
+        self.engine.tell_watchers(&settlement.changed);
+        for ((input, outcome), on_settled) in inputs.iter().zip(settlement.outcomes).zip(settled) {
+            self.metrics.count_input(input.source(), outcome.name());
+            log_outcome(input, &outcome);
+            on_settled(outcome).await;
+        }
+    }
+}
+
+fn log_outcome<S: Service>(input: &Input<S>, outcome: &Outcome<S>) {
+    let (correlation_id, message_id, step) = (input.correlation_id, input.id, input.source());
+    match outcome {
+        Outcome::Done(_) => info!(%correlation_id, %message_id, step, "done"),
+        Outcome::Replayed(_) | Outcome::Duplicate | Outcome::KeyReused => {
+            debug!(%correlation_id, %message_id, step, outcome = outcome.name(), "nothing new");
+        }
+        Outcome::Rejected(rejection) => info!(%correlation_id, %message_id, step, "rejected: {rejection}"),
+        Outcome::Retried(reason) => warn!(%correlation_id, %message_id, step, "will be tried again: {reason}"),
+        Outcome::Dead(reason) => error!(%correlation_id, %message_id, step, "parked as a dead letter: {reason}"),
+        Outcome::Faulted(reason) => error!(%correlation_id, %message_id, step, "broke: {reason}"),
+    }
+}

@@ -1,0 +1,92 @@
+//! Shell: bodies, query parameters and path segments; whatever is wrong with them becomes a problem that
+//! names the field.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use garde::Validate;
+use serde::de::DeserializeOwned;
+
+use super::problem::{FieldError, Problem};
+
+/// Longest wait that `Prefer: wait` gets.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A JSON body, parsed and validated; with the bytes it came as.
+pub struct Body<T>(pub T, pub Bytes);
+
+impl<T, S> FromRequest<S> for Body<T>
+where
+    T: DeserializeOwned + Validate<Context = ()> + 'static,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text()))?;
+        let mut json = serde_json::Deserializer::from_slice(&bytes);
+        let value: T = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let field = error.path().to_string();
+            let cause = error.into_inner();
+            if cause.is_data() {
+                Problem::field(field, cause.to_string())
+            } else {
+                Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {cause}"))
+            }
+        })?;
+        json.end().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
+        value.validate().map_err(|report| {
+            let errors = report
+                .iter()
+                .map(|(path, error)| FieldError { field: path.to_string(), detail: error.to_string() })
+                .collect();
+            Problem::fields(errors)
+        })?;
+        Ok(Self(value, bytes))
+    }
+}
+
+/// Query parameters.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(value)) => Ok(Self(value)),
+            Err(rejection) => Err(Problem::new(StatusCode::BAD_REQUEST, rejection.body_text())),
+        }
+    }
+}
+
+/// One path segment.
+pub struct Segment<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(value)) => Ok(Self(value)),
+            Err(rejection) => Err(Problem::new(StatusCode::BAD_REQUEST, rejection.body_text())),
+        }
+    }
+}
+
+/// The wait that a client prefers (`Prefer: wait=10`, RFC 7240 §4.3), capped at 30 seconds.
+#[must_use]
+pub fn wait_preference(headers: &HeaderMap) -> Option<Duration> {
+    headers
+        .get_all("prefer")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .find_map(|preference| preference.trim().strip_prefix("wait=")?.trim().parse().ok())
+        .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT))
+}

@@ -1,0 +1,169 @@
+//! Shell: what a service counts, in the Prometheus text format.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::store::Stats;
+
+/// Name and outcome of something counted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OutcomeLabels {
+    /// The step, task kind or "command".
+    pub step: String,
+    /// What became of it.
+    pub outcome: &'static str,
+}
+
+/// A histogram of seconds with its own clock.
+#[derive(Debug, Clone)]
+pub struct Seconds(Histogram);
+
+/// A running measurement.
+pub struct Running<'a> {
+    histogram: &'a Histogram,
+    since: Instant,
+}
+
+impl Seconds {
+    /// Starts the clock.
+    #[must_use]
+    pub fn start(&self) -> Running<'_> {
+        Running { histogram: &self.0, since: Instant::now() }
+    }
+}
+
+impl Running<'_> {
+    /// Stops the clock and keeps the time.
+    pub fn observe(self) {
+        self.histogram.observe(self.since.elapsed().as_secs_f64());
+    }
+}
+
+/// A histogram of sizes.
+#[derive(Debug, Clone)]
+pub struct Sizes(Histogram);
+
+impl Sizes {
+    /// Keeps one size.
+    pub fn observe(&self, size: usize) {
+        self.0.observe(f64::from(u32::try_from(size).unwrap_or(u32::MAX)));
+    }
+}
+
+/// All counters of a service. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    inputs: Family<OutcomeLabels, Counter>,
+    calls: Family<OutcomeLabels, Counter>,
+    /// Batches that could not be stored.
+    pub store_faults: Counter,
+    /// Messages published.
+    pub published: Counter,
+    /// Time of one commit, waiting for the writer included.
+    pub commit_seconds: Seconds,
+    /// Inputs per transaction.
+    pub batch_inputs: Sizes,
+    /// Messages per publish.
+    pub publish_messages: Sizes,
+    outbox_pending: Gauge,
+    outbox_failed: Gauge,
+    outbox_age: Gauge<f64, AtomicU64>,
+    retries: Gauge,
+    tasks: Gauge,
+    dead_letters: Gauge,
+    latest: Arc<Mutex<Stats>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let sizes = || Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]);
+        let metrics = Self {
+            registry: Arc::default(),
+            inputs: Family::default(),
+            calls: Family::default(),
+            store_faults: Counter::default(),
+            published: Counter::default(),
+            commit_seconds: Seconds(Histogram::new([
+                0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0,
+            ])),
+            batch_inputs: Sizes(sizes()),
+            publish_messages: Sizes(sizes()),
+            outbox_pending: Gauge::default(),
+            outbox_failed: Gauge::default(),
+            outbox_age: Gauge::default(),
+            retries: Gauge::default(),
+            tasks: Gauge::default(),
+            dead_letters: Gauge::default(),
+            latest: Arc::default(),
+        };
+        registry.register("saga_input", "Inputs settled, by step and outcome", metrics.inputs.clone());
+        registry.register("saga_call", "Calls to the outside, by task and outcome", metrics.calls.clone());
+        registry.register("store_faults", "Batches that could not be stored", metrics.store_faults.clone());
+        registry.register("outbox_published", "Messages published", metrics.published.clone());
+        registry.register("store_commit_seconds", "Time of one commit", metrics.commit_seconds.0.clone());
+        registry.register("engine_batch_inputs", "Inputs per transaction", metrics.batch_inputs.0.clone());
+        registry.register("outbox_publish_messages", "Messages per publish", metrics.publish_messages.0.clone());
+        registry.register("outbox_pending", "Entries that wait to be published", metrics.outbox_pending.clone());
+        registry.register("outbox_failed", "Entries that the broker refused", metrics.outbox_failed.clone());
+        registry.register(
+            "outbox_oldest_pending_age_seconds",
+            "Age of the oldest entry that waits to be published",
+            metrics.outbox_age.clone(),
+        );
+        registry.register("retry_waiting", "Messages that wait for another try", metrics.retries.clone());
+        registry.register("task_open", "Open tasks", metrics.tasks.clone());
+        registry.register("dead_letter_stored", "Dead letters", metrics.dead_letters.clone());
+        Self { registry: Arc::new(registry), ..metrics }
+    }
+}
+
+impl Metrics {
+    /// Counts a settled input.
+    pub fn count_input(&self, step: &str, outcome: &'static str) {
+        self.inputs.get_or_create(&OutcomeLabels { step: step.to_owned(), outcome }).inc();
+    }
+
+    /// Counts a call to the outside.
+    pub fn count_call(&self, kind: &str, outcome: &'static str) {
+        self.calls.get_or_create(&OutcomeLabels { step: kind.to_owned(), outcome }).inc();
+    }
+
+    /// Takes over what the store says of itself.
+    pub fn take_stats(&self, stats: Stats, now: jiff::Timestamp) {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.outbox_pending.set(gauge(stats.outbox_pending));
+        self.outbox_failed.set(gauge(stats.outbox_failed));
+        let age = stats.outbox_oldest.map_or(0.0, |oldest| now.duration_since(oldest).as_secs_f64());
+        self.outbox_age.set(age);
+        self.retries.set(gauge(stats.retries));
+        self.tasks.set(gauge(stats.tasks));
+        self.dead_letters.set(gauge(stats.dead_letters));
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+
+    /// What the store last said of itself.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The text that `/metrics` answers (OpenMetrics 1.0).
+    ///
+    /// # Errors
+    /// None in practice: writing to a string does not fail.
+    pub fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

@@ -1,0 +1,231 @@
+//! Shell: what every service answers to admin, beside its own books: `/internal/…`.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::books::Page;
+use crate::bus::consumer;
+use crate::contract::DeadLettered;
+use crate::http::{Params, Problem};
+use crate::row::{RowKey, StoredEvent};
+use crate::service::Service;
+use crate::store::{FoldReport, FoundRow, OutboxItem, Query, Stats, Store};
+
+/// Most entries that one answer holds.
+const LIMIT: usize = 1000;
+
+/// The machinery of one service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Machinery {
+    /// Service.
+    pub service: String,
+    /// Which of its instances answers.
+    pub instance: String,
+    /// When it was asked.
+    pub at: Timestamp,
+    /// What its store says.
+    pub stats: Stats,
+    /// Calls waiting and in flight in this process.
+    pub calls_open: usize,
+    /// Its steps.
+    pub steps: Vec<StepState>,
+}
+
+/// One step of one service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StepState {
+    /// Step.
+    pub step: String,
+    /// Subjects it hears.
+    pub subjects: Vec<String>,
+    /// Messages it has handled, by its inbox.
+    pub handled: u64,
+    /// Messages that the broker still has for it, or waits to hear of; `None` when the broker does not answer.
+    pub waiting: Option<u64>,
+}
+
+impl Machinery {
+    /// Whether nothing is under way in this service.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let stats = &self.stats;
+        let is_idle = stats.outbox_pending == 0 && stats.retries == 0 && stats.tasks == 0;
+        is_idle && self.steps.iter().all(|step| step.waiting == Some(0))
+    }
+}
+
+/// The routes.
+pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
+    Router::new()
+        .route("/internal/machinery", get(machinery::<S, X>))
+        .route("/internal/verify", get(verify::<S, X>))
+        .route("/internal/outbox", get(outbox::<S, X>))
+        .route("/internal/outbox/retry", post(retry_failed::<S, X>))
+        .route("/internal/dead-letters", get(dead_letters::<S, X>))
+        .with_state(app)
+}
+
+async fn machinery<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<Machinery>, Problem> {
+    let stats = app.store.stats().await?;
+    let handled = app.store.inbox_counts().await?;
+    let mut steps = Vec::new();
+    for step in S::steps() {
+        let mut waiting = Some(0);
+        let mut subjects = Vec::new();
+        for subscription in step.hears {
+            subjects.extend(subscription.facts.iter().map(|fact| fact.subject(subscription.producer)));
+            let more = match &app.bus {
+                Some(bus) => consumer::waiting(bus, step, subscription).await.ok(),
+                None => Some(0),
+            };
+            waiting = waiting.zip(more).map(|(all, more)| all + more);
+        }
+        let handled = handled.get(step.name).copied().unwrap_or(0);
+        steps.push(StepState { step: step.name.to_owned(), subjects, handled, waiting });
+    }
+    Ok(Json(Machinery {
+        service: S::NAME.to_owned(),
+        instance: app.settings.instance.clone(),
+        at: Timestamp::now(),
+        stats,
+        calls_open: app.engine.calls().open(),
+        steps,
+    }))
+}
+
+async fn verify<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<FoldReport>, Problem> {
+    Ok(Json(app.store.verify().await?))
+}
+
+async fn outbox<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<Vec<OutboxItem>>, Problem> {
+    Ok(Json(app.store.outbox(LIMIT).await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetryFailed {
+    seq: Option<i64>,
+}
+
+async fn retry_failed<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Params(RetryFailed { seq }): Params<RetryFailed>,
+) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
+    let count = app.store.retry_failed(seq, Timestamp::now()).await?;
+    app.engine.relay_wake().notify_one();
+    Ok(Json(BTreeMap::from([("retried", count)])))
+}
+
+async fn dead_letters<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<Vec<DeadLettered>>, Problem> {
+    Ok(Json(app.store.dead_letters(LIMIT).await?))
+}
+
+/// An event of a row's history, as people see it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct EventView {
+    /// The row's version after it, from 1.
+    pub version: i64,
+    /// What happened.
+    pub event: String,
+    /// The details.
+    #[schema(value_type = Object)]
+    pub data: serde_json::Value,
+    /// Id of the input that caused it.
+    pub causation_id: Uuid,
+    /// When it was decided.
+    #[schema(value_type = String, format = DateTime)]
+    pub recorded_at: Timestamp,
+    /// When its fact reached the broker.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub published_at: Option<Timestamp>,
+}
+
+/// Names of members that are never shown: a card's token is the customer's secret.
+const HIDDEN: &str = "token";
+
+/// A row's history, oldest first; card tokens are blanked out.
+///
+/// # Errors
+/// 404 when there is none.
+pub async fn history(store: &dyn Store, key: RowKey) -> Result<Vec<EventView>, Problem> {
+    let what = format!("{} {}", key.kind, key.id);
+    let events = store.events(key).await?;
+    if events.is_empty() {
+        return Err(Problem::not_found(what));
+    }
+    let view = |event: StoredEvent| {
+        let mut data = serde_json::from_str(&event.data).unwrap_or_default();
+        blank_secrets(&mut data);
+        EventView {
+            version: event.version,
+            event: event.name,
+            data,
+            causation_id: event.causation_id,
+            recorded_at: event.recorded_at,
+            published_at: event.published_at,
+        }
+    };
+    Ok(events.into_iter().map(view).collect())
+}
+
+fn blank_secrets(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(members) => {
+            for (name, member) in members {
+                if name == HIDDEN {
+                    *member = serde_json::Value::from("***");
+                } else {
+                    blank_secrets(member);
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(blank_secrets),
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
+    }
+}
+
+/// A stretch of a service's books.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// Start behind this key.
+    pub after: Option<String>,
+}
+
+/// Entries of the books in one page: enough to make a page worth its round trip, few enough to stay small.
+const BOOK_PAGE: usize = 2_000;
+
+/// One page of a service's books.
+///
+/// # Errors
+/// When the store fails or a row cannot be read.
+pub async fn page<T>(
+    store: &dyn Store,
+    kind: &'static str,
+    range: Range,
+    entry: impl Fn(&FoundRow) -> Result<T, Problem>,
+) -> Result<Page<T>, Problem> {
+    let query = Query { after: range.after, limit: BOOK_PAGE, ..Query::default() };
+    let rows = store.find(kind, query).await?;
+    let next = rows.last().filter(|_| rows.len() == BOOK_PAGE).map(|row| row.id.clone());
+    Ok(Page { entries: rows.iter().map(entry).collect::<Result<_, _>>()?, next })
+}

@@ -1,0 +1,74 @@
+//! Pure: how long to wait before another try.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Exponential backoff with full jitter, bounded in attempts and in delay.
+///
+/// Formula: "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), variant *full jitter*:
+/// `random_between(0, min(cap, base · 2^attempt))`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetryPolicy {
+    /// Tries in all, the first one counted.
+    pub max_attempts: u32,
+    /// Upper end of the first delay.
+    #[serde(with = "humantime_serde")]
+    pub base: Duration,
+    /// Upper end of every delay.
+    #[serde(with = "humantime_serde")]
+    pub cap: Duration,
+}
+
+impl RetryPolicy {
+    /// The delay after `attempts` failed tries, or `None` when there are no tries left.
+    /// `roll` is a random number over the whole range of `u32`.
+    #[must_use]
+    pub fn delay_after(&self, attempts: u32, roll: u32) -> Option<Duration> {
+        if attempts >= self.max_attempts {
+            return None;
+        }
+        let doublings = attempts.saturating_sub(1).min(31);
+        let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
+        let micros = u64::try_from(ceiling.as_micros()).unwrap_or(u64::MAX);
+        // A fixed-point multiplication: roll / 2^32 of the ceiling, without floats.
+        let jittered = (u128::from(micros) * u128::from(roll)) >> 32;
+        Some(Duration::from_micros(u64::try_from(jittered).unwrap_or(u64::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_delay_stays_below_its_ceiling_and_ends_with_the_attempts(
+            attempts in 1_u32..50, max_attempts in 1_u32..50, roll: u32,
+        ) {
+            let policy = RetryPolicy {
+                max_attempts,
+                base: Duration::from_millis(100),
+                cap: Duration::from_secs(5),
+            };
+            match policy.delay_after(attempts, roll) {
+                None => prop_assert!(attempts >= max_attempts),
+                Some(delay) => {
+                    prop_assert!(attempts < max_attempts);
+                    prop_assert!(delay <= policy.cap);
+                    prop_assert!(delay <= policy.base * 2_u32.saturating_pow(attempts - 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn jitter_uses_the_whole_range() {
+        let policy = RetryPolicy { max_attempts: 9, base: Duration::from_secs(1), cap: Duration::from_mins(1) };
+        assert_eq!(policy.delay_after(1, 0), Some(Duration::ZERO));
+        assert!(policy.delay_after(3, u32::MAX) > Some(Duration::from_millis(3_999)));
+    }
+}

@@ -1,0 +1,260 @@
+//! Shell: what people and timers ask.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::write::field_value;
+use super::{micros, oops, timestamp};
+use crate::contract::DeadLettered;
+use crate::row::{RowKey, RowKind, StoredEvent};
+use crate::store::{Cutoffs, Due, FoundRow, OutboxItem, Query, Retry, Stats, StoreFault, Task};
+
+fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
+    Ok(FoundRow {
+        id: row.get(0)?,
+        version: row.get(1)?,
+        state: row.get(2)?,
+        created_at: timestamp(row.get(3)?),
+        updated_at: timestamp(row.get(4)?),
+    })
+}
+
+pub(super) fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
+    let sql = format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = ?1", key.kind);
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_row([&key.id], found).optional())
+        .map_err(oops("reading a row"))
+}
+
+pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<FoundRow>, StoreFault> {
+    let mut sql = format!("SELECT id, version, state, created_at, updated_at FROM row_{kind} WHERE 1");
+    let mut values: Vec<Value> = Vec::new();
+    let mut place = |value: Value| {
+        values.push(value);
+        values.len()
+    };
+    for (field, value) in &query.equals {
+        let _ = write!(sql, " AND {field} = ?{}", place(field_value(value)));
+    }
+    for (field, value) in &query.below {
+        let _ = write!(sql, " AND {field} < ?{}", place(field_value(value)));
+    }
+    for (field, options) in &query.one_of {
+        let places: Vec<String> = options.iter().map(|value| format!("?{}", place(field_value(value)))).collect();
+        let _ = write!(sql, " AND {field} IN ({})", places.join(", "));
+    }
+    if let Some(text) = &query.text {
+        let _ = write!(sql, " AND instr(lower(state), lower(?{})) > 0", place(text.clone().into()));
+    }
+    let (beyond, direction) = if query.descending { ("<", "DESC") } else { (">", "ASC") };
+    if let Some(after) = &query.after {
+        let _ = write!(sql, " AND id {beyond} ?{}", place(after.clone().into()));
+    }
+    let limit = place(i64::try_from(query.limit).unwrap_or(i64::MAX).into());
+    let _ = write!(sql, " ORDER BY id {direction} LIMIT ?{limit}");
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), found)?.collect())
+        .map_err(oops("looking rows up"))
+}
+
+pub(super) fn events(conn: &Connection, key: &RowKey) -> Result<Vec<StoredEvent>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT version, name, data, causation_id, recorded_at, published_at FROM event
+         WHERE kind = ?1 AND row_id = ?2 ORDER BY version",
+    )
+    .and_then(|mut select| {
+        select
+            .query_map(params![key.kind, key.id], |row| {
+                Ok(StoredEvent {
+                    version: row.get(0)?,
+                    name: row.get(1)?,
+                    data: row.get(2)?,
+                    causation_id: row.get(3)?,
+                    recorded_at: timestamp(row.get(4)?),
+                    published_at: row.get::<_, Option<i64>>(5)?.map(timestamp),
+                })
+            })?
+            .collect()
+    })
+    .map_err(oops("reading the history of a row"))
+}
+
+pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
+    let context = "reading the machinery's state";
+    let count = |sql: &str| -> Result<u64, StoreFault> {
+        conn.prepare_cached(sql)
+            .and_then(|mut select| select.query_row([], |row| row.get::<_, i64>(0)))
+            .map(|count| u64::try_from(count).unwrap_or(0))
+            .map_err(oops(context))
+    };
+    let oldest: Option<i64> = conn
+        .prepare_cached("SELECT created_at FROM outbox WHERE status = 'PENDING' ORDER BY seq LIMIT 1")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
+        .map_err(oops(context))?;
+    let failed = count("SELECT count(*) FROM outbox WHERE status = 'FAILED'")?;
+    Ok(Stats {
+        outbox_pending: count("SELECT count(*) FROM outbox")?.saturating_sub(failed),
+        outbox_failed: failed,
+        outbox_oldest: oldest.map(timestamp),
+        retries: count("SELECT count(*) FROM retry")?,
+        tasks: count("SELECT count(*) FROM task")?,
+        dead_letters: count("SELECT count(*) FROM dead_letter")?,
+    })
+}
+
+pub(super) fn inbox_counts(conn: &Connection) -> Result<BTreeMap<String, u64>, StoreFault> {
+    conn.prepare_cached("SELECT step, count(*) FROM inbox GROUP BY step")
+        .and_then(|mut select| {
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)));
+            select.query_map([], read)?.collect()
+        })
+        .map_err(oops("counting handled messages"))
+}
+
+pub(super) fn outbox(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT seq, id, subject, status, attempts, last_error, created_at FROM outbox ORDER BY seq LIMIT ?1",
+    )
+    .and_then(|mut select| {
+        select
+            .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                Ok(OutboxItem {
+                    seq: row.get(0)?,
+                    id: row.get(1)?,
+                    subject: row.get(2)?,
+                    status: row.get(3)?,
+                    attempts: row.get(4)?,
+                    last_error: row.get(5)?,
+                    created_at: timestamp(row.get(6)?),
+                })
+            })?
+            .collect()
+    })
+    .map_err(oops("reading the outbox"))
+}
+
+pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
+    conn.prepare_cached("SELECT letter FROM dead_letter ORDER BY last_failed_at DESC LIMIT ?1")
+        .and_then(|mut select| {
+            select
+                .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                    let json: String = row.get(0)?;
+                    serde_json::from_str(&json).map_err(|error| {
+                        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
+                    })
+                })?
+                .collect()
+        })
+        .map_err(oops("reading dead letters"))
+}
+
+/// What is due. Runs inside a write transaction, because it claims tasks.
+pub(super) fn due(
+    conn: &Connection,
+    kinds: &[RowKind],
+    now: Timestamp,
+    limit: usize,
+    claim: (&str, Timestamp, bool),
+) -> Result<Due, StoreFault> {
+    let context = "looking for what is due";
+    let (at, limit) = (micros(now), i64::try_from(limit).unwrap_or(i64::MAX));
+    let mut due = Due { retries: due_retries(conn, at, limit).map_err(oops(context))?, ..Due::default() };
+    let mut next: Vec<Option<i64>> = vec![
+        first(conn, "SELECT min(next_attempt) FROM retry WHERE next_attempt > ?1", at).map_err(oops(context))?,
+        first(conn, "SELECT min(next_attempt) FROM task WHERE next_attempt > ?1 AND lease_until IS NULL", at)
+            .map_err(oops(context))?,
+        first(conn, "SELECT min(lease_until) FROM task WHERE lease_until > ?1", at).map_err(oops(context))?,
+    ];
+    for kind in kinds {
+        let name = kind.name;
+        let sql = format!("SELECT id, due FROM row_{name} WHERE due <= ?1 ORDER BY due LIMIT ?2");
+        let rows: Vec<(RowKey, Timestamp)> = conn
+            .prepare_cached(&sql)
+            .and_then(|mut select| {
+                select
+                    .query_map([at, limit], |row| Ok((RowKey { kind: name, id: row.get(0)? }, timestamp(row.get(1)?))))?
+                    .collect()
+            })
+            .map_err(oops(context))?;
+        due.rows.extend(rows);
+        let sql = format!("SELECT min(due) FROM row_{name} WHERE due > ?1");
+        next.push(first(conn, &sql, at).map_err(oops(context))?);
+    }
+    due.next = next.into_iter().flatten().min().map(timestamp);
+    due.tasks = claim_tasks(conn, at, limit, claim).map_err(oops("claiming tasks"))?;
+    Ok(due)
+}
+
+fn first(conn: &Connection, sql: &str, at: i64) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached(sql)?.query_row([at], |row| row.get(0))
+}
+
+fn due_retries(conn: &Connection, at: i64, limit: i64) -> rusqlite::Result<Vec<Retry>> {
+    conn.prepare_cached(
+        "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error
+         FROM retry WHERE next_attempt <= ?1 ORDER BY next_attempt LIMIT ?2",
+    )?
+    .query_map([at, limit], |row| {
+        Ok(Retry {
+            step: row.get(0)?,
+            message_id: row.get(1)?,
+            payload: row.get::<_, Vec<u8>>(2)?.into(),
+            attempts: row.get(3)?,
+            next_attempt: timestamp(row.get(4)?),
+            first_failed_at: timestamp(row.get(5)?),
+            last_error: row.get(6)?,
+        })
+    })?
+    .collect()
+}
+
+fn claim_tasks(
+    conn: &Connection,
+    at: i64,
+    limit: i64,
+    (owner, until, recover): (&str, Timestamp, bool),
+) -> rusqlite::Result<Vec<Task>> {
+    let mut update = conn.prepare_cached(
+        "UPDATE task SET owner = ?1, lease_until = ?2, claim = claim + 1 WHERE id IN (
+             SELECT id FROM task
+             WHERE next_attempt <= ?3 AND (lease_until IS NULL OR lease_until <= ?3 OR (?4 AND owner = ?1))
+             ORDER BY next_attempt LIMIT ?5)
+         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at",
+    )?;
+    let mut tasks: Vec<Task> = update
+        .query_map(params![owner, micros(until), at, recover, limit], |row| {
+            Ok(Task {
+                id: row.get(0)?,
+                kind: row.get(1)?,
+                correlation_id: row.get(2)?,
+                payload: row.get(3)?,
+                attempts: row.get(4)?,
+                claim: row.get(5)?,
+                created_at: timestamp(row.get(6)?),
+            })
+        })?
+        .collect::<Result<_, _>>()?;
+    tasks.sort_by_key(|task| (task.created_at, task.id));
+    Ok(tasks)
+}
+
+pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<u64, StoreFault> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let marks = conn.execute(
+        "DELETE FROM inbox WHERE (step, message_id) IN
+         (SELECT step, message_id FROM inbox WHERE handled_at < ?1 ORDER BY handled_at LIMIT ?2)",
+        params![micros(cutoffs.inbox), limit],
+    );
+    let keys = conn.execute(
+        "DELETE FROM idempotency_key WHERE key IN
+         (SELECT key FROM idempotency_key WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)",
+        params![micros(cutoffs.keys), limit],
+    );
+    let context = "trimming finished entries";
+    let gone = marks.map_err(oops(context))? + keys.map_err(oops(context))?;
+    Ok(u64::try_from(gone).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,252 @@
+//! Shell: one batch, loaded and written. Prepared statements in loops: on SQLite quicker than set-based SQL.
+
+use std::collections::BTreeMap;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
+
+use super::{micros, oops};
+use crate::decider::FieldValue;
+use crate::row::{RowKind, StoredRow};
+use crate::store::{KeyedAnswer, Known, Loaded, Reads, RowWrite, StoreFault, Writes};
+
+/// Statements over the tables of the kinds, made once.
+#[derive(Debug)]
+pub(super) struct KindSql {
+    load: String,
+    insert: String,
+    update: String,
+}
+
+impl KindSql {
+    pub(super) fn of(kind: &RowKind) -> Self {
+        let name = kind.name;
+        let assignments: String =
+            kind.fields.iter().enumerate().map(|(n, field)| format!(", {field} = ?{}", n + 7)).collect();
+        Self {
+            load: format!("SELECT version, state FROM row_{name} WHERE id = ?1"),
+            insert: insert_sql(kind),
+            update: format!(
+                "UPDATE row_{name} SET version = ?2, state = ?3, updated_at = ?4, due = ?5{assignments}
+                 WHERE id = ?1 AND version = ?6"
+            ),
+        }
+    }
+}
+
+pub(super) fn insert_sql(kind: &RowKind) -> String {
+    let columns: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
+    let places: String = (0..kind.fields.len()).map(|n| format!(", ?{}", n + 7)).collect();
+    format!(
+        "INSERT INTO row_{} (id, version, state, created_at, updated_at, due{columns})
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6{places})",
+        kind.name
+    )
+}
+
+pub(super) fn field_value(value: &FieldValue) -> Value {
+    match value {
+        FieldValue::Text(text) => Value::Text(text.clone()),
+        FieldValue::Integer(number) => Value::Integer(*number),
+        FieldValue::Null => Value::Null,
+    }
+}
+
+pub(super) fn load(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    reads: &Reads,
+) -> Result<Loaded, StoreFault> {
+    let mut loaded = Loaded::default();
+    let context = "reading what a batch needs";
+    for key in &reads.rows {
+        let Some(sql) = kinds.get(key.kind) else {
+            return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", key.kind)));
+        };
+        let row = conn
+            .prepare_cached(&sql.load)
+            .and_then(|mut select| {
+                let read = |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
+                select.query_row([&key.id], read).optional()
+            })
+            .map_err(oops(context))?;
+        if let Some(row) = row {
+            loaded.rows.insert(key.clone(), row);
+        }
+    }
+    for (step, id) in &reads.inbox {
+        let known: Option<i64> = conn
+            .prepare_cached(
+                "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2
+                 UNION ALL SELECT 1 FROM retry WHERE step = ?1 AND message_id = ?2
+                 UNION ALL SELECT 2 FROM dead_letter WHERE step = ?1 AND message_id = ?2 LIMIT 1",
+            )
+            .and_then(|mut select| select.query_row(params![step, id], |row| row.get(0)).optional())
+            .map_err(oops(context))?;
+        let known = match known {
+            None => continue,
+            Some(0) => Known::Handled,
+            Some(1) => Known::Waiting,
+            Some(_) => Known::Parked,
+        };
+        loaded.inbox.insert((step, *id), known);
+    }
+    for id in &reads.tasks {
+        let claim = conn
+            .prepare_cached("SELECT claim FROM task WHERE id = ?1")
+            .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
+            .map_err(oops(context))?;
+        if let Some(claim) = claim {
+            loaded.tasks.insert(*id, claim);
+        }
+    }
+    for key in &reads.keys {
+        let answer = conn
+            .prepare_cached("SELECT fingerprint, reply FROM idempotency_key WHERE key = ?1")
+            .and_then(|mut select| {
+                let read = |row: &rusqlite::Row<'_>| Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? });
+                select.query_row([key], read).optional()
+            })
+            .map_err(oops(context))?;
+        if let Some(answer) = answer {
+            loaded.keys.insert(key.clone(), answer);
+        }
+    }
+    Ok(loaded)
+}
+
+pub(super) fn write(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    writes: &Writes,
+) -> Result<(), StoreFault> {
+    let at = micros(writes.decided_at);
+    for row in &writes.rows {
+        write_row(conn, kinds, row, at)?;
+    }
+    write_history(conn, writes, at).map_err(oops("writing events and outbox"))?;
+    write_messages(conn, writes, at).map_err(oops("writing inbox, retries and dead letters"))?;
+    write_tasks(conn, writes).map_err(oops("writing tasks"))
+}
+
+fn write_row(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    row: &RowWrite,
+    at: i64,
+) -> Result<(), StoreFault> {
+    let Some(sql) = kinds.get(row.key.kind) else {
+        return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", row.key.kind)));
+    };
+    let context = "writing a row";
+    let due = row.projected.due.map(micros);
+    let (id, version, state) = (&row.key.id, row.version, &row.projected.state);
+    let is_new = row.read_version == 0;
+    let fields: Vec<Value> = row.projected.fields.iter().map(field_value).collect();
+    let insert_head: [&dyn ToSql; 6] = [id, &version, state, &at, &at, &due];
+    let update_head: [&dyn ToSql; 6] = [id, &version, state, &at, &due, &row.read_version];
+    let (sql, head) = if is_new { (&sql.insert, insert_head) } else { (&sql.update, update_head) };
+    let values = head.into_iter().chain(fields.iter().map(|field| field as &dyn ToSql));
+    let changed = conn
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.execute(rusqlite::params_from_iter(values)))
+        .map_err(oops(context))?;
+    match changed {
+        1 => Ok(()),
+        _ => Err(StoreFault::Conflict(row.key.clone())),
+    }
+}
+
+fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
+    let mut seqs = Vec::with_capacity(writes.events.len());
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    for event in &writes.events {
+        let key = &event.key;
+        insert.execute(params![key.kind, key.id, event.version, event.name, event.data, event.causation_id, at])?;
+        seqs.push(conn.last_insert_rowid());
+    }
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO outbox (id, event_seq, subject, payload, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for entry in &writes.outbox {
+        let event_seq = entry.event.and_then(|index| seqs.get(index));
+        insert.execute(params![entry.id, event_seq, entry.subject, &entry.payload[..], at])?;
+    }
+    Ok(())
+}
+
+fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
+    for (step, id) in &writes.inbox {
+        conn.prepare_cached("INSERT OR IGNORE INTO inbox (step, message_id, handled_at) VALUES (?1, ?2, ?3)")?
+            .execute(params![step, id, at])?;
+    }
+    for (step, id) in &writes.retries_done {
+        conn.prepare_cached("DELETE FROM retry WHERE step = ?1 AND message_id = ?2")?.execute(params![step, id])?;
+    }
+    for retry in &writes.retries {
+        conn.prepare_cached(
+            "INSERT OR REPLACE INTO retry
+             (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            retry.step,
+            retry.message_id,
+            &retry.payload[..],
+            retry.attempts,
+            micros(retry.next_attempt),
+            micros(retry.first_failed_at),
+            retry.last_error
+        ])?;
+    }
+    for letter in &writes.dead_letters {
+        let json = serde_json::to_string(letter).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        conn.prepare_cached(
+            "INSERT INTO dead_letter (id, step, message_id, letter, last_failed_at) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (id) DO UPDATE SET letter = excluded.letter, last_failed_at = excluded.last_failed_at",
+        )?
+        .execute(params![letter.id, letter.step, letter.message_id, json, micros(letter.last_failed_at)])?;
+    }
+    for (key, answer) in &writes.keys {
+        conn.prepare_cached("INSERT INTO idempotency_key (key, fingerprint, reply, created_at) VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![key, answer.fingerprint, answer.reply, at])?;
+    }
+    Ok(())
+}
+
+fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
+    let claim = writes.claim.as_ref();
+    let (owner, lease_until) = (claim.map(|(owner, _)| owner), claim.map(|(_, until)| micros(*until)));
+    for task in &writes.tasks {
+        conn.prepare_cached(
+            "INSERT INTO task
+             (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)",
+        )?
+        .execute(params![
+            task.id,
+            task.kind,
+            task.correlation_id,
+            task.payload,
+            task.attempts,
+            task.claim,
+            owner,
+            lease_until,
+            micros(task.created_at)
+        ])?;
+    }
+    for retry in &writes.task_retries {
+        conn.prepare_cached(
+            "UPDATE task SET attempts = ?2, next_attempt = ?3, last_error = ?4, owner = NULL, lease_until = NULL
+             WHERE id = ?1",
+        )?
+        .execute(params![retry.id, retry.attempts, micros(retry.next_attempt), retry.last_error])?;
+    }
+    for id in &writes.tasks_done {
+        conn.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
+    }
+    Ok(())
+}
