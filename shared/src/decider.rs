@@ -57,8 +57,8 @@ pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send
     /// Name of an event, for people who read the history.
     fn event_name(event: &Self::Event) -> &'static str;
 
-    /// The searchable values, as many as [`Decider::FIELDS`].
-    fn fields(&self) -> Vec<FieldValue>;
+    /// The searchable values of the row `id`, as many as [`Decider::FIELDS`].
+    fn fields(&self, id: &str) -> Vec<FieldValue>;
 
     /// When this row wants to be looked at again.
     fn due(&self) -> Option<Timestamp> {

@@ -35,6 +35,8 @@ pub struct Machinery {
     pub stats: Stats,
     /// Calls waiting and in flight in this process.
     pub calls_open: usize,
+    /// Distinct facts it has published, by subject.
+    pub published: BTreeMap<String, u64>,
     /// Its steps.
     pub steps: Vec<StepState>,
 }
@@ -46,8 +48,12 @@ pub struct StepState {
     pub step: String,
     /// Subjects it hears.
     pub subjects: Vec<String>,
-    /// Messages it has handled, by its inbox.
+    /// Messages it has handled.
     pub handled: u64,
+    /// Messages that wait for another try.
+    pub retrying: u64,
+    /// Messages that are parked.
+    pub dead: u64,
     /// Messages that the broker still has for it, or waits to hear of; `None` when the broker does not answer.
     pub waiting: Option<u64>,
 }
@@ -59,6 +65,20 @@ impl Machinery {
         let stats = &self.stats;
         let is_idle = stats.outbox_pending == 0 && stats.retries == 0 && stats.tasks == 0;
         is_idle && self.steps.iter().all(|step| step.waiting == Some(0))
+    }
+
+    /// What is not quiet, for people.
+    #[must_use]
+    pub fn what_is_under_way(&self) -> String {
+        let (service, stats) = (&self.service, &self.stats);
+        let heard = |step: &StepState| match step.waiting {
+            Some(0) => None,
+            Some(count) => Some(format!(", {count} for {}", step.step)),
+            None => Some(format!(", {} does not reach the broker", step.step)),
+        };
+        let steps: String = self.steps.iter().filter_map(heard).collect();
+        let (outbox, retries, tasks) = (stats.outbox_pending, stats.retries, stats.tasks);
+        format!("{service}: {outbox} to publish, {retries} to try again, {tasks} calls open{steps}")
     }
 }
 
@@ -76,8 +96,16 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
 async fn machinery<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
 ) -> Result<Json<Machinery>, Problem> {
+    machinery_of(&app).await.map(Json)
+}
+
+/// The machinery of this service.
+///
+/// # Errors
+/// When the store fails.
+pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result<Machinery, Problem> {
     let stats = app.store.stats().await?;
-    let handled = app.store.inbox_counts().await?;
+    let tallies = app.store.tallies().await?;
     let mut steps = Vec::new();
     for step in S::steps() {
         let mut waiting = Some(0);
@@ -90,17 +118,19 @@ async fn machinery<S: Service, X: Send + Sync + 'static>(
             };
             waiting = waiting.zip(more).map(|(all, more)| all + more);
         }
-        let handled = handled.get(step.name).copied().unwrap_or(0);
-        steps.push(StepState { step: step.name.to_owned(), subjects, handled, waiting });
+        let of = |counts: &BTreeMap<String, u64>| counts.get(step.name).copied().unwrap_or(0);
+        let (handled, retrying, dead) = (of(&tallies.handled), of(&tallies.retrying), of(&tallies.dead));
+        steps.push(StepState { step: step.name.to_owned(), subjects, handled, retrying, dead, waiting });
     }
-    Ok(Json(Machinery {
+    Ok(Machinery {
         service: S::NAME.to_owned(),
         instance: app.settings.instance.clone(),
         at: Timestamp::now(),
         stats,
         calls_open: app.engine.calls().open(),
+        published: tallies.published,
         steps,
-    }))
+    })
 }
 
 async fn verify<S: Service, X: Send + Sync + 'static>(

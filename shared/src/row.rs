@@ -53,7 +53,7 @@ pub struct StoredEvent {
 pub(crate) trait AnyState: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn as_any_mut(&mut self) -> &mut dyn Any;
-    fn projected(&self) -> serde_json::Result<Projected>;
+    fn projected(&self, id: &str) -> serde_json::Result<Projected>;
 }
 
 /// What a table keeps of a state.
@@ -76,8 +76,8 @@ impl<D: Decider> AnyState for D {
         self
     }
 
-    fn projected(&self) -> serde_json::Result<Projected> {
-        Ok(Projected { state: serde_json::to_string(self)?, fields: self.fields(), due: self.due() })
+    fn projected(&self, id: &str) -> serde_json::Result<Projected> {
+        Ok(Projected { state: serde_json::to_string(self)?, fields: self.fields(id), due: self.due() })
     }
 }
 
@@ -88,8 +88,8 @@ pub struct RowKind {
     pub name: &'static str,
     /// Searchable fields; each is an indexed column.
     pub fields: &'static [&'static str],
-    /// Folds a row's whole history, oldest event first.
-    pub fold: fn(&mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
+    /// Folds the whole history of the row with this id, oldest event first.
+    pub fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
 }
 
 impl RowKind {
@@ -100,10 +100,10 @@ impl RowKind {
     }
 }
 
-fn fold<D: Decider>(events: &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> {
+fn fold<D: Decider>(id: &str, events: &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> {
     let mut state = D::default();
     for event in events {
         state.evolve(&serde_json::from_str(&event)?);
     }
-    state.projected()
+    state.projected(id)
 }

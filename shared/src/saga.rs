@@ -355,7 +355,7 @@ impl Decider for SagaView {
         event.fact_type.name()
     }
 
-    fn fields(&self) -> Vec<FieldValue> {
+    fn fields(&self, _: &str) -> Vec<FieldValue> {
         let status = self.status();
         let next = self.remaining().into_iter().next();
         vec![

@@ -171,6 +171,12 @@ impl<'a> Unit<'a> {
         id
     }
 
+    /// Takes back everything that this input did so far.
+    pub fn undo(&mut self) {
+        self.changed.clear();
+        self.effects = Effects::default();
+    }
+
     /// Makes the changes the batch's.
     pub(crate) fn keep(self) -> Effects {
         for (key, (version, state)) in self.changed {

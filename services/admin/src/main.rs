@@ -1,1 +1,7 @@
-fn main() {}
+//! Shell: the admin service's process.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    shared::app::main(admin::program())
+}

@@ -1,1 +1,86 @@
+//! Shell: the inventory service: products, stock, reservations, the replenishment monitor.
+//!
+//! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the monitor looks
+//! at the stock. What each causes is in [`policy`]; what may happen to stock is in [`domain`].
 
+pub mod domain;
+pub mod http;
+mod monitor;
+pub mod policy;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use shared::app::{App, Program, no_calls};
+use shared::contract::FactType;
+use shared::service::{Step, Subscription};
+
+use self::policy::InventoryService;
+
+/// The inventory service's name.
+pub const NAME: &str = "inventory";
+
+/// Facts that the inventory service hears.
+pub static STEPS: [Step; 3] = [
+    Step {
+        name: "inventory-stock-reservation",
+        hears: &[Subscription { producer: "order", facts: &[FactType::OrderCreated] }],
+    },
+    Step {
+        name: "inventory-stock-release",
+        hears: &[Subscription { producer: "order", facts: &[FactType::OrderCancelled] }],
+    },
+    Step {
+        name: "inventory-sale",
+        hears: &[Subscription { producer: "order", facts: &[FactType::OrderConfirmed] }],
+    },
+];
+
+/// What can be set of the inventory service alone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InventorySettings {
+    /// The replenishment monitor.
+    pub replenish: ReplenishSettings,
+}
+
+/// What the replenishment monitor does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplenishSettings {
+    /// Whether it runs.
+    pub enabled: bool,
+    /// Products with fewer free pieces than this get more.
+    pub threshold: u32,
+    /// Pieces that come in at once.
+    pub amount: u32,
+    /// Pause between looks.
+    #[serde(with = "humantime_serde")]
+    pub interval: Duration,
+}
+
+const DEFAULTS: &str = r#"
+[http]
+bind = "127.0.0.1:8082"
+[service.replenish]
+enabled = true
+threshold = 20
+amount = 200
+interval = "5s"
+"#;
+
+/// The running service, as its routes see it.
+pub type InventoryApp = App<InventoryService, InventorySettings>;
+
+/// Everything that makes this program the inventory service.
+#[must_use]
+pub fn program() -> Program<InventoryService, InventorySettings> {
+    Program {
+        defaults: DEFAULTS,
+        on_bus: true,
+        service: |_| InventoryService,
+        caller: no_calls,
+        routes: http::routes,
+        background: |app| vec![Box::pin(monitor::run(app))],
+    }
+}

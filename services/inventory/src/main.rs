@@ -1,1 +1,7 @@
-fn main() {}
+//! Shell: the inventory service's process.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    shared::app::main(inventory::program())
+}

@@ -136,7 +136,7 @@ impl Decider for Order {
         }
     }
 
-    fn fields(&self) -> Vec<FieldValue> {
+    fn fields(&self, _: &str) -> Vec<FieldValue> {
         let customer = self.placed().map_or(FieldValue::Null, |placed| placed.payment.customer.as_str().into());
         vec![customer, self.status().into()]
     }
@@ -223,7 +223,7 @@ impl Decider for CatalogueItem {
         "PriceHeard"
     }
 
-    fn fields(&self) -> Vec<FieldValue> {
+    fn fields(&self, _: &str) -> Vec<FieldValue> {
         vec![]
     }
 }

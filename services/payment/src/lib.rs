@@ -1,1 +1,62 @@
+//! Shell: the payment service: payments, and the calls to the bank.
+//!
+//! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the bank answers
+//! calls. What each causes is in [`policy`]; what may happen to a payment is in [`domain`].
 
+mod bank_client;
+pub mod domain;
+pub mod http;
+pub mod policy;
+
+use serde::{Deserialize, Serialize};
+use shared::app::{App, Program};
+use shared::contract::FactType;
+use shared::service::{Step, Subscription};
+
+use self::policy::PaymentService;
+
+/// The payment service's name.
+pub const NAME: &str = "payment";
+
+/// Facts that the payment service hears.
+pub static STEPS: [Step; 2] = [
+    Step {
+        name: "payment-processing",
+        hears: &[Subscription { producer: "inventory", facts: &[FactType::StockReserved] }],
+    },
+    Step {
+        name: "payment-refund",
+        hears: &[Subscription { producer: "order", facts: &[FactType::OrderCancelled] }],
+    },
+];
+
+/// What can be set of the payment service alone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaymentSettings {
+    /// Where the bank is.
+    pub bank: String,
+}
+
+const DEFAULTS: &str = r#"
+[http]
+bind = "127.0.0.1:8083"
+[service]
+bank = "http://127.0.0.1:8084"
+"#;
+
+/// The running service, as its routes see it.
+pub type PaymentApp = App<PaymentService, PaymentSettings>;
+
+/// Everything that makes this program the payment service.
+#[must_use]
+pub fn program() -> Program<PaymentService, PaymentSettings> {
+    Program {
+        defaults: DEFAULTS,
+        on_bus: true,
+        service: |_| PaymentService,
+        caller: bank_client::BankClient::of,
+        routes: http::routes,
+        background: |_| Vec::new(),
+    }
+}

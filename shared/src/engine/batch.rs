@@ -373,7 +373,7 @@ impl<'a, S: Service> Batch<'a, S> {
             if !slot.is_changed() {
                 continue;
             }
-            let projected = match slot.state().map(crate::row::AnyState::projected) {
+            let projected = match slot.state().map(|state| state.projected(&key.id)) {
                 Some(Ok(projected)) => projected,
                 Some(Err(error)) => panic!("row {key:?} has no JSON form: {error}"),
                 None => continue,

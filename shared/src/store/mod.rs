@@ -326,6 +326,19 @@ pub struct Stats {
     pub dead_letters: u64,
 }
 
+/// Counts by subject and by step, for the books.
+#[derive(Debug, Clone, Default, Serialize, serde::Deserialize)]
+pub struct Tallies {
+    /// Distinct facts published, by subject.
+    pub published: BTreeMap<String, u64>,
+    /// Messages handled, by step.
+    pub handled: BTreeMap<String, u64>,
+    /// Messages that wait for another try, by step.
+    pub retrying: BTreeMap<String, u64>,
+    /// Dead letters, by step or kind of task.
+    pub dead: BTreeMap<String, u64>,
+}
+
 /// An outbox entry as the operator sees it.
 #[derive(Debug, Clone, Serialize, serde::Deserialize, utoipa::ToSchema)]
 pub struct OutboxItem {
@@ -406,8 +419,8 @@ pub trait Store: Send + Sync + 'static {
     /// The machinery's state.
     fn stats(&self) -> Answer<'_, Stats>;
 
-    /// Handled messages per step.
-    fn inbox_counts(&self) -> Answer<'_, BTreeMap<String, u64>>;
+    /// What was ever published and handled, and what waits or is parked.
+    fn tallies(&self) -> Answer<'_, Tallies>;
 
     /// Outbox entries for the operator, oldest first.
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>>;

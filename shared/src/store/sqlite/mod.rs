@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use self::write::KindSql;
 use super::{
     Answer, Cutoffs, Decide, Due, FoldReport, FoundRow, Lease, OutboxEntry, OutboxItem, Published, Query, Reads, Stats,
-    Store, StoreFault,
+    Store, StoreFault, Tallies,
 };
 use crate::contract::DeadLettered;
 use crate::row::{RowKey, RowKind, StoredEvent};
@@ -242,8 +242,8 @@ impl Store for SqliteStore {
         self.read(read::stats)
     }
 
-    fn inbox_counts(&self) -> Answer<'_, BTreeMap<String, u64>> {
-        self.read(read::inbox_counts)
+    fn tallies(&self) -> Answer<'_, Tallies> {
+        self.read(read::tallies)
     }
 
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {

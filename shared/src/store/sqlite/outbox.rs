@@ -1,5 +1,7 @@
 //! Shell: what the relay asks: lease, pending entries, settlement.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -76,13 +78,7 @@ pub(super) fn settle(
     }
     let at = micros(now);
     let settled = || -> rusqlite::Result<()> {
-        for seq in &published.done {
-            conn.prepare_cached(
-                "UPDATE event SET published_at = ?2 WHERE seq = (SELECT event_seq FROM outbox WHERE seq = ?1)",
-            )?
-            .execute([*seq, at])?;
-            conn.prepare_cached("DELETE FROM outbox WHERE seq = ?1")?.execute([seq])?;
-        }
+        settle_done(conn, &published.done, at)?;
         for (seq, reason) in &published.refused {
             conn.prepare_cached(
                 "UPDATE outbox SET status = 'FAILED', attempts = attempts + 1, last_error = ?2 WHERE seq = ?1",
@@ -97,6 +93,23 @@ pub(super) fn settle(
     };
     settled().map_err(oops(context))?;
     Ok(true)
+}
+
+fn settle_done(conn: &Connection, done: &[i64], at: i64) -> rusqlite::Result<()> {
+    let mut delete = conn.prepare_cached("DELETE FROM outbox WHERE seq = ?1 RETURNING event_seq, subject")?;
+    let mut stamp = conn.prepare_cached("UPDATE event SET published_at = ?2 WHERE seq = ?1")?;
+    let mut subjects: BTreeMap<String, i64> = BTreeMap::new();
+    for seq in done {
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let gone: Option<(Option<i64>, String)> = delete.query_row([seq], read).optional()?;
+        let Some((event, subject)) = gone else { continue };
+        if let Some(event) = event {
+            stamp.execute([event, at])?;
+        }
+        *subjects.entry(subject).or_default() += 1;
+    }
+    let counts = subjects.iter().map(|(subject, count)| (subject.as_str(), *count)).collect();
+    super::write::tally(conn, "published", &counts)
 }
 
 pub(super) fn retry_failed(conn: &Connection, seq: Option<i64>) -> Result<u64, StoreFault> {

@@ -11,7 +11,7 @@ use super::write::field_value;
 use super::{micros, oops, timestamp};
 use crate::contract::DeadLettered;
 use crate::row::{RowKey, RowKind, StoredEvent};
-use crate::store::{Cutoffs, Due, FoundRow, OutboxItem, Query, Retry, Stats, StoreFault, Task};
+use crate::store::{Cutoffs, Due, FoundRow, OutboxItem, Query, Retry, Stats, StoreFault, Tallies, Task};
 
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
     Ok(FoundRow {
@@ -106,13 +106,22 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
     })
 }
 
-pub(super) fn inbox_counts(conn: &Connection) -> Result<BTreeMap<String, u64>, StoreFault> {
-    conn.prepare_cached("SELECT step, count(*) FROM inbox GROUP BY step")
-        .and_then(|mut select| {
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)));
-            select.query_map([], read)?.collect()
-        })
-        .map_err(oops("counting handled messages"))
+pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
+    let counts = |sql: &str| -> Result<BTreeMap<String, u64>, StoreFault> {
+        conn.prepare_cached(sql)
+            .and_then(|mut select| {
+                let read =
+                    |row: &rusqlite::Row<'_>| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)));
+                select.query_map([], read)?.collect()
+            })
+            .map_err(oops("reading the tallies"))
+    };
+    Ok(Tallies {
+        published: counts("SELECT name, count FROM tally WHERE what = 'published'")?,
+        handled: counts("SELECT name, count FROM tally WHERE what = 'handled'")?,
+        retrying: counts("SELECT step, count(*) FROM retry GROUP BY step")?,
+        dead: counts("SELECT step, count(*) FROM dead_letter GROUP BY step")?,
+    })
 }
 
 pub(super) fn outbox(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {

@@ -180,7 +180,7 @@ fn for_each_fold(
     let mut finish = |row: Option<(String, i64, i64, i64)>, history: &mut Vec<String>| match row {
         None => Ok(()),
         Some((id, version, created_at, updated_at)) => {
-            let projected = (kind.fold)(&mut history.drain(..)).map_err(|source| StoreFault::Database {
+            let projected = (kind.fold)(&id, &mut history.drain(..)).map_err(|source| StoreFault::Database {
                 context: "folding the history of a row",
                 source: Box::new(source),
             })?;

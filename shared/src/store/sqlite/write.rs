@@ -179,10 +179,14 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
 }
 
 fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
+    let mut handled: BTreeMap<&str, i64> = BTreeMap::new();
     for (step, id) in &writes.inbox {
-        conn.prepare_cached("INSERT OR IGNORE INTO inbox (step, message_id, handled_at) VALUES (?1, ?2, ?3)")?
+        let new = conn
+            .prepare_cached("INSERT OR IGNORE INTO inbox (step, message_id, handled_at) VALUES (?1, ?2, ?3)")?
             .execute(params![step, id, at])?;
+        *handled.entry(step).or_default() += i64::from(new > 0);
     }
+    tally(conn, "handled", &handled)?;
     for (step, id) in &writes.retries_done {
         conn.prepare_cached("DELETE FROM retry WHERE step = ?1 AND message_id = ?2")?.execute(params![step, id])?;
     }
@@ -247,6 +251,18 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
     }
     for id in &writes.tasks_done {
         conn.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
+    }
+    Ok(())
+}
+
+/// Adds to the counts that outlive trimming.
+pub(super) fn tally(conn: &Connection, what: &str, counts: &BTreeMap<&str, i64>) -> rusqlite::Result<()> {
+    for (name, count) in counts {
+        conn.prepare_cached(
+            "INSERT INTO tally (what, name, count) VALUES (?1, ?2, ?3)
+             ON CONFLICT (what, name) DO UPDATE SET count = count + excluded.count",
+        )?
+        .execute(params![what, name, count])?;
     }
     Ok(())
 }

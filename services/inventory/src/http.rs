@@ -1,0 +1,317 @@
+//! Shell: the inventory service's routes.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use shared::books::{Page, ReservationEntry, ReservationState, StockEntry};
+use shared::contract::StockLine;
+use shared::decider::Decider;
+use shared::engine::{Outcome, RequestKey};
+use shared::http::{Body, Params, Problem, Segment, request_key};
+use shared::money::Money;
+use shared::operator::{EventView, Range};
+use shared::row::RowKey;
+use shared::store::{FoundRow, Query};
+use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::InventoryApp;
+use crate::domain::{Listing, Product, ProductCommand, ProductRejection, Reservation};
+use crate::policy::{Command, ProductView, Rejection};
+
+#[derive(OpenApi)]
+#[openapi(info(title = "Inventory service", description = "Products, their stock, and what orders hold of it."))]
+struct Api;
+
+/// All routes.
+pub fn routes(app: InventoryApp) -> OpenApiRouter {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(list_product, products))
+        .routes(routes!(product))
+        .routes(routes!(restock))
+        .routes(routes!(change_price))
+        .routes(routes!(events))
+        .routes(routes!(reservation))
+        .route("/internal/books/stock", axum::routing::get(stock_books))
+        .route("/internal/books/reservations", axum::routing::get(reservation_books))
+        .with_state(app)
+}
+
+/// A new product.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewProduct {
+    /// Stock keeping unit.
+    #[garde(length(chars, min = 1, max = 64), custom(is_sku))]
+    #[schema(example = "coffee-beans-1kg")]
+    sku: String,
+    /// What people call it.
+    #[garde(length(chars, min = 1, max = 200))]
+    #[schema(example = "Coffee beans, 1 kg")]
+    name: String,
+    /// Price of one piece.
+    #[garde(custom(is_price))]
+    unit_price: Money,
+    /// Pieces on hand.
+    #[garde(range(max = MOST_PIECES))]
+    #[schema(example = 100)]
+    quantity: u32,
+    /// Whether the monitor replenishes it when it runs low.
+    #[garde(skip)]
+    #[serde(default = "yes")]
+    replenish: bool,
+}
+
+/// Most pieces that come in at once: keeps every sum far from overflow.
+const MOST_PIECES: u32 = 1_000_000;
+
+const fn yes() -> bool {
+    true
+}
+
+/// A sku is part of URLs.
+fn is_sku(sku: &str, (): &()) -> garde::Result {
+    match sku.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+        true => Ok(()),
+        false => Err(garde::Error::new("only letters, digits, '.', '_' and '-'")),
+    }
+}
+
+fn is_price(price: &Money, (): &()) -> garde::Result {
+    match price.amount_minor {
+        1..=1_000_000_000_000 => Ok(()),
+        _ => Err(garde::Error::new("amount_minor must be 1 to 1000000000000")),
+    }
+}
+
+/// List a product.
+#[utoipa::path(post, path = "/api/products", request_body = NewProduct, responses(
+    (status = 201, body = ProductView), (status = 409, body = Problem), (status = 422, body = Problem),
+))]
+async fn list_product(
+    State(app): State<InventoryApp>,
+    headers: HeaderMap,
+    Body(body, bytes): Body<NewProduct>,
+) -> Result<Response, Problem> {
+    let key = request_key(&headers, "POST /api/products", &bytes)?;
+    let NewProduct { sku, name, unit_price, quantity, replenish } = body;
+    let wish = ProductCommand::List(Listing { name, unit_price, replenish }, quantity);
+    let location = (header::LOCATION, format!("/api/products/{sku}"));
+    let product = changed(&app, sku, wish, key).await?;
+    Ok((StatusCode::CREATED, [location], Json(product)).into_response())
+}
+
+async fn changed(
+    app: &InventoryApp,
+    sku: String,
+    wish: ProductCommand,
+    key: Option<RequestKey>,
+) -> Result<ProductView, Problem> {
+    let outcome = app.engine.ask(Uuid::now_v7(), Command { sku, wish }, key).await?;
+    match outcome {
+        Outcome::Done(reply) | Outcome::Replayed(reply) => {
+            reply.product.ok_or_else(|| Problem::internal(&"a command answered without a product"))
+        }
+        Outcome::Rejected(rejection) => Err(problem(rejection)),
+        Outcome::KeyReused => Err(Problem::field("Idempotency-Key", "belongs to another request")),
+        Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
+            Err(Problem::internal(&reason))
+        }
+        Outcome::Duplicate => Err(Problem::internal(&"a command is never a duplicate")),
+    }
+}
+
+fn problem(rejection: Rejection) -> Problem {
+    let detail = rejection.to_string();
+    match rejection {
+        Rejection::Product(ProductRejection::Unknown) => Problem::new(StatusCode::NOT_FOUND, detail),
+        Rejection::Product(ProductRejection::TooMany) => Problem::field("quantity", detail),
+        Rejection::Product(
+            ProductRejection::AlreadyListed | ProductRejection::OutOfStock { .. } | ProductRejection::NotHeld,
+        )
+        | Rejection::Reservation(_) => Problem::conflict(detail),
+    }
+}
+
+/// New pieces.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Restock {
+    /// How many.
+    #[garde(range(min = 1, max = MOST_PIECES))]
+    #[schema(example = 50)]
+    quantity: u32,
+}
+
+/// Bring in more pieces of a product.
+#[utoipa::path(post, path = "/api/products/{sku}/restock", params(("sku" = String, Path)), request_body = Restock,
+    responses((status = 200, body = ProductView), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn restock(
+    State(app): State<InventoryApp>,
+    headers: HeaderMap,
+    Segment(sku): Segment<String>,
+    Body(body, bytes): Body<Restock>,
+) -> Result<Json<ProductView>, Problem> {
+    let key = request_key(&headers, &format!("POST /api/products/{sku}/restock"), &bytes)?;
+    changed(&app, sku, ProductCommand::Restock(body.quantity), key).await.map(Json)
+}
+
+/// Another price.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewPrice {
+    /// Price of one piece.
+    #[garde(custom(is_price))]
+    unit_price: Money,
+}
+
+/// Change the price of a product. Orders placed from then on pay it, once the order service has heard of it.
+#[utoipa::path(put, path = "/api/products/{sku}/price", params(("sku" = String, Path)), request_body = NewPrice,
+    responses((status = 200, body = ProductView), (status = 404, body = Problem), (status = 422, body = Problem)))]
+async fn change_price(
+    State(app): State<InventoryApp>,
+    Segment(sku): Segment<String>,
+    Body(body, _): Body<NewPrice>,
+) -> Result<Json<ProductView>, Problem> {
+    changed(&app, sku, ProductCommand::ChangePrice(body.unit_price), None).await.map(Json)
+}
+
+/// Which products to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListParams {
+    /// At most this many (1 to 100; 20 when not given).
+    limit: Option<usize>,
+    /// Where the last page ended.
+    cursor: Option<String>,
+}
+
+/// A page of products, by sku.
+#[derive(Debug, Serialize, ToSchema)]
+struct ProductPage {
+    /// The products.
+    products: Vec<ProductView>,
+    /// `cursor` of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// List products, by sku.
+#[utoipa::path(get, path = "/api/products", params(ListParams), responses(
+    (status = 200, body = ProductPage), (status = 422, body = Problem),
+))]
+async fn products(
+    State(app): State<InventoryApp>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<ProductPage>, Problem> {
+    let limit = params.limit.unwrap_or(20);
+    if !(1..=100).contains(&limit) {
+        return Err(Problem::field("limit", "must be 1 to 100"));
+    }
+    let query = Query { after: params.cursor, limit: limit + 1, ..Query::default() };
+    let mut rows = app.store.find(Product::KIND, query).await?;
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
+    let products = rows.iter().map(parse_product).collect::<Result<_, _>>()?;
+    Ok(Json(ProductPage { products, next }))
+}
+
+fn parse_product(row: &FoundRow) -> Result<ProductView, Problem> {
+    let product: Product = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
+    ProductView::of(&row.id, &product).ok_or_else(|| Problem::internal(&"a stored product that was never listed"))
+}
+
+/// Show a product.
+#[utoipa::path(get, path = "/api/products/{sku}", params(("sku" = String, Path)), responses(
+    (status = 200, body = ProductView), (status = 404, body = Problem),
+))]
+async fn product(State(app): State<InventoryApp>, Segment(sku): Segment<String>) -> Result<Json<ProductView>, Problem> {
+    match app.store.row(RowKey::of::<Product>(&sku)).await? {
+        Some(row) => parse_product(&row).map(Json),
+        None => Err(Problem::not_found(format_args!("product {sku:?}"))),
+    }
+}
+
+/// A product's history, oldest first.
+#[utoipa::path(get, path = "/api/products/{sku}/events", params(("sku" = String, Path)), responses(
+    (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
+))]
+async fn events(
+    State(app): State<InventoryApp>,
+    Segment(sku): Segment<String>,
+) -> Result<Json<Vec<EventView>>, Problem> {
+    shared::operator::history(app.store.as_ref(), RowKey::of::<Product>(sku)).await.map(Json)
+}
+
+/// What an order holds.
+#[derive(Debug, Serialize, ToSchema)]
+struct ReservationView {
+    /// The order.
+    order: String,
+    /// `HELD`, `REFUSED`, `SOLD`, `RELEASED`, or `VOID` for an order whose cancellation came first.
+    status: &'static str,
+    /// Pieces set aside or sold.
+    lines: Vec<StockLine>,
+}
+
+/// Show what an order holds of the stock.
+#[utoipa::path(get, path = "/api/reservations/{order}", params(("order" = Uuid, Path)), responses(
+    (status = 200, body = ReservationView), (status = 404, body = Problem),
+))]
+async fn reservation(
+    State(app): State<InventoryApp>,
+    Segment(order): Segment<Uuid>,
+) -> Result<Json<ReservationView>, Problem> {
+    let row = app.store.row(RowKey::of::<Reservation>(order)).await?;
+    let row = row.ok_or_else(|| Problem::not_found(format_args!("reservation of order {order}")))?;
+    let reservation = parse_reservation(&row)?;
+    let (status, lines) = (reservation.status(), reservation.lines().to_vec());
+    Ok(Json(ReservationView { order: row.id, status, lines }))
+}
+
+fn parse_reservation(row: &FoundRow) -> Result<Reservation, Problem> {
+    serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))
+}
+
+async fn stock_books(
+    State(app): State<InventoryApp>,
+    Params(range): Params<Range>,
+) -> Result<Json<Page<StockEntry>>, Problem> {
+    let entry = |row: &FoundRow| {
+        let product = parse_product(row)?;
+        Ok(StockEntry {
+            sku: product.sku,
+            on_hand: product.on_hand.into(),
+            reserved: product.reserved.into(),
+            sold: product.sold.into(),
+            supplied: product.supplied.into(),
+        })
+    };
+    shared::operator::page(app.store.as_ref(), Product::KIND, range, entry).await.map(Json)
+}
+
+async fn reservation_books(
+    State(app): State<InventoryApp>,
+    Params(range): Params<Range>,
+) -> Result<Json<Page<ReservationEntry>>, Problem> {
+    let entry = |row: &FoundRow| {
+        let reservation = parse_reservation(row)?;
+        let state = match reservation {
+            Reservation::Held(_) => ReservationState::Held,
+            Reservation::Sold(_) => ReservationState::Sold,
+            Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => {
+                ReservationState::Free
+            }
+        };
+        let pieces = reservation.lines().iter().map(|line| u64::from(line.quantity)).sum();
+        let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
+        Ok(ReservationEntry { order, state, pieces })
+    };
+    shared::operator::page(app.store.as_ref(), Reservation::KIND, range, entry).await.map(Json)
+}

@@ -1,0 +1,80 @@
+//! Shell: the calls to the bank.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use reqwest::{Client, Response, StatusCode};
+use serde_json::{Value, json};
+use shared::engine::calls::{CallFailed, Caller};
+use shared::ids::payment_id;
+use shared::settings::Settings;
+use shared::store::Task;
+
+use crate::PaymentSettings;
+use crate::policy::{BankAnswer, BankCall, BankTask};
+
+/// Calls the bank.
+pub struct BankClient {
+    http: Client,
+    base: String,
+}
+
+impl BankClient {
+    /// A client of the bank that the settings name.
+    ///
+    /// # Errors
+    /// When the address is none.
+    pub fn of(settings: &Settings<PaymentSettings>) -> anyhow::Result<Arc<dyn Caller>> {
+        let base = settings.service.bank.trim_end_matches('/').to_owned();
+        reqwest::Url::parse(&base).map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
+        let http = Client::builder()
+            .pool_max_idle_per_host(settings.task.concurrency)
+            .pool_idle_timeout(Duration::from_secs(30))
+            .tcp_nodelay(true)
+            .build()?;
+        Ok(Arc::new(Self { http, base }))
+    }
+
+    async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
+        let BankTask { order, call } = serde_json::from_str(&task.payload)
+            .map_err(|error| CallFailed { context: "a task that is none".to_owned(), source: Some(error.into()) })?;
+        // The payment's id is the key: even two tasks for one order would be one charge.
+        let charge = payment_id(order);
+        let request = match call {
+            BankCall::Charge(context) => {
+                let body = json!({
+                    "amount": context.total, "token": context.token, "reference": order.to_string(),
+                });
+                let request = self.http.post(format!("{}/v1/charges", self.base)).json(&body);
+                request.header("Idempotency-Key", charge.to_string())
+            }
+            BankCall::Refund => self.http.post(format!("{}/v1/charges/{charge}/refund", self.base)),
+            BankCall::Reverse => self.http.post(format!("{}/v1/charges/{charge}/reverse", self.base)),
+        };
+        let response = request.send().await.map_err(|error| failed("the bank does not answer", error))?;
+        let answer: BankAnswer = checked(response).await?;
+        serde_json::to_value(answer)
+            .map_err(|error| CallFailed { context: "an answer without JSON".to_owned(), source: Some(error.into()) })
+    }
+}
+
+impl Caller for BankClient {
+    fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
+        Box::pin(self.ask(task))
+    }
+}
+
+async fn checked(response: Response) -> Result<BankAnswer, CallFailed> {
+    match response.status() {
+        StatusCode::OK | StatusCode::CREATED => {
+            response.json().await.map_err(|error| failed("the bank's answer cannot be read", error))
+        }
+        status => Err(CallFailed { context: format!("the bank answered {status}"), source: None }),
+    }
+}
+
+fn failed(context: &str, error: reqwest::Error) -> CallFailed {
+    // The URL is in the log of the task already, and may carry what should not be logged.
+    CallFailed { context: context.to_owned(), source: Some(Box::new(error.without_url())) }
+}

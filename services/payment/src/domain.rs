@@ -1,0 +1,279 @@
+//! Pure: what may happen to the one payment of an order.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use shared::contract::{PaymentContext, PaymentFailure};
+use shared::decider::{Decider, FieldValue};
+use shared::ids::payment_id;
+
+/// A payment. There is one per order, whatever is asked how often.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Payment {
+    /// Nothing is known of the order.
+    #[default]
+    New,
+    /// The bank is being asked.
+    Charging(PaymentContext),
+    /// The order was cancelled while the bank is being asked: what it captures goes back at once.
+    Doomed(PaymentContext),
+    /// The money is here, under this reference.
+    Captured(PaymentContext, String),
+    /// No money comes.
+    Failed(PaymentContext, PaymentFailure),
+    /// The bank never answered clearly: the charge is being reversed, whether or not it took place.
+    Reversing(PaymentContext),
+    /// The money is being given back.
+    Refunding(PaymentContext, String, RefundReason),
+    /// The money went back.
+    Refunded(PaymentContext, String, RefundReason),
+    /// The cancellation came before the request: the late request does nothing.
+    Void,
+}
+
+/// Who wants the money back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefundReason {
+    /// The order was cancelled.
+    OrderCancelled,
+    /// An operator, out of kindness; the order stands.
+    Operator,
+}
+
+/// A wish concerning a payment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PaymentCommand {
+    /// Charge the customer.
+    Charge(PaymentContext),
+    /// The order was cancelled: undo what was done, stop what was not.
+    Cancel,
+    /// The bank captured the money.
+    TakeCapture(String),
+    /// The bank said no.
+    TakeRefusal(PaymentFailure),
+    /// No try got a clear answer.
+    GiveUp,
+    /// The bank reversed the charge: nothing is captured, or no longer.
+    TakeReversal,
+    /// Give the money back.
+    Refund,
+    /// The bank gave the money back.
+    TakeRefund,
+}
+
+/// What happened to a payment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PaymentEvent {
+    /// The bank is to be asked.
+    Requested(PaymentContext),
+    /// The order was cancelled meanwhile.
+    Doomed,
+    /// The cancellation came first.
+    Voided,
+    /// The money is here.
+    Captured(String),
+    /// The bank said no.
+    Refused(PaymentFailure),
+    /// The bank never answered clearly.
+    GivenUp,
+    /// The charge is undone, whether or not it took place.
+    Reversed,
+    /// The money is to go back.
+    RefundRequested(RefundReason),
+    /// The money went back.
+    Refunded,
+}
+
+/// Why a payment says no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PaymentRejection {
+    /// There is no such payment.
+    Unknown,
+    /// No money is here that could go back.
+    NothingCaptured,
+}
+
+impl fmt::Display for PaymentRejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("there is no such payment"),
+            Self::NothingCaptured => f.write_str("the payment has captured nothing that could go back"),
+        }
+    }
+}
+
+impl Decider for Payment {
+    const KIND: &'static str = "payment";
+    const FIELDS: &'static [&'static str] = &["status", "payment_id"];
+    type Command = PaymentCommand;
+    type Event = PaymentEvent;
+    type Rejection = PaymentRejection;
+
+    fn decide(&self, command: &PaymentCommand) -> Result<Vec<PaymentEvent>, PaymentRejection> {
+        use {Payment as State, PaymentCommand as Wish, PaymentEvent as Event};
+        let back = Event::RefundRequested(RefundReason::OrderCancelled);
+        match (self, command) {
+            (State::New, Wish::Charge(context)) => Ok(vec![Event::Requested(context.clone())]),
+            (State::New, Wish::Cancel) => Ok(vec![Event::Voided]),
+            (
+                State::New,
+                Wish::TakeCapture(_)
+                | Wish::TakeRefusal(_)
+                | Wish::GiveUp
+                | Wish::TakeReversal
+                | Wish::Refund
+                | Wish::TakeRefund,
+            ) => Err(PaymentRejection::Unknown),
+
+            (State::Charging(_), Wish::Cancel) => Ok(vec![Event::Doomed]),
+            (State::Charging(_), Wish::TakeCapture(reference)) => Ok(vec![Event::Captured(reference.clone())]),
+            (State::Doomed(_), Wish::TakeCapture(reference)) => Ok(vec![Event::Captured(reference.clone()), back]),
+            (State::Charging(_) | State::Doomed(_), Wish::TakeRefusal(failure)) => Ok(vec![Event::Refused(*failure)]),
+            (State::Charging(_) | State::Doomed(_), Wish::GiveUp) => Ok(vec![Event::GivenUp]),
+            (State::Charging(_), Wish::Charge(_)) | (State::Doomed(_), Wish::Charge(_) | Wish::Cancel) => Ok(vec![]),
+
+            (State::Captured(..), Wish::Cancel) => Ok(vec![back]),
+            (State::Captured(..), Wish::Refund) => Ok(vec![Event::RefundRequested(RefundReason::Operator)]),
+            (State::Reversing(_), Wish::TakeReversal) => Ok(vec![Event::Reversed]),
+            (State::Refunding(..), Wish::TakeRefund) => Ok(vec![Event::Refunded]),
+            (State::Refunding(..) | State::Refunded(..), Wish::Refund) => Ok(vec![]),
+
+            (
+                State::Charging(_) | State::Doomed(_) | State::Failed(..) | State::Reversing(_) | State::Void,
+                Wish::Refund,
+            ) => Err(PaymentRejection::NothingCaptured),
+
+            // Everything else is a repetition, or an answer that is too late to change anything.
+            (
+                State::Captured(..)
+                | State::Failed(..)
+                | State::Reversing(_)
+                | State::Refunding(..)
+                | State::Refunded(..)
+                | State::Void,
+                Wish::Charge(_)
+                | Wish::Cancel
+                | Wish::TakeCapture(_)
+                | Wish::TakeRefusal(_)
+                | Wish::GiveUp
+                | Wish::TakeReversal
+                | Wish::TakeRefund,
+            )
+            | (State::Charging(_) | State::Doomed(_), Wish::TakeReversal | Wish::TakeRefund) => Ok(vec![]),
+        }
+    }
+
+    fn evolve(&mut self, event: &PaymentEvent) {
+        let before = std::mem::take(self);
+        *self = match (event, before.context().cloned()) {
+            (PaymentEvent::Voided, _) => Self::Void,
+            (PaymentEvent::Requested(context), _) => Self::Charging(context.clone()),
+            (PaymentEvent::Doomed, Some(context)) => Self::Doomed(context),
+            (PaymentEvent::Captured(reference), Some(context)) => Self::Captured(context, reference.clone()),
+            (PaymentEvent::Refused(failure), Some(context)) => Self::Failed(context, *failure),
+            (PaymentEvent::GivenUp, Some(context)) => Self::Reversing(context),
+            (PaymentEvent::Reversed, Some(context)) => Self::Failed(context, PaymentFailure::Exhausted),
+            (PaymentEvent::RefundRequested(reason), Some(context)) => {
+                Self::Refunding(context, before.reference().to_owned(), *reason)
+            }
+            (PaymentEvent::Refunded, Some(context)) => {
+                let reason = before.refund_reason().unwrap_or(RefundReason::OrderCancelled);
+                Self::Refunded(context, before.reference().to_owned(), reason)
+            }
+            (
+                PaymentEvent::Doomed
+                | PaymentEvent::Captured(_)
+                | PaymentEvent::Refused(_)
+                | PaymentEvent::GivenUp
+                | PaymentEvent::Reversed
+                | PaymentEvent::RefundRequested(_)
+                | PaymentEvent::Refunded,
+                None,
+            ) => before,
+        };
+    }
+
+    fn event_name(event: &PaymentEvent) -> &'static str {
+        match event {
+            PaymentEvent::Requested(_) => "Requested",
+            PaymentEvent::Doomed => "Doomed",
+            PaymentEvent::Voided => "Voided",
+            PaymentEvent::Captured(_) => "Captured",
+            PaymentEvent::Refused(_) => "Refused",
+            PaymentEvent::GivenUp => "GivenUp",
+            PaymentEvent::Reversed => "Reversed",
+            PaymentEvent::RefundRequested(_) => "RefundRequested",
+            PaymentEvent::Refunded => "Refunded",
+        }
+    }
+
+    fn fields(&self, order: &str) -> Vec<FieldValue> {
+        let id = order.parse().map(|order| payment_id(order).to_string());
+        vec![self.status().into(), id.map_or(FieldValue::Null, FieldValue::Text)]
+    }
+}
+
+impl Payment {
+    /// The status in the API.
+    #[must_use]
+    pub const fn status(&self) -> &'static str {
+        match self {
+            Self::New => "NEW",
+            Self::Charging(_) => "CHARGING",
+            Self::Doomed(_) => "DOOMED",
+            Self::Captured(..) => "CAPTURED",
+            Self::Failed(..) => "FAILED",
+            Self::Reversing(_) => "REVERSING",
+            Self::Refunding(..) => "REFUNDING",
+            Self::Refunded(..) => "REFUNDED",
+            Self::Void => "VOID",
+        }
+    }
+
+    /// What was to be paid.
+    #[must_use]
+    pub const fn context(&self) -> Option<&PaymentContext> {
+        match self {
+            Self::New | Self::Void => None,
+            Self::Charging(context)
+            | Self::Doomed(context)
+            | Self::Captured(context, _)
+            | Self::Failed(context, _)
+            | Self::Reversing(context)
+            | Self::Refunding(context, ..)
+            | Self::Refunded(context, ..) => Some(context),
+        }
+    }
+
+    /// The bank's id of the charge; empty when nothing was captured.
+    #[must_use]
+    pub fn reference(&self) -> &str {
+        match self {
+            Self::Captured(_, reference) | Self::Refunding(_, reference, _) | Self::Refunded(_, reference, _) => {
+                reference
+            }
+            Self::New
+            | Self::Charging(_)
+            | Self::Doomed(_)
+            | Self::Failed(..)
+            | Self::Reversing(_)
+            | Self::Void => "",
+        }
+    }
+
+    /// Who wanted the money back.
+    #[must_use]
+    pub const fn refund_reason(&self) -> Option<RefundReason> {
+        match self {
+            Self::Refunding(_, _, reason) | Self::Refunded(_, _, reason) => Some(*reason),
+            Self::New
+            | Self::Charging(_)
+            | Self::Doomed(_)
+            | Self::Captured(..)
+            | Self::Failed(..)
+            | Self::Reversing(_)
+            | Self::Void => None,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Shell: the payment service's routes.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use shared::books::{Page, PaymentEntry, PaymentState};
+use shared::decider::Decider;
+use shared::engine::Outcome;
+use shared::http::{Params, Problem, Segment};
+use shared::operator::{EventView, Range};
+use shared::row::RowKey;
+use shared::store::{FoundRow, Query};
+use utoipa::{IntoParams, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use crate::PaymentApp;
+use crate::domain::{Payment, PaymentRejection, RefundReason};
+use crate::policy::{PaymentView, Refund};
+
+#[derive(OpenApi)]
+#[openapi(info(title = "Payment service", description = "Payments and refunds."))]
+struct Api;
+
+/// All routes.
+pub fn routes(app: PaymentApp) -> OpenApiRouter {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(payments))
+        .routes(routes!(payment))
+        .routes(routes!(events))
+        .routes(routes!(refund))
+        .route("/internal/books", axum::routing::get(books))
+        .with_state(app)
+}
+
+/// Which payments to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct ListParams {
+    /// Only the one of this order.
+    order: Option<Uuid>,
+    /// At most this many (1 to 100; 20 when not given).
+    limit: Option<usize>,
+    /// The `order` of the last payment of the page before.
+    cursor: Option<Uuid>,
+}
+
+/// List payments, newest order first.
+#[utoipa::path(get, path = "/api/payments", params(ListParams), responses(
+    (status = 200, body = Vec<PaymentView>), (status = 422, body = Problem),
+))]
+async fn payments(
+    State(app): State<PaymentApp>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Vec<PaymentView>>, Problem> {
+    let limit = params.limit.unwrap_or(20);
+    if !(1..=100).contains(&limit) {
+        return Err(Problem::field("limit", "must be 1 to 100"));
+    }
+    let equals = params.order.map(|order| ("id", order.to_string().as_str().into())).into_iter().collect();
+    let after = params.cursor.map(|cursor| cursor.to_string());
+    let query = Query { equals, after, descending: true, limit, ..Query::default() };
+    let rows = app.store.find(Payment::KIND, query).await?;
+    rows.iter().map(|row| parse(row).map(|(_, view)| view)).collect::<Result<_, _>>().map(Json)
+}
+
+fn parse(row: &FoundRow) -> Result<(Payment, PaymentView), Problem> {
+    let payment: Payment = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
+    let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
+    let view = PaymentView::of(order, &payment).ok_or_else(|| Problem::internal(&"a stored payment that is none"))?;
+    Ok((payment, view))
+}
+
+/// Show a payment, by its id or its order's.
+#[utoipa::path(get, path = "/api/payments/{id}", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = PaymentView), (status = 404, body = Problem),
+))]
+async fn payment(State(app): State<PaymentApp>, Segment(id): Segment<Uuid>) -> Result<Json<PaymentView>, Problem> {
+    let row = find(&app, id).await?;
+    parse(&row).map(|(_, view)| Json(view))
+}
+
+async fn find(app: &PaymentApp, id: Uuid) -> Result<FoundRow, Problem> {
+    if let Some(row) = app.store.row(RowKey::of::<Payment>(id)).await? {
+        return Ok(row);
+    }
+    let equals = vec![("payment_id", id.to_string().as_str().into())];
+    let rows = app.store.find(Payment::KIND, Query { equals, limit: 1, ..Query::default() }).await?;
+    rows.into_iter().next().ok_or_else(|| Problem::not_found(format_args!("payment {id}")))
+}
+
+/// A payment's history, oldest first.
+#[utoipa::path(get, path = "/api/payments/{id}/events", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
+))]
+async fn events(State(app): State<PaymentApp>, Segment(id): Segment<Uuid>) -> Result<Json<Vec<EventView>>, Problem> {
+    let row = find(&app, id).await?;
+    shared::operator::history(app.store.as_ref(), RowKey::of::<Payment>(row.id)).await.map(Json)
+}
+
+/// Give the money of a payment back. The order stands.
+#[utoipa::path(post, path = "/api/payments/{id}/refund", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = PaymentView), (status = 404, body = Problem), (status = 409, body = Problem),
+))]
+async fn refund(State(app): State<PaymentApp>, Segment(id): Segment<Uuid>) -> Result<Json<PaymentView>, Problem> {
+    let row = find(&app, id).await?;
+    let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
+    match app.engine.ask(order, Refund { order }, None).await? {
+        Outcome::Done(reply) | Outcome::Replayed(reply) => {
+            reply.payment.map(Json).ok_or_else(|| Problem::internal(&"a command answered without a payment"))
+        }
+        Outcome::Rejected(rejection @ PaymentRejection::Unknown) => {
+            Err(Problem::new(StatusCode::NOT_FOUND, rejection.to_string()))
+        }
+        Outcome::Rejected(rejection @ PaymentRejection::NothingCaptured) => {
+            Err(Problem::conflict(rejection.to_string()))
+        }
+        Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
+            Err(Problem::internal(&reason))
+        }
+        Outcome::KeyReused | Outcome::Duplicate => Err(Problem::internal(&"a refund carries no key")),
+    }
+}
+
+async fn books(
+    State(app): State<PaymentApp>,
+    Params(range): Params<Range>,
+) -> Result<Json<Page<PaymentEntry>>, Problem> {
+    let entry = |row: &FoundRow| {
+        let (payment, view) = parse(row)?;
+        let state = match &payment {
+            Payment::New | Payment::Void | Payment::Failed(..) => PaymentState::None,
+            Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {
+                PaymentState::Open
+            }
+            Payment::Captured(..) => PaymentState::Captured,
+            Payment::Refunded(..) => PaymentState::Refunded,
+        };
+        let refunded_by_operator = payment.refund_reason() == Some(RefundReason::Operator);
+        Ok(PaymentEntry { order: view.order, state, amount: view.amount, refunded_by_operator })
+    };
+    shared::operator::page(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
+}

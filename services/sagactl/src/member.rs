@@ -1,0 +1,90 @@
+//! Pure: the six processes of a local system: their names and their ports.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// One process of the local system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Member {
+    /// The broker.
+    Nats,
+    /// The simulated card processor.
+    Bank,
+    /// Orders and their deadlines.
+    Order,
+    /// Products, stock, reservations.
+    Inventory,
+    /// Payments.
+    Payment,
+    /// The operator's view.
+    Admin,
+}
+
+impl Member {
+    /// All, in the order in which they start.
+    pub const ALL: [Self; 6] = [Self::Nats, Self::Bank, Self::Order, Self::Inventory, Self::Payment, Self::Admin];
+    /// All but the broker.
+    pub const SERVICES: [Self; 5] = [Self::Bank, Self::Order, Self::Inventory, Self::Payment, Self::Admin];
+
+    /// Its name: of the program, the log, the folder, and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nats => "nats",
+            Self::Bank => "bank",
+            Self::Order => "order",
+            Self::Inventory => "inventory",
+            Self::Payment => "payment",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Who listens where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ports {
+    nats: u16,
+    bank: u16,
+    order: u16,
+    inventory: u16,
+    payment: u16,
+    admin: u16,
+}
+
+impl Ports {
+    /// The ports that the documentation names.
+    pub const STANDARD: Self =
+        Self { admin: 8080, order: 8081, inventory: 8082, payment: 8083, bank: 8084, nats: 4222 };
+
+    /// Six ports in a row. `base` is at most 65530.
+    pub const fn from_base(base: u16) -> Self {
+        Self {
+            admin: base,
+            order: base.saturating_add(1),
+            inventory: base.saturating_add(2),
+            payment: base.saturating_add(3),
+            bank: base.saturating_add(4),
+            nats: base.saturating_add(5),
+        }
+    }
+
+    /// The port of one.
+    pub const fn of(&self, member: Member) -> u16 {
+        match member {
+            Member::Nats => self.nats,
+            Member::Bank => self.bank,
+            Member::Order => self.order,
+            Member::Inventory => self.inventory,
+            Member::Payment => self.payment,
+            Member::Admin => self.admin,
+        }
+    }
+}
