@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use shared::books::{ChargeEntry, ChargeState, Page};
+use shared::books::{ChargeEntry, Page};
 use shared::decider::Decider;
 use shared::engine::Outcome;
 use shared::http::{Body, Params, Problem, Segment};
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::BankApp;
 use crate::domain::{Asked, Charge, ChargeRejection};
-use crate::policy::{Answer, Command, Wish, reference};
+use crate::policy::{self, Answer, Command, Wish, reference};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Bank", description = "A simulated card processor with a ledger of its own."))]
@@ -154,19 +154,8 @@ async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<
 async fn ledger(State(app): State<BankApp>, Params(range): Params<Range>) -> Result<Json<Page<ChargeEntry>>, Problem> {
     let entry = |row: &FoundRow| {
         let charge: Charge = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
-        let state = match &charge {
-            Charge::Captured(_) => ChargeState::Captured,
-            Charge::Refunded(_) => ChargeState::Refunded,
-            Charge::New | Charge::Stumbled | Charge::Refused(..) | Charge::Blocked => ChargeState::None,
-        };
         let id = row.id.parse().map_err(|error| Problem::internal(&error))?;
-        let asked = charge.asked();
-        Ok(ChargeEntry {
-            charge: id,
-            reference: asked.map(|asked| asked.reference.clone()).unwrap_or_default(),
-            state,
-            amount: asked.map(|asked| asked.amount),
-        })
+        Ok(policy::book_entry(id, &charge))
     };
     shared::operator::page(app.store.as_ref(), Charge::KIND, range, entry).await.map(Json)
 }

@@ -1,6 +1,7 @@
 //! Pure: what the bank answers to its merchants.
 
 use serde::{Deserialize, Serialize};
+use shared::books::{ChargeEntry, ChargeState};
 use shared::contract::PaymentFailure;
 use shared::money::Money;
 use shared::row::{RowKey, RowKind};
@@ -121,4 +122,21 @@ impl BankService {
 #[must_use]
 pub fn reference(charge: Uuid) -> String {
     format!("ch_{}", charge.simple())
+}
+
+/// What an auditor gets to see of a charge.
+#[must_use]
+pub fn book_entry(id: Uuid, charge: &Charge) -> ChargeEntry {
+    let state = match charge {
+        Charge::Captured(_) => ChargeState::Captured,
+        Charge::Refunded(_) => ChargeState::Refunded,
+        Charge::New | Charge::Stumbled | Charge::Refused(..) | Charge::Blocked => ChargeState::None,
+    };
+    let asked = charge.asked();
+    ChargeEntry {
+        charge: id,
+        reference: asked.map(|asked| asked.reference.clone()).unwrap_or_default(),
+        state,
+        amount: asked.map(|asked| asked.amount),
+    }
 }

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use shared::books::{Page, ReservationEntry, ReservationState, StockEntry};
+use shared::books::{Page, ReservationEntry, StockEntry};
 use shared::contract::StockLine;
 use shared::decider::Decider;
 use shared::engine::{Outcome, RequestKey};
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::InventoryApp;
 use crate::domain::{Listing, Product, ProductCommand, ProductRejection, Reservation};
-use crate::policy::{Command, ProductView, Rejection};
+use crate::policy::{self, Command, ProductView, Rejection};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Inventory service", description = "Products, their stock, and what orders hold of it."))]
@@ -284,14 +284,8 @@ async fn stock_books(
     Params(range): Params<Range>,
 ) -> Result<Json<Page<StockEntry>>, Problem> {
     let entry = |row: &FoundRow| {
-        let product = parse_product(row)?;
-        Ok(StockEntry {
-            sku: product.sku,
-            on_hand: product.on_hand.into(),
-            reserved: product.reserved.into(),
-            sold: product.sold.into(),
-            supplied: product.supplied.into(),
-        })
+        let product = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
+        Ok(policy::stock_entry(&row.id, &product))
     };
     shared::operator::page(app.store.as_ref(), Product::KIND, range, entry).await.map(Json)
 }
@@ -301,17 +295,8 @@ async fn reservation_books(
     Params(range): Params<Range>,
 ) -> Result<Json<Page<ReservationEntry>>, Problem> {
     let entry = |row: &FoundRow| {
-        let reservation = parse_reservation(row)?;
-        let state = match reservation {
-            Reservation::Held(_) => ReservationState::Held,
-            Reservation::Sold(_) => ReservationState::Sold,
-            Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => {
-                ReservationState::Free
-            }
-        };
-        let pieces = reservation.lines().iter().map(|line| u64::from(line.quantity)).sum();
         let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-        Ok(ReservationEntry { order, state, pieces })
+        Ok(policy::reservation_entry(order, &parse_reservation(row)?))
     };
     shared::operator::page(app.store.as_ref(), Reservation::KIND, range, entry).await.map(Json)
 }

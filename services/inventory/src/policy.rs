@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use shared::books::{ReservationEntry, ReservationState, StockEntry};
 use shared::contract::{
     Fact, OrderCreated, PriceChanged, ProductListed, Shortage, StockLine, StockReleased, StockReplenished,
     StockReservationFailed, StockReserved,
@@ -286,4 +287,28 @@ impl ProductView {
             replenish: listing.replenish,
         })
     }
+}
+
+/// What the audit gets to see of a product's stock.
+#[must_use]
+pub fn stock_entry(sku: &str, product: &Product) -> StockEntry {
+    StockEntry {
+        sku: sku.to_owned(),
+        on_hand: product.on_hand.into(),
+        reserved: product.reserved.into(),
+        sold: product.sold.into(),
+        supplied: product.supplied.into(),
+    }
+}
+
+/// What the audit gets to see of a reservation.
+#[must_use]
+pub fn reservation_entry(order: Uuid, reservation: &Reservation) -> ReservationEntry {
+    let state = match reservation {
+        Reservation::Held(_) => ReservationState::Held,
+        Reservation::Sold(_) => ReservationState::Sold,
+        Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => ReservationState::Free,
+    };
+    let pieces = reservation.lines().iter().map(|line| u64::from(line.quantity)).sum();
+    ReservationEntry { order, state, pieces }
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
-use shared::books::{OrderEntry, OrderState, Page};
+use shared::books::{OrderEntry, Page};
 use shared::contract::CancelReason;
 use shared::decider::{Decider, FieldValue};
 use shared::engine::Outcome;
@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::OrderApp;
 use crate::domain::{Order, OrderRejection};
-use crate::policy::{Command, NewOrder, OrderService, OrderView, Rejection};
+use crate::policy::{self, Command, NewOrder, OrderService, OrderView, Rejection};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Order service", description = "Places, shows and cancels orders."))]
@@ -309,13 +309,7 @@ async fn books(
 ) -> Result<Json<Page<OrderEntry>>, Problem> {
     let entry = |row: &FoundRow| {
         let (order, view) = parse(row)?;
-        let state = match order {
-            Order::New | Order::Pending(_) => OrderState::Pending,
-            Order::Confirmed(_) => OrderState::Confirmed,
-            Order::Cancelled(..) => OrderState::Cancelled,
-        };
-        let pieces = view.lines.iter().map(|line| u64::from(line.quantity)).sum();
-        Ok(OrderEntry { order: view.id, state, total: view.total, pieces })
+        policy::book_entry(view.id, &order).ok_or_else(|| Problem::internal(&"a stored order that was never placed"))
     };
     shared::operator::page(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
 }

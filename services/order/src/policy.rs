@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use shared::books::{OrderEntry, OrderState};
 use shared::contract::{
     CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
 };
@@ -288,4 +289,18 @@ impl OrderView {
             deadline: placed.deadline,
         })
     }
+}
+
+/// What the audit gets to see of an order; `None` when it is not there.
+#[must_use]
+pub fn book_entry(id: Uuid, order: &Order) -> Option<OrderEntry> {
+    let state = match order {
+        Order::New => return None,
+        Order::Pending(_) => OrderState::Pending,
+        Order::Confirmed(_) => OrderState::Confirmed,
+        Order::Cancelled(..) => OrderState::Cancelled,
+    };
+    let placed = order.placed()?;
+    let pieces = placed.lines.iter().map(|line| u64::from(line.quantity)).sum();
+    Some(OrderEntry { order: id, state, total: placed.payment.total, pieces })
 }

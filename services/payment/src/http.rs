@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use shared::books::{Page, PaymentEntry, PaymentState};
+use shared::books::{Page, PaymentEntry};
 use shared::decider::Decider;
 use shared::engine::Outcome;
 use shared::http::{Params, Problem, Segment};
@@ -17,8 +17,8 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::PaymentApp;
-use crate::domain::{Payment, PaymentRejection, RefundReason};
-use crate::policy::{PaymentView, Refund};
+use crate::domain::{Payment, PaymentRejection};
+use crate::policy::{self, PaymentView, Refund};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
@@ -128,18 +128,6 @@ async fn books(
     State(app): State<PaymentApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<PaymentEntry>>, Problem> {
-    let entry = |row: &FoundRow| {
-        let (payment, view) = parse(row)?;
-        let state = match &payment {
-            Payment::New | Payment::Void | Payment::Failed(..) => PaymentState::None,
-            Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {
-                PaymentState::Open
-            }
-            Payment::Captured(..) => PaymentState::Captured,
-            Payment::Refunded(..) => PaymentState::Refunded,
-        };
-        let refunded_by_operator = payment.refund_reason() == Some(RefundReason::Operator);
-        Ok(PaymentEntry { order: view.order, state, amount: view.amount, refunded_by_operator })
-    };
+    let entry = |row: &FoundRow| parse(row).map(|(payment, view)| policy::book_entry(view.order, &payment));
     shared::operator::page(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use shared::books::{PaymentEntry, PaymentState};
 use shared::contract::{
     Fact, PaymentContext, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded,
 };
@@ -14,7 +15,7 @@ use shared::unit::Unit;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::domain::{Payment, PaymentCommand, PaymentRejection};
+use crate::domain::{Payment, PaymentCommand, PaymentRejection, RefundReason};
 
 /// Task: charge the customer.
 pub const CHARGE: &str = "payment-charge";
@@ -264,4 +265,20 @@ impl PaymentView {
             failure,
         })
     }
+}
+
+/// What the audit gets to see of a payment.
+#[must_use]
+pub fn book_entry(order: Uuid, payment: &Payment) -> PaymentEntry {
+    let state = match payment {
+        Payment::New | Payment::Void | Payment::Failed(..) => PaymentState::None,
+        Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {
+            PaymentState::Open
+        }
+        Payment::Captured(..) => PaymentState::Captured,
+        Payment::Refunded(..) => PaymentState::Refunded,
+    };
+    let refunded_by_operator = payment.refund_reason() == Some(RefundReason::Operator);
+    let amount = payment.context().map(|context| context.total);
+    PaymentEntry { order, state, amount, refunded_by_operator }
 }

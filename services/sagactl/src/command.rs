@@ -10,7 +10,7 @@ use crate::member::Member;
 use crate::system::Setting;
 
 /// Longest wait that the audit is asked for.
-const LONGEST_WAIT: Duration = Duration::from_mins(5);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The command line.
 #[derive(Debug, Parser)]

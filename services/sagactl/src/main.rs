@@ -16,6 +16,7 @@ mod rebuild;
 mod single;
 mod status;
 mod stop;
+mod supervise;
 mod system;
 mod up;
 

@@ -35,7 +35,10 @@ impl FromStr for Setting {
         };
         match Member::SERVICES.into_iter().find(|member| member.name() == name) {
             Some(service) => Ok(Self { service, flag: flag.to_owned() }),
-            None => Err(format!("there is no service {name:?}; services are {}", Member::SERVICES.map(Member::name).join(", "))),
+            None => Err(format!(
+                "there is no service {name:?}; services are {}",
+                Member::SERVICES.map(Member::name).join(", ")
+            )),
         }
     }
 }
@@ -74,10 +77,9 @@ impl System {
     pub fn open(folder: &Path) -> anyhow::Result<Self> {
         match Self::find(folder)? {
             Some(system) => Ok(system),
-            None => bail!(
-                "no system in {}: start one with scripts/up.sh, or name its folder with --data",
-                folder.display()
-            ),
+            None => {
+                bail!("no system in {}: start one with scripts/up.sh, or name its folder with --data", folder.display())
+            }
         }
     }
 
@@ -94,20 +96,23 @@ impl System {
         Ok(Some(Self { folder: folder.to_owned(), plan }))
     }
 
-    /// Writes the plan and makes the folders, to be called under [`lock`].
-    pub fn create(folder: &Path, plan: Plan) -> anyhow::Result<Self> {
-        let system = Self { folder: folder.to_owned(), plan };
-        let text = serde_json::to_vec_pretty(&system.plan)?;
+    /// A system that is not there yet.
+    pub fn planned(folder: &Path, plan: Plan) -> Self {
+        Self { folder: folder.to_owned(), plan }
+    }
+
+    /// Makes the folders and writes the plan, to be called under [`lock`].
+    pub fn create(&self) -> anyhow::Result<()> {
+        let text = serde_json::to_vec_pretty(&self.plan)?;
         let make = || -> std::io::Result<()> {
             for member in Member::ALL {
-                fs::create_dir_all(system.data_of(member))?;
+                fs::create_dir_all(self.data_of(member))?;
             }
-            fs::create_dir_all(folder.join("log"))?;
-            fs::create_dir_all(folder.join("run"))?;
-            write_whole(&folder.join(PLAN_FILE), &text)
+            fs::create_dir_all(self.log_dir())?;
+            fs::create_dir_all(self.folder.join("run"))?;
+            write_whole(&self.folder.join(PLAN_FILE), &text)
         };
-        make().with_context(|| unwritable(folder))?;
-        Ok(system)
+        make().with_context(|| unwritable(&self.folder))
     }
 
     /// The folder.
@@ -176,7 +181,9 @@ impl System {
         match member {
             Member::Nats | Member::Bank | Member::Order | Member::Inventory => {}
             Member::Payment => settings.push(peer(Member::Bank)),
-            Member::Admin => settings.extend([Member::Order, Member::Inventory, Member::Payment, Member::Bank].map(peer)),
+            Member::Admin => {
+                settings.extend([Member::Order, Member::Inventory, Member::Payment, Member::Bank].map(peer))
+            }
         }
         if member != Member::Bank {
             settings.push(format!("bus.url={}", self.url_of(Member::Nats)));
@@ -198,7 +205,10 @@ pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
     if names.iter().all(|name| name == LOCK_FILE) || names.iter().any(|name| name == PLAN_FILE) {
         return Ok(());
     }
-    bail!("{} holds other things than a local system, and is left alone: choose another folder with --data", folder.display())
+    bail!(
+        "{} holds other things than a local system, and is left alone: choose another folder with --data",
+        folder.display()
+    )
 }
 
 /// Deletes all that is in the folder, to be called under [`lock`] and after [`check_is_ours`].
@@ -256,7 +266,8 @@ mod tests {
 
     fn system() -> System {
         let settings = ["order.service.deadline=5s".parse(), "bank.log.filter=debug".parse()];
-        let settings = settings.into_iter().map(|setting: Result<Setting, String>| setting.expect("a setting")).collect();
+        let settings =
+            settings.into_iter().map(|setting: Result<Setting, String>| setting.expect("a setting")).collect();
         let plan = Plan::new(Ports::from_base(7000), "/bin-dir".into(), "/nats-server".into(), settings);
         System { folder: "/data".into(), plan }
     }

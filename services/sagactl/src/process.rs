@@ -1,0 +1,151 @@
+//! Shell: the processes of a local system: start one, find it again, signal it.
+//!
+//! A pid file holds the pid *and* when that process started: a pid that now belongs to somebody else is
+//! recognised, and nobody else's process is ever signalled.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use nix::sys::signal::{self, Signal};
+use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate};
+
+use crate::member::Member;
+use crate::system::{System, write_whole};
+
+/// Start times are derived from the boot time, which some kernels report a second off now and then.
+const START_TIME_SLACK_S: u64 = 2;
+/// Looks at a process this often while waiting for it.
+pub const POLL: Duration = Duration::from_millis(50);
+/// What is shown of a log when its process fails.
+const TAIL_LINES: usize = 10;
+const TAIL_BYTES: u64 = 16 * 1024;
+
+/// A process that runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Running {
+    /// Its id.
+    pub pid: u32,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// How long it runs.
+    pub uptime_s: u64,
+}
+
+/// A process that was just started.
+#[derive(Debug)]
+pub struct Started {
+    /// It, to be reaped when its starter lives on.
+    pub child: Child,
+    /// Where in its log its own words begin.
+    pub log_start: u64,
+}
+
+/// Starts a process in a group of its own, so that a Ctrl-C meant for this program does not reach it.
+pub fn spawn(system: &System, member: Member) -> anyhow::Result<Started> {
+    let (program, log_path) = (system.program_of(member), system.log_of(member));
+    let log = File::options().create(true).append(true).open(&log_path);
+    let log = log.with_context(|| format!("{} cannot be written", log_path.display()))?;
+    let log_start = log.metadata()?.len();
+    let child = Command::new(&program)
+        .args(system.arguments_of(member))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("{} cannot be started: run scripts/up.sh to build everything", program.display()))?;
+    record(system, member, child.id())?;
+    Ok(Started { child, log_start })
+}
+
+fn record(system: &System, member: Member, pid: u32) -> anyhow::Result<()> {
+    // Even when it has ended already: its starter has not reaped it.
+    let Some((_, started_at_s)) = observe(pid) else { bail!("{member} (pid {pid}) is not to be seen") };
+    let path = system.pid_file_of(member);
+    write_whole(&path, format!("{pid} {started_at_s}\n").as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// The process, if it still is the one that was started.
+pub fn find(system: &System, member: Member) -> Option<Running> {
+    let text = fs::read_to_string(system.pid_file_of(member)).ok()?;
+    let (pid, started_at_s) = text.trim().split_once(' ')?;
+    let started_at_s: u64 = started_at_s.parse().ok()?;
+    let (running, seen_s) = observe(pid.parse().ok()?)?;
+    (running.is_alive && seen_s.abs_diff(started_at_s) <= START_TIME_SLACK_S).then_some(running.process)
+}
+
+struct Observed {
+    process: Running,
+    is_alive: bool,
+}
+
+/// What the kernel says of a pid, and when that process started (seconds since 1970).
+fn observe(pid: u32) -> Option<(Observed, u64)> {
+    let pid = Pid::from_u32(pid);
+    let mut kernel = sysinfo::System::new().ok()?;
+    let what = ProcessRefreshKind::nothing().with_memory().without_tasks();
+    kernel.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, what);
+    let seen = kernel.process(pid)?;
+    // A process that nobody has reaped yet is dead all the same.
+    let is_alive = !matches!(seen.status(), ProcessStatus::Zombie | ProcessStatus::Dead);
+    let process = Running { pid: pid.as_u32(), rss_bytes: seen.memory(), uptime_s: seen.run_time() };
+    Some((Observed { process, is_alive }, seen.start_time()))
+}
+
+/// Whether it was started and never said to be stopped: a process that is recorded and does not run has died.
+pub fn is_recorded(system: &System, member: Member) -> bool {
+    system.pid_file_of(member).exists()
+}
+
+/// Forgets a process that was stopped, or a stale file.
+pub fn forget(system: &System, member: Member) {
+    let path = system.pid_file_of(member);
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        eprintln!("{} cannot be deleted: {error}", path.display());
+    }
+}
+
+/// Signals a process that was just [found](find). One that is gone meanwhile is no error.
+pub fn send(running: Running, signal: Signal) -> anyhow::Result<()> {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(running.pid)?);
+    match signal::kill(pid, signal) {
+        Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
+        Err(error) => bail!("{signal} cannot be sent to pid {pid}: {error}"),
+    }
+}
+
+/// Waits until the process is gone; `false` when it is still there in the end.
+pub async fn wait_until_gone(system: &System, member: Member, limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while find(system, member).is_some() {
+        if Instant::now() >= until {
+            return false;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    true
+}
+
+/// The last lines that a process wrote into its log since it started there.
+pub fn last_words(path: &Path, log_start: u64) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(log_start.max(length.saturating_sub(TAIL_BYTES))))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    let shown = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+    if shown.is_empty() { "  (it wrote nothing)".to_owned() } else { format!("  {}", shown.join("\n  ")) }
+}

@@ -1,0 +1,87 @@
+//! Shell: whether a process can do its work, and waiting until it can.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use crate::http::Http;
+use crate::member::Member;
+use crate::process::{self, Started};
+use crate::system::System;
+
+/// Longest start: a broker with a large store reads it first.
+const LIMIT: Duration = Duration::from_secs(60);
+/// One question may take this long.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// While somebody is late, their names are said this often.
+const REMIND_EVERY: Duration = Duration::from_secs(5);
+
+/// Whether the process can do its work now.
+pub async fn is_ready(http: &Http, system: &System, member: Member) -> bool {
+    if member == Member::Nats {
+        let asked = tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(system.port_of(member))).await;
+        return asked.is_ok_and(|answer| answer.unwrap_or(false));
+    }
+    let url = format!("{}/readyz", system.url_of(member));
+    http.get_within(&url, ASK_TIMEOUT).await.is_ok_and(|answer| answer.status.is_success())
+}
+
+/// A broker greets whoever connects with a line about itself.
+async fn greets_with_jetstream(port: u16) -> std::io::Result<bool> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).await?;
+    Ok(line.starts_with("INFO ") && line.contains("\"jetstream\":true"))
+}
+
+/// Waits until all that were started are ready, saying so of each.
+pub async fn wait(http: &Http, system: &System, started: &mut [(Member, Started)]) -> anyhow::Result<()> {
+    let until = Instant::now() + LIMIT;
+    let mut late: Vec<Member> = started.iter().map(|(member, _)| *member).collect();
+    let waits = started.iter_mut().map(|(member, started)| wait_for(http, system, *member, started, until));
+    let mut waits: FuturesUnordered<_> = waits.collect();
+    let mut reminder = tokio::time::interval_at((Instant::now() + REMIND_EVERY).into(), REMIND_EVERY);
+    loop {
+        tokio::select! {
+            ended = waits.next() => match ended {
+                Some(ready) => {
+                    let ready = ready?;
+                    late.retain(|member| *member != ready);
+                    eprintln!("  {:<10} ready at {}", ready.name(), system.url_of(ready));
+                }
+                None => return Ok(()),
+            },
+            _ = reminder.tick() => {
+                let names: Vec<_> = late.iter().map(|member| member.name()).collect();
+                eprintln!("  waiting for {}", names.join(", "));
+            }
+        }
+    }
+}
+
+async fn wait_for(
+    http: &Http,
+    system: &System,
+    member: Member,
+    started: &mut Started,
+    until: Instant,
+) -> anyhow::Result<Member> {
+    loop {
+        if is_ready(http, system, member).await {
+            return Ok(member);
+        }
+        let log = system.log_of(member);
+        let words = || process::last_words(&log, started.log_start);
+        if let Some(status) = started.child.try_wait()? {
+            bail!("{member} ended right after its start ({status}); the end of {}:\n{}", log.display(), words());
+        }
+        if Instant::now() >= until {
+            bail!("{member} is not ready after {}s; the end of {}:\n{}", LIMIT.as_secs(), log.display(), words());
+        }
+        tokio::time::sleep(process::POLL).await;
+    }
+}

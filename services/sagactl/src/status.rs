@@ -1,0 +1,116 @@
+//! Shell: a table of the processes.
+
+use std::process::ExitCode;
+
+use comfy_table::{CellAlignment, Table};
+use futures::future;
+use serde::Serialize;
+
+use crate::http::Http;
+use crate::member::Member;
+use crate::process;
+use crate::readiness;
+use crate::system::System;
+
+#[derive(Debug, Serialize)]
+struct Status {
+    data: String,
+    ready: bool,
+    rss_mib: f64,
+    processes: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: Member,
+    pid: Option<u32>,
+    port: u16,
+    url: String,
+    ready: bool,
+    rss_mib: Option<f64>,
+    uptime_s: Option<u64>,
+}
+
+/// `sagactl status`.
+pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
+    let http = Http::new()?;
+    let rows = future::join_all(Member::ALL.map(|member| look(&http, system, member))).await;
+    let all_bytes =
+        Member::ALL.into_iter().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
+    let status = Status {
+        data: system.folder().display().to_string(),
+        ready: rows.iter().all(|row| row.ready),
+        rss_mib: mib(all_bytes.sum()),
+        processes: rows,
+    };
+    if json {
+        println!("{}", serde_json::to_string(&status)?);
+    } else {
+        println!("{}", table(&status));
+    }
+    Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn look(http: &Http, system: &System, member: Member) -> Row {
+    let running = process::find(system, member);
+    // A port that answers without our process is somebody else's.
+    let ready = running.is_some() && readiness::is_ready(http, system, member).await;
+    Row {
+        name: member,
+        pid: running.map(|running| running.pid),
+        port: system.port_of(member),
+        url: system.url_of(member),
+        ready,
+        rss_mib: running.map(|running| mib(running.rss_bytes)),
+        uptime_s: running.map(|running| running.uptime_s),
+    }
+}
+
+/// Resident memory of what runs, by name.
+pub fn memory(system: &System) -> std::collections::BTreeMap<Member, f64> {
+    let running = |member| process::find(system, member).map(|running| (member, mib(running.rss_bytes)));
+    Member::ALL.into_iter().filter_map(running).collect()
+}
+
+#[expect(clippy::float_arithmetic, reason = "for people, to a tenth")]
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn mib(bytes: u64) -> f64 {
+    (bytes as f64 / f64::from(1 << 20) * 10.0).round() / 10.0
+}
+
+fn table(status: &Status) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
+    table.set_header(["name", "pid", "port", "ready", "RSS MiB", "uptime"]);
+    for row in &status.processes {
+        let shown = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+        let ready = match (row.pid, row.ready) {
+            (None, _) => "not running",
+            (Some(_), false) => "no",
+            (Some(_), true) => "yes",
+        };
+        table.add_row([
+            row.name.to_string(),
+            shown(row.pid.map(|pid| pid.to_string())),
+            row.port.to_string(),
+            ready.to_owned(),
+            shown(row.rss_mib.map(|mib| format!("{mib:.1}"))),
+            shown(row.uptime_s.map(uptime)),
+        ]);
+    }
+    table.add_row(["all", "", "", "", &format!("{:.1}", status.rss_mib), ""]);
+    for column in [1, 2, 4, 5] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn uptime(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}

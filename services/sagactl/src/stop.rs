@@ -1,0 +1,67 @@
+//! Shell: stopping everything: the services together, then the broker.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use futures::future;
+use nix::sys::signal::Signal;
+
+use crate::member::Member;
+use crate::process;
+use crate::system::{self, System};
+
+/// A service ends within 10 seconds of SIGTERM; one that does not is stuck.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The kernel ends a killed process at once, unless it hangs in the disk.
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// `sagactl down`.
+pub async fn down(folder: &Path) -> anyhow::Result<ExitCode> {
+    let Some(system) = System::find(folder)? else {
+        eprintln!("nothing was ever started in {}", folder.display());
+        return Ok(ExitCode::SUCCESS);
+    };
+    let _lock = system::lock(folder).await?;
+    if Member::ALL.into_iter().all(|member| process::find(&system, member).is_none()) {
+        eprintln!("nothing runs in {}", folder.display());
+    }
+    all(&system).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Stops everything that runs, to be called under the lock.
+pub async fn all(system: &System) -> anyhow::Result<()> {
+    let services = future::join_all(Member::SERVICES.map(|member| one(system, member))).await;
+    // The broker goes last, so that what the services publish while they stop is kept.
+    let broker = one(system, Member::Nats).await;
+    services.into_iter().chain([broker]).collect()
+}
+
+/// Stops one process: SIGTERM, and SIGKILL when that does not help. Does nothing when it does not run.
+pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
+    let Some(running) = process::find(system, member) else {
+        process::forget(system, member);
+        return Ok(());
+    };
+    process::send(running, Signal::SIGTERM)?;
+    if process::wait_until_gone(system, member, PATIENCE).await {
+        eprintln!("  {:<10} stopped", member.name());
+    } else {
+        eprintln!("  {:<10} did not stop within {}s and is killed", member.name(), PATIENCE.as_secs());
+        kill(system, member).await?;
+    }
+    process::forget(system, member);
+    Ok(())
+}
+
+/// Kills one process. Its pid file stays: it did not stop, it died.
+pub async fn kill(system: &System, member: Member) -> anyhow::Result<()> {
+    let Some(running) = process::find(system, member) else { return Ok(()) };
+    process::send(running, Signal::SIGKILL)?;
+    if process::wait_until_gone(system, member, KILL_PATIENCE).await {
+        return Ok(());
+    }
+    bail!("{member} (pid {}) is still there {}s after SIGKILL", running.pid, KILL_PATIENCE.as_secs())
+}
