@@ -29,7 +29,10 @@ use crate::store::{Cutoffs, Store};
 
 /// What every service can be told on its command line.
 #[derive(Debug, Parser)]
-#[command(version, about = "One service of the order saga. Without a command it runs until SIGTERM or Ctrl-C.")]
+#[command(
+    version,
+    about = "One service of the order saga. Without a command it runs until SIGTERM or Ctrl-C."
+)]
 struct Arguments {
     /// TOML file with settings.
     #[arg(long, value_name = "FILE")]
@@ -149,7 +152,8 @@ where
 fn start_log<X>(settings: &Settings<X>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&settings.log.filter)
         .map_err(|error| anyhow::anyhow!("settings: log.filter is {:?}: {error}", settings.log.filter))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
     match settings.log.format {
         LogFormat::Json => log.json().flatten_event(true).init(),
         LogFormat::Text => log.with_ansi(false).init(),
@@ -205,7 +209,13 @@ async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 
     let mut background = JoinSet::new();
     background.spawn(engine::run(looping));
-    background.spawn(calls::run(app.engine.clone(), caller, tasks, call_bounds(&app.settings), app.metrics.clone()));
+    background.spawn(calls::run(
+        app.engine.clone(),
+        caller,
+        tasks,
+        call_bounds(&app.settings),
+        app.metrics.clone(),
+    ));
     background.spawn(timers::run(app.engine.clone(), app.store.clone(), timer_settings(&app.settings)));
     background.spawn(watch_stats(app.clone()));
     background.spawn(trim(app.clone()));
@@ -294,14 +304,19 @@ async fn trim<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
         tokio::time::sleep(app.settings.retention.every).await;
         let before = |age: Duration| {
             let now = Timestamp::now();
-            SignedDuration::try_from(age).ok().and_then(|age| now.checked_sub(age).ok()).unwrap_or(Timestamp::MIN)
+            SignedDuration::try_from(age)
+                .ok()
+                .and_then(|age| now.checked_sub(age).ok())
+                .unwrap_or(Timestamp::MIN)
         };
         let retention = &app.settings.retention;
         let cutoffs = Cutoffs { inbox: before(retention.inbox), keys: before(retention.idempotency_key) };
         loop {
             match app.store.trim(cutoffs, retention.chunk).await {
                 // Small chunks with a breath between them: the engine's batches go first.
-                Ok(gone) if gone as usize >= retention.chunk => tokio::time::sleep(Duration::from_millis(20)).await,
+                Ok(gone) if gone as usize >= retention.chunk => {
+                    tokio::time::sleep(Duration::from_millis(20)).await
+                }
                 Ok(_) => break,
                 Err(fault) => {
                     error!("finished entries cannot be trimmed: {}", error_chain(&fault));
@@ -326,10 +341,15 @@ fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Health {
             let now = Timestamp::now();
             match stats {
                 Ok(stats) => {
-                    let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
-                    let limit = SignedDuration::try_from(app.settings.engine.ready_lag).unwrap_or(SignedDuration::MAX);
+                    let age =
+                        stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
+                    let limit = SignedDuration::try_from(app.settings.engine.ready_lag)
+                        .unwrap_or(SignedDuration::MAX);
                     check("store", None);
-                    check("outbox", (age > limit).then(|| format!("oldest entry has waited {}s", age.as_secs())));
+                    check(
+                        "outbox",
+                        (age > limit).then(|| format!("oldest entry has waited {}s", age.as_secs())),
+                    );
                 }
                 Err(fault) => check("store", Some(error_chain(&fault))),
             }

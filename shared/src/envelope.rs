@@ -90,7 +90,8 @@ impl Envelope {
     /// When the type or version is unknown or the data does not fit the type.
     pub fn open(&self) -> Result<Message, Undecodable> {
         let message_type = || self.message_type.clone();
-        let fact_type = FactType::named(&self.message_type).ok_or_else(|| Undecodable::UnknownType(message_type()))?;
+        let fact_type =
+            FactType::named(&self.message_type).ok_or_else(|| Undecodable::UnknownType(message_type()))?;
         let (version, known) = (self.version, fact_type.version());
         if version != known {
             return Err(Undecodable::UnknownVersion { message_type: message_type(), version, known });

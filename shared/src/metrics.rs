@@ -112,8 +112,16 @@ impl Default for Metrics {
         registry.register("outbox_published", "Messages published", metrics.published.clone());
         registry.register("store_commit_seconds", "Time of one commit", metrics.commit_seconds.0.clone());
         registry.register("engine_batch_inputs", "Inputs per transaction", metrics.batch_inputs.0.clone());
-        registry.register("outbox_publish_messages", "Messages per publish", metrics.publish_messages.0.clone());
-        registry.register("outbox_pending", "Entries that wait to be published", metrics.outbox_pending.clone());
+        registry.register(
+            "outbox_publish_messages",
+            "Messages per publish",
+            metrics.publish_messages.0.clone(),
+        );
+        registry.register(
+            "outbox_pending",
+            "Entries that wait to be published",
+            metrics.outbox_pending.clone(),
+        );
         registry.register("outbox_failed", "Entries that the broker refused", metrics.outbox_failed.clone());
         registry.register(
             "outbox_oldest_pending_age_seconds",

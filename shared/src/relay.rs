@@ -74,7 +74,9 @@ impl Relay {
         metrics: &Metrics,
         now: Timestamp,
     ) -> Result<Round, StoreFault> {
-        let Some(lease) = self.lease(now).await? else { return Ok(Round::Standby) };
+        let Some(lease) = self.lease(now).await? else {
+            return Ok(Round::Standby);
+        };
         let entries = self.store.pending(now, self.settings.batch).await?;
         if entries.is_empty() {
             return Ok(Round::Idle);

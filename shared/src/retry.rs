@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn jitter_uses_the_whole_range() {
-        let policy = RetryPolicy { max_attempts: 9, base: Duration::from_secs(1), cap: Duration::from_mins(1) };
+        let policy =
+            RetryPolicy { max_attempts: 9, base: Duration::from_secs(1), cap: Duration::from_mins(1) };
         assert_eq!(policy.delay_after(1, 0), Some(Duration::ZERO));
         assert!(policy.delay_after(3, u32::MAX) > Some(Duration::from_millis(3_999)));
     }

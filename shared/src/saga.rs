@@ -199,12 +199,15 @@ impl FactDetail {
             Fact::PaymentRefunded(fact) => note(fact.amount.to_string()),
             Fact::StockReserved(fact) => note(pieces(&fact.lines)),
             Fact::StockReleased(fact) => note(pieces(&fact.lines)),
-            Fact::DeadLettered(fact) => {
-                Self { parked_step: Some(fact.step.clone()), note: Some(fact.reason.clone()), ..Self::default() }
-            }
-            Fact::OrderConfirmed(_) | Fact::StockReplenished(_) | Fact::ProductListed(_) | Fact::PriceChanged(_) => {
-                Self::default()
-            }
+            Fact::DeadLettered(fact) => Self {
+                parked_step: Some(fact.step.clone()),
+                note: Some(fact.reason.clone()),
+                ..Self::default()
+            },
+            Fact::OrderConfirmed(_)
+            | Fact::StockReplenished(_)
+            | Fact::ProductListed(_)
+            | Fact::PriceChanged(_) => Self::default(),
         }
     }
 }
@@ -278,7 +281,8 @@ impl SagaView {
         if !ORDER_SAGA.iter().any(|stage| self.is_undoing_owed(stage)) {
             return SagaStatus::Compensated;
         }
-        let something_undone = ORDER_SAGA.iter().filter_map(|stage| stage.undone_by).any(|fact| self.has(fact));
+        let something_undone =
+            ORDER_SAGA.iter().filter_map(|stage| stage.undone_by).any(|fact| self.has(fact));
         match self.cancelled_because {
             Some(CancelReason::TimedOut) if !something_undone => SagaStatus::TimedOut,
             _ => SagaStatus::Compensating,
@@ -323,14 +327,16 @@ impl SagaView {
     /// Inventory answers every cancellation, even of an order it never reserved for: only its own refusal
     /// releases it. Payment owes a refund only for what it captured.
     fn is_undoing_owed(&self, stage: &Stage) -> bool {
-        let Some(undone_by) = stage.undone_by else { return false };
+        let Some(undone_by) = stage.undone_by else {
+            return false;
+        };
         if self.has(undone_by) {
             return false;
         }
-        match stage.says {
-            FactType::StockReserved => stage.refuses.is_none_or(|refusal| !self.has(refusal)),
-            says => self.has(says),
+        if stage.says == FactType::StockReserved {
+            return stage.refuses.is_none_or(|refusal| !self.has(refusal));
         }
+        self.has(stage.says)
     }
 }
 

@@ -193,9 +193,14 @@ pub struct Sources {
 ///
 /// # Errors
 /// When a source cannot be read, a key is unknown, or a value is impossible.
-pub fn load<X: DeserializeOwned>(service: &str, defaults: &str, sources: &Sources) -> Result<Settings<X>, BadSettings> {
+pub fn load<X: DeserializeOwned>(
+    service: &str,
+    defaults: &str,
+    sources: &Sources,
+) -> Result<Settings<X>, BadSettings> {
     let bad = |error: config::ConfigError| BadSettings(error.to_string());
-    let environment = config::Environment::with_prefix(&service.to_uppercase()).prefix_separator("__").separator("__");
+    let environment =
+        config::Environment::with_prefix(&service.to_uppercase()).prefix_separator("__").separator("__");
     let mut builder = config::Config::builder()
         .set_default("instance", service)
         .and_then(|builder| builder.set_default("store.url", format!("sqlite:.saga/{service}.db")))

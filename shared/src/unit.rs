@@ -132,7 +132,11 @@ impl<'a> Unit<'a> {
     ///
     /// # Errors
     /// The row's rejection; then nothing is recorded.
-    pub fn decide<D: Decider>(&mut self, id: impl ToString, command: &D::Command) -> Result<bool, D::Rejection> {
+    pub fn decide<D: Decider>(
+        &mut self,
+        id: impl ToString,
+        command: &D::Command,
+    ) -> Result<bool, D::Rejection> {
         let id = id.to_string();
         let events = self.row::<D>(&id).decide(command)?;
         for event in &events {
@@ -149,7 +153,9 @@ impl<'a> Unit<'a> {
             let version = self.rows.get(&key).map_or(0, |slot| slot.version);
             self.changed.insert(key.clone(), (version, state));
         }
-        let Some((version, state)) = self.changed.get_mut(&key) else { return };
+        let Some((version, state)) = self.changed.get_mut(&key) else {
+            return;
+        };
         *version += 1;
         if let Some(state) = state.as_any_mut().downcast_mut::<D>() {
             state.evolve(event);

@@ -55,7 +55,11 @@ pub struct Report {
 ///
 /// # Errors
 /// 503 when a service does not answer: an audit without it would prove nothing.
-pub(crate) async fn audit(app: &AdminApp, services: &Services, patience: Duration) -> Result<Report, Problem> {
+pub(crate) async fn audit(
+    app: &AdminApp,
+    services: &Services,
+    patience: Duration,
+) -> Result<Report, Problem> {
     let until = Instant::now() + patience;
     loop {
         let before = machinery(app, services).await?;
@@ -117,8 +121,12 @@ async fn gather(services: &Services, machinery: &[Machinery], app: &AdminApp) ->
     let mut books = Books::default();
     services.each_entry("order", "/internal/books", |entry: OrderEntry| books.order(entry)).await?;
     let reservations = "/internal/books/reservations";
-    services.each_entry("inventory", reservations, |entry: ReservationEntry| books.reservation(entry)).await?;
-    services.each_entry("inventory", "/internal/books/stock", |entry: StockEntry| books.stock(&entry)).await?;
+    services
+        .each_entry("inventory", reservations, |entry: ReservationEntry| books.reservation(entry))
+        .await?;
+    services
+        .each_entry("inventory", "/internal/books/stock", |entry: StockEntry| books.stock(&entry))
+        .await?;
     services.each_entry("payment", "/internal/books", |entry: PaymentEntry| books.payment(entry)).await?;
     services.each_entry("bank", "/v1/charges", |entry: ChargeEntry| books.charge(entry)).await?;
     for (service, _) in services.all() {

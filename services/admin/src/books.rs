@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use shared::books::{
-    ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, ReservationEntry, ReservationState,
-    StockEntry,
+    ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, ReservationEntry,
+    ReservationState, StockEntry,
 };
 use shared::money::Money;
 use shared::operator::Machinery;
@@ -110,7 +110,11 @@ impl Books {
         self.summary.captured += u64::from(captured);
         self.summary.refunded += u64::from(refunded);
         let Ok(order) = entry.reference.parse() else {
-            self.report("bank ledger = payments", &entry.charge, format!("charged for {:?}", entry.reference));
+            self.report(
+                "bank ledger = payments",
+                &entry.charge,
+                format!("charged for {:?}", entry.reference),
+            );
             return;
         };
         let account = self.account(order);
@@ -153,7 +157,8 @@ impl Books {
         }
         self.summary.facts_published = published.values().sum();
         for step in machinery.iter().flat_map(|service| &service.steps) {
-            let promised: u64 = step.subjects.iter().filter_map(|subject| published.get(subject.as_str())).sum();
+            let promised: u64 =
+                step.subjects.iter().filter_map(|subject| published.get(subject.as_str())).sum();
             let seen = step.handled + step.retrying + step.dead;
             if promised != seen {
                 let detail = format!(
@@ -180,7 +185,9 @@ impl Books {
                 self.report(rule, &order, detail);
             }
         }
-        for (what, stock, orders) in [("reserved", self.summary.reserved, held), ("sold", self.summary.sold, sold)] {
+        for (what, stock, orders) in
+            [("reserved", self.summary.reserved, held), ("sold", self.summary.sold, sold)]
+        {
             if stock != orders {
                 let detail = format!("products say {stock}, orders say {orders}");
                 self.report("stock = reservations", &what, detail);
@@ -210,7 +217,8 @@ impl Account {
             }
         };
         let Some((state, total, pieces)) = self.order else {
-            let traces = self.reservation.is_some() || self.payment.is_some() || self.captured + self.refunded > 0;
+            let traces =
+                self.reservation.is_some() || self.payment.is_some() || self.captured + self.refunded > 0;
             must(!traces, "everything belongs to an order", format!("no order, but {self:?}"));
             return faults;
         };
@@ -219,7 +227,9 @@ impl Account {
         let payment = self.payment.map(|(state, ..)| state);
         let is_kindness = self.payment.is_some_and(|(.., by_operator)| by_operator);
         match state {
-            OrderState::Pending => must(false, "every order ends", "neither confirmed nor cancelled".to_owned()),
+            OrderState::Pending => {
+                must(false, "every order ends", "neither confirmed nor cancelled".to_owned())
+            }
             OrderState::Confirmed => {
                 let sold = Some((ReservationState::Sold, pieces));
                 must(self.reservation == sold, "confirmed = sold", format!("{:?}", self.reservation));

@@ -26,7 +26,10 @@ use crate::policy::DeadLetterView;
 use crate::services::Services;
 
 #[derive(OpenApi)]
-#[openapi(info(title = "Admin service", description = "All sagas, dead letters, and the audit of the books."))]
+#[openapi(info(
+    title = "Admin service",
+    description = "All sagas, dead letters, and the audit of the books."
+))]
 struct Api;
 
 #[derive(Clone)]
@@ -148,7 +151,10 @@ fn paged(mut rows: Vec<FoundRow>, limit: usize) -> (Vec<FoundRow>, Option<String
 #[utoipa::path(get, path = "/api/admin/sagas", params(SagaParams), responses(
     (status = 200, body = SagaPage), (status = 400, body = Problem), (status = 422, body = Problem),
 ))]
-async fn sagas(State(admin): State<Admin>, Params(params): Params<SagaParams>) -> Result<Json<SagaPage>, Problem> {
+async fn sagas(
+    State(admin): State<Admin>,
+    Params(params): Params<SagaParams>,
+) -> Result<Json<SagaPage>, Problem> {
     let limit = checked_limit(params.limit)?;
     let now = Timestamp::now();
     let mut query = Query {
@@ -172,7 +178,8 @@ async fn sagas(State(admin): State<Admin>, Params(params): Params<SagaParams>) -
         query.below.push(("deadline", now.as_microsecond().into()));
     }
     let (rows, next) = paged(admin.app.store.find(SagaView::KIND, query).await?, limit);
-    let sagas = rows.iter().map(|row| SagaItem::of(row, now).map(|(item, _)| item)).collect::<Result<_, _>>()?;
+    let sagas =
+        rows.iter().map(|row| SagaItem::of(row, now).map(|(item, _)| item)).collect::<Result<_, _>>()?;
     Ok(Json(SagaPage { sagas, next }))
 }
 
@@ -219,7 +226,11 @@ async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<
         let after_ms = i64::try_from(fact.occurred_at.duration_since(start).as_millis()).unwrap_or(i64::MAX);
         Moment { after_ms, fact }
     };
-    Ok(Json(SagaDetail { saga, timeline: facts.into_iter().map(moment).collect(), remaining: view.remaining() }))
+    Ok(Json(SagaDetail {
+        saga,
+        timeline: facts.into_iter().map(moment).collect(),
+        remaining: view.remaining(),
+    }))
 }
 
 /// Which dead letters to list.
@@ -267,7 +278,8 @@ async fn dead_letters(
         ("step", params.step),
         ("saga", params.saga.map(|saga| saga.to_string())),
     ];
-    let equals = wanted.into_iter().filter_map(|(field, value)| Some((field, FieldValue::Text(value?)))).collect();
+    let equals =
+        wanted.into_iter().filter_map(|(field, value)| Some((field, FieldValue::Text(value?)))).collect();
     let after = params.cursor.map(|cursor| cursor.to_string());
     let query = Query { equals, after, limit: limit + 1, ..Query::default() };
     let (rows, next) = paged(admin.app.store.find(DeadLetterView::KIND, query).await?, limit);
@@ -290,7 +302,8 @@ struct DeadLetterCount {
 #[utoipa::path(get, path = "/api/admin/dlq/count", responses((status = 200, body = DeadLetterCount)))]
 async fn count_dead_letters(State(admin): State<Admin>) -> Result<Json<DeadLetterCount>, Problem> {
     let own = admin.app.store.stats().await?.dead_letters;
-    let mut count = DeadLetterCount { total: own, by_service: [("admin".to_owned(), own)].into(), unreachable: vec![] };
+    let mut count =
+        DeadLetterCount { total: own, by_service: [("admin".to_owned(), own)].into(), unreachable: vec![] };
     for (service, machinery) in all_machinery(&admin).await {
         match machinery {
             Ok(machinery) => {
@@ -314,7 +327,10 @@ async fn all_machinery(admin: &Admin) -> Vec<(&'static str, Result<Machinery, Pr
 #[utoipa::path(get, path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path)), responses(
     (status = 200, body = DeadLettered), (status = 404, body = Problem),
 ))]
-async fn dead_letter(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<Json<DeadLettered>, Problem> {
+async fn dead_letter(
+    State(admin): State<Admin>,
+    Segment(id): Segment<Uuid>,
+) -> Result<Json<DeadLettered>, Problem> {
     let row = admin.app.store.row(RowKey::of::<DeadLetterView>(id)).await?;
     let row = row.ok_or_else(|| Problem::not_found(format_args!("dead letter {id}")))?;
     letter_of(&row).map(Json)
@@ -382,7 +398,13 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
             (Err(_), Ok(_)) => (false, [("service".to_owned(), "not ready".to_owned())].into()),
             (Err(problem), Err(_)) => (false, [("service".to_owned(), problem.detail)].into()),
         };
-        ServiceState { service: service.to_owned(), url: url.to_owned(), ready, checks, machinery: machinery.ok() }
+        ServiceState {
+            service: service.to_owned(),
+            url: url.to_owned(),
+            ready,
+            checks,
+            machinery: machinery.ok(),
+        }
     });
     Json(join_all(asked).await)
 }
@@ -400,7 +422,10 @@ struct AuditParams {
 #[utoipa::path(get, path = "/api/admin/audit", params(AuditParams), responses(
     (status = 200, body = Report), (status = 503, body = Problem),
 ))]
-async fn books(State(admin): State<Admin>, Params(params): Params<AuditParams>) -> Result<Json<Report>, Problem> {
+async fn books(
+    State(admin): State<Admin>,
+    Params(params): Params<AuditParams>,
+) -> Result<Json<Report>, Problem> {
     let wait = params.wait.unwrap_or(0);
     if wait > 30 {
         return Err(Problem::field("wait", "must be 0 to 30"));

@@ -42,7 +42,9 @@ impl Services {
     /// 503 that names the service.
     pub(crate) async fn get<T: DeserializeOwned>(&self, service: &str, path: &str) -> Result<T, Problem> {
         let base = self.all().into_iter().find(|(name, _)| *name == service).map(|(_, base)| base);
-        let Some(base) = base else { return Err(Problem::not_found(format_args!("service {service}"))) };
+        let Some(base) = base else {
+            return Err(Problem::not_found(format_args!("service {service}")));
+        };
         let unreachable = |error: reqwest::Error| {
             Problem::unavailable(format!("{service} does not answer: {}", error.without_url()), 1)
         };

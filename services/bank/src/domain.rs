@@ -82,7 +82,9 @@ impl fmt::Display for ChargeRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("there is no such charge"),
-            Self::KeyReused => f.write_str("the key was used for a charge of another amount, card or reference"),
+            Self::KeyReused => {
+                f.write_str("the key was used for a charge of another amount, card or reference")
+            }
             Self::NothingCaptured => f.write_str("nothing was captured that could go back"),
         }
     }
@@ -98,7 +100,9 @@ impl Decider for Charge {
     fn decide(&self, command: &ChargeCommand) -> Result<Vec<ChargeEvent>, ChargeRejection> {
         use {Charge as State, ChargeCommand as Wish, ChargeEvent as Event};
         match (self, command) {
-            (State::New, Wish::Capture { asked, .. }) if asked.token == "tok_error_once" => Ok(vec![Event::Stumbled]),
+            (State::New, Wish::Capture { asked, .. }) if asked.token == "tok_error_once" => {
+                Ok(vec![Event::Stumbled])
+            }
             (State::New | State::Stumbled, Wish::Capture { asked, limit_minor }) => {
                 Ok(vec![match refusal(asked, *limit_minor) {
                     Some(reason) => Event::Refused(asked.clone(), reason),

@@ -68,8 +68,11 @@ async fn charge(
     headers: HeaderMap,
     Body(body, _): Body<NewCharge>,
 ) -> Result<Json<Answer>, Problem> {
-    let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok()).and_then(|key| key.parse().ok());
-    let Some(charge) = key else { return Err(Problem::field("Idempotency-Key", "must be a UUID")) };
+    let key =
+        headers.get("idempotency-key").and_then(|value| value.to_str().ok()).and_then(|key| key.parse().ok());
+    let Some(charge) = key else {
+        return Err(Problem::field("Idempotency-Key", "must be a UUID"));
+    };
     if body.token == "tok_slow" {
         tokio::time::sleep(app.settings.service.slow).await;
     }
@@ -151,7 +154,10 @@ async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<
 #[utoipa::path(get, path = "/v1/charges", params(("after" = Option<String>, Query)), responses(
     (status = 200, description = "entries and the next page's `after`"),
 ))]
-async fn ledger(State(app): State<BankApp>, Params(range): Params<Range>) -> Result<Json<Page<ChargeEntry>>, Problem> {
+async fn ledger(
+    State(app): State<BankApp>,
+    Params(range): Params<Range>,
+) -> Result<Json<Page<ChargeEntry>>, Problem> {
     let entry = |row: &FoundRow| {
         let charge: Charge = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
         let id = row.id.parse().map_err(|error| Problem::internal(&error))?;

@@ -83,7 +83,11 @@ impl Service for BankService {
         }
     }
 
-    fn react(&self, heard: &Heard<'_, Command>, unit: &mut Unit<'_>) -> Result<Answer, Refusal<ChargeRejection>> {
+    fn react(
+        &self,
+        heard: &Heard<'_, Command>,
+        unit: &mut Unit<'_>,
+    ) -> Result<Answer, Refusal<ChargeRejection>> {
         match heard {
             Heard::Command(command) => self.answer(command, unit).map_err(Refusal::Rejected),
             Heard::Message(..) | Heard::Called { .. } | Heard::Due(_) => {
@@ -98,7 +102,8 @@ impl BankService {
         let charge = command.charge;
         let wish = match &command.wish {
             Wish::Capture(asked) => {
-                let limit_minor = self.limit_major.saturating_mul(Money::minor_per_major(asked.amount.currency));
+                let limit_minor =
+                    self.limit_major.saturating_mul(Money::minor_per_major(asked.amount.currency));
                 ChargeCommand::Capture { asked: asked.clone(), limit_minor }
             }
             Wish::Refund => ChargeCommand::Refund,
@@ -108,7 +113,9 @@ impl BankService {
         Ok(match (&command.wish, unit.row::<Charge>(charge)) {
             (Wish::Refund | Wish::Reverse, _) => Answer::Undone,
             (Wish::Capture(_), Charge::New | Charge::Stumbled) => Answer::Stumbled,
-            (Wish::Capture(_), Charge::Captured(_)) => Answer::Captured { reference: reference(charge), is_first },
+            (Wish::Capture(_), Charge::Captured(_)) => {
+                Answer::Captured { reference: reference(charge), is_first }
+            }
             (Wish::Capture(_), Charge::Refused(_, reason)) => Answer::Refused { reason: *reason },
             // What was given back or blocked is not captured again.
             (Wish::Capture(_), Charge::Refunded(_) | Charge::Blocked) => {

@@ -292,10 +292,13 @@ impl Decider for Reservation {
             (State::Held(_), Wish::Hold(_) | Wish::Refuse) => Ok(vec![]),
             (State::Sold(_), Wish::Hold(_) | Wish::Refuse | Wish::Sell) => Ok(vec![]),
 
-            (State::Refused | State::Released | State::Void, Wish::Hold(_) | Wish::Refuse | Wish::Release) => {
-                Ok(vec![])
+            (
+                State::Refused | State::Released | State::Void,
+                Wish::Hold(_) | Wish::Refuse | Wish::Release,
+            ) => Ok(vec![]),
+            (State::Refused | State::Released | State::Void, Wish::Sell) => {
+                Err(ReservationRejection::NothingHeld)
             }
-            (State::Refused | State::Released | State::Void, Wish::Sell) => Err(ReservationRejection::NothingHeld),
         }
     }
 

@@ -25,7 +25,10 @@ use crate::domain::{Listing, Product, ProductCommand, ProductRejection, Reservat
 use crate::policy::{self, Command, ProductView, Rejection};
 
 #[derive(OpenApi)]
-#[openapi(info(title = "Inventory service", description = "Products, their stock, and what orders hold of it."))]
+#[openapi(info(
+    title = "Inventory service",
+    description = "Products, their stock, and what orders hold of it."
+))]
 struct Api;
 
 /// All routes.
@@ -224,14 +227,18 @@ async fn products(
 
 fn parse_product(row: &FoundRow) -> Result<ProductView, Problem> {
     let product: Product = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
-    ProductView::of(&row.id, &product).ok_or_else(|| Problem::internal(&"a stored product that was never listed"))
+    ProductView::of(&row.id, &product)
+        .ok_or_else(|| Problem::internal(&"a stored product that was never listed"))
 }
 
 /// Show a product.
 #[utoipa::path(get, path = "/api/products/{sku}", params(("sku" = String, Path)), responses(
     (status = 200, body = ProductView), (status = 404, body = Problem),
 ))]
-async fn product(State(app): State<InventoryApp>, Segment(sku): Segment<String>) -> Result<Json<ProductView>, Problem> {
+async fn product(
+    State(app): State<InventoryApp>,
+    Segment(sku): Segment<String>,
+) -> Result<Json<ProductView>, Problem> {
     match app.store.row(RowKey::of::<Product>(&sku)).await? {
         Some(row) => parse_product(&row).map(Json),
         None => Err(Problem::not_found(format_args!("product {sku:?}"))),

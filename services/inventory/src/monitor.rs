@@ -36,7 +36,9 @@ pub async fn run(app: InventoryApp) {
             let wish = ProductCommand::Replenish { threshold, amount };
             let command = Command { sku: row.id.clone(), wish };
             match app.engine.ask(Uuid::now_v7(), command, None).await {
-                Ok(Outcome::Rejected(rejection)) => info!(sku = row.id, "not replenished: {rejection}"),
+                Ok(Outcome::Rejected(rejection)) => {
+                    info!(sku = row.id, "not replenished: {rejection}")
+                }
                 Ok(_) => {}
                 Err(unavailable) => warn!(sku = row.id, "not replenished: {unavailable}"),
             }

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use shared::books::{ReservationEntry, ReservationState, StockEntry};
 use shared::contract::{
-    Fact, OrderCreated, PriceChanged, ProductListed, Shortage, StockLine, StockReleased, StockReplenished,
-    StockReservationFailed, StockReserved,
+    Fact, OrderCancelled, OrderConfirmed, OrderCreated, PriceChanged, ProductListed, Shortage, StockLine,
+    StockReleased, StockReplenished, StockReservationFailed, StockReserved,
 };
 use shared::envelope::Message;
 use shared::money::Money;
@@ -108,17 +108,12 @@ impl Service for InventoryService {
     }
 
     fn reads(&self, heard: &Heard<'_, Command>) -> Vec<RowKey> {
-        let order_rows = |order: Uuid, skus: &mut dyn Iterator<Item = &String>| {
-            skus.map(RowKey::of::<Product>).chain([RowKey::of::<Reservation>(order)]).collect()
-        };
         match heard {
             Heard::Command(command) => vec![RowKey::of::<Product>(&command.sku)],
-            Heard::Message(_, message) => match &message.fact {
-                Fact::OrderCreated(fact) => order_rows(fact.order, &mut fact.lines.iter().map(|line| &line.sku)),
-                Fact::OrderConfirmed(fact) => order_rows(fact.order, &mut fact.lines.iter().map(|line| &line.sku)),
-                Fact::OrderCancelled(fact) => order_rows(fact.order, &mut fact.lines.iter().map(|line| &line.sku)),
-                other => other.saga().map(RowKey::of::<Reservation>).into_iter().collect(),
-            },
+            Heard::Message(_, message) => {
+                let reservation = message.fact.saga().map(RowKey::of::<Reservation>);
+                skus(&message.fact).into_iter().map(RowKey::of::<Product>).chain(reservation).collect()
+            }
             Heard::Called { .. } => vec![],
             Heard::Due(key) => vec![(*key).clone()],
         }
@@ -131,6 +126,27 @@ impl Service for InventoryService {
             Heard::Called { kind, .. } => Err(Refusal::Broken(format!("inventory makes no calls ({kind})"))),
             Heard::Due(key) => Err(Refusal::Broken(format!("no row of inventory is ever due ({key:?})"))),
         }
+    }
+}
+
+/// The products that a fact about an order concerns.
+fn skus(fact: &Fact) -> Vec<&str> {
+    match fact {
+        Fact::OrderCreated(fact) => fact.lines.iter().map(|line| line.sku.as_str()).collect(),
+        Fact::OrderConfirmed(OrderConfirmed { lines, .. })
+        | Fact::OrderCancelled(OrderCancelled { lines, .. }) => {
+            lines.iter().map(|line| line.sku.as_str()).collect()
+        }
+        Fact::StockReserved(_)
+        | Fact::StockReservationFailed(_)
+        | Fact::StockReleased(_)
+        | Fact::StockReplenished(_)
+        | Fact::ProductListed(_)
+        | Fact::PriceChanged(_)
+        | Fact::PaymentProcessed(_)
+        | Fact::PaymentFailed(_)
+        | Fact::PaymentRefunded(_)
+        | Fact::DeadLettered(_) => vec![],
     }
 }
 
@@ -170,8 +186,12 @@ fn told(sku: &str, wish: &ProductCommand, product: &Product) -> Option<Fact> {
     let (sku, name, unit_price) = (sku.to_owned(), listing.name.clone(), listing.unit_price);
     let (revision, on_hand) = (product.revision, product.on_hand);
     match wish {
-        ProductCommand::List(..) => Some(Fact::ProductListed(ProductListed { sku, name, unit_price, revision })),
-        ProductCommand::ChangePrice(_) => Some(Fact::PriceChanged(PriceChanged { sku, name, unit_price, revision })),
+        ProductCommand::List(..) => {
+            Some(Fact::ProductListed(ProductListed { sku, name, unit_price, revision }))
+        }
+        ProductCommand::ChangePrice(_) => {
+            Some(Fact::PriceChanged(PriceChanged { sku, name, unit_price, revision }))
+        }
         ProductCommand::Restock(quantity) | ProductCommand::Replenish { amount: quantity, .. } => {
             Some(Fact::StockReplenished(StockReplenished { sku, quantity: *quantity, on_hand }))
         }
@@ -229,7 +249,9 @@ fn sell(order: Uuid, unit: &mut Unit<'_>) -> Reaction {
         Err(ReservationRejection::Unknown) => {
             return Err(Refusal::NotYet("the reservation is not here".to_owned()));
         }
-        Err(rejection @ ReservationRejection::NothingHeld) => return Err(Rejection::from(rejection).into()),
+        Err(rejection @ ReservationRejection::NothingHeld) => {
+            return Err(Rejection::from(rejection).into());
+        }
     }
     Ok(Reply::default())
 }
@@ -254,8 +276,14 @@ fn held(order: Uuid, unit: &mut Unit<'_>) -> Vec<StockLine> {
 }
 
 /// What a reservation holds, its products hold too; a no here means that the books are wrong.
-fn change_stock(line: &StockLine, wish: ProductCommand, unit: &mut Unit<'_>) -> Result<bool, Refusal<Rejection>> {
-    let broken = |rejection| Refusal::Broken(format!("stock of {:?} and the reservation disagree: {rejection}", line.sku));
+fn change_stock(
+    line: &StockLine,
+    wish: ProductCommand,
+    unit: &mut Unit<'_>,
+) -> Result<bool, Refusal<Rejection>> {
+    let broken = |rejection| {
+        Refusal::Broken(format!("stock of {:?} and the reservation disagree: {rejection}", line.sku))
+    };
     unit.decide::<Product>(&line.sku, &wish).map_err(broken)
 }
 
@@ -307,7 +335,9 @@ pub fn reservation_entry(order: Uuid, reservation: &Reservation) -> ReservationE
     let state = match reservation {
         Reservation::Held(_) => ReservationState::Held,
         Reservation::Sold(_) => ReservationState::Sold,
-        Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => ReservationState::Free,
+        Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => {
+            ReservationState::Free
+        }
     };
     let pieces = reservation.lines().iter().map(|line| u64::from(line.quantity)).sum();
     ReservationEntry { order, state, pieces }

@@ -74,7 +74,9 @@ impl fmt::Display for OrderRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("there is no such order"),
-            Self::AlreadyCancelled(reason) => write!(f, "the order is cancelled already ({})", reason.as_str()),
+            Self::AlreadyCancelled(reason) => {
+                write!(f, "the order is cancelled already ({})", reason.as_str())
+            }
             Self::AlreadyConfirmed => f.write_str("the order is confirmed already"),
         }
     }
@@ -103,7 +105,9 @@ impl Decider for Order {
 
             (State::Confirmed(_), Wish::Place(_) | Wish::Confirm | Wish::Expire(_)) => Ok(vec![]),
             (State::Confirmed(_), Wish::Cancel(reason)) => match reason {
-                CancelReason::CustomerRequest | CancelReason::Operator => Ok(vec![OrderEvent::Cancelled(*reason)]),
+                CancelReason::CustomerRequest | CancelReason::Operator => {
+                    Ok(vec![OrderEvent::Cancelled(*reason)])
+                }
                 CancelReason::OutOfStock | CancelReason::PaymentFailed | CancelReason::TimedOut => {
                     Err(OrderRejection::AlreadyConfirmed)
                 }
@@ -118,13 +122,16 @@ impl Decider for Order {
     fn evolve(&mut self, event: &OrderEvent) {
         *self = match (std::mem::take(self), event) {
             (_, OrderEvent::Placed(placed)) => Self::Pending(placed.clone()),
-            (Self::Pending(placed) | Self::Confirmed(placed), OrderEvent::Confirmed) => Self::Confirmed(placed),
+            (Self::Pending(placed) | Self::Confirmed(placed), OrderEvent::Confirmed) => {
+                Self::Confirmed(placed)
+            }
             (Self::Pending(placed) | Self::Confirmed(placed), OrderEvent::Cancelled(reason)) => {
                 Self::Cancelled(placed, *reason)
             }
-            (unchanged @ (Self::New | Self::Cancelled(..)), OrderEvent::Confirmed | OrderEvent::Cancelled(_)) => {
-                unchanged
-            }
+            (
+                unchanged @ (Self::New | Self::Cancelled(..)),
+                OrderEvent::Confirmed | OrderEvent::Cancelled(_),
+            ) => unchanged,
         };
     }
 
@@ -137,7 +144,8 @@ impl Decider for Order {
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
-        let customer = self.placed().map_or(FieldValue::Null, |placed| placed.payment.customer.as_str().into());
+        let customer =
+            self.placed().map_or(FieldValue::Null, |placed| placed.payment.customer.as_str().into());
         vec![customer, self.status().into()]
     }
 

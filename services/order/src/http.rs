@@ -123,7 +123,8 @@ async fn place(
     if let Some(wait) = wait_preference(&headers) {
         let current = wait_until_settled(&app, placed.id, wait).await?;
         if current.status != "PENDING" {
-            let applied = (header::HeaderName::from_static("preference-applied"), format!("wait={}", wait.as_secs()));
+            let applied =
+                (header::HeaderName::from_static("preference-applied"), format!("wait={}", wait.as_secs()));
             return Ok((StatusCode::CREATED, [location, applied], Json(current)).into_response());
         }
     }
@@ -132,10 +133,12 @@ async fn place(
 
 fn refuse_when_overloaded(app: &OrderApp) -> Result<(), Problem> {
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
-    let lag = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| Timestamp::now().duration_since(oldest));
+    let lag =
+        stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| Timestamp::now().duration_since(oldest));
     let is_late = Duration::try_from(lag).is_ok_and(|lag| lag > limits.shed_lag);
     if is_late || stats.outbox_pending > limits.shed_pending {
-        let detail = format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs());
+        let detail =
+            format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs());
         return Err(Problem::unavailable(detail, 5));
     }
     Ok(())
@@ -148,9 +151,10 @@ fn settled(outcome: Outcome<OrderService>) -> Result<OrderView, Problem> {
             reply.order.ok_or_else(|| Problem::internal(&"a command answered without an order"))
         }
         Outcome::Rejected(rejection) => Err(problem(&rejection)),
-        Outcome::KeyReused => {
-            Err(Problem::field("Idempotency-Key", "belongs to another request; use a new key for a new order"))
-        }
+        Outcome::KeyReused => Err(Problem::field(
+            "Idempotency-Key",
+            "belongs to another request; use a new key for a new order",
+        )),
         Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
             Err(Problem::internal(&reason))
         }
@@ -202,7 +206,8 @@ async fn load(app: &OrderApp, id: Uuid) -> Result<(Order, OrderView), Problem> {
 fn parse(row: &FoundRow) -> Result<(Order, OrderView), Problem> {
     let order: Order = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
     let id = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    let view = OrderView::of(id, &order).ok_or_else(|| Problem::internal(&"a stored order that was never placed"))?;
+    let view = OrderView::of(id, &order)
+        .ok_or_else(|| Problem::internal(&"a stored order that was never placed"))?;
     Ok((order, view))
 }
 
@@ -259,7 +264,10 @@ struct OrderPage {
 #[utoipa::path(get, path = "/api/orders", params(ListParams), responses(
     (status = 200, body = OrderPage), (status = 400, body = Problem), (status = 422, body = Problem),
 ))]
-async fn list(State(app): State<OrderApp>, Params(params): Params<ListParams>) -> Result<Json<OrderPage>, Problem> {
+async fn list(
+    State(app): State<OrderApp>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<OrderPage>, Problem> {
     let limit = params.limit.unwrap_or(20);
     if !(1..=100).contains(&limit) {
         return Err(Problem::field("limit", "must be 1 to 100"));
@@ -290,7 +298,10 @@ async fn list(State(app): State<OrderApp>, Params(params): Params<ListParams>) -
 #[utoipa::path(get, path = "/api/orders/{id}/events", params(("id" = Uuid, Path)), responses(
     (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
 ))]
-async fn events(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Result<Json<Vec<EventView>>, Problem> {
+async fn events(
+    State(app): State<OrderApp>,
+    Segment(id): Segment<Uuid>,
+) -> Result<Json<Vec<EventView>>, Problem> {
     shared::operator::history(app.store.as_ref(), RowKey::of::<Order>(id)).await.map(Json)
 }
 
@@ -309,7 +320,8 @@ async fn books(
 ) -> Result<Json<Page<OrderEntry>>, Problem> {
     let entry = |row: &FoundRow| {
         let (order, view) = parse(row)?;
-        policy::book_entry(view.id, &order).ok_or_else(|| Problem::internal(&"a stored order that was never placed"))
+        policy::book_entry(view.id, &order)
+            .ok_or_else(|| Problem::internal(&"a stored order that was never placed"))
     };
     shared::operator::page(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
 }

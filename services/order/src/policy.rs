@@ -109,7 +109,9 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownSku { sku, .. } => write!(f, "the catalogue has no product {sku:?}"),
-            Self::MixedCurrencies { line } => write!(f, "line {line} is priced in another currency than line 0"),
+            Self::MixedCurrencies { line } => {
+                write!(f, "line {line} is priced in another currency than line 0")
+            }
             Self::TotalTooLarge { line } => write!(f, "the total overflows at line {line}"),
             Self::Order(rejection) => rejection.fmt(f),
         }
@@ -145,10 +147,10 @@ impl Service for OrderService {
                 items.chain([RowKey::of::<Order>(new.order)]).collect()
             }
             Heard::Command(Command::Cancel { order, .. }) => vec![RowKey::of::<Order>(order)],
-            Heard::Message(_, message) => match &message.fact {
-                Fact::ProductListed(fact) => vec![RowKey::of::<CatalogueItem>(&fact.sku)],
-                Fact::PriceChanged(fact) => vec![RowKey::of::<CatalogueItem>(&fact.sku)],
-                other => other.saga().map(RowKey::of::<Order>).into_iter().collect(),
+            Heard::Message(_, message) => match (&message.fact, message.fact.saga()) {
+                (Fact::ProductListed(fact), _) => vec![RowKey::of::<CatalogueItem>(&fact.sku)],
+                (Fact::PriceChanged(fact), _) => vec![RowKey::of::<CatalogueItem>(&fact.sku)],
+                (_, saga) => saga.map(RowKey::of::<Order>).into_iter().collect(),
             },
             Heard::Called { .. } => vec![],
             Heard::Due(key) => vec![(*key).clone()],
@@ -162,7 +164,9 @@ impl Service for OrderService {
                 cancel(*order, *reason, unit).map_err(|rejection| Refusal::Rejected(rejection.into()))
             }
             Heard::Message(step, message) => hear(step, message, unit),
-            Heard::Called { kind, .. } => Err(Refusal::Broken(format!("the order service makes no calls ({kind})"))),
+            Heard::Called { kind, .. } => {
+                Err(Refusal::Broken(format!("the order service makes no calls ({kind})")))
+            }
             Heard::Due(key) => expire(&key.id, unit),
         }
     }
@@ -174,7 +178,9 @@ fn hear(step: &Step, message: &Message, unit: &mut Unit<'_>) -> Reaction {
         Fact::StockReservationFailed(fact) => {
             cancel(fact.order, CancelReason::OutOfStock, unit).map_err(first_things_first)
         }
-        Fact::PaymentFailed(fact) => cancel(fact.order, CancelReason::PaymentFailed, unit).map_err(first_things_first),
+        Fact::PaymentFailed(fact) => {
+            cancel(fact.order, CancelReason::PaymentFailed, unit).map_err(first_things_first)
+        }
         Fact::ProductListed(fact) => learn(&fact.sku, fact.unit_price, fact.revision, unit),
         Fact::PriceChanged(fact) => learn(&fact.sku, fact.unit_price, fact.revision, unit),
         Fact::OrderCreated(_)
@@ -195,7 +201,9 @@ fn hear(step: &Step, message: &Message, unit: &mut Unit<'_>) -> Reaction {
 fn first_things_first(rejection: OrderRejection) -> Refusal<Rejection> {
     match rejection {
         OrderRejection::Unknown => Refusal::NotYet("the order is not here".to_owned()),
-        OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed => Refusal::Rejected(rejection.into()),
+        OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed => {
+            Refusal::Rejected(rejection.into())
+        }
     }
 }
 
@@ -209,12 +217,18 @@ fn place(new: &NewOrder, unit: &mut Unit<'_>) -> Reaction {
         if total.is_some_and(|total| total.currency != unit_price.currency) {
             return Err(Rejection::MixedCurrencies { line }.into());
         }
-        let sum = unit_price.times(*quantity).and_then(|price| total.map_or(Some(price), |total| total.plus(price)));
-        let Some(sum) = sum else { return Err(Rejection::TotalTooLarge { line }.into()) };
+        let sum = unit_price
+            .times(*quantity)
+            .and_then(|price| total.map_or(Some(price), |total| total.plus(price)));
+        let Some(sum) = sum else {
+            return Err(Rejection::TotalTooLarge { line }.into());
+        };
         total = Some(sum);
         lines.push(Line { sku: sku.clone(), quantity: *quantity, unit_price });
     }
-    let Some(total) = total else { return Err(Refusal::Broken("an order without lines".to_owned())) };
+    let Some(total) = total else {
+        return Err(Refusal::Broken("an order without lines".to_owned()));
+    };
     let payment = PaymentContext { customer: new.customer.clone(), total, token: new.token.clone() };
     let placed_at = unit.now();
     let deadline = placed_at.checked_add(new.patience).unwrap_or(Timestamp::MAX);

@@ -27,7 +27,8 @@ impl BankClient {
     /// When the address is none.
     pub fn of(settings: &Settings<PaymentSettings>) -> anyhow::Result<Arc<dyn Caller>> {
         let base = settings.service.bank.trim_end_matches('/').to_owned();
-        reqwest::Url::parse(&base).map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
+        reqwest::Url::parse(&base)
+            .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
         let http = Client::builder()
             .pool_max_idle_per_host(settings.task.concurrency)
             .pool_idle_timeout(Duration::from_secs(30))
@@ -37,8 +38,10 @@ impl BankClient {
     }
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
-        let BankTask { order, call } = serde_json::from_str(&task.payload)
-            .map_err(|error| CallFailed { context: "a task that is none".to_owned(), source: Some(error.into()) })?;
+        let BankTask { order, call } = serde_json::from_str(&task.payload).map_err(|error| CallFailed {
+            context: "a task that is none".to_owned(),
+            source: Some(error.into()),
+        })?;
         // The payment's id is the key: even two tasks for one order would be one charge.
         let charge = payment_id(order);
         let request = match call {
@@ -54,8 +57,10 @@ impl BankClient {
         };
         let response = request.send().await.map_err(|error| failed("the bank does not answer", error))?;
         let answer: BankAnswer = checked(response).await?;
-        serde_json::to_value(answer)
-            .map_err(|error| CallFailed { context: "an answer without JSON".to_owned(), source: Some(error.into()) })
+        serde_json::to_value(answer).map_err(|error| CallFailed {
+            context: "an answer without JSON".to_owned(),
+            source: Some(error.into()),
+        })
     }
 }
 

@@ -127,11 +127,19 @@ impl Decider for Payment {
             ) => Err(PaymentRejection::Unknown),
 
             (State::Charging(_), Wish::Cancel) => Ok(vec![Event::Doomed]),
-            (State::Charging(_), Wish::TakeCapture(reference)) => Ok(vec![Event::Captured(reference.clone())]),
-            (State::Doomed(_), Wish::TakeCapture(reference)) => Ok(vec![Event::Captured(reference.clone()), back]),
-            (State::Charging(_) | State::Doomed(_), Wish::TakeRefusal(failure)) => Ok(vec![Event::Refused(*failure)]),
+            (State::Charging(_), Wish::TakeCapture(reference)) => {
+                Ok(vec![Event::Captured(reference.clone())])
+            }
+            (State::Doomed(_), Wish::TakeCapture(reference)) => {
+                Ok(vec![Event::Captured(reference.clone()), back])
+            }
+            (State::Charging(_) | State::Doomed(_), Wish::TakeRefusal(failure)) => {
+                Ok(vec![Event::Refused(*failure)])
+            }
             (State::Charging(_) | State::Doomed(_), Wish::GiveUp) => Ok(vec![Event::GivenUp]),
-            (State::Charging(_), Wish::Charge(_)) | (State::Doomed(_), Wish::Charge(_) | Wish::Cancel) => Ok(vec![]),
+            (State::Charging(_), Wish::Charge(_)) | (State::Doomed(_), Wish::Charge(_) | Wish::Cancel) => {
+                Ok(vec![])
+            }
 
             (State::Captured(..), Wish::Cancel) => Ok(vec![back]),
             (State::Captured(..), Wish::Refund) => Ok(vec![Event::RefundRequested(RefundReason::Operator)]),
@@ -250,9 +258,9 @@ impl Payment {
     #[must_use]
     pub fn reference(&self) -> &str {
         match self {
-            Self::Captured(_, reference) | Self::Refunding(_, reference, _) | Self::Refunded(_, reference, _) => {
-                reference
-            }
+            Self::Captured(_, reference)
+            | Self::Refunding(_, reference, _)
+            | Self::Refunded(_, reference, _) => reference,
             Self::New
             | Self::Charging(_)
             | Self::Doomed(_)

@@ -69,7 +69,8 @@ async fn payments(
 fn parse(row: &FoundRow) -> Result<(Payment, PaymentView), Problem> {
     let payment: Payment = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    let view = PaymentView::of(order, &payment).ok_or_else(|| Problem::internal(&"a stored payment that is none"))?;
+    let view = PaymentView::of(order, &payment)
+        .ok_or_else(|| Problem::internal(&"a stored payment that is none"))?;
     Ok((payment, view))
 }
 
@@ -77,7 +78,10 @@ fn parse(row: &FoundRow) -> Result<(Payment, PaymentView), Problem> {
 #[utoipa::path(get, path = "/api/payments/{id}", params(("id" = Uuid, Path)), responses(
     (status = 200, body = PaymentView), (status = 404, body = Problem),
 ))]
-async fn payment(State(app): State<PaymentApp>, Segment(id): Segment<Uuid>) -> Result<Json<PaymentView>, Problem> {
+async fn payment(
+    State(app): State<PaymentApp>,
+    Segment(id): Segment<Uuid>,
+) -> Result<Json<PaymentView>, Problem> {
     let row = find(&app, id).await?;
     parse(&row).map(|(_, view)| Json(view))
 }
@@ -95,7 +99,10 @@ async fn find(app: &PaymentApp, id: Uuid) -> Result<FoundRow, Problem> {
 #[utoipa::path(get, path = "/api/payments/{id}/events", params(("id" = Uuid, Path)), responses(
     (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
 ))]
-async fn events(State(app): State<PaymentApp>, Segment(id): Segment<Uuid>) -> Result<Json<Vec<EventView>>, Problem> {
+async fn events(
+    State(app): State<PaymentApp>,
+    Segment(id): Segment<Uuid>,
+) -> Result<Json<Vec<EventView>>, Problem> {
     let row = find(&app, id).await?;
     shared::operator::history(app.store.as_ref(), RowKey::of::<Payment>(row.id)).await.map(Json)
 }
@@ -104,7 +111,10 @@ async fn events(State(app): State<PaymentApp>, Segment(id): Segment<Uuid>) -> Re
 #[utoipa::path(post, path = "/api/payments/{id}/refund", params(("id" = Uuid, Path)), responses(
     (status = 200, body = PaymentView), (status = 404, body = Problem), (status = 409, body = Problem),
 ))]
-async fn refund(State(app): State<PaymentApp>, Segment(id): Segment<Uuid>) -> Result<Json<PaymentView>, Problem> {
+async fn refund(
+    State(app): State<PaymentApp>,
+    Segment(id): Segment<Uuid>,
+) -> Result<Json<PaymentView>, Problem> {
     let row = find(&app, id).await?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
     match app.engine.ask(order, Refund { order }, None).await? {

@@ -122,7 +122,9 @@ impl Service for PaymentService {
     fn reads(&self, heard: &Heard<'_, Refund>) -> Vec<RowKey> {
         match heard {
             Heard::Command(refund) => vec![RowKey::of::<Payment>(refund.order)],
-            Heard::Message(_, message) => message.fact.saga().map(RowKey::of::<Payment>).into_iter().collect(),
+            Heard::Message(_, message) => {
+                message.fact.saga().map(RowKey::of::<Payment>).into_iter().collect()
+            }
             Heard::Called { payload, .. } => {
                 let task = serde_json::from_str::<BankTask>(payload).ok();
                 task.map(|task| RowKey::of::<Payment>(task.order)).into_iter().collect()
@@ -171,7 +173,10 @@ fn take_answer(task: &BankTask, answer: Result<&Value, &str>, unit: &mut Unit<'_
         (Err(_), BankCall::Charge(_)) => return decide(task.order, &PaymentCommand::GiveUp, unit),
         // Money owed is never dropped: a human takes over.
         (Err(reason), BankCall::Refund | BankCall::Reverse) => {
-            return Err(Refusal::Broken(format!("the money of order {} cannot be given back: {reason}", task.order)));
+            return Err(Refusal::Broken(format!(
+                "the money of order {} cannot be given back: {reason}",
+                task.order
+            )));
         }
     };
     let answer: BankAnswer = serde_json::from_value(answer.clone())
@@ -185,7 +190,9 @@ fn take_answer(task: &BankTask, answer: Result<&Value, &str>, unit: &mut Unit<'_
         | (
             BankCall::Refund | BankCall::Reverse,
             answer @ (BankAnswer::Captured { .. } | BankAnswer::Refused { .. }),
-        ) => return Err(Refusal::Broken(format!("the bank answered {answer:?} to {:?}", task.call))),
+        ) => {
+            return Err(Refusal::Broken(format!("the bank answered {answer:?} to {:?}", task.call)));
+        }
     };
     decide(task.order, &command, unit)
 }

@@ -115,7 +115,8 @@ async fn first_unknown(http: &Http, system: &System, products: &[Product]) -> an
         bail!("order does not say what it knows: {}", answer.complaint());
     }
     let field = answer.body.pointer("/errors/0/field").and_then(Value::as_str);
-    let line = field.and_then(|field| field.strip_prefix("lines[")?.strip_suffix("].sku")?.parse::<usize>().ok());
+    let line =
+        field.and_then(|field| field.strip_prefix("lines[")?.strip_suffix("].sku")?.parse::<usize>().ok());
     let line = line.with_context(|| format!("order refuses for another reason: {}", answer.complaint()))?;
     Ok(products.get(line).map(|product| product.sku.clone()))
 }

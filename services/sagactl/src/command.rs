@@ -94,7 +94,8 @@ pub struct UpOptions {
 
 /// Reads `250ms`, `30s`, `2m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime_serde::re::humantime::parse_duration(text).map_err(|_| "write it like 250ms, 30s or 2m".to_owned())
+    humantime_serde::re::humantime::parse_duration(text)
+        .map_err(|_| "write it like 250ms, 30s or 2m".to_owned())
 }
 
 fn audit_wait(text: &str) -> Result<Duration, String> {

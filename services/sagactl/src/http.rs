@@ -56,9 +56,13 @@ impl Http {
     async fn send(&self, request: reqwest::RequestBuilder, url: &str) -> anyhow::Result<Answer> {
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) if error.is_connect() => bail!("nobody answers at {url}: is the system running?"),
+            Err(error) if error.is_connect() => {
+                bail!("nobody answers at {url}: is the system running?")
+            }
             Err(error) if error.is_timeout() => bail!("{url} did not answer in time"),
-            Err(error) => return Err(error.without_url()).with_context(|| format!("request to {url}")),
+            Err(error) => {
+                return Err(error.without_url()).with_context(|| format!("request to {url}"));
+            }
         };
         let status = response.status();
         let bytes = response.bytes().await.with_context(|| format!("answer of {url}"))?;

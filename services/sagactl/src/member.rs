@@ -25,7 +25,8 @@ pub enum Member {
 
 impl Member {
     /// All, in the order in which they start.
-    pub const ALL: [Self; 6] = [Self::Nats, Self::Bank, Self::Order, Self::Inventory, Self::Payment, Self::Admin];
+    pub const ALL: [Self; 6] =
+        [Self::Nats, Self::Bank, Self::Order, Self::Inventory, Self::Payment, Self::Admin];
     /// All but the broker.
     pub const SERVICES: [Self; 5] = [Self::Bank, Self::Order, Self::Inventory, Self::Payment, Self::Admin];
 

@@ -19,14 +19,21 @@ pub fn find_program(bin_dir: &Path) -> anyhow::Result<PathBuf> {
         return match version(&program) {
             Some(version) if version >= MINIMUM => Ok(program),
             Some((major, minor)) => {
-                bail!("NATS_SERVER_BIN={} is nats-server {major}.{minor}, 2.15 or newer is needed", program.display())
+                bail!(
+                    "NATS_SERVER_BIN={} is nats-server {major}.{minor}, 2.15 or newer is needed",
+                    program.display()
+                )
             }
             None => bail!("NATS_SERVER_BIN={} is no nats-server: correct it or unset it", program.display()),
         };
     }
-    let mut candidates = vec![PathBuf::from("target/tools/nats-server"), bin_dir.join("../tools/nats-server")];
-    candidates.extend(env::var_os("PATH").iter().flat_map(env::split_paths).map(|folder| folder.join("nats-server")));
-    let found = candidates.into_iter().find(|program| version(program).is_some_and(|version| version >= MINIMUM));
+    let mut candidates =
+        vec![PathBuf::from("target/tools/nats-server"), bin_dir.join("../tools/nats-server")];
+    candidates.extend(
+        env::var_os("PATH").iter().flat_map(env::split_paths).map(|folder| folder.join("nats-server")),
+    );
+    let found =
+        candidates.into_iter().find(|program| version(program).is_some_and(|version| version >= MINIMUM));
     let found = found.context("no nats-server 2.15 or newer found: run scripts/setup.sh, which gets it")?;
     Ok(std::path::absolute(found)?)
 }
@@ -82,6 +89,9 @@ mod tests {
     #[test]
     fn the_configuration_syncs_always() {
         let text = config(4333, Path::new("/a \"b\""));
-        assert!(text.contains("sync_interval: always") && text.contains(r#"store_dir: "/a \"b\"""#), "{text}");
+        assert!(
+            text.contains("sync_interval: always") && text.contains(r#"store_dir: "/a \"b\"""#),
+            "{text}"
+        );
     }
 }

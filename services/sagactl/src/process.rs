@@ -58,7 +58,9 @@ pub fn spawn(system: &System, member: Member) -> anyhow::Result<Started> {
         .stderr(log)
         .process_group(0)
         .spawn()
-        .with_context(|| format!("{} cannot be started: run scripts/up.sh to build everything", program.display()))?;
+        .with_context(|| {
+            format!("{} cannot be started: run scripts/up.sh to build everything", program.display())
+        })?;
     record(system, member, child.id())?;
     Ok(Started { child, log_start })
 }

@@ -77,10 +77,19 @@ async fn wait_for(
         let log = system.log_of(member);
         let words = || process::last_words(&log, started.log_start);
         if let Some(status) = started.child.try_wait()? {
-            bail!("{member} ended right after its start ({status}); the end of {}:\n{}", log.display(), words());
+            bail!(
+                "{member} ended right after its start ({status}); the end of {}:\n{}",
+                log.display(),
+                words()
+            );
         }
         if Instant::now() >= until {
-            bail!("{member} is not ready after {}s; the end of {}:\n{}", LIMIT.as_secs(), log.display(), words());
+            bail!(
+                "{member} is not ready after {}s; the end of {}:\n{}",
+                LIMIT.as_secs(),
+                log.display(),
+                words()
+            );
         }
         tokio::time::sleep(process::POLL).await;
     }

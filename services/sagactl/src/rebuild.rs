@@ -17,9 +17,12 @@ pub fn run(system: &System, service: Member, kind: &str) -> anyhow::Result<ExitC
         bail!("{service} runs (pid {}): stop it first with sagactl stop {service}", running.pid);
     }
     let program = system.program_of(service);
-    let status =
-        Command::new(&program).args(system.arguments_of(service)).args(["rebuild", kind]).status().with_context(
-            || format!("{} cannot be started: run scripts/up.sh to build everything", program.display()),
-        )?;
+    let status = Command::new(&program)
+        .args(system.arguments_of(service))
+        .args(["rebuild", kind])
+        .status()
+        .with_context(|| {
+        format!("{} cannot be started: run scripts/up.sh to build everything", program.display())
+    })?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -58,7 +58,9 @@ pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
 
 /// Kills one process. Its pid file stays: it did not stop, it died.
 pub async fn kill(system: &System, member: Member) -> anyhow::Result<()> {
-    let Some(running) = process::find(system, member) else { return Ok(()) };
+    let Some(running) = process::find(system, member) else {
+        return Ok(());
+    };
     process::send(running, Signal::SIGKILL)?;
     if process::wait_until_gone(system, member, KILL_PATIENCE).await {
         return Ok(());

@@ -78,7 +78,10 @@ impl System {
         match Self::find(folder)? {
             Some(system) => Ok(system),
             None => {
-                bail!("no system in {}: start one with scripts/up.sh, or name its folder with --data", folder.display())
+                bail!(
+                    "no system in {}: start one with scripts/up.sh, or name its folder with --data",
+                    folder.display()
+                )
             }
         }
     }
@@ -89,7 +92,9 @@ impl System {
         let text = match fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", file.display())),
+            Err(error) => {
+                return Err(error).with_context(|| format!("{} cannot be read", file.display()));
+            }
         };
         let plan = serde_json::from_slice(&text)
             .with_context(|| format!("{} is damaged; delete the folder to start anew", file.display()))?;
@@ -242,9 +247,14 @@ pub async fn lock(folder: &Path) -> anyhow::Result<File> {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             Err(TryLockError::WouldBlock) => {
-                bail!("another sagactl is starting or stopping processes in {}: wait for it", folder.display())
+                bail!(
+                    "another sagactl is starting or stopping processes in {}: wait for it",
+                    folder.display()
+                )
             }
-            Err(TryLockError::Error(error)) => return Err(error).with_context(|| unwritable(folder)),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| unwritable(folder));
+            }
         }
     }
 }
@@ -266,8 +276,10 @@ mod tests {
 
     fn system() -> System {
         let settings = ["order.service.deadline=5s".parse(), "bank.log.filter=debug".parse()];
-        let settings =
-            settings.into_iter().map(|setting: Result<Setting, String>| setting.expect("a setting")).collect();
+        let settings = settings
+            .into_iter()
+            .map(|setting: Result<Setting, String>| setting.expect("a setting"))
+            .collect();
         let plan = Plan::new(Ports::from_base(7000), "/bin-dir".into(), "/nats-server".into(), settings);
         System { folder: "/data".into(), plan }
     }

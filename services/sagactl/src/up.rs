@@ -56,7 +56,11 @@ pub struct StopSignals([Signal; 3]);
 
 impl StopSignals {
     fn listen() -> std::io::Result<Self> {
-        Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]))
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
     }
 
     /// Resolves when one of them comes.
@@ -78,7 +82,10 @@ fn plan(options: &UpOptions) -> anyhow::Result<Plan> {
         Member::SERVICES.into_iter().filter(|member| !bin_dir.join(member.name()).is_file()).collect();
     if !missing.is_empty() {
         let names = missing.into_iter().map(Member::name).collect::<Vec<_>>().join(", ");
-        bail!("not built: {names} (looked in {}); run scripts/up.sh, which builds everything", bin_dir.display());
+        bail!(
+            "not built: {names} (looked in {}); run scripts/up.sh, which builds everything",
+            bin_dir.display()
+        );
     }
     let nats_server = nats::find_program(&bin_dir)?;
     let ports = options.port_base.map_or(Ports::STANDARD, Ports::from_base);
@@ -93,7 +100,10 @@ fn say_if_running(system: &System) -> bool {
     }
     print_urls(system, "runs already; nothing was changed");
     for member in stopped {
-        println!("{member} does not run; start it with: sagactl --data {} start {member}", system.folder().display());
+        println!(
+            "{member} does not run; start it with: sagactl --data {} start {member}",
+            system.folder().display()
+        );
     }
     true
 }

@@ -25,7 +25,8 @@ pub fn check(world: &World) -> RunResult {
     let mut broken: Vec<String> = world.stuck.clone().into_iter().collect();
     let parked = parked_orders(world);
     let mut books = Books::default();
-    let mut endings = Endings { retried: world.seen.retried, parked: world.seen.parked, ..Endings::default() };
+    let mut endings =
+        Endings { retried: world.seen.retried, parked: world.seen.parked, ..Endings::default() };
 
     for (id, order) in rows::<Order>(&world.order.store) {
         let Ok(id) = id.parse() else { continue };
@@ -93,7 +94,8 @@ fn count_payment(world: &World, order: Uuid, payment: &Payment, endings: &mut En
         Payment::Refunded(..) => {
             endings.refunded += 1;
             let history = ready(world.payment.store.events(RowKey::of::<Payment>(order))).unwrap_or_default();
-            let was_doomed = history.iter().any(|event| event.name == Payment::event_name(&PaymentEvent::Doomed));
+            let was_doomed =
+                history.iter().any(|event| event.name == Payment::event_name(&PaymentEvent::Doomed));
             endings.doomed_and_refunded += u64::from(was_doomed);
         }
         Payment::Failed(_, PaymentFailure::Exhausted) => endings.reversed += 1,
@@ -121,7 +123,11 @@ fn check_view(world: &World, id: Uuid, order: &Order, is_parked: bool, broken: &
         Order::New | Order::Pending(_) => return,
     };
     if view.status() != wanted {
-        broken.push(format!("admin sees saga {id} {:?}, it is {wanted:?}: {:?}", view.status(), view.heard.keys()));
+        broken.push(format!(
+            "admin sees saga {id} {:?}, it is {wanted:?}: {:?}",
+            view.status(),
+            view.heard.keys()
+        ));
     }
 }
 

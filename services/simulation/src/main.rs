@@ -37,7 +37,8 @@ fn main() -> ExitCode {
         return if result.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {per_sec}, {eta} to go");
-    let progress = ProgressBar::new(arguments.seeds).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let progress =
+        ProgressBar::new(arguments.seeds).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let mut endings = Endings::default();
     for seed in arguments.first..arguments.first.saturating_add(arguments.seeds) {
         let result = run(seed, sabotage, false);

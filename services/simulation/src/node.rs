@@ -48,7 +48,11 @@ impl<S: Service> Service for Tampered<S> {
         self.inner.reads(heard)
     }
 
-    fn react(&self, heard: &Heard<'_, S::Command>, unit: &mut Unit<'_>) -> Result<S::Reply, Refusal<S::Rejection>> {
+    fn react(
+        &self,
+        heard: &Heard<'_, S::Command>,
+        unit: &mut Unit<'_>,
+    ) -> Result<S::Reply, Refusal<S::Rejection>> {
         let tampered = self.tamper.and_then(|tamper| tamper(heard, unit));
         tampered.unwrap_or_else(|| self.inner.react(heard, unit))
     }
@@ -81,10 +85,11 @@ impl<S: Service> Node<S> {
             Ok(store) => Arc::new(store),
             Err(fault) => panic!("no database in memory: {fault}"),
         };
-        let retry = RetryPolicy { max_attempts: 6, base: Duration::from_secs(1), cap: Duration::from_secs(20) };
-        let task_retry = RetryPolicy { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_secs(5) };
-        let rules =
-            Rules { retry, task_retry, owner: S::NAME.to_owned(), task_lease: LEASE, use_inbox };
+        let retry =
+            RetryPolicy { max_attempts: 6, base: Duration::from_secs(1), cap: Duration::from_secs(20) };
+        let task_retry =
+            RetryPolicy { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_secs(5) };
+        let rules = Rules { retry, task_retry, owner: S::NAME.to_owned(), task_lease: LEASE, use_inbox };
         Self {
             service: Arc::new(Tampered { inner: service, tamper }),
             relay: Self::relay_of(&store),
@@ -122,10 +127,15 @@ impl<S: Service> Node<S> {
     ///
     /// # Errors
     /// When the store refuses it; then nothing happened.
-    pub fn commit(&mut self, inputs: Vec<Input<Tampered<S>>>, now: Timestamp) -> Result<Committed<S>, StoreFault> {
+    pub fn commit(
+        &mut self,
+        inputs: Vec<Input<Tampered<S>>>,
+        now: Timestamp,
+    ) -> Result<Committed<S>, StoreFault> {
         let (service, rules) = (self.service.clone(), self.rules.clone());
         let reads = batch::reads(service.as_ref(), &inputs);
-        let committed = self.transact(reads, move |loaded| batch::decide(service.as_ref(), &inputs, loaded, &rules, now))?;
+        let committed = self
+            .transact(reads, move |loaded| batch::decide(service.as_ref(), &inputs, loaded, &rules, now))?;
         self.tasks.extend(committed.writes.tasks.iter().cloned());
         Ok(committed)
     }

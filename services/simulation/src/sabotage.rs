@@ -1,8 +1,8 @@
 //! Pure: faults that have been made before, by us or by others, to be planted and found.
 
+use inventory::policy::InventoryService;
 use order::domain::{Order, OrderCommand};
 use order::policy::OrderService;
-use inventory::policy::InventoryService;
 use payment::domain::Payment;
 use payment::policy::PaymentService;
 use shared::contract::{CancelReason, Fact, StockReserved};
@@ -43,6 +43,7 @@ pub enum Sabotage {
     TasksDieWithTheProcess,
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "each fault changes one place, and no other")]
 impl Sabotage {
     /// Every fault there is.
     pub const ALL: [Self; 13] = [
@@ -85,9 +86,13 @@ impl Sabotage {
     pub fn of_order(self) -> Option<Tamper<OrderService>> {
         match self {
             Self::DeadlineCancelsConfirmed => Some(|heard, unit| {
-                let Heard::Message(_, message) = heard else { return None };
+                let Heard::Message(_, message) = heard else {
+                    return None;
+                };
                 let order = message.fact.saga()?;
-                let Order::Confirmed(_) = unit.row::<Order>(order) else { return None };
+                let Order::Confirmed(_) = unit.row::<Order>(order) else {
+                    return None;
+                };
                 // Undone in its own books, and nobody is told.
                 let _ = unit.decide::<Order>(order, &OrderCommand::Cancel(CancelReason::Operator));
                 Some(Ok(order::policy::Reply::default()))
@@ -101,15 +106,26 @@ impl Sabotage {
     pub fn of_inventory(self) -> Option<Tamper<InventoryService>> {
         match self {
             Self::PartialReservation => Some(|heard, unit| {
-                let Heard::Message(_, message) = heard else { return None };
-                let Fact::OrderCreated(created) = &message.fact else { return None };
+                let Heard::Message(_, message) = heard else {
+                    return None;
+                };
+                let Fact::OrderCreated(created) = &message.fact else {
+                    return None;
+                };
                 let payment = created.payment.clone();
-                unit.publish(Fact::StockReserved(StockReserved { order: created.order, lines: vec![], payment }));
+                unit.publish(Fact::StockReserved(StockReserved {
+                    order: created.order,
+                    lines: vec![],
+                    payment,
+                }));
                 Some(Ok(inventory::policy::Reply::default()))
             }),
             Self::StockNotReleased => Some(|heard, _| {
-                let Heard::Message(_, message) = heard else { return None };
-                matches!(message.fact, Fact::OrderCancelled(_)).then(|| Ok(inventory::policy::Reply::default()))
+                let Heard::Message(_, message) = heard else {
+                    return None;
+                };
+                matches!(message.fact, Fact::OrderCancelled(_))
+                    .then(|| Ok(inventory::policy::Reply::default()))
             }),
             _ => None,
         }
@@ -120,14 +136,22 @@ impl Sabotage {
     pub fn of_payment(self) -> Option<Tamper<PaymentService>> {
         match self {
             Self::NoTombstone => Some(|heard, unit| {
-                let Heard::Message(_, message) = heard else { return None };
-                let Fact::OrderCancelled(cancelled) = &message.fact else { return None };
+                let Heard::Message(_, message) = heard else {
+                    return None;
+                };
+                let Fact::OrderCancelled(cancelled) = &message.fact else {
+                    return None;
+                };
                 let is_first = matches!(unit.row::<Payment>(cancelled.order), Payment::New);
                 is_first.then(|| Ok(payment::policy::Reply::default()))
             }),
             Self::NoDoom => Some(|heard, unit| {
-                let Heard::Message(_, message) = heard else { return None };
-                let Fact::OrderCancelled(cancelled) = &message.fact else { return None };
+                let Heard::Message(_, message) = heard else {
+                    return None;
+                };
+                let Fact::OrderCancelled(cancelled) = &message.fact else {
+                    return None;
+                };
                 let is_charging = matches!(unit.row::<Payment>(cancelled.order), Payment::Charging(_));
                 is_charging.then(|| Ok(payment::policy::Reply::default()))
             }),

@@ -62,8 +62,10 @@ pub struct World {
     pub seen: Endings,
     /// Whether things still go wrong.
     is_rough: bool,
-    /// How often the bank cannot be reached: in some worlds, nearly always.
-    bank_fails_percent: u8,
+    /// How often the bank cannot be reached for a charge: in some worlds, nearly always.
+    charge_fails_percent: u8,
+    /// How often it cannot be reached to give money back.
+    refund_fails_percent: u8,
     trace: bool,
     /// Why the world does not come to rest.
     pub stuck: Option<String>,
@@ -75,7 +77,7 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, sabotage: Sabotage, trace: bool) -> Self {
         // Every other seed without inboxes: the domain is right without them. Not with an inbox fault planted.
-        let use_inbox = seed % 2 == 0 || sabotage == Sabotage::InboxBeforeWork;
+        let use_inbox = seed.is_multiple_of(2) || sabotage == Sabotage::InboxBeforeWork;
         let mut world = Self {
             rng: fastrand::Rng::with_seed(seed),
             now: Timestamp::UNIX_EPOCH,
@@ -89,7 +91,8 @@ impl World {
             sabotage,
             seen: Endings::default(),
             is_rough: false,
-            bank_fails_percent: if seed % 8 > 5 { 75 } else { 20 },
+            charge_fails_percent: if seed % 8 == 6 { 75 } else { 20 },
+            refund_fails_percent: if seed % 8 == 7 { 95 } else { 20 },
             trace,
             stuck: None,
             keys: BTreeMap::new(),
@@ -105,7 +108,8 @@ impl World {
         for (sku, pieces) in [("tea", 6), ("cup", 4), ("pot", 1)] {
             let unit_price = Money::new(500, Currency::EUR);
             let listing = Listing { name: sku.to_owned(), unit_price, replenish: false };
-            let command = InventoryCommand { sku: sku.to_owned(), wish: ProductCommand::List(listing, pieces) };
+            let command =
+                InventoryCommand { sku: sku.to_owned(), wish: ProductCommand::List(listing, pieces) };
             let id = world.fresh_id();
             let _ = world.inventory.commit(vec![Input::command(id, id, command, None)], world.now);
         }
@@ -179,7 +183,8 @@ impl World {
 
     fn next_due(&self) -> Option<Timestamp> {
         use shared::store::Store as _;
-        let look = |due: Result<shared::store::Due, shared::store::StoreFault>| due.ok().and_then(|due| due.next);
+        let look =
+            |due: Result<shared::store::Due, shared::store::StoreFault>| due.ok().and_then(|due| due.next);
         let (now, until) = (self.now, self.now);
         let order = look(crate::node::ready(self.order.store.due(now, 0, "nobody", until, false)));
         let inventory = look(crate::node::ready(self.inventory.store.due(now, 0, "nobody", until, false)));
@@ -220,11 +225,20 @@ impl World {
             2 => vec![("cup".to_owned(), 1), ("tea".to_owned(), 1), ("cup".to_owned(), 1)],
             _ => vec![("pot".to_owned(), 1), ("cup".to_owned(), 1)],
         };
-        let token = ["tok_ok", "tok_ok", "tok_ok", "tok_ok", "tok_declined", "tok_error_once"][self.rng.usize(0..6)];
-        let new = NewOrder { order, customer: "ada".to_owned(), lines, token: token.to_owned(), patience: PATIENCE };
+        let token =
+            ["tok_ok", "tok_ok", "tok_ok", "tok_ok", "tok_declined", "tok_error_once"][self.rng.usize(0..6)];
+        let new = NewOrder {
+            order,
+            customer: "ada".to_owned(),
+            lines,
+            token: token.to_owned(),
+            patience: PATIENCE,
+        };
         let request = RequestKey { key: key.clone(), fingerprint: "same".to_owned() };
         let input = Input::command(order, order, OrderCommand::Place(new), Some(request));
-        let Ok(committed) = self.order.commit(vec![input], self.now) else { return };
+        let Ok(committed) = self.order.commit(vec![input], self.now) else {
+            return;
+        };
         match committed.outcomes.first() {
             Some(Outcome::Done(_)) => {
                 self.orders.push(order);
@@ -241,7 +255,9 @@ impl World {
     }
 
     fn cancel_an_order(&mut self) {
-        let Some(order) = self.some_order() else { return };
+        let Some(order) = self.some_order() else {
+            return;
+        };
         let id = self.fresh_id();
         let command = OrderCommand::Cancel { order, reason: CancelReason::CustomerRequest };
         let _ = self.order.commit(vec![Input::command(id, order, command, None)], self.now);
@@ -324,17 +340,21 @@ impl World {
     }
 
     fn ask_the_bank(&mut self, task: &Task) -> Result<serde_json::Value, String> {
-        let BankTask { order, call } = serde_json::from_str(&task.payload).map_err(|error| error.to_string())?;
+        let BankTask { order, call } =
+            serde_json::from_str(&task.payload).map_err(|error| error.to_string())?;
         if self.sabotage == Sabotage::RefundOnPaperOnly && call == BankCall::Refund {
             return serde_json::to_value(BankAnswer::Undone).map_err(|error| error.to_string());
         }
-        if self.chance(self.bank_fails_percent) {
+        let fails_percent = if matches!(call, BankCall::Charge(_)) {
+            self.charge_fails_percent
+        } else {
+            self.refund_fails_percent
+        };
+        if self.chance(fails_percent) {
             return Err("the bank cannot be reached".to_owned());
         }
-        let charge = match self.sabotage {
-            Sabotage::BankIgnoresKey if matches!(call, BankCall::Charge(_)) => self.fresh_id(),
-            _ => ids::payment_id(order),
-        };
+        let ignores_key = self.sabotage == Sabotage::BankIgnoresKey && matches!(call, BankCall::Charge(_));
+        let charge = if ignores_key { self.fresh_id() } else { ids::payment_id(order) };
         let wish = match call {
             BankCall::Charge(context) => Wish::Capture(bank::domain::Asked {
                 amount: context.total,
@@ -352,7 +372,9 @@ impl World {
         }
         let answer = match committed.outcomes.into_iter().next() {
             Some(Outcome::Done(answer) | Outcome::Replayed(answer)) => answer,
-            other => return Err(format!("the bank said {:?}", other.as_ref().map(Outcome::name))),
+            other => {
+                return Err(format!("the bank said {:?}", other.as_ref().map(Outcome::name)));
+            }
         };
         match answer {
             Answer::Captured { reference, .. } => serde_json::to_value(BankAnswer::Captured { reference }),
@@ -400,7 +422,9 @@ fn deliver<S: Service>(world: &mut World, pick: Pick<S>) {
         return;
     }
     let now = world.now;
-    let Ok(committed) = pick(world).commit(inputs, now) else { return };
+    let Ok(committed) = pick(world).commit(inputs, now) else {
+        return;
+    };
     world.note(|| format!("{} handled {waiting:?}", S::NAME));
     for outcome in &committed.outcomes {
         world.see(outcome);
@@ -423,20 +447,15 @@ fn dies_before_commit<S: Service>(
 ) {
     world.note(|| format!("{} died before it committed", S::NAME));
     let now = world.now;
-    match world.sabotage {
-        Sabotage::AcknowledgeBeforeCommit | Sabotage::InboxBeforeWork => {
-            // Either way the message counts as handled, and its effect is lost.
-            waiting.iter().for_each(|(step, index)| world.broker.acknowledge(step, *index));
+    if world.sabotage == Sabotage::PublishBeforeCommit {
+        for entry in pick(world).decide_only(inputs, now).outbox {
+            world.broker.store(entry.id, &entry.subject, entry.payload, false);
         }
-        Sabotage::PublishBeforeCommit => {
-            let writes = pick(world).decide_only(inputs, now);
-            for entry in writes.outbox {
-                world.broker.store(entry.id, &entry.subject, entry.payload, false);
-            }
-            // The message comes again, but its redelivery is decided anew, later.
-            waiting.iter().for_each(|(step, index)| world.broker.acknowledge(step, *index));
-        }
-        _ => {}
+    }
+    let early = [Sabotage::AcknowledgeBeforeCommit, Sabotage::InboxBeforeWork, Sabotage::PublishBeforeCommit];
+    if early.contains(&world.sabotage) {
+        // The message counts as handled, and its effect is lost.
+        waiting.iter().for_each(|(step, index)| world.broker.acknowledge(step, *index));
     }
     pick(world).crash();
 }
@@ -503,7 +522,9 @@ fn fire<S: Service>(world: &mut World, pick: Pick<S>) -> bool {
         inputs.extend(due.rows.iter().map(|(key, due_at)| Input::due(key.clone(), *due_at)));
     }
     for retry in &due.retries {
-        let Some(step) = S::steps().iter().find(|step| step.name == retry.step) else { continue };
+        let Some(step) = S::steps().iter().find(|step| step.name == retry.step) else {
+            continue;
+        };
         let earlier = Earlier { attempts: retry.attempts, first_failed_at: retry.first_failed_at };
         let roll = world.rng.u32(..);
         inputs.push(Input::message(step, retry.payload.clone(), retry.message_id, Some(earlier), roll));

@@ -17,7 +17,9 @@ pub(super) const BATCH_MAX: usize = 1000;
 /// Why it was not committed, or not certainly so. Which message is to blame is not known: a single known
 /// message id rejects the whole batch (10201).
 pub(super) async fn publish(bus: &Bus, entries: &[OutboxEntry]) -> Result<(), String> {
-    let Some((last, rest)) = entries.split_last() else { return Ok(()) };
+    let Some((last, rest)) = entries.split_last() else {
+        return Ok(());
+    };
     let batch_id = Uuid::now_v7().simple().to_string();
     let headers = |entry: &OutboxEntry, sequence: usize| {
         let mut headers = HeaderMap::new();

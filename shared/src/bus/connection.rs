@@ -68,7 +68,9 @@ pub enum BusFault {
         source: async_nats::ConnectError,
     },
     /// The broker is too old.
-    #[error("broker {url} is nats-server {found}; this system needs 2.15 or newer: run scripts/setup.sh, or upgrade it")]
+    #[error(
+        "broker {url} is nats-server {found}; this system needs 2.15 or newer: run scripts/setup.sh, or upgrade it"
+    )]
     TooOld {
         /// The address.
         url: String,
@@ -113,10 +115,9 @@ impl Bus {
                     Event::Disconnected => warn!("broker disconnected, trying to reconnect"),
                     Event::ServerError(error) => warn!("broker says: {error}"),
                     Event::ClientError(error) => warn!("broker connection: {error}"),
-                    Event::LameDuckMode
-                    | Event::Draining
-                    | Event::Closed
-                    | Event::SlowConsumer(_) => warn!("broker: {event}"),
+                    Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {
+                        warn!("broker: {event}")
+                    }
                 }
             })
             .connect(&settings.url)
@@ -195,7 +196,8 @@ impl Bus {
     ) -> Result<std::collections::BTreeMap<String, u64>, BusFault> {
         let name = stream_of(service);
         let fault = |source| BusFault::Stream { stream: name.clone(), source };
-        let stream = self.jetstream.get_stream_no_info(&name).await.map_err(|error| fault(Box::new(error)))?;
+        let stream =
+            self.jetstream.get_stream_no_info(&name).await.map_err(|error| fault(Box::new(error)))?;
         let info = stream.info_with_subjects(">").await.map_err(|error| fault(Box::new(error)))?;
         use futures::TryStreamExt as _;
         info.map_ok(|(subject, count)| (subject, count as u64))

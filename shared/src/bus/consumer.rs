@@ -21,7 +21,12 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 ///
 /// A message is acknowledged once its outcome is durable, and not otherwise: what dies with this process is
 /// delivered again. A consumer that vanishes (broker restarted, deleted by hand) is made again.
-pub async fn run<S: Service>(bus: Bus, engine: Engine<S>, step: &'static Step, subscription: &'static Subscription) {
+pub async fn run<S: Service>(
+    bus: Bus,
+    engine: Engine<S>,
+    step: &'static Step,
+    subscription: &'static Subscription,
+) {
     loop {
         if let Err(reason) = consume(&bus, &engine, step, subscription).await {
             // During an outage this repeats: once a pause is enough, and the connection itself logs the outage.
@@ -102,7 +107,10 @@ async fn ensure(
 pub async fn waiting(bus: &Bus, step: &Step, subscription: &Subscription) -> Result<u64, BusFault> {
     let stream = subscription.stream();
     let durable = step.durable(subscription);
-    let fault = |source: Box<dyn std::error::Error + Send + Sync>| BusFault::Stream { stream: stream.clone(), source };
+    let fault = |source: Box<dyn std::error::Error + Send + Sync>| BusFault::Stream {
+        stream: stream.clone(),
+        source,
+    };
     let mut consumer: consumer::Consumer<pull::Config> = bus
         .jetstream
         .get_consumer_from_stream(&durable, &stream)

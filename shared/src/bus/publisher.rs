@@ -6,9 +6,9 @@ use async_nats::jetstream::message::PublishMessage;
 use futures::future::BoxFuture;
 use tracing::debug;
 
+use super::Publish;
 use super::batch::{self, BATCH_MAX};
 use super::connection::Bus;
-use super::Publish;
 use crate::engine::error_chain;
 use crate::store::{OutboxEntry, Published};
 
@@ -39,7 +39,9 @@ impl Publisher {
                         continue;
                     }
                     // Singles tell which message is to blame, and answer "duplicate" for those that arrived.
-                    Err(reason) => debug!(messages = chunk.len(), "batch not committed, going single: {reason}"),
+                    Err(reason) => {
+                        debug!(messages = chunk.len(), "batch not committed, going single: {reason}")
+                    }
                 }
             }
             if !self.publish_singly(chunk, &mut published).await {

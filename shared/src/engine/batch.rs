@@ -128,7 +128,8 @@ impl<'a, S: Service> Batch<'a, S> {
     }
 
     fn take_command(&mut self, input: &Input<S>, key: Option<&RequestKey>) -> Outcome<S> {
-        if let Some(answered) = key.and_then(|key| self.loaded.keys.get(&key.key).map(|answer| (key, answer))) {
+        if let Some(answered) = key.and_then(|key| self.loaded.keys.get(&key.key).map(|answer| (key, answer)))
+        {
             let (key, answer) = answered;
             if answer.fingerprint != key.fingerprint {
                 return Outcome::KeyReused;
@@ -141,7 +142,9 @@ impl<'a, S: Service> Batch<'a, S> {
         let reply = match self.react(input) {
             Ok(reply) => reply,
             Err(Failure::Rejected(rejection)) => return Outcome::Rejected(rejection),
-            Err(Failure::NotYet(reason) | Failure::Broken(reason)) => return Outcome::Faulted(reason),
+            Err(Failure::NotYet(reason) | Failure::Broken(reason)) => {
+                return Outcome::Faulted(reason);
+            }
         };
         if let (Some(key), Ok(json)) = (key, serde_json::to_string(&reply)) {
             let answer = KeyedAnswer { fingerprint: key.fingerprint.clone(), reply: json };

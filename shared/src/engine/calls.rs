@@ -110,7 +110,9 @@ pub async fn run<S: Service>(
 ) {
     let bulkhead = Arc::new(Semaphore::new(bounds.concurrency));
     while let Some(task) = waiting.recv().await {
-        let Ok(permit) = bulkhead.clone().acquire_owned().await else { return };
+        let Ok(permit) = bulkhead.clone().acquire_owned().await else {
+            return;
+        };
         let (engine, caller, metrics) = (engine.clone(), caller.clone(), metrics.clone());
         tokio::spawn(async move {
             let answer = call(caller.as_ref(), &task, bounds.timeout).await;

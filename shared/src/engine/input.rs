@@ -25,6 +25,10 @@ pub struct Input<S: Service> {
 
 /// What an input is.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most inputs are messages, and a batch holds them in one vector"
+)]
 pub enum Matter<S: Service> {
     /// A wish through HTTP.
     Command {
@@ -101,13 +105,23 @@ impl<S: Service> Input<S> {
             }
             Err(error) => (fallback_id, fallback_id, None, Err(error)),
         };
-        Self { id, correlation_id, roll, matter: Matter::Message { step, payload, message, message_type, earlier } }
+        Self {
+            id,
+            correlation_id,
+            roll,
+            matter: Matter::Message { step, payload, message, message_type, earlier },
+        }
     }
 
     /// The outcome of one try of a task.
     #[must_use]
     pub const fn called(task: Task, answer: Result<serde_json::Value, String>, roll: u32) -> Self {
-        Self { id: task.id, correlation_id: task.correlation_id, roll, matter: Matter::Called { task, answer } }
+        Self {
+            id: task.id,
+            correlation_id: task.correlation_id,
+            roll,
+            matter: Matter::Called { task, answer },
+        }
     }
 
     /// A due row.

@@ -93,7 +93,8 @@ impl<S: Service> Engine<S> {
         calls: Calls,
     ) -> (Self, Loop<S>) {
         let (inputs, waiting) = mpsc::channel(bounds.queue);
-        let inner = Inner { inputs, watched: Mutex::default(), relay: Arc::default(), timers: Arc::default(), calls };
+        let inner =
+            Inner { inputs, watched: Mutex::default(), relay: Arc::default(), timers: Arc::default(), calls };
         let engine = Self { inner: Arc::new(inner) };
         let looping = Loop { service, store, rules, bounds, metrics, waiting, engine: engine.clone() };
         (engine, looping)
@@ -239,7 +240,8 @@ impl<S: Service> Loop<S> {
             let (service, inputs, rules, slot) =
                 (self.service.clone(), inputs.clone(), self.rules.clone(), slot.clone());
             Box::new(move |loaded| {
-                let (writes, outcomes) = batch::decide(service.as_ref(), &inputs, loaded, &rules, Timestamp::now());
+                let (writes, outcomes) =
+                    batch::decide(service.as_ref(), &inputs, loaded, &rules, Timestamp::now());
                 let settlement = Settlement::of(&writes, outcomes);
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(settlement);
                 writes
@@ -277,9 +279,15 @@ fn log_outcome<S: Service>(input: &Input<S>, outcome: &Outcome<S>) {
         Outcome::Replayed(_) | Outcome::Duplicate | Outcome::KeyReused => {
             debug!(%correlation_id, %message_id, step, outcome = outcome.name(), "nothing new");
         }
-        Outcome::Rejected(rejection) => info!(%correlation_id, %message_id, step, "rejected: {rejection}"),
-        Outcome::Retried(reason) => warn!(%correlation_id, %message_id, step, "will be tried again: {reason}"),
-        Outcome::Dead(reason) => error!(%correlation_id, %message_id, step, "parked as a dead letter: {reason}"),
+        Outcome::Rejected(rejection) => {
+            info!(%correlation_id, %message_id, step, "rejected: {rejection}")
+        }
+        Outcome::Retried(reason) => {
+            warn!(%correlation_id, %message_id, step, "will be tried again: {reason}")
+        }
+        Outcome::Dead(reason) => {
+            error!(%correlation_id, %message_id, step, "parked as a dead letter: {reason}")
+        }
         Outcome::Faulted(reason) => error!(%correlation_id, %message_id, step, "broke: {reason}"),
     }
 }

@@ -31,15 +31,17 @@ where
             .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text()))?;
         let mut json = serde_json::Deserializer::from_slice(&bytes);
         let value: T = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let field = error.path().to_string();
+            let path = error.path().to_string();
             let cause = error.into_inner();
             if cause.is_data() {
-                Problem::field(field, cause.to_string())
+                Problem::field(field_at_fault(&path, &cause.to_string()), cause.to_string())
             } else {
                 Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {cause}"))
             }
         })?;
-        json.end().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
+        json.end().map_err(|error| {
+            Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+        })?;
         value.validate().map_err(|report| {
             let errors = report
                 .iter()
@@ -48,6 +50,16 @@ where
             Problem::fields(errors)
         })?;
         Ok(Self(value, bytes))
+    }
+}
+
+/// The parser stands at the object when a member is missing: the member is what people look for.
+fn field_at_fault(path: &str, message: &str) -> String {
+    let missing = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    match (path, missing) {
+        (path, None) => path.to_owned(),
+        (".", Some(member)) => member.to_owned(),
+        (path, Some(member)) => format!("{path}.{member}"),
     }
 }
 

@@ -14,7 +14,9 @@ const LONGEST_KEY: usize = 200;
 /// # Errors
 /// 422 for a key that is empty, too long or not visible ASCII.
 pub fn request_key(headers: &HeaderMap, scope: &str, body: &[u8]) -> Result<Option<RequestKey>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
     let key = value.to_str().unwrap_or_default().trim();
     if key.is_empty() || key.len() > LONGEST_KEY {
         let detail = format!("must be 1 to {LONGEST_KEY} visible ASCII characters");

@@ -84,7 +84,10 @@ impl Problem {
     #[must_use]
     pub fn internal(cause: &dyn std::fmt::Display) -> Self {
         tracing::error!("request failed: {cause}");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something broke here; the log of this service says what")
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "something broke here; the log of this service says what",
+        )
     }
 }
 

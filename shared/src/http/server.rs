@@ -72,7 +72,9 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
     routes
         .merge(operations)
         .merge(SwaggerUi::new("/docs").url("/openapi.json", api))
-        .fallback(|request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) })
+        .fallback(
+            |request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) },
+        )
         .layer(DefaultBodyLimit::max(settings.body_limit_bytes))
         .layer(from_fn(move |request, next| within(timeout, request, next)))
         .layer(CatchPanicLayer::custom(|_| Problem::internal(&"a handler panicked").into_response()))
@@ -97,7 +99,9 @@ async fn metrics_text(State(operations): State<Operations>) -> Result<Response, 
 async fn within(timeout: Duration, request: Request, next: Next) -> Response {
     match tokio::time::timeout(timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::unavailable(format!("not done within {timeout:?}; it may still be"), 1).into_response(),
+        Err(_) => {
+            Problem::unavailable(format!("not done within {timeout:?}; it may still be"), 1).into_response()
+        }
     }
 }
 
@@ -106,7 +110,8 @@ async fn as_problem(response: Response) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
     let has_form = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| {
-        value.as_bytes().starts_with(b"application/problem+json") || response.headers().contains_key("x-readiness")
+        value.as_bytes().starts_with(b"application/problem+json")
+            || response.headers().contains_key("x-readiness")
     });
     if !is_error || has_form {
         return response;
@@ -133,7 +138,8 @@ pub async fn bind(settings: &HttpSettings) -> std::io::Result<TcpListener> {
 /// When the listener fails.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     let stopped = stop.clone();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
+    let serving =
+        axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
     let overdue = async {
         stop.cancelled().await;
         tokio::time::sleep(STOP_WITHIN).await;

@@ -391,8 +391,13 @@ pub trait Store: Send + Sync + 'static {
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, ()>;
 
     /// Takes or renews the relay's lease. `None` while somebody else holds it.
-    fn take_lease<'a>(&'a self, held: Option<&'a Lease>, owner: &'a str, now: Timestamp, until: Timestamp)
-    -> Answer<'a, Option<Lease>>;
+    fn take_lease<'a>(
+        &'a self,
+        held: Option<&'a Lease>,
+        owner: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'a, Option<Lease>>;
 
     /// The oldest entries that wait and may be tried at `now`, in order.
     fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>>;
@@ -405,7 +410,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// What is due at `now`, at most `limit` of each sort. Tasks are claimed for `owner` until `until`;
     /// with `recover`, those that an earlier life of `owner` had claimed too.
-    fn due(&self, now: Timestamp, limit: usize, owner: &str, until: Timestamp, recover: bool) -> Answer<'_, Due>;
+    fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        owner: &str,
+        until: Timestamp,
+        recover: bool,
+    ) -> Answer<'_, Due>;
 
     /// One row.
     fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>>;

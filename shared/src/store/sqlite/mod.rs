@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Decide, Due, FoldReport, FoundRow, Lease, OutboxEntry, OutboxItem, Published, Query, Reads, Stats,
-    Store, StoreFault, Tallies,
+    Answer, Cutoffs, Decide, Due, FoldReport, FoundRow, Lease, OutboxEntry, OutboxItem, Published, Query,
+    Reads, Stats, Store, StoreFault, Tallies,
 };
 use crate::contract::DeadLettered;
 use crate::row::{RowKey, RowKind, StoredEvent};
@@ -104,7 +104,8 @@ impl SqliteStore {
         let conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
         configure(&conn).map_err(|error| unusable("cannot be used", &error))?;
         let kinds = Arc::new(Kinds::of(kinds));
-        prepare(&conn, &kinds).map_err(|fault| unusable("cannot be used", &crate::engine::error_chain(&fault)))?;
+        prepare(&conn, &kinds)
+            .map_err(|fault| unusable("cannot be used", &crate::engine::error_chain(&fault)))?;
         let readers = (0..READERS)
             .map(|_| open_reader(path))
             .collect::<Result<_, _>>()
@@ -221,7 +222,14 @@ impl Store for SqliteStore {
         self.write(move |conn| outbox::retry_failed(conn, seq))
     }
 
-    fn due(&self, now: Timestamp, limit: usize, owner: &str, until: Timestamp, recover: bool) -> Answer<'_, Due> {
+    fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        owner: &str,
+        until: Timestamp,
+        recover: bool,
+    ) -> Answer<'_, Due> {
         let (kinds, owner) = (self.kinds.clone(), owner.to_owned());
         self.write(move |conn| read::due(conn, &kinds.declared, now, limit, (&owner, until, recover)))
     }
@@ -344,10 +352,17 @@ fn tell(job: Job, answer: Result<(), StoreFault>) {
     let _ = job.done.send(answer);
 }
 
-fn in_transaction<T>(conn: &Connection, work: impl FnOnce() -> Result<T, StoreFault>) -> Result<T, StoreFault> {
-    conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])).map_err(oops("beginning"))?;
+fn in_transaction<T>(
+    conn: &Connection,
+    work: impl FnOnce() -> Result<T, StoreFault>,
+) -> Result<T, StoreFault> {
+    conn.prepare_cached("BEGIN IMMEDIATE")
+        .and_then(|mut begin| begin.execute([]))
+        .map_err(oops("beginning"))?;
     let committed = work().and_then(|answer| {
-        conn.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])).map_err(oops("committing"))?;
+        conn.prepare_cached("COMMIT")
+            .and_then(|mut commit| commit.execute([]))
+            .map_err(oops("committing"))?;
         Ok(answer)
     });
     if committed.is_err() && !conn.is_autocommit() {
@@ -383,7 +398,10 @@ fn configure(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let conn = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
     conn.set_prepared_statement_cache_capacity(64);
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB / 4)?;
@@ -396,7 +414,9 @@ fn lock(path: &Path) -> std::io::Result<File> {
     name.push(".lock");
     let file = File::options().create(true).truncate(false).write(true).open(name)?;
     file.try_lock().map_err(|error| match error {
-        std::fs::TryLockError::WouldBlock => std::io::Error::other("another process holds it; stop that one first"),
+        std::fs::TryLockError::WouldBlock => {
+            std::io::Error::other("another process holds it; stop that one first")
+        }
         std::fs::TryLockError::Error(error) => error,
     })?;
     Ok(file)

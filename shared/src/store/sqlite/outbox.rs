@@ -42,7 +42,11 @@ pub(super) fn take_lease(
     Ok(Some(Lease { owner: owner.to_owned(), fence }))
 }
 
-pub(super) fn pending(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
+pub(super) fn pending(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<OutboxEntry>, StoreFault> {
     let entries: Vec<(OutboxEntry, i64)> = conn
         .prepare_cached(
             "SELECT seq, id, subject, payload, next_attempt FROM outbox
@@ -52,7 +56,10 @@ pub(super) fn pending(conn: &Connection, now: Timestamp, limit: usize) -> Result
             select
                 .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
                     let payload = row.get::<_, Vec<u8>>(3)?.into();
-                    Ok((OutboxEntry { seq: row.get(0)?, id: row.get(1)?, subject: row.get(2)?, payload }, row.get(4)?))
+                    Ok((
+                        OutboxEntry { seq: row.get(0)?, id: row.get(1)?, subject: row.get(2)?, payload },
+                        row.get(4)?,
+                    ))
                 })?
                 .collect()
         })
@@ -102,7 +109,9 @@ fn settle_done(conn: &Connection, done: &[i64], at: i64) -> rusqlite::Result<()>
     for seq in done {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let gone: Option<(Option<i64>, String)> = delete.query_row([seq], read).optional()?;
-        let Some((event, subject)) = gone else { continue };
+        let Some((event, subject)) = gone else {
+            continue;
+        };
         if let Some(event) = event {
             stamp.execute([event, at])?;
         }

@@ -24,7 +24,8 @@ fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
 }
 
 pub(super) fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
-    let sql = format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = ?1", key.kind);
+    let sql =
+        format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = ?1", key.kind);
     conn.prepare_cached(&sql)
         .and_then(|mut select| select.query_row([&key.id], found).optional())
         .map_err(oops("reading a row"))
@@ -44,7 +45,8 @@ pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<F
         let _ = write!(sql, " AND {field} < ?{}", place(field_value(value)));
     }
     for (field, options) in &query.one_of {
-        let places: Vec<String> = options.iter().map(|value| format!("?{}", place(field_value(value)))).collect();
+        let places: Vec<String> =
+            options.iter().map(|value| format!("?{}", place(field_value(value)))).collect();
         let _ = write!(sql, " AND {field} IN ({})", places.join(", "));
     }
     if let Some(text) = &query.text {
@@ -110,8 +112,9 @@ pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
     let counts = |sql: &str| -> Result<BTreeMap<String, u64>, StoreFault> {
         conn.prepare_cached(sql)
             .and_then(|mut select| {
-                let read =
-                    |row: &rusqlite::Row<'_>| Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)));
+                let read = |row: &rusqlite::Row<'_>| {
+                    Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)))
+                };
                 select.query_map([], read)?.collect()
             })
             .map_err(oops("reading the tallies"))
@@ -153,7 +156,11 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<DeadLe
                 .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
                     let json: String = row.get(0)?;
                     serde_json::from_str(&json).map_err(|error| {
-                        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
+                        rusqlite::Error::FromSqlConversionFailure(
+                            0,
+                            rusqlite::types::Type::Text,
+                            error.into(),
+                        )
                     })
                 })?
                 .collect()
@@ -173,7 +180,8 @@ pub(super) fn due(
     let (at, limit) = (micros(now), i64::try_from(limit).unwrap_or(i64::MAX));
     let mut due = Due { retries: due_retries(conn, at, limit).map_err(oops(context))?, ..Due::default() };
     let mut next: Vec<Option<i64>> = vec![
-        first(conn, "SELECT min(next_attempt) FROM retry WHERE next_attempt > ?1", at).map_err(oops(context))?,
+        first(conn, "SELECT min(next_attempt) FROM retry WHERE next_attempt > ?1", at)
+            .map_err(oops(context))?,
         first(conn, "SELECT min(next_attempt) FROM task WHERE next_attempt > ?1 AND lease_until IS NULL", at)
             .map_err(oops(context))?,
         first(conn, "SELECT min(lease_until) FROM task WHERE lease_until > ?1", at).map_err(oops(context))?,
@@ -185,7 +193,9 @@ pub(super) fn due(
             .prepare_cached(&sql)
             .and_then(|mut select| {
                 select
-                    .query_map([at, limit], |row| Ok((RowKey { kind: name, id: row.get(0)? }, timestamp(row.get(1)?))))?
+                    .query_map([at, limit], |row| {
+                        Ok((RowKey { kind: name, id: row.get(0)? }, timestamp(row.get(1)?)))
+                    })?
                     .collect()
             })
             .map_err(oops(context))?;

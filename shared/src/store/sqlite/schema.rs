@@ -64,7 +64,8 @@ pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFaul
     if known.as_deref() == Some(&fields) {
         return Ok(());
     }
-    let (name, columns): (_, String) = (kind.name, kind.fields.iter().map(|field| format!(", {field}")).collect());
+    let (name, columns): (_, String) =
+        (kind.name, kind.fields.iter().map(|field| format!(", {field}")).collect());
     let mut sql = format!(
         "DROP TABLE IF EXISTS row_{name};
          CREATE TABLE row_{name} (
@@ -85,7 +86,8 @@ pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFaul
 
 /// Deletes the rows of a kind and folds them anew. Answers how many there are.
 pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFault> {
-    conn.execute(&format!("DELETE FROM row_{}", kind.name), []).map_err(oops("deleting the rows of a kind"))?;
+    conn.execute(&format!("DELETE FROM row_{}", kind.name), [])
+        .map_err(oops("deleting the rows of a kind"))?;
     let sql = super::write::insert_sql(kind);
     let mut insert = conn.prepare(&sql).map_err(oops("preparing to write folded rows"))?;
     let mut count = 0;
@@ -112,7 +114,10 @@ pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport,
     let mut digest = Sha256::new();
     for kind in kinds {
         let columns: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
-        let sql = format!("SELECT version, state, due, created_at, updated_at{columns} FROM row_{} WHERE id = ?1", kind.name);
+        let sql = format!(
+            "SELECT version, state, due, created_at, updated_at{columns} FROM row_{} WHERE id = ?1",
+            kind.name
+        );
         let mut select = conn.prepare(&sql).map_err(oops("preparing to read rows"))?;
         let mut folded_rows = 0_u64;
         for_each_fold(conn, kind, |folded| {
@@ -125,11 +130,18 @@ pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport,
                         .map(|column| row.get::<_, rusqlite::types::Value>(column))
                         .collect::<Result<Vec<_>, _>>()?;
                     let times = (row.get::<_, i64>(3)?, row.get::<_, i64>(4)?);
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<i64>>(2)?, times, fields))
+                    Ok((
+                        row.get::<_, i64>(0)?,
+                        row.get::<_, String>(1)?,
+                        row.get::<_, Option<i64>>(2)?,
+                        times,
+                        fields,
+                    ))
                 })
                 .optional()
                 .map_err(oops("reading a row"))?;
-            let wanted_fields: Vec<_> = folded.projected.fields.iter().map(super::write::field_value).collect();
+            let wanted_fields: Vec<_> =
+                folded.projected.fields.iter().map(super::write::field_value).collect();
             let wanted = (
                 folded.version,
                 folded.projected.state.clone(),
@@ -172,7 +184,9 @@ fn for_each_fold(
 ) -> Result<(), StoreFault> {
     let context = "reading the history";
     let mut statement = conn
-        .prepare("SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 ORDER BY row_id, version")
+        .prepare(
+            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 ORDER BY row_id, version",
+        )
         .map_err(oops(context))?;
     let mut rows = statement.query([kind.name]).map_err(oops(context))?;
     let mut history: Vec<String> = Vec::new();
@@ -180,18 +194,20 @@ fn for_each_fold(
     let mut finish = |row: Option<(String, i64, i64, i64)>, history: &mut Vec<String>| match row {
         None => Ok(()),
         Some((id, version, created_at, updated_at)) => {
-            let projected = (kind.fold)(&id, &mut history.drain(..)).map_err(|source| StoreFault::Database {
-                context: "folding the history of a row",
-                source: Box::new(source),
+            let projected = (kind.fold)(&id, &mut history.drain(..)).map_err(|source| {
+                StoreFault::Database { context: "folding the history of a row", source: Box::new(source) }
             })?;
             each(&Folded { id: &id, version, created_at, updated_at, projected })
         }
     };
     while let Some(row) = rows.next().map_err(oops(context))? {
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        let read =
+            |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
         let (id, version, data, at): (String, i64, String, i64) = read(row).map_err(oops(context))?;
         match &mut current {
-            Some((same, last_version, _, updated_at)) if *same == id => (*last_version, *updated_at) = (version, at),
+            Some((same, last_version, _, updated_at)) if *same == id => {
+                (*last_version, *updated_at) = (version, at)
+            }
             _ => finish(current.replace((id, version, at, at)), &mut history)?,
         }
         history.push(data);

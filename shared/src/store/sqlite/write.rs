@@ -66,7 +66,8 @@ pub(super) fn load(
         let row = conn
             .prepare_cached(&sql.load)
             .and_then(|mut select| {
-                let read = |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
+                let read =
+                    |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
                 select.query_row([&key.id], read).optional()
             })
             .map_err(oops(context))?;
@@ -104,7 +105,9 @@ pub(super) fn load(
         let answer = conn
             .prepare_cached("SELECT fingerprint, reply FROM idempotency_key WHERE key = ?1")
             .and_then(|mut select| {
-                let read = |row: &rusqlite::Row<'_>| Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? });
+                let read = |row: &rusqlite::Row<'_>| {
+                    Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? })
+                };
                 select.query_row([key], read).optional()
             })
             .map_err(oops(context))?;
@@ -165,7 +168,15 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
     )?;
     for event in &writes.events {
         let key = &event.key;
-        insert.execute(params![key.kind, key.id, event.version, event.name, event.data, event.causation_id, at])?;
+        insert.execute(params![
+            key.kind,
+            key.id,
+            event.version,
+            event.name,
+            event.data,
+            event.causation_id,
+            at
+        ])?;
         seqs.push(conn.last_insert_rowid());
     }
     let mut insert = conn.prepare_cached(
@@ -188,7 +199,8 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
     }
     tally(conn, "handled", &handled)?;
     for (step, id) in &writes.retries_done {
-        conn.prepare_cached("DELETE FROM retry WHERE step = ?1 AND message_id = ?2")?.execute(params![step, id])?;
+        conn.prepare_cached("DELETE FROM retry WHERE step = ?1 AND message_id = ?2")?
+            .execute(params![step, id])?;
     }
     for retry in &writes.retries {
         conn.prepare_cached(
@@ -207,7 +219,8 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
         ])?;
     }
     for letter in &writes.dead_letters {
-        let json = serde_json::to_string(letter).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        let json = serde_json::to_string(letter)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         conn.prepare_cached(
             "INSERT INTO dead_letter (id, step, message_id, letter, last_failed_at) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (id) DO UPDATE SET letter = excluded.letter, last_failed_at = excluded.last_failed_at",
@@ -215,8 +228,10 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
         .execute(params![letter.id, letter.step, letter.message_id, json, micros(letter.last_failed_at)])?;
     }
     for (key, answer) in &writes.keys {
-        conn.prepare_cached("INSERT INTO idempotency_key (key, fingerprint, reply, created_at) VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![key, answer.fingerprint, answer.reply, at])?;
+        conn.prepare_cached(
+            "INSERT INTO idempotency_key (key, fingerprint, reply, created_at) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![key, answer.fingerprint, answer.reply, at])?;
     }
     Ok(())
 }
