@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+metadata=$(cargo metadata --locked --format-version 1) || {
+  echo "dependencies: Cargo.lock is not up to date; run cargo update --workspace and commit it" >&2
+  exit 1
+}
+failed=0
+complain() { # $1: what is wrong, standard input: one package per line
+  local packages
+  packages=$(cat)
+  [[ -z $packages ]] && return
+  printf 'dependencies: %s:\n%s\n' "$1" "$packages" >&2
+  failed=1
+}
+
+# An expression passes when one side of every OR-choice consists of allowed licences only.
+jq -r '
+  ["MIT","MIT-0","Apache-2.0","Apache-2.0 WITH LLVM-exception","BSD-2-Clause","BSD-3-Clause","ISC","Zlib",
+   "0BSD","Unlicense","CC0-1.0","Unicode-3.0","BSL-1.0","CDLA-Permissive-2.0","OpenSSL","MPL-2.0"] as $allowed
+  | def clean: gsub("[()]"; "") | gsub("^ +| +$"; "");
+  def ok: gsub("/"; " OR ") | split(" OR ") | any(.[]; clean | split(" AND ") | all(.[]; clean as $l | $allowed | index([$l]) != null));
+  .packages[] | select(.source != null) | select((.license // "") | ok | not)
+  | "  \(.name) \(.version): \(.license // "no licence")"' <<<"$metadata" | complain "licences that are not on the list in $0"
+
+jq -r '.packages[] | select(.source != null and (.source | startswith("registry+") | not))
+  | "  \(.name) \(.version): \(.source)"' <<<"$metadata" | complain "not from the registry"
+
+cargo tree --workspace --edges normal --prefix none --locked 2>/dev/null | awk '$1 == "ring" || $1 == "openssl-sys" {print "  " $1 " " $2}' |
+  sort -u | complain "a second TLS provider beside aws-lc-rs"
+
+[[ $failed == 0 ]] && echo "dependencies: $(jq '[.packages[] | select(.source != null)] | length' <<<"$metadata") checked"
+exit "$failed"

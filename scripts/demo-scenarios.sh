@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# Shows what the system does when things go well and when they break, by plain HTTP, and checks all of it.
+set -euo pipefail
+data_given=${SAGA_DATA:-}
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/scenarios/lib.sh"
+
+# An order gives up soon, and the broker hands out soon again what a killed process had: nobody watches for a minute.
+settings=(
+  --set order.service.deadline=8s
+  --set order.bus.ack_wait=3s --set inventory.bus.ack_wait=3s --set payment.bus.ack_wait=3s --set admin.bus.ack_wait=3s
+)
+reserved=7
+reserved_title="reserved: dead letters (not yet)"
+
+pausing=no keep=no started=no interrupted=no
+wanted=() summary=() failed=0
+
+main() {
+  parse "$@"
+  scratch=$(mktemp -d)
+  trap clean_up EXIT
+  trap 'interrupted=yes; exit 130' INT TERM HUP
+  "$root/scripts/setup.sh"
+  find_or_start_system
+  local number
+  for number in "${wanted[@]}"; do play "$number"; done
+  print_summary
+  ((failed == 0))
+}
+
+usage() {
+  cat <<USAGE
+usage: scripts/demo-scenarios.sh list | all | N… [--pause] [--keep]
+
+  list      the scenarios
+  all       all of them, in order
+  N…        these, e.g. "1 6"
+  --pause   wait for Enter between the steps (on a terminal)
+  --keep    leave the system running, if it was started here
+
+It uses the system that runs already, or starts one. SAGA_DATA names the folder of another system.
+Exit code 0 when every expectation holds, 1 when not, 2 when the command makes no sense.
+USAGE
+}
+
+refuse() {
+  say "demo-scenarios.sh: $*"
+  exit 2
+}
+
+parse() {
+  local word all=no list=no
+  for word in "$@"; do
+    case $word in
+      -h | --help) usage && exit 0 ;;
+      --pause) [[ ! -t 0 ]] || pausing=yes ;;
+      --keep) keep=yes ;;
+      all) all=yes ;;
+      list) list=yes ;;
+      -*) refuse "unknown flag $word (there are --pause and --keep)" ;;
+      "$reserved") refuse "scenario $reserved is $reserved_title" ;;
+      *)
+        { [[ $word =~ ^[1-9][0-9]?$ ]] && file_of "$word" >/dev/null; } ||
+          refuse "there is no scenario '$word' (see: demo-scenarios.sh list)"
+        wanted+=("$word")
+        ;;
+    esac
+  done
+  case $all,$list,${#wanted[@]} in
+    yes,no,0) for word in $(numbers); do wanted+=("$word"); done ;;
+    no,yes,0) list && exit 0 ;;
+    no,no,0) usage >&2 && exit 2 ;;
+    no,no,*) ;;
+    *) refuse "say 'all' or 'list' or numbers, not several of them" ;;
+  esac
+}
+
+file_of() {
+  local file
+  for file in "$root/scripts/scenarios/$(printf '%02d' "$1")"-*.sh; do
+    [[ -f $file ]] && printf '%s\n' "$file" && return
+  done
+  return 1
+}
+
+numbers() {
+  local file name
+  for file in "$root"/scripts/scenarios/[0-9]*.sh; do
+    name=$(basename "$file")
+    printf '%d\n' "$((10#${name%%-*}))"
+  done
+}
+
+title_of() (
+  # shellcheck disable=SC1090 # one of scenarios/*.sh
+  source "$(file_of "$1")"
+  printf '%s\n' "$title"
+)
+
+list() {
+  local number
+  { for number in $(numbers); do printf '%2d  %s\n' "$number" "$(title_of "$number")"; done
+    printf '%2d  %s\n' "$reserved" "$reserved_title"; } | sort -n
+}
+
+# The system in the folder that SAGA_DATA names; without it the usual one if it runs, or else one of the demo's own.
+find_or_start_system() {
+  local fresh=()
+  if [[ -z $data_given ]] && ! is_running; then
+    SAGA_DATA=$root/target/demo
+    fresh=(--fresh)
+  fi
+  if is_running; then
+    show "using the system in $SAGA_DATA"
+    start_what_is_down
+  else
+    show "starting the system in $SAGA_DATA"
+    started=yes
+    "$root/scripts/up.sh" --detach ${fresh[@]+"${fresh[@]}"} "${settings[@]}" || die "the system did not start"
+  fi
+  local urls
+  urls=$(system_status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"')
+  # shellcheck disable=SC2034 # for the scenarios
+  read -r admin order inventory payment bank <<<"$urls"
+}
+
+is_running() { [[ -x $sagactl ]] && system_status 2>/dev/null | jq -e 'any(.processes[]; .pid)' >/dev/null; }
+
+# Its exit code tells of readiness, which is not what is asked here.
+system_status() { "$sagactl" status --json || true; }
+
+# What a scenario left stopped because it failed or was interrupted.
+start_what_is_down() {
+  local name
+  for name in $(system_status | jq -r '.processes[] | select(.pid | not).name'); do
+    show "$name does not run: starting it"
+    "$sagactl" start "$name"
+  done
+}
+
+# A scenario runs in a subshell: what it defines ends with it, and its first failed command or wait ends it.
+play() {
+  local began=$SECONDS code=0 result="${green}✔ pass${plain}"
+  number=$1 tag=$(date +%s)-$$-${#summary[@]} failures=0 keys=0 ended=no
+  start_what_is_down
+  set +e
+  (
+    set -e
+    trap end_scenario EXIT
+    # shellcheck disable=SC1090 # one of scenarios/*.sh
+    source "$(file_of "$number")"
+    announce
+    scenario
+    audit_the_books
+    ended=yes
+  )
+  code=$?
+  set -e
+  if ((code != 0)); then
+    result="${red}✘ FAIL${plain}"
+    failed=$((failed + 1))
+  fi
+  summary+=("$(printf '  %2d  %-58s %s %5ds' "$number" "$(title_of "$number")" "$result" $((SECONDS - began)))")
+}
+
+print_summary() {
+  show "" "${bold}summary${plain}" "${summary[@]}" ""
+  if ((failed == 0)); then
+    show "${green}✔ every expectation held${plain} (${#summary[@]} scenario(s), ${SECONDS}s)"
+  else
+    show "${red}✘ $failed of ${#summary[@]} scenario(s) failed${plain}"
+  fi
+}
+
+clean_up() {
+  # From here on nothing is to be interrupted.
+  trap '' INT TERM HUP
+  [[ $interrupted == no ]] || show "" "interrupted"
+  rm -rf "$scratch"
+  if [[ $started == no ]]; then
+    [[ ! -x $sagactl ]] || ! is_running || start_what_is_down
+  elif [[ $keep == yes && $interrupted == no ]]; then
+    show "" "the system goes on: consoles at $admin/docs $order/docs $inventory/docs $payment/docs $bank/docs" \
+      "stop it with: SAGA_DATA=$SAGA_DATA scripts/down.sh"
+  else
+    show "" "stopping the system"
+    "$sagactl" down
+  fi
+}
+
+main "$@"

@@ -1,0 +1,230 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# What the scenarios share: showing requests and answers, checks, waits, the timeline, the audit.
+# A scenario is a file that sets `title` and `about` and defines `scenario`; demo-scenarios.sh plays it.
+# It finds the addresses in $admin $order $inventory $payment $bank, and a $tag that no other run has.
+
+# Pieces that keep the replenishment monitor (threshold 20) from acting while a scenario counts.
+plenty=100
+# For what takes milliseconds, unless something hangs.
+soon=20
+
+bold='' dim='' red='' green='' blue='' plain=''
+if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
+  bold=$'\033[1m' dim=$'\033[2m' red=$'\033[31m' green=$'\033[32m' blue=$'\033[34m' plain=$'\033[0m'
+fi
+
+show() { printf '%s\n' "$@"; }
+
+announce() {
+  show "" "${bold}━━ $number · $title ${plain}${dim}$(printf '━%.0s' $(seq $((70 - ${#title}))))${plain}" "$about"
+}
+
+# The subshell's last act, however it ends.
+end_scenario() {
+  local job
+  # Each in a process group of its own (set -m).
+  for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
+  [[ $ended == yes ]] || show "  ${red}✘ the scenario stopped here${plain}"
+  [[ $ended == yes ]] && ((failures == 0)) || exit 1
+}
+
+step() {
+  show "" "  ${bold}$*${plain}"
+  if [[ $pausing == yes ]]; then
+    read -r -p "  ${dim}[Enter]${plain} "
+  fi
+}
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+# request METHOD URL [BODY [HEADER…]]: sends and shows it; leaves `status` and `answer`.
+# `shown=FILTER request …` shows only that part of a good answer.
+request() {
+  local method=$1 url=$2 body=${3:-} header arguments=()
+  show "  ${blue}→ $method $url${plain}"
+  for header in "${@:4}"; do
+    arguments+=(--header "$header")
+    show "    ${dim}$header${plain}"
+  done
+  if [[ -n $body ]]; then
+    arguments+=(--header 'Content-Type: application/json' --data "$body")
+    show "    $body"
+  fi
+  : >"$scratch/answer"
+  status=$(curl --silent --show-error --max-time 60 --request "$method" ${arguments[@]+"${arguments[@]}"} \
+    --output "$scratch/answer" --write-out '%{http_code}' "$url") || true
+  answer=$(<"$scratch/answer")
+  show "  ${blue}← $status${plain}"
+  local part=${shown:-.}
+  [[ $status == 2* ]] || part=.
+  field "$part"' | if type == "object" then to_entries[] | "\(.key): \(.value | tojson)"
+    elif type == "array" then .[] | tojson else tojson end | "    " + .'
+}
+
+# field FILTER: a part of the last answer.
+field() { jq -r "$1" <<<"$answer"; }
+
+# get URL FILTER: a part of an answer, unshown.
+get() { curl --silent --show-error --max-time 60 "$1" | jq -r "$2"; }
+
+# order_of CUSTOMER TOKEN SKU QUANTITY…: the body of a new order.
+order_of() {
+  local customer=$1 token=$2 lines=''
+  shift 2
+  while (($# > 0)); do
+    lines+="${lines:+,}{\"sku\":\"$1\",\"quantity\":$2}"
+    shift 2
+  done
+  printf '{"customer":"%s","lines":[%s],"payment":{"token":"%s"}}' "$customer" "$lines" "$token"
+}
+
+# place CUSTOMER TOKEN SKU QUANTITY…: places an order; leaves its `id`, and when it gives up in `deadline`.
+place() {
+  keys=$((keys + 1))
+  shown='{id, status, total, deadline}' \
+    request POST "$order/api/orders" "$(order_of "$@")" "Idempotency-Key: demo-$tag-$keys"
+  expect "taken" 202 "$status"
+  [[ $status == 202 ]]
+  id=$(field .id) deadline=$(field "$seconds"'.deadline | seconds')
+}
+
+# A jq function: the whole seconds of a timestamp since 1970.
+seconds='def seconds: sub("\\.[0-9]+"; "") | fromdate; '
+
+# Seconds until the last order must have given up, and a little more.
+past_deadline() { echo $((deadline - $(date +%s) + soon)); }
+
+# post_at_once N KEY BODY: posts the order N times at once, a hundred per curl. "#" in KEY becomes the number of
+# the order. Leaves the answers in $scratch/posted/N, and tells how often it got which status.
+post_at_once() {
+  local count=$1 key=$2 body=$3 first last n
+  rm -rf "$scratch/posted" "$scratch"/statuses.*
+  mkdir "$scratch/posted"
+  printf '%s' "$body" >"$scratch/body"
+  for ((first = 1; first <= count; first += 100)); do
+    last=$((first + 99 < count ? first + 99 : count))
+    for ((n = first; n <= last; n++)); do
+      ((n == first)) || echo next
+      printf '%s\n' "url = \"$order/api/orders\"" silent show-error "max-time = 60" "data = \"@$scratch/body\"" \
+        'header = "Content-Type: application/json"' "header = \"Idempotency-Key: ${key/\#/$n}\"" \
+        "output = \"$scratch/posted/$n\"" 'write-out = "%{http_code}\n"'
+    done | curl --parallel --parallel-max 100 --config - >"$scratch/statuses.$first" &
+  done
+  wait
+  sort "$scratch"/statuses.* | uniq -c | awk '{ print $1 " x " $2 }' | paste -s -d ' ' -
+}
+
+# --- what the services say --------------------------------------------------------------------------------
+
+pieces() { get "$inventory/api/products/$1" ".$2"; }
+reservation() { get "$inventory/api/reservations/$1" .status; }
+order_state() { get "$order/api/orders/$1" '[.status, .cancelled_because // empty] | join(" ")'; }
+payment_state() { get "$payment/api/payments?order=$1" '.[0].status // "none"'; }
+# 404 for a charge that the bank never heard of.
+charge_state() { get "$bank/v1/charges/$(payment_id "$1")" .status; }
+payment_id() { get "$payment/api/payments?order=$1" '.[0].id'; }
+saga_state() { get "$admin/api/admin/sagas/$1" .status; }
+facts() { get "$admin/api/admin/sagas/$1" '[.timeline[].type] | join(" ")'; }
+dead_letters() { get "$admin/api/admin/dlq/count" .total; }
+
+# count_orders CUSTOMER [STATUS]: how many there are, page by page.
+count_orders() {
+  local query="customer=$1${2:+&status=$2}&limit=100" cursor='' page count=0
+  while
+    page=$(get "$order/api/orders?$query${cursor:+&cursor=$cursor}" '"\(.orders | length) \(.next // "")"')
+    count=$((count + ${page%% *})) cursor=${page#* }
+    [[ -n $cursor ]]
+  do :; done
+  echo "$count"
+}
+
+# ends ID STATUS [LIMIT]: waits until admin sees the saga in STATUS, and shows how it got there.
+ends() {
+  local after type who note
+  wait_until "saga: $2" "${3:-$soon}" is "$2" saga_state "$1"
+  show "  ${blue}→ GET $admin/api/admin/sagas/$1${plain}"
+  get "$admin/api/admin/sagas/$1" '.timeline[]
+    | [.after_ms, .type, .producer, .detail.note // .detail.cancelled_because // ""] | @tsv' |
+    while IFS=$'\t' read -r after type who note; do
+      printf '    %7d ms  %-23s %-10s %s\n' "$after" "$type" "$who" "$note"
+    done
+}
+
+# --- what is done to the system ---------------------------------------------------------------------------
+
+control() {
+  show "  ${blue}\$ sagactl $*${plain}"
+  "$sagactl" "$@" 2>&1
+}
+
+# keep_in_stock SKU: sees to it that plenty is there.
+keep_in_stock() {
+  (($(pieces "$1" on_hand) < plenty)) || return 0
+  shown='{sku, on_hand}' request POST "$inventory/api/products/$1/restock" "{\"quantity\":$((2 * plenty))}"
+}
+
+# new_product SKU NAME CENTS PIECES: lists a product that is not replenished, and waits until it can be ordered.
+new_product() {
+  local body
+  printf -v body '{"sku":"%s","name":"%s","unit_price":{"amount_minor":%d,"currency":"EUR"},"quantity":%d,"replenish":false}' "$@"
+  shown='{sku, on_hand}' request POST "$inventory/api/products" "$body"
+  expect "listed" 201 "$status"
+  wait_until "the order service has heard of it" "$soon" is 'lines[1].sku' first_unknown "$1"
+}
+
+# Which line of an order of this product and one that nobody lists is refused: it orders nothing.
+first_unknown() {
+  curl --silent --show-error --max-time 60 --header 'Content-Type: application/json' \
+    --data "$(order_of demo tok_ok "$1" 1 nobody-lists-this 1)" "$order/api/orders" | jq -r '.errors[0].field'
+}
+
+# --- checks -----------------------------------------------------------------------------------------------
+
+pass() { show "  ${green}✔${plain} $*"; }
+fail() {
+  failures=$((failures + 1))
+  show "  ${red}✘ $*${plain}"
+}
+
+# expect WHAT WANTED FOUND
+expect() { if [[ $2 == "$3" ]]; then pass "$1: $2"; else fail "$1: wanted $2, found $3"; fi; }
+
+# holds WHAT COMMAND…
+holds() { if "${@:2}" >/dev/null; then pass "$1"; else fail "$1"; fi; }
+
+# wait_until WHAT SECONDS COMMAND…: a check that may take a while. When it fails the scenario ends.
+wait_until() {
+  local what=$1 limit=$2 until=$((SECONDS + $2)) found
+  until found=$("${@:3}" 2>&1); do
+    if ((SECONDS >= until)); then
+      fail "$what: not within ${limit}s${found:+, found $found}"
+      return 1
+    fi
+    sleep 0.1
+  done
+  pass "$what"
+}
+
+# is WANTED COMMAND…: whether the command prints it. For wait_until, which shows what was found instead.
+is() {
+  local found
+  found=$("${@:2}")
+  printf '%s' "$found"
+  [[ $found == "$1" ]]
+}
+
+audit_the_books() {
+  local report verdict
+  step "do the books balance?"
+  show "  ${blue}→ GET $admin/api/admin/audit?wait=30${plain}"
+  report=$(get "$admin/api/admin/audit?wait=30" tojson)
+  verdict=$(jq -r 'if .verdict then .verdict + (.summary | ": \(.orders) orders, \(.confirmed) confirmed, \(.cancelled) cancelled"
+    + " · \(.captured) charges held, \(.refunded) given back · \(.on_hand) pieces on hand + \(.reserved) reserved"
+    + " + \(.sold) sold = \(.supplied) · \(.dead_letters) dead letters") else .detail end' <<<"$report")
+  if [[ $verdict == BALANCED:* ]]; then
+    pass "$verdict"
+  else
+    fail "$verdict"
+    jq -r '"    " + (.under_way[]?, (.discrepancies[:10][]? | "\(.rule) · \(.subject) · \(.detail)"))' <<<"$report"
+  fi
+}

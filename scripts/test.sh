@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Everything that CI checks. Installs what it needs, starts its own servers, stops exactly those.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$*"; }
+
+scripts/setup.sh
+
+step "format"
+cargo fmt --all --check
+
+step "lints"
+cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+step "dependencies"
+scripts/check-dependencies.sh
+
+step "programs for the end-to-end tests"
+cargo build --workspace --bins --locked --quiet
+
+step "tests"
+if cargo nextest --version >/dev/null 2>&1; then
+  cargo nextest run --workspace --locked "$@"
+else
+  cargo test --workspace --locked "$@"
+fi
