@@ -1,4 +1,4 @@
-//! Shell: how a service is put together and run: `main` parses, [`run`] does the rest.
+//! Shell: how a service is put together and run: `main` parses, `run` does the rest.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

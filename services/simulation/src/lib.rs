@@ -2,11 +2,12 @@
 //! scheduler that reorders, repeats, loses, crashes and delays, and then checks the laws.
 //!
 //! A seed is the whole input: the same seed gives the same run. [`world`] is what can happen, [`node`] one
-//! service in it, [`broker`] the stream between them, [`laws`] what must hold in the end, [`sabotage`] faults
+//! service in it, `network` what lies between, [`broker`] the stream between them, [`laws`] what must hold in the end, [`sabotage`] faults
 //! that must be found.
 
 pub mod broker;
 pub mod laws;
+mod network;
 pub mod node;
 pub mod sabotage;
 pub mod world;
