@@ -115,9 +115,9 @@ find_or_start_system() {
     show "using the system in $SAGA_DATA"
     start_what_is_down
   else
-    show "starting the system in $SAGA_DATA"
+    show "no system runs: building and starting one"
     started=yes
-    "$root/scripts/up.sh" --detach ${fresh[@]+"${fresh[@]}"} "${settings[@]}" || die "the system did not start"
+    "$root/scripts/up.sh" --detach ${fresh[@]+"${fresh[@]}"} "${settings[@]}" >/dev/null || die "the system did not start"
   fi
   local urls
   urls=$(system_status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"')
@@ -125,7 +125,7 @@ find_or_start_system() {
   read -r admin order inventory payment bank <<<"$urls"
 }
 
-is_running() { [[ -x $sagactl ]] && system_status 2>/dev/null | jq -e 'any(.processes[]; .pid)' >/dev/null; }
+is_running() { [[ -x $sagactl && $(system_status 2>/dev/null | jq 'any(.processes[]; .pid)') == true ]]; }
 
 # Its exit code tells of readiness, which is not what is asked here.
 system_status() { "$sagactl" status --json || true; }
@@ -178,11 +178,13 @@ clean_up() {
   trap '' INT TERM HUP
   [[ $interrupted == no ]] || show "" "interrupted"
   rm -rf "$scratch"
+  is_running || return 0
   if [[ $started == no ]]; then
-    [[ ! -x $sagactl ]] || ! is_running || start_what_is_down
+    start_what_is_down
   elif [[ $keep == yes && $interrupted == no ]]; then
-    show "" "the system goes on: consoles at $admin/docs $order/docs $inventory/docs $payment/docs $bank/docs" \
-      "stop it with: SAGA_DATA=$SAGA_DATA scripts/down.sh"
+    show "" "the system goes on:"
+    system_status | jq -r '.processes[] | select(.name != "nats") | "  \(.name)\t\(.url)/docs"'
+    show "stop it with: SAGA_DATA=$SAGA_DATA scripts/down.sh"
   else
     show "" "stopping the system"
     "$sagactl" down

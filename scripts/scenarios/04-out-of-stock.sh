@@ -6,7 +6,7 @@ the order is cancelled at once and not when its deadline passes. Out of stock is
 scenario() {
   local coffee rare="moka-pot-$tag" placed_for cancelled_after
   keep_in_stock coffee-beans-1kg
-  coffee=$(pieces coffee-beans-1kg 'on_hand, .reserved, .sold')
+  coffee=$(stock coffee-beans-1kg)
 
   step "a product of which there is one piece"
   new_product "$rare" "Moka pot, the last one" 3900 1
@@ -23,8 +23,7 @@ scenario() {
   step "all or nothing: the coffee was not touched, and nobody was charged"
   request GET "$inventory/api/reservations/$id"
   expect "reservation" 'REFUSED []' "$(field '"\(.status) \(.lines | tojson)"')"
-  expect "coffee-beans-1kg on hand, reserved, sold, as before" "$coffee" \
-    "$(pieces coffee-beans-1kg 'on_hand, .reserved, .sold')"
+  expect "coffee-beans-1kg on hand, reserved, sold, as before" "$coffee" "$(stock coffee-beans-1kg)"
   expect "$rare on hand" 1 "$(pieces "$rare" on_hand)"
-  expect "payment" none "$(payment_state "$id")"
+  wait_until "payment, which heard nothing but the cancellation: VOID" "$soon" is VOID payment_state "$id"
 }

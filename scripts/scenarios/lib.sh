@@ -21,10 +21,15 @@ announce() {
 
 # The subshell's last act, however it ends.
 end_scenario() {
-  local job
+  local code=$? failed=$BASH_COMMAND job
   # Each in a process group of its own (set -m).
   for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
-  [[ $ended == yes ]] || show "  ${red}✘ the scenario stopped here${plain}"
+  # Whoever interrupts it knows.
+  if [[ $ended == no ]] && ((code < 128)); then
+    # A check says for itself what it missed.
+    if ((failures == 0)); then show "  ${red}✘ failed: $failed${plain}"; fi
+    show "  ${red}✘ the scenario ends here${plain}"
+  fi
   [[ $ended == yes ]] && ((failures == 0)) || exit 1
 }
 
@@ -105,10 +110,10 @@ post_at_once() {
     last=$((first + 99 < count ? first + 99 : count))
     for ((n = first; n <= last; n++)); do
       ((n == first)) || echo next
-      printf '%s\n' "url = \"$order/api/orders\"" silent show-error "max-time = 60" "data = \"@$scratch/body\"" \
+      printf '%s\n' "url = \"$order/api/orders\"" "max-time = 60" "data = \"@$scratch/body\"" \
         'header = "Content-Type: application/json"' "header = \"Idempotency-Key: ${key/\#/$n}\"" \
         "output = \"$scratch/posted/$n\"" 'write-out = "%{http_code}\n"'
-    done | curl --parallel --parallel-max 100 --config - >"$scratch/statuses.$first" &
+    done | curl --no-progress-meter --parallel --parallel-max 100 --config - >"$scratch/statuses.$first" &
   done
   wait
   sort "$scratch"/statuses.* | uniq -c | awk '{ print $1 " x " $2 }' | paste -s -d ' ' -
@@ -117,6 +122,7 @@ post_at_once() {
 # --- what the services say --------------------------------------------------------------------------------
 
 pieces() { get "$inventory/api/products/$1" ".$2"; }
+stock() { get "$inventory/api/products/$1" '"\(.on_hand) \(.reserved) \(.sold)"'; }
 reservation() { get "$inventory/api/reservations/$1" .status; }
 order_state() { get "$order/api/orders/$1" '[.status, .cancelled_because // empty] | join(" ")'; }
 payment_state() { get "$payment/api/payments?order=$1" '.[0].status // "none"'; }

@@ -32,15 +32,16 @@ pub struct Counts {
 struct Open {
     due: Duration,
     is_measured: bool,
+    is_heard_of: bool,
 }
 
 /// A saga that is heard of.
 #[derive(Debug, Default)]
 struct Saga {
     view: SagaView,
+    first_heard: Duration,
     /// Its number in this run; facts from elsewhere may come before the one that tells.
     number: Option<u64>,
-    first_heard: Duration,
     ended: Option<(Duration, SagaStatus)>,
 }
 
@@ -59,7 +60,8 @@ pub struct Ledger {
     plan: Plan,
     open: BTreeMap<u64, Open>,
     sagas: BTreeMap<Uuid, Saga>,
-    remembered: (BTreeSet<Uuid>, VecDeque<Uuid>),
+    remembered: BTreeSet<Uuid>,
+    remembered_in_order: VecDeque<Uuid>,
     counts: Counts,
 }
 
@@ -70,7 +72,8 @@ impl Ledger {
             plan,
             open: BTreeMap::new(),
             sagas: BTreeMap::new(),
-            remembered: (BTreeSet::new(), VecDeque::new()),
+            remembered: BTreeSet::new(),
+            remembered_in_order: VecDeque::new(),
             counts: Counts::default(),
         }
     }
@@ -78,46 +81,44 @@ impl Ledger {
     /// An order became due.
     pub fn start(&mut self, number: u64) {
         let is_measured = number >= self.plan.first_measured;
-        self.open.insert(number, Open { due: self.plan.due(number), is_measured });
+        self.open.insert(number, Open { due: self.plan.due(number), is_measured, is_heard_of: false });
         self.counts.started += u64::from(is_measured);
     }
 
-    /// An order was not taken.
-    pub fn refused(&mut self, number: u64, reason: String) {
+    /// An order was not taken, as far as its answer tells: when only the answer was lost, its facts tell better.
+    pub fn refuse(&mut self, number: u64, reason: String) {
         *self.counts.errors.entry(reason).or_default() += 1;
-        // It may have been taken all the same, when only the answer was lost: then its facts tell.
-        let is_heard_of = self.sagas.values().any(|saga| saga.number == Some(number));
-        if !is_heard_of && let Some(open) = self.open.remove(&number) {
+        if let Some(open) = self.open.get(&number).copied()
+            && !open.is_heard_of
+        {
+            self.open.remove(&number);
             self.counts.started -= u64::from(open.is_measured);
         }
     }
 
     /// A fact was heard. Answers with the order that it ended, if it is one of ours and measured.
     pub fn hear(&mut self, order: Uuid, fact: &HeardFact, at: Duration) -> Option<Ended> {
-        if self.remembered.0.contains(&order) {
+        if self.remembered.contains(&order) {
             return None;
         }
         let saga = self.sagas.entry(order).or_insert_with(|| Saga { first_heard: at, ..Saga::default() });
         saga.view.hear(fact);
-        let customer = fact.detail.customer.as_deref();
-        if let Some(customer) = customer {
-            saga.number = self.plan.number_of(customer);
-        }
         let status = saga.view.status();
         if status.is_terminal() {
             saga.ended.get_or_insert((at, status));
         }
-        let (number, ended) = (saga.number, saga.ended);
-        if customer.is_some() && number.is_none() {
-            self.close(order);
-            return None;
+        if let Some(customer) = &fact.detail.customer {
+            saga.number = self.plan.number_of(customer);
+            let open = saga.number.and_then(|number| self.open.get_mut(&number));
+            let Some(open) = open else {
+                self.forget(order);
+                return None;
+            };
+            open.is_heard_of = true;
         }
-        let ((at, status), open) = ended.zip(self.open.remove(&number?)).or_else(|| {
-            // Not ended yet, or ended and not open: the second is an order whose refusal was counted.
-            ended.is_some().then(|| self.close(order));
-            None
-        })?;
-        self.close(order);
+        let (number, (at, status)) = saga.number.zip(saga.ended)?;
+        self.forget(order);
+        let open = self.open.remove(&number)?;
         self.settle(open, status, at)
     }
 
@@ -125,15 +126,138 @@ impl Ledger {
         if !open.is_measured {
             return None;
         }
-        match status {
-            SagaStatus::Completed => self.counts.completed += 1,
-            SagaStatus::Compensated => self.counts.compensated += 1,
-            SagaStatus::Started
-            | SagaStatus::InProgress
-            | SagaStatus::TimedOut
-            | SagaStatus::Compensating
-            | SagaStatus::Failed => return None,
+        if status == SagaStatus::Completed {
+            self.counts.completed += 1;
+        } else {
+            self.counts.compensated += 1;
         }
         Some(Ended { latency: at.saturating_sub(open.due), at })
+    }
+
+    fn forget(&mut self, order: Uuid) {
+        self.sagas.remove(&order);
+        self.remembered.insert(order);
+        self.remembered_in_order.push_back(order);
+        if self.remembered_in_order.len() > REMEMBERED
+            && let Some(oldest) = self.remembered_in_order.pop_front()
+        {
+            self.remembered.remove(&oldest);
+        }
+    }
+
+    /// Drops what was heard of orders that are none of this run.
+    pub fn drop_strangers(&mut self, now: Duration) {
+        self.sagas
+            .retain(|_, saga| saga.number.is_some() || now.saturating_sub(saga.first_heard) < STRANGER_AFTER);
+    }
+
+    /// Orders that were started and have not ended.
+    pub fn in_flight(&self) -> u64 {
+        self.open.len() as u64
+    }
+
+    /// Orders whose compensation is parked: they do not end without a human.
+    pub fn failed(&self) -> u64 {
+        let ours = self.sagas.values().filter(|saga| saga.number.is_some());
+        ours.filter(|saga| saga.view.status() == SagaStatus::Failed).count() as u64
+    }
+
+    /// The counts so far.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use shared::contract::{CancelReason, FactType};
+    use shared::saga::FactDetail;
+
+    use super::*;
+
+    const ORDER: Uuid = Uuid::from_u128(7);
+
+    /// A hundred orders per second, the first ten as warm-up, all started.
+    fn ledger() -> Ledger {
+        let mix = "happy=100".parse().expect("a mix");
+        let plan = Plan::new(100, Duration::from_millis(100), Duration::from_secs(1), mix, "run");
+        let mut ledger = Ledger::new(plan);
+        (0..110).for_each(|number| ledger.start(number));
+        ledger
+    }
+
+    fn fact(fact_type: FactType) -> HeardFact {
+        let is_created = fact_type == FactType::OrderCreated;
+        let detail = FactDetail {
+            customer: is_created.then(|| "load-run-20".to_owned()),
+            cancelled_because: (fact_type == FactType::OrderCancelled).then_some(CancelReason::PaymentFailed),
+            ..FactDetail::default()
+        };
+        HeardFact {
+            message_id: Uuid::from_u128(fact_type as u128),
+            fact_type,
+            producer: "test".to_owned(),
+            causation_id: Uuid::nil(),
+            occurred_at: Timestamp::UNIX_EPOCH,
+            detail,
+        }
+    }
+
+    fn hear(ledger: &mut Ledger, fact_type: FactType, at_ms: u64) -> Option<Ended> {
+        ledger.hear(ORDER, &fact(fact_type), Duration::from_millis(at_ms))
+    }
+
+    #[test]
+    fn latency_counts_from_when_the_order_was_due_to_when_its_end_was_heard() {
+        let mut ledger = ledger();
+        assert_eq!(hear(&mut ledger, FactType::OrderCreated, 210), None);
+        assert_eq!(hear(&mut ledger, FactType::StockReserved, 211), None);
+        let ended = hear(&mut ledger, FactType::OrderConfirmed, 215);
+        assert_eq!(ended, Some(Ended { latency: Duration::from_millis(15), at: Duration::from_millis(215) }));
+        assert_eq!((ledger.counts().completed, ledger.in_flight()), (1, 109));
+    }
+
+    #[test]
+    fn facts_may_come_before_the_one_that_tells_whose_they_are() {
+        let mut ledger = ledger();
+        assert_eq!(hear(&mut ledger, FactType::StockReservationFailed, 210), None);
+        assert_eq!(hear(&mut ledger, FactType::OrderCancelled, 212), None);
+        let ended = hear(&mut ledger, FactType::OrderCreated, 230);
+        assert_eq!(ended.map(|ended| ended.at), Some(Duration::from_millis(212)), "when its end was heard");
+        assert_eq!(ledger.counts().compensated, 1);
+    }
+
+    #[test]
+    fn a_late_fact_does_not_count_twice() {
+        let mut ledger = ledger();
+        hear(&mut ledger, FactType::OrderCreated, 210);
+        assert!(hear(&mut ledger, FactType::OrderConfirmed, 215).is_some());
+        assert_eq!(hear(&mut ledger, FactType::PaymentProcessed, 216), None);
+        assert_eq!(hear(&mut ledger, FactType::OrderConfirmed, 217), None);
+        assert_eq!((ledger.counts().completed, ledger.sagas.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_refused_order_is_not_waited_for_unless_it_was_heard_of() {
+        let mut ledger = ledger();
+        ledger.refuse(30, "503".to_owned());
+        assert_eq!((ledger.in_flight(), ledger.counts().started), (109, 99));
+        hear(&mut ledger, FactType::OrderCreated, 210);
+        ledger.refuse(20, "timeout".to_owned());
+        assert_eq!((ledger.in_flight(), ledger.counts().started), (109, 99));
+        assert!(hear(&mut ledger, FactType::OrderConfirmed, 215).is_some());
+    }
+
+    #[test]
+    fn orders_of_others_are_forgotten() {
+        let mut ledger = ledger();
+        let mut other = fact(FactType::OrderCreated);
+        other.detail.customer = Some("ada".to_owned());
+        assert_eq!(ledger.hear(Uuid::from_u128(8), &other, Duration::ZERO), None);
+        ledger.hear(Uuid::from_u128(9), &fact(FactType::StockReserved), Duration::ZERO);
+        assert_eq!(ledger.sagas.len(), 1);
+        ledger.drop_strangers(STRANGER_AFTER);
+        assert_eq!(ledger.sagas.len(), 0);
     }
 }

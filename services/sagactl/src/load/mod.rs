@@ -6,6 +6,7 @@
 //! An order from here to the report: [`plan`] says what it orders, [`generator`] sends it when it is due,
 //! [`facts`] hears what the services say of it, [`ledger`] puts the two together, [`report`] counts.
 
+mod backlog;
 mod facts;
 mod generator;
 mod ledger;

@@ -45,13 +45,18 @@ impl FromStr for Mix {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut mix = Self { happy: 0, declined: 0, out_of_stock: 0 };
         for part in text.split(',') {
-            let (name, share) = part.split_once('=').ok_or("write it like happy=90,declined=5,out_of_stock=5")?;
+            let (name, share) =
+                part.split_once('=').ok_or("write it like happy=90,declined=5,out_of_stock=5")?;
             let percent = share.parse().map_err(|_| format!("{share:?} is no whole percentage"))?;
             match name.trim() {
                 "happy" => mix.happy = percent,
                 "declined" => mix.declined = percent,
                 "out_of_stock" => mix.out_of_stock = percent,
-                _ => return Err(format!("there is no kind {name:?}; kinds are happy, declined, out_of_stock")),
+                _ => {
+                    return Err(format!(
+                        "there is no kind {name:?}; kinds are happy, declined, out_of_stock"
+                    ));
+                }
             }
         }
         let all = [mix.happy, mix.declined, mix.out_of_stock].into_iter().fold(0, u64::saturating_add);
@@ -80,10 +85,20 @@ mod tests {
 
     #[test]
     fn a_mix_that_makes_no_sense_is_refused() {
-        for bad in ["", "happy", "happy=90", "happy=101", "happy=-1,declined=101", "lucky=100", "happy=50.5,declined=49.5"] {
+        for bad in [
+            "",
+            "happy",
+            "happy=90",
+            "happy=101",
+            "happy=-1,declined=101",
+            "lucky=100",
+            "happy=50.5,declined=49.5",
+        ] {
             assert!(bad.parse::<Mix>().is_err(), "{bad}");
         }
         assert!("happy=100".parse::<Mix>().is_ok());
-        assert!(rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err() && rate("1000") == Ok(1000));
+        assert!(
+            rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err() && rate("1000") == Ok(1000)
+        );
     }
 }

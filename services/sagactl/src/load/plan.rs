@@ -30,7 +30,9 @@ pub struct Plan {
 impl Plan {
     /// A plan; `run` keeps it apart from every other run.
     pub fn new(rate: u32, warmup: Duration, duration: Duration, mix: Mix, run: &str) -> Self {
-        let orders_in = |time: Duration| u64::try_from(time.as_micros() * u128::from(rate) / 1_000_000).unwrap_or(u64::MAX);
+        let orders_in = |time: Duration| {
+            u64::try_from(time.as_micros() * u128::from(rate) / 1_000_000).unwrap_or(u64::MAX)
+        };
         let first_measured = orders_in(warmup);
         let orders = first_measured.saturating_add(orders_in(duration).max(1));
         Self { rate, mix, first_measured, orders, run: format!("load-{run}-") }

@@ -1,0 +1,37 @@
+//! Pure: what the bank's tests ask it for.
+
+use bank::domain::Asked;
+use bank::policy::{Answer, BankService, Command, Wish, reference};
+use shared::money::{Currency, Money};
+use uuid::Uuid;
+
+use crate::world::World;
+
+pub const CHARGE: Uuid = Uuid::from_u128(1);
+pub const LIMIT_MAJOR: i64 = 10_000;
+
+pub fn bank() -> World<BankService> {
+    World::of(BankService { limit_major: LIMIT_MAJOR })
+}
+
+pub fn asked(token: &str, amount_minor: i64) -> Asked {
+    let (amount, reference) = (Money::new(amount_minor, Currency::EUR), "order 1".to_owned());
+    Asked { amount, token: token.to_owned(), reference }
+}
+
+pub fn capture(asked: Asked) -> Command {
+    Command { charge: CHARGE, wish: Wish::Capture(asked) }
+}
+
+pub fn refund() -> Command {
+    Command { charge: CHARGE, wish: Wish::Refund }
+}
+
+pub fn reverse() -> Command {
+    Command { charge: CHARGE, wish: Wish::Reverse }
+}
+
+/// The answer to a captured charge.
+pub fn captured(is_first: bool) -> Answer {
+    Answer::Captured { reference: reference(CHARGE), is_first }
+}

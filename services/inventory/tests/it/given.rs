@@ -1,0 +1,91 @@
+//! Pure: the facts and wishes that the inventory service's tests are made of.
+
+use inventory::domain::{Listing, Product, ProductCommand};
+use inventory::policy::{Command, InventoryService};
+use jiff::SignedDuration;
+use shared::contract::{
+    CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, Shortage, StockLine,
+    StockReleased, StockReservationFailed, StockReserved,
+};
+use shared::money::{Currency, Money};
+use uuid::Uuid;
+
+use crate::world::{NOON, World};
+
+pub const ORDER: Uuid = Uuid::from_u128(1);
+pub const OTHER_ORDER: Uuid = Uuid::from_u128(2);
+
+/// So many pieces of a sku.
+pub type Pieces<'a> = (&'a str, u32);
+
+pub fn euros(minor: i64) -> Money {
+    Money::new(minor, Currency::EUR)
+}
+
+/// An inventory service with 10 packs of beans and 3 mugs.
+pub fn warehouse() -> World<InventoryService> {
+    let mut warehouse = World::of(InventoryService);
+    warehouse.is_asked(of("beans", ProductCommand::List(listing(), 10)));
+    warehouse.is_asked(of("mug", ProductCommand::List(listing(), 3)));
+    warehouse
+}
+
+/// (on hand, reserved, sold) of a product.
+pub fn stock(warehouse: &World<InventoryService>, sku: &str) -> (u32, u32, u32) {
+    let product = warehouse.row::<Product>(sku);
+    (product.on_hand, product.reserved, product.sold)
+}
+
+pub fn of(sku: &str, wish: ProductCommand) -> Command {
+    Command { sku: sku.to_owned(), wish }
+}
+
+pub fn listing() -> Listing {
+    Listing { name: "a product".to_owned(), unit_price: euros(1250), replenish: true }
+}
+
+pub fn created(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
+    let line = |(sku, quantity): &Pieces<'_>| Line {
+        sku: (*sku).to_owned(),
+        quantity: *quantity,
+        unit_price: euros(1250),
+    };
+    let (lines, deadline) = (lines.iter().map(line).collect(), NOON + SignedDuration::from_secs(60));
+    Fact::OrderCreated(OrderCreated { order, lines, payment: payment(), deadline })
+}
+
+pub fn confirmed(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
+    Fact::OrderConfirmed(OrderConfirmed { order, lines: stock_lines(lines) })
+}
+
+pub fn cancelled(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
+    let reason = CancelReason::CustomerRequest;
+    Fact::OrderCancelled(OrderCancelled { order, lines: stock_lines(lines), reason })
+}
+
+pub fn reserved(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
+    Fact::StockReserved(StockReserved { order, lines: stock_lines(lines), payment: payment() })
+}
+
+/// Of each sku: pieces asked for, pieces there.
+pub fn refused(order: Uuid, shortages: &[(&str, u32, u32)]) -> Fact {
+    let shortage = |(sku, requested, available): &(&str, u32, u32)| Shortage {
+        sku: (*sku).to_owned(),
+        requested: *requested,
+        available: *available,
+    };
+    let shortages = shortages.iter().map(shortage).collect();
+    Fact::StockReservationFailed(StockReservationFailed { order, shortages })
+}
+
+pub fn released(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
+    Fact::StockReleased(StockReleased { order, lines: stock_lines(lines) })
+}
+
+fn payment() -> PaymentContext {
+    PaymentContext { customer: "ada".to_owned(), total: euros(3300), token: "tok_ok".to_owned() }
+}
+
+fn stock_lines(lines: &[Pieces<'_>]) -> Vec<StockLine> {
+    lines.iter().map(|(sku, quantity)| StockLine { sku: (*sku).to_owned(), quantity: *quantity }).collect()
+}

@@ -1,0 +1,184 @@
+//! Pure: what holds of stock whatever is heard, in whatever order, however often.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use inventory::domain::{Product, ProductCommand, Reservation};
+use inventory::policy::{Command, InventoryService};
+use proptest::prelude::*;
+use shared::contract::FactType;
+use uuid::Uuid;
+
+use crate::domain::any_sequence;
+use crate::given::{Pieces, cancelled, confirmed, created, euros, listing, of};
+use crate::table::{product_wishes, reservation_wishes};
+use crate::world::{Stimulus, World, batches_do_what_single_inputs_do};
+
+const SKUS: [&str; 3] = ["beans", "filter", "mug"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_product_takes_any_sequence_of_wishes_and_never_loses_a_piece(
+        wishes in prop::collection::vec(prop::sample::select(product_wishes()), 0..24),
+    ) {
+        any_sequence::<Product>(&wishes, adds_up, |product, _| assert_books_balance(product));
+    }
+
+    #[test]
+    fn a_reservation_takes_any_sequence_of_wishes(
+        wishes in prop::collection::vec(prop::sample::select(reservation_wishes()), 0..12),
+    ) {
+        let mut last = Reservation::default();
+        any_sequence::<Reservation>(&wishes, |_| false, |reservation, _| {
+            let is_over = matches!(last, Reservation::Refused | Reservation::Released | Reservation::Void);
+            assert!(!is_over || *reservation == last, "{last:?} is the end");
+            last = reservation.clone();
+        });
+    }
+
+    #[test]
+    fn what_orders_hold_is_what_products_have_set_aside_whatever_is_heard(story in story()) {
+        let mut warehouse = World::of(InventoryService);
+        for stimulus in story.stimuli() {
+            warehouse.takes(stimulus);
+            check(&warehouse, &story.orders);
+        }
+        warehouse.retries();
+        check(&warehouse, &story.orders);
+    }
+
+    #[test]
+    fn once_every_order_is_cancelled_nothing_is_held_and_each_was_answered(story in story()) {
+        let mut warehouse = World::of(InventoryService);
+        for stimulus in story.stimuli() {
+            warehouse.takes(stimulus);
+        }
+        for order in story.orders.keys() {
+            warehouse.hears(created(*order, &story.lines(order)));
+            warehouse.hears(cancelled(*order, &story.lines(order)));
+        }
+        for _ in 0..2 {
+            warehouse.retries();
+        }
+        check(&warehouse, &story.orders);
+        for sku in SKUS {
+            let product: Product = warehouse.row(sku);
+            prop_assert_eq!((product.reserved, product.sold, product.on_hand), (0, 0, product.supplied));
+        }
+        for order in story.orders.keys() {
+            let told = warehouse.told();
+            let count = |wanted: FactType| {
+                told.iter().filter(|fact| fact.saga() == Some(*order) && fact.fact_type() == wanted).count()
+            };
+            let answers = (count(FactType::StockReservationFailed), count(FactType::StockReleased));
+            prop_assert!(answers == (1, 0) || answers == (0, 1), "refused or released, once: {answers:?}");
+        }
+        prop_assert!(warehouse.kept.dead.is_empty());
+    }
+
+    #[test]
+    fn a_batch_does_what_its_inputs_do_one_by_one(story in story(), size in 2_usize..41, use_inbox: bool) {
+        batches_do_what_single_inputs_do(|| InventoryService, &story.stimuli(), size, use_inbox);
+    }
+}
+
+fn check(warehouse: &World<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize, u32)>>) {
+    let (mut reserved, mut sold) = (BTreeMap::new(), BTreeMap::new());
+    for order in orders.keys() {
+        let reservation: Reservation = warehouse.row(order);
+        let pieces = match &reservation {
+            Reservation::Held(_) => &mut reserved,
+            Reservation::Sold(_) => &mut sold,
+            Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => continue,
+        };
+        for line in reservation.lines() {
+            *pieces.entry(line.sku.clone()).or_insert(0) += line.quantity;
+        }
+    }
+    for sku in SKUS {
+        let product: Product = warehouse.row(sku);
+        assert_books_balance(&product);
+        let held = |pieces: &BTreeMap<String, u32>| pieces.get(sku).copied().unwrap_or(0);
+        assert_eq!((product.reserved, product.sold), (held(&reserved), held(&sold)), "{sku}: products = orders");
+    }
+    let parked: BTreeSet<_> = warehouse.kept.dead.iter().map(|letter| letter.step.as_str()).collect();
+    assert!(parked.is_subset(&BTreeSet::from(["inventory-sale"])), "parked: {:?}", warehouse.kept.dead);
+}
+
+fn assert_books_balance(product: &Product) {
+    let pieces = [product.on_hand, product.reserved, product.sold].map(u64::from);
+    assert_eq!(pieces.iter().sum::<u64>(), u64::from(product.supplied), "{product:?}");
+}
+
+/// Wishes that mean something again each time. Whoever repeats them is told apart by the reservation, or by key.
+fn adds_up(wish: &ProductCommand) -> bool {
+    match wish {
+        ProductCommand::Restock(_)
+        | ProductCommand::Replenish { .. }
+        | ProductCommand::Reserve(_)
+        | ProductCommand::Release(_)
+        | ProductCommand::Sell(_)
+        | ProductCommand::PutBack(_) => true,
+        ProductCommand::List(..) | ProductCommand::ChangePrice(_) => false,
+    }
+}
+
+/// A few products, a few orders of them, and what is heard of both.
+#[derive(Debug, Clone)]
+struct Story {
+    stock: [u32; 3],
+    orders: BTreeMap<Uuid, Vec<(usize, u32)>>,
+    acts: Vec<Act>,
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Created(Uuid),
+    Confirmed(Uuid),
+    Cancelled(Uuid),
+    Asked(usize, ProductCommand),
+}
+
+impl Story {
+    fn lines(&self, order: &Uuid) -> Vec<Pieces<'static>> {
+        let lines = self.orders.get(order).into_iter().flatten();
+        lines.map(|(sku, quantity)| (SKUS[*sku], *quantity)).collect()
+    }
+
+    fn stimuli(&self) -> Vec<Stimulus<Command>> {
+        let listed = self.stock.iter().enumerate();
+        let listed = listed.map(|(sku, pieces)| Act::Asked(sku, ProductCommand::List(listing(), *pieces)));
+        let acts = listed.chain(self.acts.iter().cloned()).enumerate();
+        acts.map(|(number, act)| match act {
+            Act::Created(order) => Stimulus::Fact(created(order, &self.lines(&order))),
+            Act::Confirmed(order) => Stimulus::Fact(confirmed(order, &self.lines(&order))),
+            Act::Cancelled(order) => Stimulus::Fact(cancelled(order, &self.lines(&order))),
+            Act::Asked(sku, wish) => {
+                let id = Uuid::from_u128(1000 + number as u128);
+                Stimulus::Command { id, saga: id, command: of(SKUS[sku], wish), key: None }
+            }
+        })
+        .collect()
+    }
+}
+
+fn story() -> impl Strategy<Value = Story> {
+    let lines = prop::collection::vec((0..SKUS.len(), 1_u32..4), 1..4);
+    let orders = prop::collection::vec(lines, 4);
+    let act = (0_u8..8, 0..4_u128, 0..SKUS.len()).prop_map(|(kind, order, sku)| {
+        let order = Uuid::from_u128(order);
+        match kind {
+            0..=2 => Act::Created(order),
+            3 | 4 => Act::Confirmed(order),
+            5 => Act::Cancelled(order),
+            6 => Act::Asked(sku, ProductCommand::Replenish { threshold: 2, amount: 3 }),
+            _ => Act::Asked(sku, ProductCommand::ChangePrice(euros(i64::from(kind)))),
+        }
+    });
+    let acts = prop::collection::vec(act, 0..32);
+    (prop::array::uniform3(0_u32..8), orders, acts).prop_map(|(stock, orders, acts)| {
+        let orders = (0..).map(Uuid::from_u128).zip(orders).collect();
+        Story { stock, orders, acts }
+    })
+}

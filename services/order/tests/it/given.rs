@@ -1,0 +1,106 @@
+//! Pure: the facts and wishes that the order service's tests are made of.
+
+use jiff::SignedDuration;
+use order::policy::{Command, NewOrder, OrderService};
+use shared::contract::{
+    CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, PaymentFailed,
+    PaymentFailure, PaymentProcessed, PriceChanged, ProductListed, Shortage, StockLine,
+    StockReservationFailed,
+};
+use shared::ids::payment_id;
+use shared::money::{Currency, Money};
+use uuid::Uuid;
+
+use crate::world::{NOON, World};
+
+pub const ORDER: Uuid = Uuid::from_u128(1);
+pub const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// What every order here asks for: two packs of beans and a mug, 33.00 EUR in all.
+pub const LINES: [(&str, u32); 2] = [("beans", 2), ("mug", 1)];
+
+pub fn euros(minor: i64) -> Money {
+    Money::new(minor, Currency::EUR)
+}
+
+/// An order service that knows the price of beans (12.50) and of mugs (8.00).
+pub fn shop() -> World<OrderService> {
+    let mut shop = World::of(OrderService);
+    shop.hears(listed("beans", euros(1250), 1));
+    shop.hears(listed("mug", euros(800), 1));
+    shop
+}
+
+/// The same with a pending order.
+pub fn shop_with_pending_order() -> World<OrderService> {
+    let mut shop = shop();
+    shop.is_asked(place(ORDER, &LINES)).tells([created(ORDER)]);
+    shop
+}
+
+/// The same with a confirmed order.
+pub fn shop_with_confirmed_order() -> World<OrderService> {
+    let mut shop = shop_with_pending_order();
+    shop.hears(paid(ORDER)).tells([confirmed(ORDER)]);
+    shop
+}
+
+pub fn place(order: Uuid, lines: &[(&str, u32)]) -> Command {
+    let lines = lines.iter().map(|(sku, quantity)| ((*sku).to_owned(), *quantity)).collect();
+    let (customer, token) = ("ada".to_owned(), "tok_ok".to_owned());
+    Command::Place(NewOrder { order, customer, lines, token, patience: PATIENCE })
+}
+
+pub fn cancel(order: Uuid, reason: CancelReason) -> Command {
+    Command::Cancel { order, reason }
+}
+
+pub fn listed(sku: &str, unit_price: Money, revision: u64) -> Fact {
+    Fact::ProductListed(ProductListed { sku: sku.to_owned(), name: sku.to_owned(), unit_price, revision })
+}
+
+pub fn repriced(sku: &str, unit_price: Money, revision: u64) -> Fact {
+    Fact::PriceChanged(PriceChanged { sku: sku.to_owned(), name: sku.to_owned(), unit_price, revision })
+}
+
+pub fn paid(order: Uuid) -> Fact {
+    let (payment, bank_reference) = (payment_id(order), "ch_1".to_owned());
+    Fact::PaymentProcessed(PaymentProcessed { order, payment, amount: euros(3300), bank_reference })
+}
+
+pub fn payment_failed(order: Uuid) -> Fact {
+    Fact::PaymentFailed(PaymentFailed { order, payment: payment_id(order), reason: PaymentFailure::Declined })
+}
+
+pub fn short_of_stock(order: Uuid) -> Fact {
+    let shortages = vec![Shortage { sku: "mug".to_owned(), requested: 1, available: 0 }];
+    Fact::StockReservationFailed(StockReservationFailed { order, shortages })
+}
+
+/// What the order service tells of an order of [`LINES`].
+pub fn created(order: Uuid) -> Fact {
+    let priced =
+        |(sku, quantity): (&str, u32), unit_price| Line { sku: sku.to_owned(), quantity, unit_price };
+    Fact::OrderCreated(OrderCreated {
+        order,
+        lines: vec![priced(LINES[0], euros(1250)), priced(LINES[1], euros(800))],
+        payment: PaymentContext {
+            customer: "ada".to_owned(),
+            total: euros(3300),
+            token: "tok_ok".to_owned(),
+        },
+        deadline: NOON + PATIENCE,
+    })
+}
+
+pub fn confirmed(order: Uuid) -> Fact {
+    Fact::OrderConfirmed(OrderConfirmed { order, lines: stock_lines() })
+}
+
+pub fn cancelled(order: Uuid, reason: CancelReason) -> Fact {
+    Fact::OrderCancelled(OrderCancelled { order, lines: stock_lines(), reason })
+}
+
+fn stock_lines() -> Vec<StockLine> {
+    LINES.map(|(sku, quantity)| StockLine { sku: sku.to_owned(), quantity }).to_vec()
+}

@@ -1,0 +1,117 @@
+//! Pure: what holds of orders whatever happens, in whatever order, however often.
+
+use jiff::{SignedDuration, Timestamp};
+use order::domain::{CatalogueItem, Order, OrderCommand, PriceHeard};
+use order::policy::{Command, NewOrder, OrderService};
+use proptest::prelude::*;
+use shared::contract::{CancelReason, Fact};
+use shared::decider::Decider;
+use shared::engine::RequestKey;
+use shared::row::RowKey;
+use uuid::Uuid;
+
+use crate::domain::any_sequence;
+use crate::given::{cancel, euros, listed, paid, payment_failed, repriced, short_of_stock};
+use crate::table::commands;
+use crate::world::{NOON, Stimulus, World, batches_do_what_single_inputs_do};
+
+const ORDERS: u128 = 4;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn an_order_takes_any_sequence_of_wishes(
+        wishes in prop::collection::vec(prop::sample::select(commands()), 0..12),
+    ) {
+        let mut last = Order::default();
+        any_sequence::<Order>(&wishes, |_| false, |order, _| {
+            assert_eq!(order.due().is_some(), matches!(order, Order::Pending(_)), "only a pending order is due");
+            assert!(last.cancelled_because().is_none() || *order == last, "cancelled is the end");
+            last = order.clone();
+        });
+        let at_last = last.decide(&OrderCommand::Expire(Timestamp::MAX)).unwrap_or_default();
+        at_last.iter().for_each(|event| last.evolve(event));
+        prop_assert!(last == Order::New || last.is_settled(), "whoever waits long enough is done: {:?}", last);
+    }
+
+    #[test]
+    fn a_catalogue_item_ends_at_the_newest_price_in_whatever_order_prices_are_heard(
+        revisions in prop::collection::vec(1_u64..9, 1..12),
+    ) {
+        let heard: Vec<_> = revisions
+            .iter()
+            .map(|revision| PriceHeard { unit_price: euros(100 + i64::try_from(*revision).unwrap_or(0)), revision: *revision })
+            .collect();
+        let mut newest = 0;
+        any_sequence::<CatalogueItem>(&heard, |_| false, |item, events| {
+            assert_eq!(events.is_empty(), item.revision == newest, "only a newer price is recorded");
+            newest = item.revision;
+        });
+        prop_assert_eq!(Some(newest), revisions.into_iter().max());
+    }
+
+    #[test]
+    fn an_order_is_told_once_and_ends_once_whatever_is_heard(acts in prop::collection::vec(act(), 0..40)) {
+        let mut shop = World::of(OrderService);
+        for act in acts {
+            shop.takes(act);
+            shop.retries();
+        }
+        for order in (0..ORDERS).map(Uuid::from_u128) {
+            let told: Vec<_> = shop.told().into_iter().filter(|fact| fact.saga() == Some(order)).collect();
+            let names: Vec<_> = told.iter().map(|fact| fact.fact_type().name()).collect();
+            let wanted: &[&str] = match shop.row::<Order>(order) {
+                Order::New => &[],
+                Order::Pending(_) => &["OrderCreated"],
+                Order::Confirmed(_) => &["OrderCreated", "OrderConfirmed"],
+                Order::Cancelled(..) if names.len() == 3 => &["OrderCreated", "OrderConfirmed", "OrderCancelled"],
+                Order::Cancelled(..) => &["OrderCreated", "OrderCancelled"],
+            };
+            prop_assert_eq!(names, wanted);
+        }
+    }
+
+    #[test]
+    fn a_batch_does_what_its_inputs_do_one_by_one(
+        acts in prop::collection::vec(act(), 1..40), size in 2_usize..41, use_inbox: bool,
+    ) {
+        batches_do_what_single_inputs_do(|| OrderService, &acts, size, use_inbox);
+    }
+}
+
+/// Anything that can come in: prices, posts under keys, cancellations, answers, deadlines that have passed.
+fn act() -> impl Strategy<Value = Stimulus<Command>> {
+    let order = || (0..ORDERS).prop_map(Uuid::from_u128);
+    let reason = prop::sample::select(vec![CancelReason::CustomerRequest, CancelReason::Operator]);
+    let price = (1_u64..5, any::<bool>()).prop_map(|(revision, is_first)| {
+        let price = euros(1000 + i64::try_from(revision).unwrap_or(0));
+        if is_first { listed("beans", price, revision) } else { repriced("beans", price, revision) }
+    });
+    let answer = (order(), prop::sample::select(vec![paid, payment_failed, short_of_stock]));
+    prop_oneof![
+        2 => price.prop_map(Stimulus::Fact),
+        4 => (order(), 0_u8..3, 0_i64..2, any::<u128>()).prop_map(post),
+        2 => (order(), reason, any::<u128>())
+            .prop_map(|(order, reason, id)| command(id, order, cancel(order, reason), None)),
+        6 => answer.prop_map(|(order, fact): (Uuid, fn(Uuid) -> Fact)| Stimulus::Fact(fact(order))),
+        2 => order().prop_map(|order| Stimulus::Due(RowKey::of::<Order>(order), NOON)),
+    ]
+}
+
+/// An order, with or without patience, under one of two keys or none.
+fn post((order, key, patience, id): (Uuid, u8, i64, u128)) -> Stimulus<Command> {
+    let key = (key > 0).then(|| RequestKey { key: format!("k{key}"), fingerprint: order.to_string() });
+    let new = NewOrder {
+        order,
+        customer: "ada".to_owned(),
+        lines: vec![("beans".to_owned(), 1)],
+        token: "tok_ok".to_owned(),
+        patience: SignedDuration::from_mins(patience),
+    };
+    command(id, order, Command::Place(new), key)
+}
+
+fn command(id: u128, saga: Uuid, command: Command, key: Option<RequestKey>) -> Stimulus<Command> {
+    Stimulus::Command { id: Uuid::from_u128(id), saga, command, key }
+}

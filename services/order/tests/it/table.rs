@@ -1,0 +1,97 @@
+//! Pure: what every state of an order and of a catalogue item answers to every wish, printed.
+//!
+//! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
+
+use std::iter::successors;
+
+use jiff::SignedDuration;
+use order::domain::{CatalogueItem, Order, OrderCommand, Placed, PriceHeard};
+use shared::contract::{CancelReason, Line, PaymentContext};
+
+use crate::domain::{Names, table};
+use crate::given::{PATIENCE, euros};
+use crate::world::NOON;
+
+#[test]
+fn every_state_of_an_order_answers_every_wish() {
+    let names = Names { state: name_of_state, command: name_of_command, rejection: |no| format!("{no:?}") };
+    insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!("order", table(&states(), &commands(), &names));
+    });
+}
+
+#[test]
+fn every_state_of_a_catalogue_item_answers_every_price() {
+    let price = |price: &PriceHeard| format!("{} at revision {}", price.unit_price, price.revision);
+    let names = Names {
+        state: |item: &CatalogueItem| {
+            let CatalogueItem { unit_price, revision } = item;
+            let price = unit_price.map_or("unknown".to_owned(), |price| price.to_string());
+            format!("{price} at revision {revision}")
+        },
+        command: price,
+        rejection: |never| match *never {},
+    };
+    let states = [CatalogueItem::default(), CatalogueItem { unit_price: Some(euros(1250)), revision: 5 }];
+    let prices = [4, 5, 6].map(|revision| PriceHeard { unit_price: euros(1300), revision });
+    insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!("catalogue_item", table(&states, &prices, &names));
+    });
+}
+
+pub fn states() -> Vec<Order> {
+    let next = |state: &Order| match state {
+        Order::New => Some(Order::Pending(placed())),
+        Order::Pending(placed) => Some(Order::Confirmed(placed.clone())),
+        Order::Confirmed(placed) => Some(Order::Cancelled(placed.clone(), CancelReason::OutOfStock)),
+        Order::Cancelled(..) => None,
+    };
+    successors(Some(Order::New), next).collect()
+}
+
+pub fn commands() -> Vec<OrderCommand> {
+    let early = NOON + PATIENCE - SignedDuration::from_micros(1);
+    let next = |command: &OrderCommand| match command {
+        OrderCommand::Place(_) => Some(OrderCommand::Confirm),
+        OrderCommand::Confirm => Some(OrderCommand::Cancel(CancelReason::OutOfStock)),
+        OrderCommand::Cancel(reason) => Some(match reason {
+            CancelReason::OutOfStock => OrderCommand::Cancel(CancelReason::PaymentFailed),
+            CancelReason::PaymentFailed => OrderCommand::Cancel(CancelReason::TimedOut),
+            CancelReason::TimedOut => OrderCommand::Cancel(CancelReason::CustomerRequest),
+            CancelReason::CustomerRequest => OrderCommand::Cancel(CancelReason::Operator),
+            CancelReason::Operator => OrderCommand::Expire(early),
+        }),
+        OrderCommand::Expire(at) => (*at == early).then(|| OrderCommand::Expire(NOON + PATIENCE)),
+    };
+    successors(Some(OrderCommand::Place(placed())), next).collect()
+}
+
+fn placed() -> Placed {
+    Placed {
+        lines: vec![Line { sku: "beans".to_owned(), quantity: 2, unit_price: euros(1250) }],
+        payment: PaymentContext {
+            customer: "ada".to_owned(),
+            total: euros(2500),
+            token: "tok_ok".to_owned(),
+        },
+        placed_at: NOON,
+        deadline: NOON + PATIENCE,
+    }
+}
+
+fn name_of_state(state: &Order) -> String {
+    match state.cancelled_because() {
+        Some(reason) => format!("{} ({})", state.status(), reason.as_str()),
+        None => state.status().to_owned(),
+    }
+}
+
+fn name_of_command(command: &OrderCommand) -> String {
+    match command {
+        OrderCommand::Place(_) => "Place".to_owned(),
+        OrderCommand::Confirm => "Confirm".to_owned(),
+        OrderCommand::Cancel(reason) => format!("Cancel({})", reason.as_str()),
+        OrderCommand::Expire(at) if *at < NOON + PATIENCE => "Expire(early)".to_owned(),
+        OrderCommand::Expire(_) => "Expire(at its deadline)".to_owned(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Pure: the facts, answers and wishes that the payment service's tests are made of.
+
+use payment::policy::{BankAnswer, PaymentService};
+use serde_json::Value;
+use shared::contract::{
+    CancelReason, Fact, OrderCancelled, PaymentContext, PaymentFailed, PaymentFailure, PaymentProcessed,
+    PaymentRefunded, StockLine, StockReserved,
+};
+use shared::ids::payment_id;
+use shared::money::{Currency, Money};
+use uuid::Uuid;
+
+use crate::world::World;
+
+pub const ORDER: Uuid = Uuid::from_u128(1);
+pub const REFERENCE: &str = "ch_1";
+
+pub fn total() -> Money {
+    Money::new(3300, Currency::EUR)
+}
+
+pub fn context() -> PaymentContext {
+    PaymentContext { customer: "ada".to_owned(), total: total(), token: "tok_ok".to_owned() }
+}
+
+/// A payment service that is asking the bank for an order's money.
+pub fn charging() -> World<PaymentService> {
+    let mut payment = World::of(PaymentService);
+    payment.hears(reserved(ORDER));
+    payment
+}
+
+/// A payment service that has an order's money.
+pub fn captured() -> World<PaymentService> {
+    let mut payment = charging();
+    payment.is_answered(&payment.open_task(), bank_captured()).tells([processed(ORDER)]);
+    payment
+}
+
+/// Three lines of stock are set aside: payment is asked for the whole order's total.
+pub fn reserved(order: Uuid) -> Fact {
+    let line = |sku: &str| StockLine { sku: sku.to_owned(), quantity: 2 };
+    let lines = ["beans", "filter", "mug"].map(line).to_vec();
+    Fact::StockReserved(StockReserved { order, lines, payment: context() })
+}
+
+pub fn cancelled(order: Uuid) -> Fact {
+    Fact::OrderCancelled(OrderCancelled { order, lines: vec![], reason: CancelReason::TimedOut })
+}
+
+pub fn processed(order: Uuid) -> Fact {
+    let (payment, bank_reference) = (payment_id(order), REFERENCE.to_owned());
+    Fact::PaymentProcessed(PaymentProcessed { order, payment, amount: total(), bank_reference })
+}
+
+pub fn failed(order: Uuid, reason: PaymentFailure) -> Fact {
+    Fact::PaymentFailed(PaymentFailed { order, payment: payment_id(order), reason })
+}
+
+pub fn refunded(order: Uuid) -> Fact {
+    Fact::PaymentRefunded(PaymentRefunded { order, payment: payment_id(order), amount: total() })
+}
+
+pub fn bank_captured() -> Value {
+    json(&BankAnswer::Captured { reference: REFERENCE.to_owned() })
+}
+
+pub fn bank_refused(reason: PaymentFailure) -> Value {
+    json(&BankAnswer::Refused { reason })
+}
+
+pub fn bank_undone() -> Value {
+    json(&BankAnswer::Undone)
+}
+
+fn json(answer: &BankAnswer) -> Value {
+    serde_json::to_value(answer).expect("every answer has a JSON form")
+}

@@ -1,0 +1,199 @@
+//! Pure: whenever they say X, the payment service does Y.
+
+use std::collections::BTreeSet;
+
+use payment::domain::{Payment, PaymentRejection};
+use payment::policy::{BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
+use serde_json::json;
+use shared::contract::{Fact, PaymentFailure};
+use shared::row::RowKey;
+use shared::store::Task;
+
+use crate::given::{
+    ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context, failed, processed,
+    refunded, reserved,
+};
+use crate::world::message::facts_heard;
+use crate::world::{ATTEMPTS, Stimulus, World};
+
+#[test]
+fn a_multi_line_order_is_charged_once() {
+    let mut payment = World::of(PaymentService);
+    payment.hears(reserved(ORDER)).records(&["Requested"]).tells([]).notes(&[CHARGE]);
+    assert_eq!(call(&payment.open_task()), BankCall::Charge(context()));
+    payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
+}
+
+#[test]
+fn a_captured_payment_is_told_once() {
+    let mut payment = charging();
+    let task = payment.open_task();
+    payment.is_answered(&task, bank_captured()).records(&["Captured"]).tells([processed(ORDER)]).notes(&[]);
+    payment.is_answered(&task, bank_captured()).comes_out("duplicate").changes_nothing();
+    payment.hears(reserved(ORDER)).changes_nothing();
+}
+
+#[test]
+fn a_declined_payment_is_an_event_not_a_fault() {
+    for reason in [PaymentFailure::Declined, PaymentFailure::InsufficientFunds, PaymentFailure::LimitExceeded] {
+        let mut payment = charging();
+        let task = payment.open_task();
+        payment.is_answered(&task, bank_refused(reason)).comes_out("done").tells([failed(ORDER, reason)]).notes(&[]);
+        assert_eq!((payment.kept.dead.len(), payment.kept.tasks.len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_captured_payment_of_a_cancelled_order_goes_back() {
+    let mut payment = captured();
+    payment.hears(cancelled(ORDER)).tells([]).notes(&[GIVE_BACK]);
+    payment.hears(cancelled(ORDER)).changes_nothing();
+    let task = payment.open_task();
+    assert_eq!(call(&task), BankCall::Refund);
+    payment.is_answered(&task, bank_undone()).records(&["Refunded"]).tells([refunded(ORDER)]);
+    payment.is_answered(&task, bank_undone()).comes_out("duplicate").changes_nothing();
+}
+
+#[test]
+fn a_cancellation_during_the_call_dooms_the_payment_and_its_capture_goes_back() {
+    let mut payment = charging();
+    let charge = payment.open_task();
+    payment.hears(cancelled(ORDER)).records(&["Doomed"]).tells([]).notes(&[]);
+    payment.hears(cancelled(ORDER)).changes_nothing();
+
+    let late_capture = payment.is_answered(&charge, bank_captured());
+    late_capture.records(&["Captured", "RefundRequested"]).tells([processed(ORDER)]).notes(&[GIVE_BACK]);
+    payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
+}
+
+#[test]
+fn a_doomed_payment_that_the_bank_refuses_has_nothing_to_give_back() {
+    let mut payment = charging();
+    payment.hears(cancelled(ORDER));
+    let refusal = payment.is_answered(&payment.open_task(), bank_refused(PaymentFailure::Declined));
+    refusal.tells([failed(ORDER, PaymentFailure::Declined)]).notes(&[]);
+}
+
+#[test]
+fn a_cancellation_that_comes_first_leaves_a_tombstone() {
+    let mut payment = World::of(PaymentService);
+    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([]).notes(&[]);
+    payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
+    assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
+}
+
+#[test]
+fn an_exhausted_charge_is_reversed_and_the_order_told() {
+    let mut payment = charging();
+    let exhausted = payment.gives_up(&payment.open_task(), "timed out");
+    exhausted.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).notes(&[GIVE_BACK]);
+    assert_eq!(call(&payment.open_task()), BankCall::Reverse);
+
+    payment.hears(cancelled(ORDER)).changes_nothing();
+    // What was told when the reversal began is not told again.
+    payment.is_answered(&payment.open_task(), bank_undone()).records(&["Reversed"]).tells([]).notes(&[]);
+}
+
+#[test]
+fn an_exhausted_charge_of_a_cancelled_order_is_reversed_too() {
+    let mut payment = charging();
+    payment.hears(cancelled(ORDER));
+    payment.gives_up(&payment.open_task(), "timed out").notes(&[GIVE_BACK]);
+    assert_eq!(call(&payment.open_task()), BankCall::Reverse);
+}
+
+#[test]
+fn an_answer_after_the_charge_was_given_up_changes_nothing() {
+    let mut payment = charging();
+    let charge = payment.open_task();
+    payment.gives_up(&charge, "timed out");
+    payment.is_answered(&charge, bank_captured()).comes_out("duplicate").changes_nothing();
+}
+
+#[test]
+fn a_refund_that_cannot_be_made_is_parked() {
+    let mut payment = captured();
+    payment.hears(cancelled(ORDER));
+    payment.gives_up(&payment.open_task(), "timed out").parks(GIVE_BACK, "cannot be given back: timed out");
+    let letter = payment.kept.dead.first().expect("a dead letter");
+    assert_eq!((letter.saga, letter.attempts), (Some(ORDER), ATTEMPTS));
+    assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
+}
+
+#[test]
+fn a_reversal_that_cannot_be_made_is_parked() {
+    let mut payment = charging();
+    payment.gives_up(&payment.open_task(), "timed out");
+    payment.gives_up(&payment.open_task(), "timed out").parks(GIVE_BACK, "cannot be given back: timed out");
+}
+
+#[test]
+fn an_operator_gives_the_money_back_and_a_later_cancellation_does_not_do_so_again() {
+    let mut payment = captured();
+    payment.is_asked(Refund { order: ORDER }).tells([]).notes(&[GIVE_BACK]);
+    payment.is_asked(Refund { order: ORDER }).comes_out("done").changes_nothing();
+    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
+    payment.hears(cancelled(ORDER)).changes_nothing();
+}
+
+#[test]
+fn money_that_never_came_is_not_given_back() {
+    let refund = Refund { order: ORDER };
+    assert_eq!(World::of(PaymentService).is_asked(refund).rejection(), PaymentRejection::Unknown);
+    assert_eq!(charging().is_asked(refund).rejection(), PaymentRejection::NothingCaptured);
+
+    let mut declined = charging();
+    declined.is_answered(&declined.open_task(), bank_refused(PaymentFailure::Declined));
+    assert_eq!(declined.is_asked(refund).rejection(), PaymentRejection::NothingCaptured);
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_is_parked() {
+    let mut payment = charging();
+    payment.is_answered(&payment.open_task(), json!({ "outcome": "maybe" })).parks(CHARGE, "an answer of the bank");
+    let mut payment = captured();
+    payment.hears(cancelled(ORDER));
+    payment.is_answered(&payment.open_task(), bank_captured()).parks(GIVE_BACK, "the bank answered");
+}
+
+#[test]
+fn a_failure_under_a_lapsed_claim_counts_nothing() {
+    let mut payment = charging();
+    let lapsed = payment.open_task();
+    payment.kept.tasks.entry(lapsed.id).and_modify(|task| task.claim += 1);
+    let failure = Stimulus::Called(lapsed.clone(), Err("timed out".to_owned()));
+    payment.takes(failure).comes_out("duplicate").changes_nothing();
+    assert_eq!(payment.open_task().attempts, 0);
+    // Its answer counts all the same: there is only one, whoever asked.
+    payment.is_answered(&lapsed, bank_captured()).tells([processed(ORDER)]);
+}
+
+/// Read as a new payment, it would be charged a second time.
+#[test]
+fn a_row_that_cannot_be_read_is_never_taken_for_a_new_one() {
+    let mut payment = captured();
+    let (_, row) = payment.kept.rows.get_mut(&RowKey::of::<Payment>(ORDER)).expect("the payment is there");
+    row.state = r#""FromTheFuture""#.to_owned();
+    let (before, noted) = (payment.kept.rows.clone(), payment.kept.noted.len());
+
+    let outcomes = payment.takes_batch(&[Stimulus::Fact(cancelled(ORDER)), Stimulus::Fact(reserved(ORDER))]);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.name()).collect::<Vec<_>>(), ["dead", "dead"]);
+    assert_eq!((&payment.kept.rows, payment.kept.noted.len()), (&before, noted));
+}
+
+#[test]
+fn every_fact_that_a_step_hears_is_understood() {
+    let facts = [reserved(ORDER), cancelled(ORDER)];
+    assert_eq!(facts.iter().map(Fact::fact_type).collect::<BTreeSet<_>>(), facts_heard::<PaymentService>());
+    for fact in facts {
+        let then = World::of(PaymentService).hears(fact).comes_out("done");
+        assert_eq!(then.events.len(), 1);
+    }
+}
+
+fn call(task: &Task) -> BankCall {
+    let task: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
+    assert_eq!(task.order, ORDER);
+    task.call
+}

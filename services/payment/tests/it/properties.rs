@@ -1,0 +1,230 @@
+//! Pure: what holds of payments whatever is heard, and whatever the bank does, in whatever order, however often.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use payment::domain::{Payment, PaymentEvent};
+use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
+use proptest::prelude::*;
+use shared::contract::{FactType, PaymentFailure};
+use shared::store::Task;
+use uuid::Uuid;
+
+use crate::domain::any_sequence;
+use crate::given::{cancelled, reserved};
+use crate::table::commands;
+use crate::world::{ATTEMPTS, Stimulus, World, batches_do_what_single_inputs_do};
+
+const ORDERS: u128 = 3;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_payment_takes_any_sequence_of_wishes(
+        wishes in prop::collection::vec(prop::sample::select(commands()), 0..16),
+    ) {
+        let mut happened = Vec::new();
+        any_sequence::<Payment>(&wishes, |_| false, |payment, events| {
+            happened.extend(events.iter().cloned());
+            let count = |wanted: fn(&PaymentEvent) -> bool| happened.iter().filter(|event| wanted(event)).count();
+            let captured = count(|event| matches!(event, PaymentEvent::Captured(_)));
+            assert!(captured <= 1, "money comes at most once");
+            assert!(count(|event| matches!(event, PaymentEvent::Refunded)) <= captured, "and goes back if it came");
+            assert_eq!(payment.reference().is_empty(), captured == 0, "{payment:?} knows whether it came");
+        });
+    }
+
+    #[test]
+    fn money_of_a_cancelled_order_never_stays(
+        acts in prop::collection::vec(act(), 0..50), declining in 0..=ORDERS,
+    ) {
+        let mut scene = Scene::new(declining);
+        for act in &acts {
+            scene.play(act);
+            scene.check(false);
+        }
+        scene.let_everything_end();
+        scene.check(true);
+    }
+
+    #[test]
+    fn a_batch_does_what_its_inputs_do_one_by_one(
+        acts in prop::collection::vec(act(), 1..50), size in 2_usize..51, use_inbox: bool,
+    ) {
+        let mut scene = Scene::new(2);
+        acts.iter().for_each(|act| scene.play(act));
+        batches_do_what_single_inputs_do(|| PaymentService, &scene.played, size, use_inbox);
+    }
+}
+
+/// Something that may happen.
+#[derive(Debug, Clone)]
+enum Act {
+    Reserve(u128),
+    Cancel(u128),
+    Refund(u128),
+    /// One of the tasks noted so far is called, again if it was before; a call may be lost before or after the
+    /// bank has done what it was asked.
+    Call(prop::sample::Index, Fate),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Answered,
+    AnswerLost,
+    NeverArrived,
+}
+
+/// How a charge stands in the bank's ledger.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Ledger {
+    Captured,
+    GivenBack,
+    Refused,
+    Blocked,
+}
+
+/// A payment service and a bank that honours the payment's id as idempotency key.
+struct Scene {
+    payment: World<PaymentService>,
+    ledger: BTreeMap<Uuid, Ledger>,
+    cancelled: BTreeSet<Uuid>,
+    declining: u128,
+    played: Vec<Stimulus<Refund>>,
+}
+
+impl Scene {
+    /// The bank declines the order of this number.
+    fn new(declining: u128) -> Self {
+        let (ledger, cancelled) = (BTreeMap::new(), BTreeSet::new());
+        Self { payment: World::of(PaymentService), ledger, cancelled, declining, played: Vec::new() }
+    }
+
+    fn play(&mut self, act: &Act) {
+        let stimulus = match act {
+            Act::Reserve(order) => Stimulus::Fact(reserved(Uuid::from_u128(*order))),
+            Act::Cancel(order) => {
+                self.cancelled.insert(Uuid::from_u128(*order));
+                Stimulus::Fact(cancelled(Uuid::from_u128(*order)))
+            }
+            Act::Refund(order) => {
+                let (id, order) = (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
+                Stimulus::Command { id, saga: order, command: Refund { order }, key: None }
+            }
+            Act::Call(_, _) if self.payment.kept.noted.is_empty() => return,
+            Act::Call(index, fate) => {
+                let noted = index.get(&self.payment.kept.noted).clone();
+                let task = self.payment.kept.tasks.get(&noted.id).unwrap_or(&noted).clone();
+                self.call(task, *fate)
+            }
+        };
+        self.played.push(stimulus.clone());
+        self.payment.takes(stimulus);
+    }
+
+    fn call(&mut self, task: Task, fate: Fate) -> Stimulus<Refund> {
+        if fate == Fate::NeverArrived {
+            return Stimulus::Called(task, Err("no connection".to_owned()));
+        }
+        let answer = self.bank_does(&task);
+        match fate {
+            Fate::Answered => Stimulus::Called(task, Ok(serde_json::to_value(answer).expect("JSON"))),
+            Fate::AnswerLost | Fate::NeverArrived => Stimulus::Called(task, Err("timed out".to_owned())),
+        }
+    }
+
+    fn bank_does(&mut self, task: &Task) -> BankAnswer {
+        let BankTask { order, call } = serde_json::from_str(&task.payload).expect("a task of the bank");
+        let before = self.ledger.get(&order).copied();
+        let after = match (call, before) {
+            (BankCall::Charge(_), None) if order == Uuid::from_u128(self.declining) => Ledger::Refused,
+            (BankCall::Charge(_), None) => Ledger::Captured,
+            (BankCall::Charge(_), Some(before)) => {
+                self.ledger.insert(order, before);
+                return answer_to_charge(before);
+            }
+            (BankCall::Reverse, None) => Ledger::Blocked,
+            (BankCall::Refund | BankCall::Reverse, Some(Ledger::Captured)) => Ledger::GivenBack,
+            (BankCall::Refund | BankCall::Reverse, Some(before)) => before,
+            (BankCall::Refund, None) => panic!("a refund of a charge that the bank never saw"),
+        };
+        let is_charge = task.kind == CHARGE;
+        self.ledger.insert(order, after);
+        if is_charge { answer_to_charge(after) } else { BankAnswer::Undone }
+    }
+
+    /// Every open task is called until it is answered or given up, and what that causes too.
+    fn let_everything_end(&mut self) {
+        while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
+            let stimulus = self.call(task, Fate::Answered);
+            self.payment.takes(stimulus);
+        }
+    }
+
+    fn check(&self, at_the_end: bool) {
+        let kept = &self.payment.kept;
+        for order in (0..ORDERS).map(Uuid::from_u128) {
+            let of_order = kept.noted.iter().filter(|task| task.correlation_id == order);
+            let charges = of_order.filter(|task| task.kind == CHARGE).count();
+            assert!(charges <= 1, "{charges} charges of one order");
+
+            let told = |wanted| {
+                let told = self.payment.told();
+                told.iter().filter(|fact| fact.saga() == Some(order) && fact.fact_type() == wanted).count()
+            };
+            let (processed, refunded) = (told(FactType::PaymentProcessed), told(FactType::PaymentRefunded));
+            let failed = told(FactType::PaymentFailed);
+            assert!(processed + failed <= 1, "the outcome of a payment is told once");
+            assert!(refunded <= processed, "money goes back once, if it came");
+
+            let state: Payment = self.payment.row(order);
+            let is_open = kept.tasks.values().any(|task| task.correlation_id == order);
+            let is_parked = kept.dead.iter().any(|letter| letter.saga == Some(order) && letter.step == GIVE_BACK);
+            if self.cancelled.contains(&order) {
+                assert!(!matches!(state, Payment::Captured(..)), "money of a cancelled order is on its way back");
+                let money_is_there = self.ledger.get(&order) == Some(&Ledger::Captured);
+                assert!(!money_is_there || is_open || is_parked, "{state:?}: money of a cancelled order stays");
+            }
+            if at_the_end && !is_parked {
+                let books = match &state {
+                    Payment::Captured(..) => Some(Ledger::Captured),
+                    Payment::Refunded(..) => Some(Ledger::GivenBack),
+                    Payment::New | Payment::Void => None,
+                    Payment::Failed(_, PaymentFailure::Exhausted) => {
+                        assert_ne!(self.ledger.get(&order), Some(&Ledger::Captured), "an exhausted charge is undone");
+                        continue;
+                    }
+                    Payment::Failed(..) => Some(Ledger::Refused),
+                    Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {
+                        panic!("{state:?} is not the end of a payment")
+                    }
+                };
+                assert_eq!(self.ledger.get(&order).copied(), books, "bank ledger = payments");
+            }
+        }
+    }
+}
+
+fn answer_to_charge(ledger: Ledger) -> BankAnswer {
+    match ledger {
+        Ledger::Captured => BankAnswer::Captured { reference: "ch_1".to_owned() },
+        Ledger::Refused | Ledger::GivenBack | Ledger::Blocked => {
+            BankAnswer::Refused { reason: PaymentFailure::Declined }
+        }
+    }
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    // Most calls are answered; few enough are that some tasks use up all their tries.
+    let fate = prop_oneof![
+        ATTEMPTS => Just(Fate::Answered),
+        2 => Just(Fate::AnswerLost),
+        2 => Just(Fate::NeverArrived),
+    ];
+    prop_oneof![
+        3 => (0..ORDERS).prop_map(Act::Reserve),
+        2 => (0..ORDERS).prop_map(Act::Cancel),
+        1 => (0..ORDERS).prop_map(Act::Refund),
+        8 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| Act::Call(index, fate)),
+    ]
+}

@@ -1,0 +1,84 @@
+//! Pure: what every state of a payment answers to every wish, printed.
+//!
+//! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
+
+use std::iter::successors;
+
+use payment::domain::{Payment, PaymentCommand, RefundReason};
+use shared::contract::PaymentFailure;
+
+use crate::domain::{Names, table};
+use crate::given::{REFERENCE, context};
+
+#[test]
+fn every_state_of_a_payment_answers_every_wish() {
+    let names = Names { state: name_of_state, command: name_of_command, rejection: |no| format!("{no:?}") };
+    insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!("payment", table(&states(), &commands(), &names));
+    });
+}
+
+pub fn states() -> Vec<Payment> {
+    let reference = || REFERENCE.to_owned();
+    let next = |state: &Payment| match state {
+        Payment::New => Some(Payment::Charging(context())),
+        Payment::Charging(_) => Some(Payment::Doomed(context())),
+        Payment::Doomed(_) => Some(Payment::Captured(context(), reference())),
+        Payment::Captured(..) => Some(Payment::Failed(context(), PaymentFailure::Declined)),
+        Payment::Failed(..) => Some(Payment::Reversing(context())),
+        Payment::Reversing(_) => Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled)),
+        Payment::Refunding(_, _, RefundReason::OrderCancelled) => {
+            Some(Payment::Refunding(context(), reference(), RefundReason::Operator))
+        }
+        Payment::Refunding(_, _, RefundReason::Operator) => {
+            Some(Payment::Refunded(context(), reference(), RefundReason::Operator))
+        }
+        Payment::Refunded(..) => Some(Payment::Void),
+        Payment::Void => None,
+    };
+    successors(Some(Payment::New), next).collect()
+}
+
+pub fn commands() -> Vec<PaymentCommand> {
+    let next = |command: &PaymentCommand| match command {
+        PaymentCommand::Charge(_) => Some(PaymentCommand::Cancel),
+        PaymentCommand::Cancel => Some(PaymentCommand::TakeCapture(REFERENCE.to_owned())),
+        PaymentCommand::TakeCapture(_) => Some(PaymentCommand::TakeRefusal(PaymentFailure::Declined)),
+        PaymentCommand::TakeRefusal(_) => Some(PaymentCommand::GiveUp),
+        PaymentCommand::GiveUp => Some(PaymentCommand::TakeReversal),
+        PaymentCommand::TakeReversal => Some(PaymentCommand::Refund),
+        PaymentCommand::Refund => Some(PaymentCommand::TakeRefund),
+        PaymentCommand::TakeRefund => None,
+    };
+    successors(Some(PaymentCommand::Charge(context())), next).collect()
+}
+
+fn name_of_state(state: &Payment) -> String {
+    let detail = match state {
+        Payment::Failed(_, reason) => reason.as_str(),
+        Payment::Refunding(_, _, RefundReason::Operator) | Payment::Refunded(_, _, RefundReason::Operator) => "kindness",
+        Payment::Refunding(_, _, RefundReason::OrderCancelled)
+        | Payment::Refunded(_, _, RefundReason::OrderCancelled) => "cancelled",
+        Payment::New
+        | Payment::Charging(_)
+        | Payment::Doomed(_)
+        | Payment::Captured(..)
+        | Payment::Reversing(_)
+        | Payment::Void => return state.status().to_owned(),
+    };
+    format!("{} ({detail})", state.status())
+}
+
+fn name_of_command(command: &PaymentCommand) -> String {
+    let name = match command {
+        PaymentCommand::Charge(_) => "Charge",
+        PaymentCommand::Cancel => "Cancel",
+        PaymentCommand::TakeCapture(_) => "TakeCapture",
+        PaymentCommand::TakeRefusal(_) => "TakeRefusal",
+        PaymentCommand::GiveUp => "GiveUp",
+        PaymentCommand::TakeReversal => "TakeReversal",
+        PaymentCommand::Refund => "Refund",
+        PaymentCommand::TakeRefund => "TakeRefund",
+    };
+    name.to_owned()
+}

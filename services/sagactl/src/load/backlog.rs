@@ -1,0 +1,56 @@
+//! Pure: whether orders piled up during a run.
+
+use std::time::Duration;
+
+/// Orders in flight, looked at from time to time.
+#[derive(Debug, Default)]
+pub struct Backlog {
+    samples: Vec<(Duration, u64)>,
+}
+
+impl Backlog {
+    /// Notes what is in flight.
+    pub fn note(&mut self, at: Duration, in_flight: u64) {
+        self.samples.push((at, in_flight));
+    }
+
+    /// Compares the last quarter of `from..until` with the second: the first is still warming up. It grew when
+    /// it is more than half as high again *and* by more than a quarter of a second's arrivals: at rest a
+    /// handful more or less means nothing.
+    pub fn grew(&self, from: Duration, until: Duration, rate: u32) -> bool {
+        let quarter = until.saturating_sub(from) / 4;
+        let second = self.mean_thousandths(from + quarter, from + quarter * 2);
+        let last = self.mean_thousandths(until.saturating_sub(quarter), until);
+        let (Some(second), Some(last)) = (second, last) else { return false };
+        last * 2 > second * 3 && last > second + u64::from(rate) * 250
+    }
+
+    fn mean_thousandths(&self, from: Duration, until: Duration) -> Option<u64> {
+        let within = self.samples.iter().filter(|(at, _)| (from..until).contains(at));
+        let (count, sum) = within.fold((0, 0), |(count, sum), (_, in_flight)| (count + 1, sum + in_flight));
+        (sum * 1_000).checked_div(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grew(in_flight: impl Fn(u64) -> u64) -> bool {
+        let mut backlog = Backlog::default();
+        (0..600).for_each(|sample| backlog.note(Duration::from_millis(sample * 100), in_flight(sample)));
+        backlog.grew(Duration::ZERO, Duration::from_secs(60), 1000)
+    }
+
+    #[test]
+    fn a_backlog_that_only_wobbles_did_not_grow() {
+        assert!(!grew(|_| 15));
+        assert!(!grew(|sample| if sample > 500 { 200 } else { 10 }));
+        assert!(!grew(|sample| 5_000 + sample));
+    }
+
+    #[test]
+    fn a_system_that_falls_behind_is_seen() {
+        assert!(grew(|sample| 10 + sample * 10));
+    }
+}

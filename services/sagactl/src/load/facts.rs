@@ -1,0 +1,101 @@
+//! Shell: hearing what the services say, as the streams hold it: a fact counts once the broker has stored it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
+use futures::StreamExt as _;
+use shared::bus::{Bus, BusSettings};
+use shared::contract::FactType;
+use shared::envelope::Envelope;
+use shared::saga::HeardFact;
+use shared::service::stream_of;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::generator::Happening;
+use crate::member::Member;
+use crate::system::System;
+
+/// A broker on the same machine connects at once.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// After a missed heartbeat the client's stream wakes nobody: it is asked again this often.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The facts of a saga, by who says them.
+const SPEAKERS: [(&str, &[FactType]); 3] = [
+    (
+        "order",
+        &[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled, FactType::DeadLettered],
+    ),
+    (
+        "inventory",
+        &[
+            FactType::StockReserved,
+            FactType::StockReservationFailed,
+            FactType::StockReleased,
+            FactType::DeadLettered,
+        ],
+    ),
+    (
+        "payment",
+        &[
+            FactType::PaymentProcessed,
+            FactType::PaymentFailed,
+            FactType::PaymentRefunded,
+            FactType::DeadLettered,
+        ],
+    ),
+];
+
+/// Starts hearing all facts of sagas that are said from now on.
+pub async fn listen(system: &System, to: &mpsc::Sender<Happening>) -> anyhow::Result<()> {
+    let url = system.url_of(Member::Nats);
+    let bus =
+        Bus::connect(BusSettings { url: url.clone(), ..BusSettings::default() }, "sagactl-load").await?;
+    let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
+    reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
+    for (speaker, facts) in SPEAKERS {
+        let messages = subscribe(&bus, speaker, facts).await?;
+        tokio::spawn(hear(messages, to.clone()));
+    }
+    Ok(())
+}
+
+async fn subscribe(bus: &Bus, speaker: &str, facts: &[FactType]) -> anyhow::Result<Ordered> {
+    let name = stream_of(speaker);
+    let stream =
+        bus.jetstream().get_stream(&name).await.with_context(|| format!("stream {name} is not there"))?;
+    let start_sequence = stream.cached_info().state.last_sequence + 1;
+    let config = OrderedConfig {
+        filter_subjects: facts.iter().map(|fact| fact.subject(speaker)).collect(),
+        // By number, not "new": when the client makes the consumer anew, nothing in between is missed.
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
+        ..OrderedConfig::default()
+    };
+    let consumer =
+        stream.create_consumer(config).await.with_context(|| format!("stream {name} cannot be read"))?;
+    consumer.messages().await.with_context(|| format!("stream {name} cannot be read"))
+}
+
+async fn hear(mut messages: Ordered, to: mpsc::Sender<Happening>) {
+    loop {
+        let message = match timeout(ASK_AGAIN, messages.next()).await {
+            Err(_elapsed) => continue,
+            Ok(Some(Ok(message))) => message,
+            Ok(Some(Err(error))) => {
+                // The stream mends itself; an order whose facts are lost all the same counts as unfinished.
+                eprintln!("the broker: {error}");
+                tokio::time::sleep(ASK_AGAIN).await;
+                continue;
+            }
+            Ok(None) => return,
+        };
+        let opened = Envelope::from_bytes(&message.payload).and_then(|envelope| envelope.open());
+        let Ok(opened) = opened else { continue };
+        let Some(order) = opened.fact.saga() else { continue };
+        if to.send(Happening::Heard(order, HeardFact::of(&opened))).await.is_err() {
+            return;
+        }
+    }
+}

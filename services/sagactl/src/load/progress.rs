@@ -1,0 +1,54 @@
+//! Shell: showing a run that is under way.
+
+use std::cell::Cell;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::ledger::Ledger;
+
+/// Where no bar can be drawn, a line is printed this often.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// A bar on a terminal, lines in a log, nothing when only JSON is wanted.
+pub struct Progress {
+    bar: ProgressBar,
+    lines: bool,
+    last_line: Cell<Duration>,
+    length: Duration,
+}
+
+impl Progress {
+    /// For a run of this length.
+    pub fn new(length: Duration, json: bool) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = if is_terminal { ProgressBar::new(length.as_secs()) } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}s  {msg}") {
+            bar.set_style(style);
+        }
+        Self { bar, lines: !is_terminal && !json, last_line: Cell::new(Duration::ZERO), length }
+    }
+
+    /// Shows where the run stands.
+    pub fn show(&self, now: Duration, ledger: &Ledger) {
+        let counts = ledger.counts();
+        let ended = counts.completed + counts.compensated;
+        let per_second = u128::from(ended) * 1_000 / now.as_millis().max(1);
+        let errors: u64 = counts.errors.values().sum();
+        let text =
+            format!("{ended} ended, {per_second}/s, {} in flight, {errors} errors", ledger.in_flight());
+        if self.lines && now >= self.last_line.get() + LINE_EVERY {
+            self.last_line.set(now);
+            eprintln!("  {}s of {}s: {text}", now.as_secs(), self.length.as_secs());
+        }
+        let is_over = now > self.length;
+        self.bar.set_position(now.min(self.length).as_secs());
+        self.bar.set_message(if is_over { format!("{text}, waiting for the rest") } else { text });
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,117 @@
+//! Shell: processes killed under load, and outages.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use crate::system::{System, order_for, wait_until};
+
+/// Posts one order until it is taken: a client with a key may repeat itself as often as it needs to.
+async fn place_stubbornly(system: &System, number: usize) -> String {
+    let mut placed = None;
+    wait_until("the order is taken", async || {
+        let request = system.http.post(system.url("order", "/api/orders")).timeout(Duration::from_secs(5));
+        let request = request.header("Idempotency-Key", format!("stubborn-{number}"));
+        let answer = request.json(&order_for(&[("pen", 1), ("ink", 1)], "tok_ok")).send().await;
+        let Ok(answer) = answer else { return false };
+        if answer.status() != StatusCode::ACCEPTED {
+            return false;
+        }
+        let body: Option<Value> = answer.json().await.ok();
+        placed = body.and_then(|body| Some(body["id"].as_str()?.to_owned()));
+        placed.is_some()
+    })
+    .await;
+    placed.expect("taken")
+}
+
+async fn place_all(system: &System, numbers: std::ops::Range<usize>) -> Vec<String> {
+    let mut ids = Vec::new();
+    let numbers: Vec<usize> = numbers.collect();
+    for chunk in numbers.chunks(4) {
+        ids.extend(join_all(chunk.iter().map(|number| place_stubbornly(system, *number))).await);
+    }
+    ids
+}
+
+async fn assert_all_end(system: &System, ids: &[String]) {
+    for id in ids {
+        wait_until("every order ends", async || {
+            system.get("order", &format!("/api/orders/{id}")).await["status"] != "PENDING"
+        })
+        .await;
+    }
+}
+
+/// Laws 1 to 4, with real processes: every order ends, and the books balance.
+#[tokio::test]
+async fn killing_each_service_under_load_loses_and_doubles_nothing() {
+    let system = System::start(&["order.service.deadline=10s"]);
+    system.list("pen", 1_000).await;
+    system.list("ink", 1_000).await;
+    let killing = async {
+        for service in ["inventory", "payment", "order", "bank", "admin"] {
+            // In the middle of the work: some orders placed since the last one died.
+            let before = started(&system).await;
+            wait_until("more orders are under way", async || started(&system).await >= before + 8).await;
+            system.sagactl(&["kill", service]);
+            system.sagactl(&["start", service]);
+        }
+    };
+    let (ids, ()) = tokio::join!(place_all(&system, 0..120), killing);
+    assert_eq!(ids.len(), 120);
+    assert_all_end(&system, &ids).await;
+    let report = system.assert_books_balance().await;
+    // The orders, and the two probes of the listing.
+    assert_eq!(report["summary"]["orders"], 122, "{report:#}");
+}
+
+/// Orders that the order service has taken, by its own counter; 0 while it is down.
+async fn started(system: &System) -> u64 {
+    let url = system.url("order", "/internal/books");
+    let Ok(answer) = system.http.get(url).send().await else { return 0 };
+    let page: Value = answer.json().await.unwrap_or_default();
+    page["entries"].as_array().map_or(0, |entries| entries.len() as u64)
+}
+
+/// Law 7: an outage of the broker consumes no attempts and makes no dead letters.
+#[tokio::test]
+async fn a_dead_broker_delays_orders_and_loses_none() {
+    let system = System::start(&["order.service.deadline=60s"]);
+    system.list("pen", 1_000).await;
+    system.list("ink", 1_000).await;
+    system.sagactl(&["kill", "nats"]);
+    let ids = place_all(&system, 0..40).await;
+    wait_until("the outage shows", async || {
+        let ready = system.http.get(system.url("order", "/readyz")).send().await;
+        ready.is_ok_and(|ready| ready.status() == StatusCode::SERVICE_UNAVAILABLE)
+    })
+    .await;
+    system.sagactl(&["start", "nats"]);
+    for id in &ids {
+        let answer = system.http.get(system.url("order", &format!("/api/orders/{id}")));
+        let order: Value =
+            answer.header("Prefer", "wait=30").send().await.expect("an answer").json().await.expect("JSON");
+        assert_eq!(order["status"], "CONFIRMED");
+    }
+    system.assert_books_balance().await;
+    assert_eq!(system.get("admin", "/api/admin/dlq/count").await["total"], 0);
+}
+
+/// Law 3: every order ends; what comes late is undone.
+#[tokio::test]
+async fn a_participant_that_comes_back_after_the_deadline_undoes_its_late_work() {
+    let system = System::start(&["order.service.deadline=2s"]);
+    system.list("pen", 10).await;
+    system.sagactl(&["stop", "payment"]);
+    let order = system.order(&[("pen", 3)], "tok_ok").await;
+    assert_eq!(order["cancelled_because"], "timed_out");
+    wait_until("the stock is back", async || system.stock("pen").await == (10, 0, 0)).await;
+    system.sagactl(&["start", "payment"]);
+    system.assert_books_balance().await;
+    let status = system.payment_status(&order).await;
+    assert!(["VOID", "REFUNDED"].iter().any(|undone| status == *undone), "{status}");
+    assert_eq!(system.assert_books_balance().await["summary"]["captured"], 0);
+}

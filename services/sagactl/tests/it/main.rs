@@ -1,0 +1,7 @@
+//! Shell: the whole system end to end: real processes, a real broker, real crashes.
+
+mod bad_input;
+mod crashes;
+mod orders;
+mod startup;
+mod system;

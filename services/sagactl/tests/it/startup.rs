@@ -1,0 +1,128 @@
+//! Shell: what cannot start says why in one line; what can wait, waits.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use reqwest::Client;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::system::{System, free_ports, programs, wait_until};
+
+/// Runs a service that must refuse to start; answers its one line.
+fn refusal(service: &str, settings: &[String]) -> String {
+    let mut command = Command::new(programs().join(service));
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+    let output = command.output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{service} {settings:?} started: {errors}");
+    let own: Vec<_> = errors.lines().filter(|line| line.starts_with(&format!("{service}: "))).collect();
+    assert_eq!(own.len(), 1, "one line: {errors}");
+    own.join("")
+}
+
+fn store_in(folder: &Path, name: &str) -> String {
+    format!("store.url=sqlite:{}", folder.join(name).display())
+}
+
+#[test]
+fn what_makes_a_start_impossible_is_said_in_one_line() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path();
+    std::fs::write(path.join("noise.db"), vec![7_u8; 8192]).expect("written");
+    std::fs::write(path.join("file"), "").expect("written");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let cases = [
+        (vec!["engine.batch_max=0".to_owned()], "engine.batch_max"),
+        (vec!["engine.batch=1".to_owned()], "batch"),
+        (vec!["service.deadline=yesterday".to_owned()], "deadline"),
+        (vec!["retention.inbox=1h".to_owned()], "retention.inbox"),
+        (vec!["store.url=mysql://x".to_owned()], "store.url"),
+        (vec!["log.filter=!!".to_owned()], "log.filter"),
+        (vec![store_in(path, "noise.db")], "noise.db"),
+        (vec![store_in(path, "file/order.db")], "file/order.db"),
+        (vec![store_in(path, "a.db"), format!("http.bind={address}")], "http.bind"),
+        (
+            vec![
+                store_in(path, "b.db"),
+                "http.bind=127.0.0.1:0".to_owned(),
+                "bus.url=nonsense://x".to_owned(),
+            ],
+            "nonsense",
+        ),
+    ];
+    for (settings, named) in cases {
+        let line = refusal("order", &settings);
+        assert!(line.contains(named), "{named} is not in: {line}");
+    }
+}
+
+#[test]
+fn a_second_process_on_one_database_is_refused() {
+    let system = System::start(&[]);
+    let url = store_in(system.path(), "order/order.db");
+    let line = refusal("order", &[url, "http.bind=127.0.0.1:0".to_owned()]);
+    assert!(line.contains("another process holds it"), "{line}");
+}
+
+#[test]
+fn a_second_up_harms_nothing() {
+    let system = System::start(&[]);
+    let again = system.try_sagactl(&["up", "--detach"]);
+    assert!(!again.status.success(), "a second up is refused");
+    system.sagactl(&["status"]);
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It was started here, and it is waited for: nobody else's process can be hit.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_a_broker_waits_visibly_and_becomes_ready_later() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let base = free_ports();
+    let service = Command::new(programs().join("order"))
+        .args(["--set", &format!("http.bind=127.0.0.1:{base}")])
+        .args(["--set", &format!("bus.url=nats://127.0.0.1:{}", base + 1)])
+        .args(["--set", &store_in(folder.path(), "order.db")])
+        .stderr(Stdio::null())
+        .spawn();
+    let _service = Process(service.expect("it starts"));
+    let (http, url) = (Client::new(), format!("http://127.0.0.1:{base}/readyz"));
+    wait_until("it says that the broker is missing", async || {
+        let Ok(answer) = http.get(&url).send().await else { return false };
+        let body: Value = answer.json().await.unwrap_or_default();
+        body["checks"]["broker"] == "not connected"
+    })
+    .await;
+    let store = folder.path().join("nats");
+    let broker = Command::new(nats_server())
+        .args(["--addr", "127.0.0.1", "--jetstream", "--port", &(base + 1).to_string(), "--store_dir"])
+        .arg(store)
+        .stderr(Stdio::null())
+        .spawn();
+    let _broker = Process(broker.expect("it starts"));
+    wait_until("it is ready", async || {
+        http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success())
+    })
+    .await;
+}
+
+/// The broker as the scripts find it.
+fn nats_server() -> std::path::PathBuf {
+    if let Some(named) = std::env::var_os("NATS_SERVER_BIN") {
+        return named.into();
+    }
+    let fetched = crate::system::workspace().join("target/tools/nats-server");
+    if fetched.exists() { fetched } else { "nats-server".into() }
+}

@@ -1,0 +1,192 @@
+//! Shell: a local system of the test's own: free ports, a temporary folder, stopped when dropped.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Once;
+use std::time::Duration;
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+/// Ports that one system takes, from its base on.
+const PORTS: u16 = 6;
+
+/// A running system.
+pub struct System {
+    data: TempDir,
+    base: u16,
+    pub http: Client,
+}
+
+/// The folder of the programs, which are built when they are not there or not up to date.
+pub fn programs() -> PathBuf {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let built = Command::new(env!("CARGO")).args(["build", "--workspace", "--bins", "--quiet"]).status();
+        assert!(built.expect("cargo runs").success(), "the programs do not build");
+    });
+    PathBuf::from(env!("CARGO_BIN_EXE_sagactl")).parent().expect("a program lies in a folder").to_owned()
+}
+
+/// A port from which on `PORTS` ports are free.
+pub fn free_ports() -> u16 {
+    loop {
+        let base = fastrand::u16(2_000..6_000) * 10;
+        if (base..base + PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return base;
+        }
+    }
+}
+
+impl System {
+    /// Starts everything, with short waits and these settings.
+    pub fn start(settings: &[&str]) -> Self {
+        programs();
+        let data = TempDir::new().expect("a temporary folder");
+        let base = free_ports();
+        // No connection is kept: the processes behind them come and go.
+        let http = Client::builder().pool_max_idle_per_host(0).build().expect("a client");
+        let system = Self { data, base, http };
+        let mut arguments = vec!["up", "--detach"];
+        let base = base.to_string();
+        arguments.extend(["--port-base", &base]);
+        let short =
+            ["order", "inventory", "payment", "admin"].map(|service| format!("{service}.bus.ack_wait=2s"));
+        let quiet = ["inventory.service.replenish.enabled=false"];
+        for setting in short.iter().map(String::as_str).chain(quiet).chain(settings.iter().copied()) {
+            arguments.extend(["--set", setting]);
+        }
+        system.sagactl(&arguments);
+        system
+    }
+
+    /// Runs sagactl on this system; it must succeed.
+    #[track_caller]
+    pub fn sagactl(&self, arguments: &[&str]) -> String {
+        let output = self.try_sagactl(arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "sagactl {arguments:?}: {}\n{text}\n{errors}", output.status);
+        text
+    }
+
+    /// Runs sagactl on this system.
+    pub fn try_sagactl(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_sagactl"))
+            .args(arguments)
+            .arg("--data")
+            .arg(self.path())
+            .current_dir(workspace())
+            .output()
+            .expect("sagactl runs")
+    }
+
+    pub fn path(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// The address of a program.
+    pub fn url(&self, program: &str, path: &str) -> String {
+        let names = ["admin", "order", "inventory", "payment", "bank"];
+        let offset = names.iter().position(|name| *name == program).expect("a program");
+        format!("http://127.0.0.1:{}{path}", self.base + u16::try_from(offset).expect("few programs"))
+    }
+
+    pub fn broker_url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.base + PORTS - 1)
+    }
+
+    pub async fn get(&self, program: &str, path: &str) -> Value {
+        let response = self.http.get(self.url(program, path)).send().await.expect("an answer");
+        assert!(response.status().is_success(), "GET {path}: {}", response.status());
+        response.json().await.expect("JSON")
+    }
+
+    /// Lists a product and waits until orders can be placed for it.
+    pub async fn list(&self, sku: &str, pieces: u32) {
+        let body = json!({
+            "sku": sku, "name": sku, "quantity": pieces, "replenish": false,
+            "unit_price": {"amount_minor": 1_000, "currency": "EUR"},
+        });
+        let url = self.url("inventory", "/api/products");
+        let answer = self.http.post(url).json(&body).send().await.expect("an answer");
+        assert_eq!(answer.status(), 201, "{sku} is listed");
+        // Beyond any stock and over the bank's limit: refused either way, and known or not by its status.
+        wait_until("the catalogue knows the product", async || {
+            let probe = order_for(&[(sku, 10_000)], "tok_declined");
+            let answer = self.http.post(self.url("order", "/api/orders")).json(&probe).send().await;
+            answer.is_ok_and(|answer| answer.status() == 202)
+        })
+        .await;
+    }
+
+    /// Places an order and waits until it is confirmed or cancelled.
+    pub async fn order(&self, lines: &[(&str, u32)], token: &str) -> Value {
+        let request = self.http.post(self.url("order", "/api/orders")).header("Prefer", "wait=20");
+        let answer = request.json(&order_for(lines, token)).send().await.expect("an answer");
+        assert_eq!(answer.status(), 201, "the order is settled");
+        answer.json().await.expect("JSON")
+    }
+
+    pub async fn stock(&self, sku: &str) -> (u64, u64, u64) {
+        let product = self.get("inventory", &format!("/api/products/{sku}")).await;
+        let count = |name: &str| product[name].as_u64().expect("a count");
+        (count("on_hand"), count("reserved"), count("sold"))
+    }
+
+    pub async fn payment_status(&self, order: &Value) -> Value {
+        let id = order["id"].as_str().expect("an id");
+        self.get("payment", &format!("/api/payments/{id}")).await["status"].clone()
+    }
+
+    /// Nothing is under way any more, and everything adds up.
+    pub async fn assert_books_balance(&self) -> Value {
+        let report = self.get("admin", "/api/admin/audit?wait=30").await;
+        assert_eq!(report["verdict"], "BALANCED", "{report:#}");
+        report
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        let stopped = self.try_sagactl(&["down"]);
+        if std::thread::panicking() {
+            for name in ["order", "inventory", "payment", "admin", "bank", "nats"] {
+                let log =
+                    std::fs::read_to_string(self.path().join(format!("log/{name}.log"))).unwrap_or_default();
+                let troubles = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
+                let last: Vec<_> = troubles.collect();
+                eprintln!("-- {name}: {:#?}", &last[last.len().saturating_sub(10)..]);
+            }
+        } else {
+            assert!(stopped.status.success(), "down: {}", String::from_utf8_lossy(&stopped.stderr));
+        }
+    }
+}
+
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+pub fn order_for(lines: &[(&str, u32)], token: &str) -> Value {
+    let lines: Vec<_> =
+        lines.iter().map(|(sku, quantity)| json!({"sku": sku, "quantity": quantity})).collect();
+    json!({"customer": "ada", "lines": lines, "payment": {"token": token}})
+}
+
+/// Polls until it holds, for 30 seconds at most.
+#[track_caller]
+pub fn wait_until<F: AsyncFnMut() -> bool>(what: &str, holds: F) -> impl Future<Output = ()> {
+    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
+    let mut holds = holds;
+    async move {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !holds().await {
+            assert!(Instant::now() < until, "waited in vain until {what}, from {caller}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The engine with its loops, over a real store: what becomes of commands, messages, calls and due times.
+
+mod commands;
+mod deterministic;
+mod faults;
+mod messages;
+mod parked;
+mod tasks;
+mod timers;
+
+use shared::engine::Outcome;
+
+use crate::support::shop::{Reply, Shop};
+
+/// The reply of an input that was done.
+#[track_caller]
+fn done(outcome: Outcome<Shop>) -> Reply {
+    match outcome {
+        Outcome::Done(reply) => reply,
+        other => panic!("not done: {other:?}"),
+    }
+}
+
+/// The outcomes' names.
+fn names(outcomes: &[Outcome<Shop>]) -> Vec<&'static str> {
+    outcomes.iter().map(Outcome::name).collect()
+}

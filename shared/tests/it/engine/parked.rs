@@ -1,0 +1,159 @@
+//! Dead letters: what cannot be handled is kept whole, and announced.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use jiff::Timestamp;
+use shared::contract::{DeadLettered, Fact};
+use shared::envelope::Envelope;
+use shared::store::StoreFault;
+
+use super::names;
+use crate::support::rig::Rig;
+use crate::support::shop::{UNLUCKY, heard, replenished};
+use crate::support::wait_until;
+use crate::support::writes::id;
+
+/// Law 2: what stays impossible is parked, with its payload byte for byte.
+#[tokio::test]
+async fn a_message_whose_tries_are_exhausted_is_parked_whole_and_announced() -> Result<(), StoreFault> {
+    let rig = Rig::new().await;
+    // Spaces that no serializer would write: they must survive.
+    let payload = spaced(&replenished(id(1), "tea", 3));
+    let before = Timestamp::now();
+    assert_eq!(names(&rig.settle_together(vec![heard(payload.clone())]).await), ["retried"]);
+    let letter = the_letter(&rig).await?;
+
+    assert_eq!((letter.service.as_str(), letter.step.as_str()), ("order", "shelf-filling"));
+    assert_eq!((letter.message_id, letter.saga), (id(1), Some(id(1))));
+    assert_eq!((letter.message_type.as_deref(), letter.attempts), (Some("StockReplenished"), 3));
+    assert_eq!(letter.reason, "shelf \"tea\" is not listed yet");
+    assert!(before <= letter.first_failed_at && letter.first_failed_at < letter.last_failed_at);
+    assert_eq!(STANDARD.decode(&letter.payload_base64).expect("base64"), payload);
+    assert_eq!(announced(&rig).await?, [letter]);
+    assert_eq!(rig.store.stats().await?.retries, 0);
+
+    // It is known, so that a redelivery does not start all over.
+    assert_eq!(names(&rig.settle_together(vec![heard(payload)]).await), ["duplicate"]);
+    assert_eq!(rig.store.stats().await?.outbox_pending, 1);
+    Ok(())
+}
+
+/// Repeating does not make bytes readable: no try is wasted on them.
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_parked_at_once_and_the_rest_goes_on() -> Result<(), StoreFault> {
+    let edited = |from: &str, to: &str| edit(&replenished(id(1), "tea", 3), from, to);
+    for (payload, is_envelope, reason) in [
+        (Bytes::from_static(b"\xff\x00 not JSON"), false, "not an envelope"),
+        (Bytes::from_static(b""), false, "not an envelope"),
+        (edited("\"producer\":\"inventory\",", ""), false, "missing field `producer`"),
+        (edited("\"version\":1", "\"version\":2"), true, "unknown version 2 of StockReplenished, this build reads 1"),
+        (edited("StockReplenished", "StockEvaporated"), true, "unknown type \"StockEvaporated\""),
+        (edited("\"quantity\":3", "\"quantity\":\"three\""), true, "data is no StockReplenished"),
+        (edited("\"quantity\":3", "\"quantity\":-1"), true, "data is no StockReplenished"),
+    ] {
+        let rig = Rig::new().await;
+        let zero = heard(replenished(id(2), "tea", 0));
+        let outcomes = rig.settle_together(vec![heard(payload.clone()), zero]).await;
+        assert_eq!(names(&outcomes), ["dead", "retried"], "{reason}");
+        let letter = the_letter(&rig).await?;
+        assert!(letter.reason.contains(reason), "{} does not say {reason:?}", letter.reason);
+        assert_eq!(letter.attempts, 1);
+        assert_eq!(STANDARD.decode(&letter.payload_base64).expect("base64"), payload);
+        // What can be read of it is told; the rest is its place in the stream.
+        let wanted = if is_envelope { (id(1), Some(id(1))) } else { (id(404), None) };
+        assert_eq!((letter.message_id, letter.saga), wanted);
+    }
+    Ok(())
+}
+
+/// Numbers and ids do not tell causes apart, so that an operator sees groups.
+#[tokio::test]
+async fn dead_letters_of_one_cause_share_a_fingerprint() -> Result<(), StoreFault> {
+    let rig = Rig::new().await;
+    let unreadable = |number: u128, quantity: &str| {
+        let to = format!("\"quantity\":{quantity}");
+        heard(edit(&replenished(id(number), "tea", 3), "\"quantity\":3", &to))
+    };
+    let inputs = vec![unreadable(1, "-1"), unreadable(2, "-22"), unreadable(3, "true")];
+    rig.settle_together(inputs).await;
+    let mut letters = rig.store.dead_letters(9).await?;
+    letters.sort_by_key(|letter| letter.message_id);
+    assert_eq!(letters.len(), 3);
+    assert_eq!(letters[0].fingerprint, letters[1].fingerprint);
+    assert_ne!(letters[0].fingerprint, letters[2].fingerprint);
+    Ok(())
+}
+
+/// An announcement must fit a broker message, or it would itself be refused.
+#[tokio::test]
+async fn a_large_payload_stays_at_home_and_is_announced_without() -> Result<(), StoreFault> {
+    let rig = Rig::new().await;
+    let payload = Bytes::from(vec![b'x'; 900_000]);
+    assert_eq!(names(&rig.settle_together(vec![heard(payload.clone())]).await), ["dead"]);
+    let letter = the_letter(&rig).await?;
+    assert_eq!(STANDARD.decode(&letter.payload_base64).expect("base64"), payload);
+    let without = DeadLettered { payload_base64: String::new(), ..letter };
+    assert_eq!(announced(&rig).await?, [without]);
+    let entries = rig.store.pending(Timestamp::now(), 9).await?;
+    assert!(entries[0].payload.len() < 2_000);
+    Ok(())
+}
+
+/// Words in an error are chosen by whoever sent the message, and so is their number.
+#[tokio::test]
+async fn a_long_reason_still_fits_an_announcement() -> Result<(), StoreFault> {
+    let rig = Rig::new().await;
+    let verbose = "x".repeat(800_000);
+    let payload = edit(&replenished(id(1), "tea", 3), "StockReplenished", &verbose);
+    assert_eq!(names(&rig.settle_together(vec![heard(payload)]).await), ["dead"]);
+    let entries = rig.store.pending(Timestamp::now(), 9).await?;
+    assert!(entries[0].payload.len() < 1_000_000, "{} bytes would be refused", entries[0].payload.len());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_order_of_facts_is_kept_around_an_announcement() -> Result<(), StoreFault> {
+    let rig = Rig::new().await;
+    rig.ask(crate::support::shop::ShopCommand::List("tea")).await;
+    let tea = |number, pieces| heard(replenished(id(number), "tea", pieces));
+    rig.settle_together(vec![tea(1, 3), tea(2, UNLUCKY), tea(3, 4)]).await;
+    let subjects: Vec<_> =
+        rig.store.pending(Timestamp::now(), 9).await?.into_iter().map(|entry| entry.subject).collect();
+    assert_eq!(subjects, ["order.confirmed", "order.dead_lettered", "order.confirmed"]);
+    Ok(())
+}
+
+/// Waits for the one dead letter.
+async fn the_letter(rig: &Rig) -> Result<DeadLettered, StoreFault> {
+    let parked = async || rig.store.stats().await.is_ok_and(|stats| stats.dead_letters > 0);
+    wait_until("a dead letter", parked).await;
+    let mut letters = rig.store.dead_letters(9).await?;
+    assert_eq!(letters.len(), 1);
+    Ok(letters.remove(0))
+}
+
+/// The dead letters that wait to be announced.
+async fn announced(rig: &Rig) -> Result<Vec<DeadLettered>, StoreFault> {
+    let entries = rig.store.pending(Timestamp::now(), 9).await?;
+    let announcements = entries.iter().filter(|entry| entry.subject == "order.dead_lettered");
+    let open = |entry: &shared::store::OutboxEntry| {
+        Envelope::from_bytes(&entry.payload).and_then(|envelope| envelope.open()).expect("a message")
+    };
+    Ok(announcements
+        .map(|entry| match open(entry).fact {
+            Fact::DeadLettered(letter) => letter,
+            other => panic!("{other:?} under the subject of dead letters"),
+        })
+        .collect())
+}
+
+fn spaced(payload: &Bytes) -> Bytes {
+    edit(payload, "\":", "\" :\t ")
+}
+
+fn edit(payload: &Bytes, from: &str, to: &str) -> Bytes {
+    let text = std::str::from_utf8(payload).expect("JSON");
+    assert!(text.contains(from), "{text} has no {from}");
+    Bytes::from(text.replace(from, to))
+}

@@ -1,0 +1,232 @@
+//! Calls to the outside: each task gets one outcome, whatever happens to its calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use shared::engine::Input;
+use shared::store::{StoreFault, Task};
+use uuid::Uuid;
+
+use super::{done, names};
+use crate::support::rig::{Deed, OWNER, Pace, Rig, Supplier, in_memory};
+use crate::support::shop::ShopCommand;
+use crate::support::shelf::Shelf;
+use crate::support::wait_until;
+use crate::support::writes::{id, state, task, tasks};
+
+#[tokio::test]
+async fn an_answer_comes_back_as_an_input_and_settles_its_task() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Answer(5)]);
+    let rig = Rig::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    settled(&rig).await;
+    assert_eq!(tea(&rig).await?.pieces, 5);
+    assert_eq!(rig.supplier.called().len(), 1);
+    assert_eq!(rig.store.stats().await?.outbox_pending, 1, "its fact");
+    wait_until("no call is counted as open", async || rig.engine.calls().open() == 0).await;
+    Ok(())
+}
+
+/// Law 4: every try of a task is made under the same key.
+#[tokio::test]
+async fn a_failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
+    let rig = Rig::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    settled(&rig).await;
+    let called = rig.supplier.called();
+    assert_eq!(called, [called[0]; 3]);
+    assert_eq!(tea(&rig).await?, Shelf { pieces: 5, ..Shelf::default() });
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_whose_tries_are_exhausted_is_told_to_the_service() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Fail, Deed::Answer(5)]);
+    let rig = Rig::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    settled(&rig).await;
+    assert_eq!(rig.supplier.called().len(), 3);
+    assert_eq!(tea(&rig).await?, Shelf { given_up: 1, ..Shelf::default() });
+    assert_eq!(rig.store.stats().await?.dead_letters, 0);
+    Ok(())
+}
+
+/// Law 2: a call that must succeed and does not is parked with all that is needed to make it.
+#[tokio::test]
+async fn an_exhausted_call_that_the_service_cannot_do_without_is_parked() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Fail]);
+    let rig = Rig::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(rig.ask(ShopCommand::Insist("tea")).await);
+    settled(&rig).await;
+    let [letter] = &rig.store.dead_letters(9).await?[..] else { panic!("one dead letter") };
+    let called = rig.supplier.called();
+    assert_eq!((letter.step.as_str(), letter.message_id, letter.attempts), ("insist", called[0], 3));
+    assert_eq!(letter.reason, "no supply: the supplier is closed");
+    assert_eq!(letter.payload_base64, "eyJza3UiOiJ0ZWEifQ==", "{{\"sku\":\"tea\"}}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_has_failed_when_its_time_is_over() -> Result<(), StoreFault> {
+    let pace = Pace { call_timeout: Duration::from_millis(20), ..Pace::default() };
+    let supplier = Supplier::will([Deed::Hang, Deed::Answer(5)]);
+    let rig = Rig::with_supplier(in_memory(), pace, supplier).await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    settled(&rig).await;
+    assert_eq!(rig.supplier.called().len(), 2);
+    assert_eq!(tea(&rig).await?.pieces, 5);
+    Ok(())
+}
+
+/// What this life has claimed is no business of its recovery, which is for the life before.
+#[tokio::test]
+async fn a_task_written_before_the_first_look_at_the_timers_is_called_for_once() -> Result<(), StoreFault> {
+    let rig = Rig::just_started(in_memory(), Pace::default(), Supplier::will([Deed::Hang]));
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    wait_until("the call is under way", async || !rig.supplier.called().is_empty()).await;
+    // Timers that looked only now have nothing to recover.
+    done(rig.ask(ShopCommand::CheckAt("tea", Timestamp::UNIX_EPOCH)).await);
+    let checked = async || tea(&rig).await.is_ok_and(|tea| tea.check_at.is_none());
+    wait_until("the timers have looked", checked).await;
+    tokio::task::yield_now().await;
+    assert_eq!(rig.supplier.called().len(), 1);
+    Ok(())
+}
+
+/// A client with a bug is a failed call: it must neither go on for ever nor use up the room for others.
+#[tokio::test]
+async fn a_call_that_panics_has_failed() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Panic, Deed::Answer(5)]);
+    let rig = Rig::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    wait_until("the call was made", async || !rig.supplier.called().is_empty()).await;
+    settled(&rig).await;
+    assert_eq!(tea(&rig).await?.pieces, 5);
+    wait_until("no call is counted as open", async || rig.engine.calls().open() == 0).await;
+    Ok(())
+}
+
+/// Consumers stop pulling when there are too many calls: the rest waits at the broker, not in memory.
+#[tokio::test]
+async fn there_is_no_room_while_too_many_calls_are_open() -> Result<(), StoreFault> {
+    let pace = Pace { backlog: 2, ..Pace::default() };
+    let rig = Rig::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang, Deed::Hang])).await;
+    rig.engine.calls().room().await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    let mut room = std::pin::pin!(rig.engine.calls().room());
+    assert!(futures::poll!(&mut room).is_pending());
+    wait_until("both calls are made", async || rig.supplier.called().len() == 2).await;
+    rig.supplier.release();
+    crate::support::in_time("room", room).await;
+    Ok(())
+}
+
+/// Law 4: what a lapsed claim says of its failure is old news; the claim that counts goes on.
+#[tokio::test]
+async fn a_failure_under_a_lapsed_claim_is_ignored() -> Result<(), StoreFault> {
+    let rig = stuck_call().await;
+    let first = only_task(&rig).await?;
+    let second = taken_over(&rig).await?;
+    assert_eq!((first.id, second.claim), (second.id, first.claim + 1));
+
+    let failed = |task: &Task| Input::called(task.clone(), Err("closed".to_owned()), 0);
+    assert_eq!(names(&rig.settle_together(vec![failed(&first)]).await), ["duplicate"]);
+    assert_eq!(names(&rig.settle_together(vec![failed(&second)]).await), ["retried"]);
+    Ok(())
+}
+
+/// Law 4: the key of a call makes its answer the only one there is, whoever brings it.
+#[tokio::test]
+async fn an_answer_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
+    let rig = stuck_call().await;
+    let first = only_task(&rig).await?;
+    let second = taken_over(&rig).await?;
+    let answered = |task: &Task| Input::called(task.clone(), Ok(Value::from(5)), 0);
+    let together = vec![answered(&first), answered(&second)];
+    assert_eq!(names(&rig.settle_together(together).await), ["done", "duplicate"]);
+    assert_eq!(names(&rig.settle_together(vec![answered(&first)]).await), ["duplicate"]);
+    assert_eq!(tea(&rig).await?.pieces, 5);
+    assert_eq!(rig.store.stats().await?.tasks, 0);
+    Ok(())
+}
+
+/// Law 4: who dies in the middle of a call makes it again at once, under the same key.
+#[tokio::test]
+async fn a_call_that_a_crash_cut_off_is_made_again_after_the_restart() -> Result<(), StoreFault> {
+    let rig = stuck_call().await;
+    wait_until("the call is under way", async || !rig.supplier.called().is_empty()).await;
+    let key = rig.supplier.called()[0];
+    let store = rig.store.clone();
+    drop(rig);
+    let restarted = Rig::with_supplier(store, Pace::default(), Supplier::will([Deed::Answer(5)])).await;
+    settled(&restarted).await;
+    assert_eq!(restarted.supplier.called(), [key]);
+    assert_eq!(tea(&restarted).await?.pieces, 5);
+    Ok(())
+}
+
+/// Law 4: a busy service dies with many calls open; none of them waits for its lease to lapse.
+#[tokio::test]
+async fn many_calls_that_a_crash_cut_off_are_all_made_again_after_the_restart() -> Result<(), StoreFault> {
+    let store = in_memory();
+    let open = (1..=20).map(|number| task(number, Timestamp::UNIX_EPOCH));
+    let until = Timestamp::now() + SignedDuration::from_hours(1);
+    crate::support::writes::commit(store.as_ref(), tasks(open, OWNER, until)).await?;
+    let pace = Pace { due_limit: 3, ..Pace::default() };
+    let restarted = Rig::with_supplier(store, pace, Arc::default()).await;
+    settled(&restarted).await;
+    let mut called = restarted.supplier.called();
+    called.sort();
+    assert_eq!(called, (1..=20).map(id).collect::<Vec<Uuid>>());
+    assert_eq!(tea(&restarted).await?.pieces, 20);
+    Ok(())
+}
+
+/// A replica that died for good: another takes its calls over when the lease lapses.
+#[tokio::test]
+async fn a_call_of_a_lost_replica_is_made_by_another_when_its_lease_lapses() -> Result<(), StoreFault> {
+    let store = in_memory();
+    let until = Timestamp::now() + SignedDuration::from_millis(300);
+    let open = [task(1, Timestamp::UNIX_EPOCH)];
+    crate::support::writes::commit(store.as_ref(), tasks(open, "another", until)).await?;
+    let rig = Rig::over(store, Pace::default()).await;
+    settled(&rig).await;
+    assert!(Timestamp::now() >= until, "not before");
+    assert_eq!(rig.supplier.called(), [id(1)]);
+    Ok(())
+}
+
+/// A shop whose call to the supplier hangs.
+async fn stuck_call() -> Rig {
+    let rig = Rig::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Hang])).await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    rig
+}
+
+/// The one open task, as its writer claimed it.
+async fn only_task(rig: &Rig) -> Result<Task, StoreFault> {
+    wait_until("the call is under way", async || !rig.supplier.called().is_empty()).await;
+    let payload = r#"{"sku":"tea"}"#.to_owned();
+    let written = task(0, Timestamp::UNIX_EPOCH);
+    Ok(Task { id: rig.supplier.called()[0], payload, ..written })
+}
+
+/// The one open task, claimed by another when its lease has lapsed.
+async fn taken_over(rig: &Rig) -> Result<Task, StoreFault> {
+    let late = Timestamp::now() + SignedDuration::from_hours(2);
+    let mut taken = rig.store.due(late, 9, "another", late, false).await?.tasks;
+    assert_eq!(taken.len(), 1);
+    Ok(taken.remove(0))
+}
+
+async fn settled(rig: &Rig) {
+    wait_until("no task is open", async || rig.store.stats().await.is_ok_and(|stats| stats.tasks == 0)).await;
+}
+
+async fn tea(rig: &Rig) -> Result<Shelf, StoreFault> {
+    Ok(state(rig.store.as_ref(), "tea").await?.unwrap_or_default())
+}

@@ -1,0 +1,11 @@
+//! Tests of the shared crate from outside: what it promises to services, operators and brokers.
+//!
+//! Where a test shows one of the laws of DESIGN §15, its comment names the law.
+
+mod broker;
+mod engine;
+mod purity;
+mod relay;
+mod store;
+mod support;
+mod wire;

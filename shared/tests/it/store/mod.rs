@@ -1,0 +1,119 @@
+//! What every store promises, told once and run for each implementation.
+
+mod batches;
+mod books;
+mod messages;
+mod outbox;
+mod queries;
+mod sqlite_failing;
+mod sqlite_file;
+mod tasks;
+
+use std::sync::Arc;
+
+use shared::service::Service as _;
+use shared::store::Store;
+use shared::store::sqlite::SqliteStore;
+use tempfile::TempDir;
+
+use crate::support::shop::Shop;
+
+/// An empty database of its own, gone when dropped.
+struct Database {
+    store: Arc<dyn Store>,
+    _folder: Option<TempDir>,
+}
+
+fn sqlite_in_a_file() -> Database {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(&folder.path().join("shop.db"), Shop::rows()).expect("a new database");
+    Database { store: Arc::new(store), _folder: Some(folder) }
+}
+
+fn sqlite_in_memory() -> Database {
+    let store = SqliteStore::in_memory(Shop::rows()).expect("a database in memory");
+    Database { store: Arc::new(store), _folder: None }
+}
+
+/// Runs the whole suite for the implementation that `$open` opens.
+///
+/// A macro, because every promise shall be a test of its own, with its own name, for each implementation.
+macro_rules! conformance {
+    ($name:ident, $open:path) => {
+        conformance! { $name, $open,
+            batches {
+                what_is_written_is_read_back,
+                a_row_that_is_not_there_is_not_loaded,
+                a_change_of_a_row_that_changed_meanwhile_is_a_conflict_and_leaves_nothing,
+                a_row_that_somebody_made_meanwhile_is_a_conflict_and_leaves_nothing,
+                a_batch_that_fails_late_leaves_nothing,
+                a_batch_that_panics_leaves_nothing_and_the_next_one_goes_on,
+                a_failing_batch_fails_no_other,
+                concurrent_changes_of_one_row_lose_none,
+                rows_of_a_kind_that_nobody_declared_are_refused,
+            }
+            messages {
+                a_message_is_known_as_handled_waiting_or_parked_per_step,
+                a_retry_is_overwritten_by_the_next_and_gone_when_done,
+                a_handled_message_is_counted_once,
+                an_answer_under_a_key_is_kept,
+                a_second_answer_under_a_key_is_refused,
+                dead_letters_come_newest_first_with_their_payload,
+                a_message_that_dies_again_stays_one_dead_letter,
+            }
+            tasks {
+                a_new_task_belongs_to_its_writer_until_the_lease_lapses,
+                a_restarted_owner_recovers_its_own_tasks_at_once_and_nobody_elses,
+                a_restarted_owner_recovers_more_tasks_than_one_look_takes,
+                a_failed_task_waits_for_its_next_try,
+                an_open_task_is_loaded_with_its_claim,
+                a_task_that_is_over_is_gone,
+                two_owners_never_claim_the_same_task,
+                due_rows_come_in_the_order_of_their_time,
+                due_retries_come_with_their_payload,
+                the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases,
+            }
+            outbox {
+                entries_are_published_in_the_order_of_decision,
+                a_settled_entry_is_gone_counted_and_its_event_stamped,
+                a_settlement_repeated_counts_nothing,
+                a_refused_entry_fails_and_the_others_go_on,
+                failed_entries_are_put_back_in_line,
+                a_delayed_entry_holds_up_what_is_behind_it,
+                one_owner_at_a_time_holds_the_lease,
+                a_renewal_keeps_its_fence,
+                a_restarted_owner_gets_a_higher_fence_at_once,
+                a_lapsed_owner_cannot_settle,
+                a_lapsed_owner_cannot_renew,
+            }
+            queries {
+                rows_are_found_by_their_fields,
+                rows_are_found_by_text_in_any_case,
+                rows_are_found_in_the_order_of_their_ids,
+                pages_follow_each_other_in_both_directions,
+                a_history_is_told_oldest_first,
+            }
+            books {
+                every_row_equals_the_fold_of_its_events,
+                a_kind_is_rebuilt_row_for_row,
+                a_kind_that_nobody_declared_cannot_be_rebuilt,
+                the_machinery_counts_what_waits,
+                finished_things_are_trimmed_by_age_in_chunks,
+            }
+        }
+    };
+    ($name:ident, $open:path, $($module:ident { $($promise:ident,)+ })+) => {
+        mod $name {
+            $($(
+                #[tokio::test]
+                async fn $promise() -> Result<(), shared::store::StoreFault> {
+                    let database = $open();
+                    super::$module::$promise(&database.store).await
+                }
+            )+)+
+        }
+    };
+}
+
+conformance!(on_sqlite_in_a_file, super::sqlite_in_a_file);
+conformance!(on_sqlite_in_memory, super::sqlite_in_memory);

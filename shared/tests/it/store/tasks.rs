@@ -1,0 +1,148 @@
+//! Notes to oneself, claimed under a lease; and everything else that comes due.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use shared::store::{Due, Reads, Store, StoreFault, Task, TaskRetry, Writes};
+
+use crate::support::shelf::ShelfEvent;
+use crate::support::writes::{at, commit, id, load, put, recorded, retry, shelf, task, tasks};
+
+type Promise = Result<(), StoreFault>;
+
+/// Law 4: while a call may be under way nobody else makes it.
+pub async fn a_new_task_belongs_to_its_writer_until_the_lease_lapses(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(60))).await?;
+    assert_eq!(claim(store, "shop-2", 59).await?, []);
+    assert_eq!(claim(store, "shop-1", 59).await?, [], "its own calls are under way");
+
+    let taken_over = claim(store, "shop-2", 60).await?;
+    assert_eq!(taken_over, [Task { claim: 2, ..task(1, at(0)) }]);
+    assert_eq!(claim(store, "shop-1", 60).await?, [], "it is the other's now");
+    Ok(())
+}
+
+pub async fn a_restarted_owner_recovers_its_own_tasks_at_once_and_nobody_elses(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(60))).await?;
+    commit(store.as_ref(), tasks([task(2, at(0))], "shop-2", at(60))).await?;
+    let recovered = store.due(at(1), 10, "shop-1", at(61), true).await?.tasks;
+    assert_eq!(recovered, [Task { claim: 2, ..task(1, at(0)) }]);
+    Ok(())
+}
+
+/// Law 4: what does not fit into the first look comes with the next ones, not when the lease lapses.
+pub async fn a_restarted_owner_recovers_more_tasks_than_one_look_takes(store: &Arc<dyn Store>) -> Promise {
+    let written = (1..=5).map(|number| task(number, at(0)));
+    commit(store.as_ref(), tasks(written, "shop-1", at(3600))).await?;
+    let first = store.due(at(1), 2, "shop-1", at(3601), true).await?.tasks;
+    let second = store.due(at(1), 2, "shop-1", at(3601), false).await?.tasks;
+    let third = store.due(at(1), 2, "shop-1", at(3601), false).await?.tasks;
+    let recovered: Vec<_> = [first, second, third].into_iter().flatten().map(|task| task.id).collect();
+    assert_eq!(recovered.len(), 5, "each once");
+    assert_eq!(BTreeSet::from_iter(recovered), (1..=5).map(id).collect());
+    Ok(())
+}
+
+pub async fn a_failed_task_waits_for_its_next_try(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(60))).await?;
+    let (id, last_error) = (id(1), "closed".to_owned());
+    let failed = TaskRetry { id, attempts: 1, next_attempt: at(20), last_error };
+    commit(store.as_ref(), Writes { task_retries: vec![failed], ..Writes::default() }).await?;
+
+    let early = look(store, "shop-1", 19).await?;
+    assert_eq!((early.tasks, early.next), (vec![], Some(at(20))));
+    assert_eq!(claim(store, "shop-2", 20).await?, [Task { attempts: 1, claim: 2, ..task(1, at(0)) }]);
+    Ok(())
+}
+
+pub async fn an_open_task_is_loaded_with_its_claim(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "shop-1", at(60))).await?;
+    let done = Writes { tasks_done: vec![id(2)], ..Writes::default() };
+    commit(store.as_ref(), done).await?;
+    let reads = || Reads { tasks: [id(1), id(2)].into(), ..Reads::default() };
+    assert_eq!(load(store.as_ref(), reads()).await?.tasks, [(id(1), 1)].into());
+    claim(store, "shop-2", 60).await?;
+    assert_eq!(load(store.as_ref(), reads()).await?.tasks, [(id(1), 2)].into());
+    Ok(())
+}
+
+pub async fn a_task_that_is_over_is_gone(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(60))).await?;
+    assert_eq!(store.stats().await?.tasks, 1);
+    commit(store.as_ref(), Writes { tasks_done: vec![id(1)], ..Writes::default() }).await?;
+    assert_eq!(store.stats().await?.tasks, 0);
+    assert_eq!(claim(store, "shop-1", 9999).await?, []);
+    Ok(())
+}
+
+/// Law 4, with several replicas.
+pub async fn two_owners_never_claim_the_same_task(store: &Arc<dyn Store>) -> Promise {
+    let written = (1..=60).map(|number| task(number, at(0)));
+    commit(store.as_ref(), tasks(written, "shop-0", at(1))).await?;
+    let claims = (1..=6).map(|owner| {
+        let store = store.clone();
+        tokio::spawn(async move { store.due(at(2), 15, &format!("shop-{owner}"), at(99), false).await })
+    });
+    let mut claimed = Vec::new();
+    for due in futures::future::join_all(claims).await {
+        claimed.extend(due.expect("no panic")?.tasks.into_iter().map(|task| task.id));
+    }
+    assert_eq!(claimed.len(), 60);
+    assert_eq!(BTreeSet::from_iter(claimed).len(), 60);
+    Ok(())
+}
+
+pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), recorded("never", &[], &[put(1)])).await?;
+    for (sku, second) in [("late", 30), ("early", 10), ("middle", 20)] {
+        commit(store.as_ref(), recorded(sku, &[], &[planned(second)])).await?;
+    }
+    let due = look(store, "shop-1", 20).await?;
+    assert_eq!(due.rows, [(shelf("early"), at(10)), (shelf("middle"), at(20))]);
+    assert_eq!(due.next, Some(at(30)));
+    assert_eq!(store.due(at(99), 1, "shop-1", at(99), false).await?.rows, [(shelf("early"), at(10))]);
+
+    // A row whose time is over wants nothing any more.
+    commit(store.as_ref(), recorded("early", &[planned(10)], &[ShelfEvent::Checked])).await?;
+    assert_eq!(look(store, "shop-1", 20).await?.rows, [(shelf("middle"), at(20))]);
+    Ok(())
+}
+
+pub async fn due_retries_come_with_their_payload(store: &Arc<dyn Store>) -> Promise {
+    let (early, late) = (retry("filling", 1, at(10)), retry("filling", 2, at(20)));
+    commit(store.as_ref(), Writes { retries: vec![late.clone(), early.clone()], ..Writes::default() }).await?;
+    let due = look(store, "shop-1", 10).await?;
+    assert_eq!((due.retries, due.next), (vec![early.clone()], Some(at(20))));
+    assert_eq!(look(store, "shop-1", 20).await?.retries, [early.clone(), late]);
+    assert_eq!(store.due(at(20), 1, "shop-1", at(20), false).await?.retries, [early]);
+    Ok(())
+}
+
+pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(store: &Arc<dyn Store>) -> Promise {
+    assert_eq!(look(store, "shop-1", 0).await?.next, None);
+    commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(50))).await?;
+    assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(50)), "the lease of a task");
+    commit(store.as_ref(), tasks([task(2, at(40))], "shop-1", at(60))).await?;
+    let freed = TaskRetry { id: id(2), attempts: 1, next_attempt: at(40), last_error: String::new() };
+    commit(store.as_ref(), Writes { task_retries: vec![freed], ..Writes::default() }).await?;
+    assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(40)), "the next try of a task");
+    commit(store.as_ref(), recorded("tea", &[], &[planned(30)])).await?;
+    assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(30)), "a row");
+    commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(20))], ..Writes::default() }).await?;
+    assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(20)), "a retry");
+    Ok(())
+}
+
+fn planned(second: i64) -> ShelfEvent {
+    ShelfEvent::CheckPlanned { at: at(second) }
+}
+
+async fn look(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Due, StoreFault> {
+    store.due(at(second), 10, owner, at(second + 60), false).await
+}
+
+async fn claim(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Vec<Task>, StoreFault> {
+    Ok(look(store, owner, second).await?.tasks)
+}
