@@ -148,6 +148,7 @@ play() {
   (
     set -e
     trap end_scenario EXIT
+    trap 'ended=interrupted; exit 130' INT TERM HUP
     # shellcheck disable=SC1090 # one of scenarios/*.sh
     source "$(file_of "$number")"
     announce

@@ -21,11 +21,10 @@ announce() {
 
 # The subshell's last act, however it ends.
 end_scenario() {
-  local code=$? failed=$BASH_COMMAND job
+  local failed=$BASH_COMMAND job
   # Each in a process group of its own (set -m).
   for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
-  # Whoever interrupts it knows.
-  if [[ $ended == no ]] && ((code < 128)); then
+  if [[ $ended == no ]]; then
     # A check says for itself what it missed.
     if ((failures == 0)); then show "  ${red}✘ failed: $failed${plain}"; fi
     show "  ${red}✘ the scenario ends here${plain}"

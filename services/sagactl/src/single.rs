@@ -1,13 +1,19 @@
 //! Shell: stopping, starting and killing one process, while the others go on.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
+use tokio::time::Instant;
 
 use crate::http::Http;
 use crate::member::Member;
 use crate::system::{self, System};
 use crate::{nats, process, readiness, stop};
+
+/// How long a dying process may keep its port, and how often that is looked at.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
+const PORT_POLL: Duration = Duration::from_millis(20);
 
 /// `sagactl stop NAME`. Nothing to do is success.
 pub async fn stop(system: &System, member: Member) -> anyhow::Result<ExitCode> {
@@ -26,7 +32,7 @@ pub async fn start(system: &System, member: Member) -> anyhow::Result<ExitCode> 
         eprintln!("{member} runs already (pid {})", running.pid);
         return Ok(ExitCode::SUCCESS);
     }
-    check_port(system, member)?;
+    wait_for_port(system, member).await?;
     if member == Member::Nats {
         nats::configure(system)?;
     }
@@ -55,5 +61,17 @@ pub fn check_port(system: &System, member: Member) -> anyhow::Result<()> {
         Err(error) => bail!(
             "port {port}, which {member} needs, cannot be had ({error}): free it, or start the system with --port-base"
         ),
+    }
+}
+
+/// As [`check_port`], but a process that was just killed may take a moment to let go: the kernel counts it as
+/// dead while its last threads still finish a write, and keeps its sockets until they have.
+async fn wait_for_port(system: &System, member: Member) -> anyhow::Result<()> {
+    let until = Instant::now() + PORT_PATIENCE;
+    loop {
+        match check_port(system, member) {
+            Err(_) if Instant::now() < until => tokio::time::sleep(PORT_POLL).await,
+            checked => return checked,
+        }
     }
 }
