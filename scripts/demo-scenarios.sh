@@ -23,9 +23,9 @@ main() {
   trap 'interrupted=yes; exit 130' INT TERM HUP
   "$root/scripts/setup.sh"
   find_or_start_system
-  local number
+  local number began=$SECONDS
   for number in "${wanted[@]}"; do play "$number"; done
-  print_summary
+  print_summary $((SECONDS - began))
   ((failed == 0))
 }
 
@@ -168,7 +168,7 @@ play() {
 print_summary() {
   show "" "${bold}summary${plain}" "${summary[@]}" ""
   if ((failed == 0)); then
-    show "${green}✔ every expectation held${plain} (${#summary[@]} scenario(s), ${SECONDS}s)"
+    show "${green}✔ every expectation held${plain} (${#summary[@]} scenario(s), ${1}s)"
   else
     show "${red}✘ $failed of ${#summary[@]} scenario(s) failed${plain}"
   fi

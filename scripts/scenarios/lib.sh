@@ -164,7 +164,13 @@ control() {
 
 # keep_in_stock SKU: sees to it that plenty is there.
 keep_in_stock() {
-  (($(pieces "$1" on_hand) < plenty)) || return 0
+  local there
+  there=$(pieces "$1" on_hand)
+  if [[ $there == null ]]; then
+    fail "there is no product $1: start the system without --no-seed"
+    return 1
+  fi
+  ((there < plenty)) || return 0
   shown='{sku, on_hand}' request POST "$inventory/api/products/$1/restock" "{\"quantity\":$((2 * plenty))}"
 }
 

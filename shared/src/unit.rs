@@ -118,9 +118,10 @@ impl<'a> Unit<'a> {
         let Some(slot) = self.rows.get_mut(&key) else {
             panic!("row {key:?} was not declared among the reads of this input");
         };
-        let state = slot.state.get_or_insert_with(|| match slot.stored.take() {
+        // The stored form stays: a state that cannot be read stays so for the whole batch.
+        let state = slot.state.get_or_insert_with(|| match &slot.stored {
             None => Box::new(D::default()),
-            Some(json) => match serde_json::from_str::<D>(&json) {
+            Some(json) => match serde_json::from_str::<D>(json) {
                 Ok(state) => Box::new(state),
                 Err(error) => panic!("row {key:?} holds a state that is none: {error}"),
             },

@@ -67,7 +67,9 @@ fn every_stage_is_undone_by_the_step_that_the_declaration_names() {
 #[test]
 fn whatever_the_participants_tell_of_a_saga_is_declared() {
     let declared = |fact: FactType| {
-        let by = |stage: &Stage| stage.says == fact || stage.refuses == Some(fact) || stage.undone_by == Some(fact);
+        let by = |stage: &Stage| {
+            stage.says == fact || stage.refuses == Some(fact) || stage.undone_by == Some(fact)
+        };
         ORDER_SAGA.iter().filter(|stage| by(stage)).map(|stage| stage.owner).collect::<Vec<_>>()
     };
     for seen in seen_on_all_paths() {
@@ -103,8 +105,13 @@ fn what_the_view_says_is_owed_next_is_what_happens_next() {
 #[test]
 fn every_path_ends_where_it_should() {
     assert_eq!(happy().status(), SagaStatus::Completed);
-    let undone: [fn() -> System; 5] =
-        [out_of_stock, declined, cancelled_while_charging, timed_out_before_payment, cancelled_after_confirmation];
+    let undone: [fn() -> System; 5] = [
+        out_of_stock,
+        declined,
+        cancelled_while_charging,
+        timed_out_before_payment,
+        cancelled_after_confirmation,
+    ];
     for path in undone {
         assert_eq!(path().status(), SagaStatus::Compensated);
     }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::{AckKind, consumer, consumer::pull};
+use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use futures::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
 use super::connection::{Bus, BusFault};
@@ -52,26 +54,34 @@ async fn consume<S: Service>(
         .await
         .map_err(|error| error.to_string())?;
     let stream = subscription.stream();
+    // Beside the engine, which must not wait for a broker that is away.
+    let (acknowledge, settled) = mpsc::channel(bus.settings.max_ack_pending as usize);
+    let _acknowledging = AbortOnDropHandle::new(tokio::spawn(acknowledge_all(settled)));
     while let Some(message) = messages.next().await {
         let message = message.map_err(|error| error_chain(&error))?;
         engine.calls().room().await;
         let sequence = message.info().map_or(0, |info| info.stream_sequence);
         let fallback_id = ids::of_stream_position(&stream, sequence);
         let input = Input::message(step, message.payload.clone(), fallback_id, None, fastrand::u32(..));
-        let handed_in = engine
-            .hand_in(input, |_outcome| {
-                Box::pin(async move {
-                    if let Err(error) = message.ack_with(AckKind::Ack).await {
-                        warn!("acknowledgement not sent, the message will come again: {error}");
-                    }
-                })
-            })
-            .await;
+        let acknowledge = acknowledge.clone();
+        let handed_in = engine.hand_in(input, move |_outcome| {
+            // Full only while the broker is away, and then the message comes again anyway.
+            let _ = acknowledge.try_send(message);
+        });
+        let handed_in = handed_in.await;
         if handed_in.is_err() {
             return Err("the service is stopping".to_owned());
         }
     }
     Err("the stream of messages ended".to_owned())
+}
+
+async fn acknowledge_all(mut settled: mpsc::Receiver<Message>) {
+    while let Some(message) = settled.recv().await {
+        if let Err(error) = message.ack_with(AckKind::Ack).await {
+            warn!("acknowledgement not sent, the message will come again: {error}");
+        }
+    }
 }
 
 async fn ensure(

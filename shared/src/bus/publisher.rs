@@ -4,7 +4,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use futures::future::BoxFuture;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::Publish;
 use super::batch::{self, BATCH_MAX};
@@ -69,7 +69,7 @@ impl Publisher {
                 };
                 match answer {
                     Ok(()) => published.done.push(entry.seq),
-                    Err(error) if self.is_about_the_message(&error).await => {
+                    Err(error) if self.is_about_the_message(&entry.subject, &error).await => {
                         published.refused.push((entry.seq, error_chain(&error)));
                     }
                     Err(error) => {
@@ -83,13 +83,19 @@ impl Publisher {
     }
 
     /// Whether repeating cannot help, because the broker will never take this very message.
-    async fn is_about_the_message(&self, error: &PublishError) -> bool {
+    async fn is_about_the_message(&self, subject: &str, error: &PublishError) -> bool {
         use std::error::Error as _;
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => true,
-            // The stream may have been lost with the broker's disk: make it, and only then give the message up.
+            // The stream may have been lost with the broker's disk, or changed by hand: it is mended, and the
+            // message tried again. One whose subject is no business of the stream never fits.
             PublishErrorKind::StreamNotFound => {
-                self.bus.is_connected() && !self.is_own_stream_made_anew().await
+                if self.bus.is_connected()
+                    && let Err(fault) = self.bus.ensure_stream(self.service).await
+                {
+                    warn!("the stream cannot be mended: {}", error_chain(&fault));
+                }
+                !subject.strip_prefix(self.service).is_some_and(|rest| rest.starts_with('.'))
             }
             PublishErrorKind::Other => error
                 .source()
@@ -101,11 +107,6 @@ impl Publisher {
             | PublishErrorKind::BrokenPipe
             | PublishErrorKind::MaxAckPending => false,
         }
-    }
-
-    async fn is_own_stream_made_anew(&self) -> bool {
-        let was_there = self.bus.subject_counts(self.service).await.is_ok();
-        !was_there && self.bus.ensure_stream(self.service).await.is_ok()
     }
 }
 

@@ -22,6 +22,9 @@ use crate::unit::{Effects, Rows, Slot, Unit};
 /// not fit a broker message (1 MiB by default). The service's own table keeps them whole.
 const ANNOUNCED_PAYLOAD_BYTES: usize = 256 * 1024;
 
+/// The same for reasons, which may quote what could not be read.
+const ANNOUNCED_REASON_CHARS: usize = 4 * 1024;
+
 /// What every decision of a service needs to know of its settings.
 #[derive(Debug, Clone)]
 pub struct Rules {
@@ -42,7 +45,9 @@ pub fn reads<S: Service>(service: &S, inputs: &[Input<S>]) -> Reads {
     let mut reads = Reads::default();
     for input in inputs {
         if let Some(heard) = input.heard() {
-            reads.rows.extend(service.reads(&heard));
+            // A panic here shows again in the reaction, which misses its rows, and parks this one input.
+            let rows = catch_unwind(AssertUnwindSafe(|| service.reads(&heard)));
+            reads.rows.extend(rows.unwrap_or_default());
         }
         match &input.matter {
             Matter::Command { key: Some(key), .. } => {
@@ -366,6 +371,10 @@ impl<'a, S: Service> Batch<'a, S> {
         if payload.len() > ANNOUNCED_PAYLOAD_BYTES {
             announced.payload_base64.clear();
         }
+        if let Some((end, _)) = announced.reason.char_indices().nth(ANNOUNCED_REASON_CHARS) {
+            announced.reason.truncate(end);
+            announced.reason.push('…');
+        }
         let id = ids::derived(&["dead-letter-announced", &dead.id.to_string()]);
         self.promise(id, input, &Fact::DeadLettered(announced), None);
         self.writes.dead_letters.push(dead);
@@ -428,7 +437,7 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
         .map(String::as_str)

@@ -1,15 +1,17 @@
 //! Shell: calls to the outside: bounded, timed, each fed back as an input that settles its task.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tracing::warn;
 
 use super::input::Input;
-use super::{Engine, error_chain};
+use super::{Engine, error_chain, panic_text};
 use crate::metrics::Metrics;
 use crate::service::Service;
 use crate::store::Task;
@@ -126,9 +128,11 @@ pub async fn run<S: Service>(
 }
 
 async fn call(caller: &dyn Caller, task: &Task, timeout: Duration) -> Result<serde_json::Value, String> {
-    let failure = match tokio::time::timeout(timeout, caller.call(task)).await {
-        Ok(Ok(answer)) => return Ok(answer),
-        Ok(Err(failed)) => error_chain(&failed),
+    let calling = AssertUnwindSafe(async { caller.call(task).await }).catch_unwind();
+    let failure = match tokio::time::timeout(timeout, calling).await {
+        Ok(Ok(Ok(answer))) => return Ok(answer),
+        Ok(Ok(Err(failed))) => error_chain(&failed),
+        Ok(Err(panic)) => format!("the call panicked: {}", panic_text(panic.as_ref())),
         Err(_) => format!("no answer within {timeout:?}"),
     };
     warn!(task_id = %task.id, kind = task.kind, attempt = task.attempts + 1, "call failed: {failure}");

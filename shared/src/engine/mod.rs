@@ -12,12 +12,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
+pub(crate) use self::batch::panic_text;
 pub use self::batch::{Rules, error_chain};
 use self::calls::Calls;
 pub use self::input::{Input, Matter, Outcome, RequestKey};
@@ -30,7 +30,8 @@ use crate::store::{Store, StoreFault, Writes};
 const STORE_FAULT_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is done with an outcome once it is durable. Dropped unused when it did not become so.
-type OnSettled<S> = Box<dyn FnOnce(Outcome<S>) -> BoxFuture<'static, ()> + Send>;
+/// It must not wait for anything: the engine would wait with it.
+type OnSettled<S> = Box<dyn FnOnce(Outcome<S>) + Send>;
 
 /// An input with what its outcome is for.
 pub struct Pending<S: Service> {
@@ -121,7 +122,6 @@ impl<S: Service> Engine<S> {
         let (settled, outcome) = oneshot::channel();
         self.hand_in(input, |outcome| {
             let _ = settled.send(outcome);
-            Box::pin(std::future::ready(()))
         })
         .await?;
         outcome.await.map_err(|_| Unavailable)
@@ -134,7 +134,7 @@ impl<S: Service> Engine<S> {
     pub async fn hand_in(
         &self,
         input: Input<S>,
-        on_settled: impl FnOnce(Outcome<S>) -> BoxFuture<'static, ()> + Send + 'static,
+        on_settled: impl FnOnce(Outcome<S>) + Send + 'static,
     ) -> Result<(), Unavailable> {
         let pending = Pending { input, on_settled: Box::new(on_settled) };
         self.inner.inputs.send(pending).await.map_err(|_| Unavailable)
@@ -221,7 +221,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
             gathered.drain(..).map(|pending| (pending.input, pending.on_settled)).unzip();
         let inputs = Arc::new(inputs);
         match looping.commit(&inputs).await {
-            Ok(settlement) => looping.settle(&inputs, settled, settlement).await,
+            Ok(settlement) => looping.settle(&inputs, settled, settlement),
             Err(fault) => {
                 error!(inputs = inputs.len(), "batch not stored: {}", error_chain(&fault));
                 looping.metrics.store_faults.inc();
@@ -254,7 +254,7 @@ impl<S: Service> Loop<S> {
         slot.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreFault::Closed)
     }
 
-    async fn settle(&self, inputs: &[Input<S>], settled: Vec<OnSettled<S>>, settlement: Settlement<S>) {
+    fn settle(&self, inputs: &[Input<S>], settled: Vec<OnSettled<S>>, settlement: Settlement<S>) {
         // The relay first: everybody downstream waits for it, while answers wait for nobody.
         if settlement.has_outbox {
             self.engine.inner.relay.notify_one();
@@ -267,7 +267,7 @@ impl<S: Service> Loop<S> {
         for ((input, outcome), on_settled) in inputs.iter().zip(settlement.outcomes).zip(settled) {
             self.metrics.count_input(input.source(), outcome.name());
             log_outcome(input, &outcome);
-            on_settled(outcome).await;
+            on_settled(outcome);
         }
     }
 }

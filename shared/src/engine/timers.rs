@@ -10,7 +10,7 @@ use tracing::warn;
 use super::input::{Earlier, Input};
 use super::{Engine, error_chain};
 use crate::service::Service;
-use crate::store::{Due, Store, StoreFault};
+use crate::store::{Store, StoreFault};
 
 /// The timers' settings.
 #[derive(Debug, Clone)]
@@ -26,25 +26,41 @@ pub struct TimerSettings {
 }
 
 /// Runs until dropped: looks for what is due, hands it in, sleeps until the next thing is.
-pub async fn run<S: Service>(engine: Engine<S>, store: Arc<dyn Store>, settings: TimerSettings) {
-    let wake = engine.timer_wake();
-    let mut recover = true;
-    loop {
-        // Armed before looking: what is written after the look finds the wake-up already waiting.
-        let woken = wake.notified();
-        let sleep = match fire(&engine, store.as_ref(), &settings, recover).await {
-            Ok(due) => {
-                recover = false;
-                let is_full = due.rows.len() >= settings.limit || due.retries.len() >= settings.limit;
-                if is_full { Duration::ZERO } else { until(due.next, settings.poll) }
+///
+/// Call it before the engine takes anything in: what is older than this call belongs to an earlier life.
+pub fn run<S: Service>(
+    engine: Engine<S>,
+    store: Arc<dyn Store>,
+    settings: TimerSettings,
+) -> impl Future<Output = ()> + Send {
+    let mut earlier_life = Some(Timestamp::now());
+    async move {
+        let wake = engine.timer_wake();
+        loop {
+            // Armed before looking: what is written after the look finds the wake-up already waiting.
+            let woken = wake.notified();
+            match fire(&engine, store.as_ref(), &settings, earlier_life).await {
+                Ok(fired) => {
+                    earlier_life = None;
+                    if !fired.is_full {
+                        let _ = tokio::time::timeout(until(fired.next, settings.poll), woken).await;
+                    }
+                }
+                Err(fault) => {
+                    warn!("timers cannot look: {}", error_chain(&fault));
+                    tokio::time::sleep(settings.poll).await;
+                }
             }
-            Err(fault) => {
-                warn!("timers cannot look: {}", error_chain(&fault));
-                settings.poll
-            }
-        };
-        let _ = tokio::time::timeout(sleep, woken).await;
+        }
     }
+}
+
+/// What one look came to.
+struct Fired {
+    /// There may be more than it could take.
+    is_full: bool,
+    /// When the next thing will come due.
+    next: Option<Timestamp>,
 }
 
 /// One look: everything that is due is settled when this returns.
@@ -52,12 +68,15 @@ async fn fire<S: Service>(
     engine: &Engine<S>,
     store: &dyn Store,
     settings: &TimerSettings,
-    recover: bool,
-) -> Result<Due, StoreFault> {
-    let now = Timestamp::now();
+    earlier_life: Option<Timestamp>,
+) -> Result<Fired, StoreFault> {
+    let recover = earlier_life.is_some();
+    let now = earlier_life.unwrap_or_else(Timestamp::now);
     let lease_until = now.checked_add(settings.task_lease).unwrap_or(Timestamp::MAX);
-    let mut due = store.due(now, settings.limit, &settings.owner, lease_until, recover).await?;
-    engine.calls().start(std::mem::take(&mut due.tasks));
+    let due = store.due(now, settings.limit, &settings.owner, lease_until, recover).await?;
+    let is_full =
+        [due.rows.len(), due.retries.len(), due.tasks.len()].iter().any(|count| *count >= settings.limit);
+    engine.calls().start(due.tasks);
     let rows = due.rows.iter().map(|(key, due_at)| Input::due(key.clone(), *due_at));
     let retries = due.retries.iter().filter_map(|retry| {
         let step = S::steps().iter().find(|step| step.name == retry.step)?;
@@ -66,7 +85,7 @@ async fn fire<S: Service>(
     });
     // What the engine cannot take now is still due at the next look.
     join_all(rows.chain(retries).map(|input| engine.settle(input))).await;
-    Ok(due)
+    Ok(Fired { is_full, next: due.next })
 }
 
 fn until(next: Option<Timestamp>, poll: Duration) -> Duration {

@@ -34,6 +34,9 @@ pub enum StoreFault {
     /// The file cannot be used: the sentence says why and what to do.
     #[error("{0}")]
     Unusable(String),
+    /// The decision of a batch panicked. A bug, but of this batch alone.
+    #[error("the decision of a batch panicked: {0}")]
+    Panicked(String),
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
@@ -408,8 +411,8 @@ pub trait Store: Send + Sync + 'static {
     /// Puts `FAILED` entries back in line; all of them, or one. Answers how many.
     fn retry_failed(&self, seq: Option<i64>, now: Timestamp) -> Answer<'_, u64>;
 
-    /// What is due at `now`, at most `limit` of each sort. Tasks are claimed for `owner` until `until`;
-    /// with `recover`, those that an earlier life of `owner` had claimed too.
+    /// What is due at `now`, at most `limit` of each sort. Tasks are claimed for `owner` until `until`; with
+    /// `recover`, claims of `owner` on tasks older than `now` are an earlier life's, and void.
     fn due(
         &self,
         now: Timestamp,

@@ -93,12 +93,11 @@ fn layer(text: &str) -> Option<Layer> {
     }
 }
 
-/// `lib.rs` and `mod.rs` of this crate that declare modules and traits, and have a sentence of their own.
+/// A `lib.rs` or `mod.rs` that declares what its modules are, and does nothing itself.
 fn is_only_a_list_of_modules(source: &Source) -> bool {
     let is_root = source.path.ends_with("lib.rs") || source.path.ends_with("mod.rs");
-    let has_code = source.text.lines().any(|line| line.contains('{') && !line.starts_with("pub use"));
-    let has_functions = source.text.lines().any(|line| line.ends_with('{') && line.contains("fn "));
-    is_root && source.text.starts_with("//! ") && (!has_code || !has_functions)
+    let does_something = source.text.lines().any(|line| line.contains("fn ") && line.ends_with('{'));
+    is_root && source.text.starts_with("//! ") && !does_something
 }
 
 /// Line number and word of each impurity outside comments and tests.

@@ -2,9 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use shared::contract::{
-    CancelReason, DeadLettered, Fact, FactType, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext,
-    PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PriceChanged, ProductListed, StockLine,
-    StockReleased, StockReplenished, StockReservationFailed, StockReserved,
+    CancelReason, DeadLettered, Fact, FactType, Line, OrderCancelled, OrderConfirmed, OrderCreated,
+    PaymentContext, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PriceChanged,
+    ProductListed, StockLine, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
 };
 use shared::ids::{derived, payment_id};
 use shared::money::{Currency, Money};
@@ -39,7 +39,9 @@ pub fn fact(fact_type: FactType, order: Uuid) -> Fact {
             Fact::StockReservationFailed(StockReservationFailed { order, shortages: vec![] })
         }
         FactType::StockReleased => Fact::StockReleased(StockReleased { order, lines }),
-        FactType::StockReplenished => Fact::StockReplenished(StockReplenished { sku, quantity: 2, on_hand: 2 }),
+        FactType::StockReplenished => {
+            Fact::StockReplenished(StockReplenished { sku, quantity: 2, on_hand: 2 })
+        }
         FactType::ProductListed => Fact::ProductListed(ProductListed { sku, name, unit_price, revision }),
         FactType::PriceChanged => Fact::PriceChanged(PriceChanged { sku, name, unit_price, revision }),
         FactType::PaymentProcessed => {

@@ -26,7 +26,10 @@ fn a_completed_saga_owes_nothing() {
         assert_eq!(owed.map(|owed| owed.step).as_deref(), next, "after {heard:?}");
     }
     let view: SagaView = admin.row(ORDER);
-    assert_eq!((view.status(), view.total, view.deadline), (SagaStatus::Completed, Some(total()), Some(deadline())));
+    assert_eq!(
+        (view.status(), view.total, view.deadline),
+        (SagaStatus::Completed, Some(total()), Some(deadline()))
+    );
 }
 
 #[test]
@@ -88,7 +91,9 @@ fn what_operators_look_for_is_searchable() {
         ("deadline", deadline().as_microsecond().into()),
         ("finished", 0.into()),
     ];
-    let named = |names: &[&'static str], fields: Vec<FieldValue>| names.iter().copied().zip(fields).collect::<Vec<_>>();
+    let named = |names: &[&'static str], fields: Vec<FieldValue>| {
+        names.iter().copied().zip(fields).collect::<Vec<_>>()
+    };
     assert_eq!(named(SagaView::FIELDS, fields), wanted);
 
     let letter = DeadLetterView(Some(letter("payment-refund", Some(ORDER), 0)));

@@ -13,7 +13,9 @@ use crate::world::message::facts_heard;
 #[test]
 fn every_state_of_a_dead_letters_view_answers_every_letter() {
     let names = Names {
-        state: |view: &DeadLetterView| view.0.as_ref().map_or("unknown".to_owned(), |known| known.reason.clone()),
+        state: |view: &DeadLetterView| {
+            view.0.as_ref().map_or("unknown".to_owned(), |known| known.reason.clone())
+        },
         command: |letter| letter.reason.clone(),
         rejection: |never| match *never {},
     };
@@ -27,8 +29,8 @@ fn every_state_of_a_dead_letters_view_answers_every_letter() {
 #[test]
 fn every_fact_moves_every_saga() {
     use FactType::{
-        OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, StockReleased, StockReservationFailed,
-        StockReserved,
+        OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, StockReleased,
+        StockReservationFailed, StockReserved,
     };
     let stories: [(&str, &[FactType]); 7] = [
         ("unheard of", &[]),
@@ -39,10 +41,12 @@ fn every_fact_moves_every_saga() {
         ("refused", &[OrderCreated, StockReservationFailed, OrderCancelled]),
         ("cancelled late", &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled, StockReleased]),
     ];
-    let mut lines = vec![["then".to_owned()].into_iter().chain(stories.map(|(name, _)| name.to_owned())).collect()];
+    let mut lines =
+        vec![["then".to_owned()].into_iter().chain(stories.map(|(name, _)| name.to_owned())).collect()];
     for then in facts_heard::<AdminService>() {
         let status = |(_, story): &(&str, &[FactType])| status_after(story.iter().chain([&then]));
-        lines.push([then.name().to_owned()].into_iter().chain(stories.iter().map(status)).collect::<Vec<_>>());
+        lines
+            .push([then.name().to_owned()].into_iter().chain(stories.iter().map(status)).collect::<Vec<_>>());
     }
     let lines: Vec<[String; 8]> =
         lines.into_iter().map(|line| line.try_into().expect("a column for each story")).collect();

@@ -34,7 +34,9 @@ fn every_state_of_a_charge_answers_every_wish() {
             }
         },
         command: |wish| match wish {
-            ChargeCommand::Capture { asked, .. } if asked.amount.amount_minor == TOTAL_MINOR => format!("Capture({})", asked.token),
+            ChargeCommand::Capture { asked, .. } if asked.amount.amount_minor == TOTAL_MINOR => {
+                format!("Capture({})", asked.token)
+            }
             ChargeCommand::Capture { asked, .. } => format!("Capture({})", asked.amount),
             ChargeCommand::Refund => "Refund".to_owned(),
             ChargeCommand::Reverse => "Reverse".to_owned(),

@@ -4,8 +4,8 @@ use inventory::domain::{Listing, Product, ProductCommand};
 use inventory::policy::{Command, InventoryService};
 use jiff::SignedDuration;
 use shared::contract::{
-    CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, Shortage, StockLine,
-    StockReleased, StockReservationFailed, StockReserved,
+    CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, Shortage,
+    StockLine, StockReleased, StockReservationFailed, StockReserved,
 };
 use shared::money::{Currency, Money};
 use uuid::Uuid;

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use inventory::domain::{Listing, Product, ProductCommand, ProductRejection, Reservation, ReservationRejection};
+use inventory::domain::{
+    Listing, Product, ProductCommand, ProductRejection, Reservation, ReservationRejection,
+};
 use inventory::policy::{InventoryService, Rejection};
 use shared::contract::{Fact, PriceChanged, ProductListed, StockReplenished};
 use shared::row::RowKey;
 use uuid::Uuid;
 
 use crate::given::{
-    ORDER, OTHER_ORDER, cancelled, confirmed, created, euros, listing, of, refused, released, reserved, stock,
-    warehouse,
+    ORDER, OTHER_ORDER, cancelled, confirmed, created, euros, listing, of, refused, released, reserved,
+    stock, warehouse,
 };
 use crate::world::message::facts_heard;
 use crate::world::{ATTEMPTS, Stimulus, World};
@@ -35,7 +37,9 @@ fn an_order_with_one_short_line_reserves_nothing() {
 fn two_lines_of_one_sku_share_its_stock() {
     let mut warehouse = warehouse();
     warehouse.hears(created(ORDER, &[("mug", 2), ("mug", 2)])).tells([refused(ORDER, &[("mug", 4, 3)])]);
-    warehouse.hears(created(OTHER_ORDER, &[("mug", 1), ("mug", 2)])).tells([reserved(OTHER_ORDER, &[("mug", 3)])]);
+    warehouse
+        .hears(created(OTHER_ORDER, &[("mug", 1), ("mug", 2)]))
+        .tells([reserved(OTHER_ORDER, &[("mug", 3)])]);
     assert_eq!(stock(&warehouse, "mug"), (0, 3, 0));
 }
 
@@ -158,7 +162,8 @@ fn a_confirmation_whose_reservation_never_comes_is_parked() {
     for _ in 1..ATTEMPTS {
         warehouse.retries();
     }
-    let letters: Vec<_> = warehouse.kept.dead.iter().map(|letter| (letter.step.as_str(), letter.attempts)).collect();
+    let letters: Vec<_> =
+        warehouse.kept.dead.iter().map(|letter| (letter.step.as_str(), letter.attempts)).collect();
     assert_eq!(letters, [("inventory-sale", ATTEMPTS)]);
 }
 
@@ -185,11 +190,18 @@ fn a_cancellation_that_names_too_few_rows_is_parked_and_touches_no_other_input()
 }
 
 #[test]
-fn stock_that_disagrees_with_its_reservation_is_parked() {
-    let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 2)]));
-    warehouse.kept.rows.remove(&RowKey::of::<Product>("mug"));
-    warehouse.hears(cancelled(ORDER, &[("mug", 2)])).parks("inventory-stock-release", "disagree");
+fn stock_that_disagrees_with_its_reservation_is_parked_and_nothing_is_half_done() {
+    let lines = [("beans", 2), ("mug", 2)];
+    for (fact, step) in
+        [(confirmed(ORDER, &lines), "inventory-sale"), (cancelled(ORDER, &lines), "inventory-stock-release")]
+    {
+        let mut warehouse = warehouse();
+        warehouse.hears(created(ORDER, &lines));
+        warehouse.kept.rows.remove(&RowKey::of::<Product>("mug"));
+        warehouse.hears(fact).parks(step, "disagree");
+        assert_eq!(warehouse.row::<Reservation>(ORDER).status(), "HELD");
+        assert_eq!(stock(&warehouse, "beans"), (8, 2, 0));
+    }
 }
 
 #[test]
@@ -200,7 +212,10 @@ fn a_listed_product_and_its_new_price_are_told_in_order() {
     warehouse.is_asked(of("tea", ProductCommand::List(listing(), 5))).tells([Fact::ProductListed(told)]);
     let told = PriceChanged { sku, name, unit_price: euros(1300), revision: 2 };
     warehouse.is_asked(of("tea", ProductCommand::ChangePrice(euros(1300)))).tells([Fact::PriceChanged(told)]);
-    warehouse.is_asked(of("tea", ProductCommand::ChangePrice(euros(1300)))).comes_out("done").changes_nothing();
+    warehouse
+        .is_asked(of("tea", ProductCommand::ChangePrice(euros(1300))))
+        .comes_out("done")
+        .changes_nothing();
 }
 
 #[test]

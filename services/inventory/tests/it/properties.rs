@@ -100,7 +100,11 @@ fn check(warehouse: &World<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize
         let product: Product = warehouse.row(sku);
         assert_books_balance(&product);
         let held = |pieces: &BTreeMap<String, u32>| pieces.get(sku).copied().unwrap_or(0);
-        assert_eq!((product.reserved, product.sold), (held(&reserved), held(&sold)), "{sku}: products = orders");
+        assert_eq!(
+            (product.reserved, product.sold),
+            (held(&reserved), held(&sold)),
+            "{sku}: products = orders"
+        );
     }
     let parked: BTreeSet<_> = warehouse.kept.dead.iter().map(|letter| letter.step.as_str()).collect();
     assert!(parked.is_subset(&BTreeSet::from(["inventory-sale"])), "parked: {:?}", warehouse.kept.dead);

@@ -13,7 +13,8 @@ use crate::given::{euros, listing};
 #[test]
 fn every_state_of_a_product_answers_every_wish() {
     let unlisted = Product::default();
-    let sold_out = Product { listing: Some(listing()), sold: 5, supplied: 5, revision: 1, ..Product::default() };
+    let sold_out =
+        Product { listing: Some(listing()), sold: 5, supplied: 5, revision: 1, ..Product::default() };
     let usual = Product { on_hand: 5, reserved: 4, sold: 3, supplied: 12, ..sold_out.clone() };
     let full = Product { on_hand: u32::MAX - 5, supplied: u32::MAX, ..sold_out.clone() };
     let names = Names { state: stock_in, command: name_of_wish, rejection: |no| format!("{no:?}") };

@@ -341,7 +341,11 @@ impl Promise {
     fn of<S: Service>(entry: &OutboxWrite, events: &[EventWrite]) -> Self {
         let envelope = Envelope::from_bytes(&entry.payload).expect("what is told is an envelope");
         let message = envelope.open().expect("what is told can be read");
-        assert_eq!((entry.id, S::NAME), (message.id, message.producer.as_str()), "who speaks, under which id");
+        assert_eq!(
+            (entry.id, S::NAME),
+            (message.id, message.producer.as_str()),
+            "who speaks, under which id"
+        );
         assert_eq!(entry.subject, message.fact.fact_type().subject(S::NAME), "the subject says what it is");
         let tells = entry.event.map(|index| (events[index].key.clone(), events[index].version));
         Self { payload: entry.payload.to_vec(), message, tells }

@@ -10,8 +10,8 @@ use shared::row::RowKey;
 use shared::store::Task;
 
 use crate::given::{
-    ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context, failed, processed,
-    refunded, reserved,
+    ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context, failed,
+    processed, refunded, reserved,
 };
 use crate::world::message::facts_heard;
 use crate::world::{ATTEMPTS, Stimulus, World};
@@ -35,10 +35,15 @@ fn a_captured_payment_is_told_once() {
 
 #[test]
 fn a_declined_payment_is_an_event_not_a_fault() {
-    for reason in [PaymentFailure::Declined, PaymentFailure::InsufficientFunds, PaymentFailure::LimitExceeded] {
+    for reason in [PaymentFailure::Declined, PaymentFailure::InsufficientFunds, PaymentFailure::LimitExceeded]
+    {
         let mut payment = charging();
         let task = payment.open_task();
-        payment.is_answered(&task, bank_refused(reason)).comes_out("done").tells([failed(ORDER, reason)]).notes(&[]);
+        payment
+            .is_answered(&task, bank_refused(reason))
+            .comes_out("done")
+            .tells([failed(ORDER, reason)])
+            .notes(&[]);
         assert_eq!((payment.kept.dead.len(), payment.kept.tasks.len()), (0, 0));
     }
 }
@@ -151,7 +156,9 @@ fn money_that_never_came_is_not_given_back() {
 #[test]
 fn an_answer_that_makes_no_sense_is_parked() {
     let mut payment = charging();
-    payment.is_answered(&payment.open_task(), json!({ "outcome": "maybe" })).parks(CHARGE, "an answer of the bank");
+    payment
+        .is_answered(&payment.open_task(), json!({ "outcome": "maybe" }))
+        .parks(CHARGE, "an answer of the bank");
     let mut payment = captured();
     payment.hears(cancelled(ORDER));
     payment.is_answered(&payment.open_task(), bank_captured()).parks(GIVE_BACK, "the bank answered");

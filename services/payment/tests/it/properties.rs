@@ -108,7 +108,8 @@ impl Scene {
                 Stimulus::Fact(cancelled(Uuid::from_u128(*order)))
             }
             Act::Refund(order) => {
-                let (id, order) = (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
+                let (id, order) =
+                    (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
                 Stimulus::Command { id, saga: order, command: Refund { order }, key: None }
             }
             Act::Call(_, _) if self.payment.kept.noted.is_empty() => return,
@@ -179,11 +180,18 @@ impl Scene {
 
             let state: Payment = self.payment.row(order);
             let is_open = kept.tasks.values().any(|task| task.correlation_id == order);
-            let is_parked = kept.dead.iter().any(|letter| letter.saga == Some(order) && letter.step == GIVE_BACK);
+            let is_parked =
+                kept.dead.iter().any(|letter| letter.saga == Some(order) && letter.step == GIVE_BACK);
             if self.cancelled.contains(&order) {
-                assert!(!matches!(state, Payment::Captured(..)), "money of a cancelled order is on its way back");
+                assert!(
+                    !matches!(state, Payment::Captured(..)),
+                    "money of a cancelled order is on its way back"
+                );
                 let money_is_there = self.ledger.get(&order) == Some(&Ledger::Captured);
-                assert!(!money_is_there || is_open || is_parked, "{state:?}: money of a cancelled order stays");
+                assert!(
+                    !money_is_there || is_open || is_parked,
+                    "{state:?}: money of a cancelled order stays"
+                );
             }
             if at_the_end && !is_parked {
                 let books = match &state {
@@ -191,11 +199,18 @@ impl Scene {
                     Payment::Refunded(..) => Some(Ledger::GivenBack),
                     Payment::New | Payment::Void => None,
                     Payment::Failed(_, PaymentFailure::Exhausted) => {
-                        assert_ne!(self.ledger.get(&order), Some(&Ledger::Captured), "an exhausted charge is undone");
+                        assert_ne!(
+                            self.ledger.get(&order),
+                            Some(&Ledger::Captured),
+                            "an exhausted charge is undone"
+                        );
                         continue;
                     }
                     Payment::Failed(..) => Some(Ledger::Refused),
-                    Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {
+                    Payment::Charging(_)
+                    | Payment::Doomed(_)
+                    | Payment::Reversing(_)
+                    | Payment::Refunding(..) => {
                         panic!("{state:?} is not the end of a payment")
                     }
                 };

@@ -26,7 +26,9 @@ pub fn states() -> Vec<Payment> {
         Payment::Doomed(_) => Some(Payment::Captured(context(), reference())),
         Payment::Captured(..) => Some(Payment::Failed(context(), PaymentFailure::Declined)),
         Payment::Failed(..) => Some(Payment::Reversing(context())),
-        Payment::Reversing(_) => Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled)),
+        Payment::Reversing(_) => {
+            Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled))
+        }
         Payment::Refunding(_, _, RefundReason::OrderCancelled) => {
             Some(Payment::Refunding(context(), reference(), RefundReason::Operator))
         }
@@ -56,7 +58,8 @@ pub fn commands() -> Vec<PaymentCommand> {
 fn name_of_state(state: &Payment) -> String {
     let detail = match state {
         Payment::Failed(_, reason) => reason.as_str(),
-        Payment::Refunding(_, _, RefundReason::Operator) | Payment::Refunded(_, _, RefundReason::Operator) => "kindness",
+        Payment::Refunding(_, _, RefundReason::Operator)
+        | Payment::Refunded(_, _, RefundReason::Operator) => "kindness",
         Payment::Refunding(_, _, RefundReason::OrderCancelled)
         | Payment::Refunded(_, _, RefundReason::OrderCancelled) => "cancelled",
         Payment::New

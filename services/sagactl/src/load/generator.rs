@@ -56,7 +56,8 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     let (to, mut happenings) = mpsc::channel(QUEUE);
     facts::listen(system, &to).await?;
     let mut run = Run::new(plan, Sender::new(system)?, to)?;
-    let progress = Progress::new(run.plan.due(run.plan.orders), options.json);
+    let length = run.plan.due(run.plan.orders);
+    let progress = Progress::new(run.plan.due(run.plan.first_measured), length, options.json);
     run.send_all(&mut happenings, &progress).await;
     run.drain(&mut happenings, &progress).await;
     progress.finish();

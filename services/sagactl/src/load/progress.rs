@@ -16,25 +16,27 @@ pub struct Progress {
     bar: ProgressBar,
     lines: bool,
     last_line: Cell<Duration>,
+    warmup: Duration,
     length: Duration,
 }
 
 impl Progress {
-    /// For a run of this length.
-    pub fn new(length: Duration, json: bool) -> Self {
+    /// For a run of this length, of which the warm-up is not counted.
+    pub fn new(warmup: Duration, length: Duration, json: bool) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = if is_terminal { ProgressBar::new(length.as_secs()) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}s  {msg}") {
             bar.set_style(style);
         }
-        Self { bar, lines: !is_terminal && !json, last_line: Cell::new(Duration::ZERO), length }
+        Self { bar, lines: !is_terminal && !json, last_line: Cell::new(Duration::ZERO), warmup, length }
     }
 
     /// Shows where the run stands.
     pub fn show(&self, now: Duration, ledger: &Ledger) {
         let counts = ledger.counts();
         let ended = counts.completed + counts.compensated;
-        let per_second = u128::from(ended) * 1_000 / now.as_millis().max(1);
+        let counted = now.saturating_sub(self.warmup);
+        let per_second = u128::from(ended) * 1_000 / counted.as_millis().max(1);
         let errors: u64 = counts.errors.values().sum();
         let text =
             format!("{ended} ended, {per_second}/s, {} in flight, {errors} errors", ledger.in_flight());

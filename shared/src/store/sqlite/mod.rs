@@ -1,5 +1,6 @@
 //! Shell: the store on SQLite: one writer thread that merges what waits into one commit; readers beside it.
 
+mod fold;
 mod outbox;
 mod read;
 mod schema;
@@ -7,9 +8,11 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -22,6 +25,7 @@ use super::{
     Reads, Stats, Store, StoreFault, Tallies,
 };
 use crate::contract::DeadLettered;
+use crate::engine::panic_text;
 use crate::row::{RowKey, RowKind, StoredEvent};
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -61,8 +65,8 @@ struct Job {
 }
 
 enum Writer {
-    /// A thread of its own: the normal way.
-    Thread(SyncSender<Job>),
+    /// A thread of its own: the normal way. Both are there until the store is dropped.
+    Thread(Option<(SyncSender<Job>, JoinHandle<()>)>),
     /// On the caller's thread: for the simulation, where nothing may run beside it.
     Inline(Mutex<Connection>),
 }
@@ -111,12 +115,12 @@ impl SqliteStore {
             .collect::<Result<_, _>>()
             .map_err(|error| unusable("cannot be read", &error))?;
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
             .spawn(move || write_jobs(&conn, &waiting))
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let readers = Arc::new(Readers { idle: Mutex::new(readers), returned: Condvar::new() });
-        Ok(Self { writer: Writer::Thread(jobs), readers, kinds, _lock: Some(lock) })
+        Ok(Self { writer: Writer::Thread(Some((jobs, thread))), readers, kinds, _lock: Some(lock) })
     }
 
     /// A database in memory that works on the caller's thread: every answer is ready at once.
@@ -137,9 +141,10 @@ impl SqliteStore {
         mut work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'_, T> {
         let conn = match &self.writer {
-            Writer::Thread(jobs) => {
-                let jobs = jobs.clone();
+            Writer::Thread(writer) => {
+                let jobs = writer.as_ref().map(|(jobs, _)| jobs.clone());
                 return Box::pin(async move {
+                    let jobs = jobs.ok_or(StoreFault::Closed)?;
                     let slot = Arc::new(Mutex::new(None));
                     let filled = slot.clone();
                     let work: Work = Box::new(move |conn| {
@@ -184,6 +189,19 @@ impl SqliteStore {
                 let answer = work(&conn.lock().unwrap_or_else(PoisonError::into_inner));
                 Box::pin(std::future::ready(answer))
             }
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    /// Waits for the writer: whoever drops the store may open the file again.
+    fn drop(&mut self) {
+        if let Writer::Thread(writer) = &mut self.writer
+            && let Some((jobs, thread)) = writer.take()
+        {
+            drop(jobs);
+            // A writer that panicked has nothing more to say.
+            let _ = thread.join();
         }
     }
 }
@@ -264,13 +282,13 @@ impl Store for SqliteStore {
 
     fn verify(&self) -> Answer<'_, FoldReport> {
         let kinds = self.kinds.clone();
-        self.read(move |conn| schema::verify(conn, &kinds.declared))
+        self.read(move |conn| fold::verify(conn, &kinds.declared))
     }
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
         let kinds = self.kinds.clone();
         self.write(move |conn| match kinds.declared.iter().find(|declared| declared.name == kind) {
-            Some(declared) => schema::rebuild(conn, declared),
+            Some(declared) => fold::rebuild(conn, declared),
             None => Err(StoreFault::Unusable(format!("rows of kind {kind:?} are not declared"))),
         })
     }
@@ -359,7 +377,9 @@ fn in_transaction<T>(
     conn.prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut begin| begin.execute([]))
         .map_err(oops("beginning"))?;
-    let committed = work().and_then(|answer| {
+    let worked = catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned())));
+    let committed = worked.and_then(|answer| {
         conn.prepare_cached("COMMIT")
             .and_then(|mut commit| commit.execute([]))
             .map_err(oops("committing"))?;

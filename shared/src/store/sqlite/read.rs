@@ -237,15 +237,18 @@ fn claim_tasks(
     limit: i64,
     (owner, until, recover): (&str, Timestamp, bool),
 ) -> rusqlite::Result<Vec<Task>> {
+    if recover {
+        let void = "UPDATE task SET owner = NULL, lease_until = NULL WHERE owner = ?1 AND created_at < ?2";
+        conn.execute(void, params![owner, at])?;
+    }
     let mut update = conn.prepare_cached(
         "UPDATE task SET owner = ?1, lease_until = ?2, claim = claim + 1 WHERE id IN (
-             SELECT id FROM task
-             WHERE next_attempt <= ?3 AND (lease_until IS NULL OR lease_until <= ?3 OR (?4 AND owner = ?1))
-             ORDER BY next_attempt LIMIT ?5)
+             SELECT id FROM task WHERE next_attempt <= ?3 AND (lease_until IS NULL OR lease_until <= ?3)
+             ORDER BY next_attempt LIMIT ?4)
          RETURNING id, kind, correlation_id, payload, attempts, claim, created_at",
     )?;
     let mut tasks: Vec<Task> = update
-        .query_map(params![owner, micros(until), at, recover, limit], |row| {
+        .query_map(params![owner, micros(until), at, limit], |row| {
             Ok(Task {
                 id: row.get(0)?,
                 kind: row.get(1)?,

@@ -39,7 +39,7 @@ pub(super) fn insert_sql(kind: &RowKind) -> String {
     let places: String = (0..kind.fields.len()).map(|n| format!(", ?{}", n + 7)).collect();
     format!(
         "INSERT INTO row_{} (id, version, state, created_at, updated_at, due{columns})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6{places})",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6{places}) ON CONFLICT (id) DO NOTHING",
         kind.name
     )
 }

@@ -1,1 +1,16 @@
-//! stub
+//! Publishing and consuming with a real nats-server: what arrives, how often, in which order, whatever dies.
+
+mod connecting;
+mod consuming;
+mod losing;
+mod outages;
+mod publishing;
+
+use shared::store::Published;
+
+/// Positions of what was published; nothing was refused or delayed.
+#[track_caller]
+fn all_done(published: Published) -> Vec<i64> {
+    assert!(published.refused.is_empty() && published.delayed.is_none(), "{published:?}");
+    published.done
+}

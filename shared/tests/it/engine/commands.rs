@@ -46,11 +46,18 @@ async fn inputs_that_gather_share_one_transaction_in_their_order() -> Result<(),
     let rig = Rig::new().await;
     let inputs = (0..100).map(|_| command(ShopCommand::Put("tea", 2))).collect();
     let replies: Vec<_> = rig.settle_together(inputs).await.into_iter().map(|it| done(it).pieces).collect();
-    assert_eq!(replies, (1..=100).map(|nth| nth * 2).collect::<Vec<_>>(), "each sees the row as the one before left it");
+    assert_eq!(
+        replies,
+        (1..=100).map(|nth| nth * 2).collect::<Vec<_>>(),
+        "each sees the row as the one before left it"
+    );
 
     let events = rig.store.events(shelf("tea")).await?;
     assert_eq!(events.len(), 100);
-    assert!(events.iter().all(|event| event.recorded_at == events[0].recorded_at), "one decision, one commit");
+    assert!(
+        events.iter().all(|event| event.recorded_at == events[0].recorded_at),
+        "one decision, one commit"
+    );
     assert!(rig.metrics.text().expect("metrics").contains("engine_batch_inputs_sum 100"));
     Ok(())
 }

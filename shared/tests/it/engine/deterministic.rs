@@ -38,7 +38,9 @@ fn no_two_promises_share_an_id() {
     let mut inputs = vec![heard(payload.clone()), heard(replenished(id(2), "tea", UNLUCKY))];
     inputs.push(Input::message(LISTENING, Bytes::from_static(b"not JSON"), id(1), None, 0));
     inputs.push(Input::message(FILLING, Bytes::from_static(b"not JSON"), id(7), None, 0));
-    inputs.extend([1, 2].map(|pieces| Input::command(id(pieces.into()), id(5), ShopCommand::Put("tea", pieces), None)));
+    inputs.extend(
+        [1, 2].map(|pieces| Input::command(id(pieces.into()), id(5), ShopCommand::Put("tea", pieces), None)),
+    );
     inputs.extend([3, 4].map(|number| Input::command(id(number), id(5), ShopCommand::Supply("tea"), None)));
     let (writes, _) = decide(inputs, listed());
     let promised = writes.outbox.iter().map(|entry| entry.id);

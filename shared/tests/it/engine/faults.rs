@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use shared::engine::Unavailable;
 use shared::service::Service as _;
-use shared::store::sqlite::SqliteStore;
 use shared::store::StoreFault;
+use shared::store::sqlite::SqliteStore;
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -26,7 +26,8 @@ async fn callers_are_told_that_nothing_happened_and_nothing_did() -> Result<(), 
     for severity in ["ABORT", "ROLLBACK"] {
         let (rig, disk) = breakable().await;
         disk.breaks(severity);
-        let asked = (1..=3).map(|pieces| rig.engine.ask(Uuid::now_v7(), ShopCommand::Put("tea", pieces), None));
+        let asked =
+            (1..=3).map(|pieces| rig.engine.ask(Uuid::now_v7(), ShopCommand::Put("tea", pieces), None));
         let answers = in_time("the answers", futures::future::join_all(asked)).await;
         assert!(answers.iter().all(|answer| matches!(answer, Err(Unavailable))), "{answers:?}");
 

@@ -143,4 +143,3 @@ async fn listed() -> Rig {
 async fn pieces(rig: &Rig) -> Result<i64, StoreFault> {
     Ok(state(rig.store.as_ref(), "tea").await?.map_or(0, |shelf| shelf.pieces))
 }
-

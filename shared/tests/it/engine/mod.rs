@@ -15,10 +15,8 @@ use crate::support::shop::{Reply, Shop};
 /// The reply of an input that was done.
 #[track_caller]
 fn done(outcome: Outcome<Shop>) -> Reply {
-    match outcome {
-        Outcome::Done(reply) => reply,
-        other => panic!("not done: {other:?}"),
-    }
+    let Outcome::Done(reply) = outcome else { panic!("not done: {outcome:?}") };
+    reply
 }
 
 /// The outcomes' names.

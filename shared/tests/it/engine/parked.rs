@@ -47,7 +47,11 @@ async fn a_message_that_cannot_be_read_is_parked_at_once_and_the_rest_goes_on() 
         (Bytes::from_static(b"\xff\x00 not JSON"), false, "not an envelope"),
         (Bytes::from_static(b""), false, "not an envelope"),
         (edited("\"producer\":\"inventory\",", ""), false, "missing field `producer`"),
-        (edited("\"version\":1", "\"version\":2"), true, "unknown version 2 of StockReplenished, this build reads 1"),
+        (
+            edited("\"version\":1", "\"version\":2"),
+            true,
+            "unknown version 2 of StockReplenished, this build reads 1",
+        ),
         (edited("StockReplenished", "StockEvaporated"), true, "unknown type \"StockEvaporated\""),
         (edited("\"quantity\":3", "\"quantity\":\"three\""), true, "data is no StockReplenished"),
         (edited("\"quantity\":3", "\"quantity\":-1"), true, "data is no StockReplenished"),
@@ -138,15 +142,14 @@ async fn the_letter(rig: &Rig) -> Result<DeadLettered, StoreFault> {
 async fn announced(rig: &Rig) -> Result<Vec<DeadLettered>, StoreFault> {
     let entries = rig.store.pending(Timestamp::now(), 9).await?;
     let announcements = entries.iter().filter(|entry| entry.subject == "order.dead_lettered");
-    let open = |entry: &shared::store::OutboxEntry| {
-        Envelope::from_bytes(&entry.payload).and_then(|envelope| envelope.open()).expect("a message")
+    let letter = |entry: &shared::store::OutboxEntry| {
+        let message = Envelope::from_bytes(&entry.payload).and_then(|envelope| envelope.open());
+        let Fact::DeadLettered(letter) = message.expect("a message").fact else {
+            panic!("another fact under the subject of dead letters");
+        };
+        letter
     };
-    Ok(announcements
-        .map(|entry| match open(entry).fact {
-            Fact::DeadLettered(letter) => letter,
-            other => panic!("{other:?} under the subject of dead letters"),
-        })
-        .collect())
+    Ok(announcements.map(letter).collect())
 }
 
 fn spaced(payload: &Bytes) -> Bytes {

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::{done, names};
 use crate::support::rig::{Deed, OWNER, Pace, Rig, Supplier, in_memory};
-use crate::support::shop::ShopCommand;
 use crate::support::shelf::Shelf;
+use crate::support::shop::ShopCommand;
 use crate::support::wait_until;
 use crate::support::writes::{id, state, task, tasks};
 

@@ -57,7 +57,11 @@ pub async fn the_machinery_counts_what_waits(store: &Arc<dyn Store>) -> Promise 
     commit(store.as_ref(), Writes { decided_at: at(9), ..promises([3]) }).await?;
     commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "shop-1", at(60))).await?;
     let writes = Writes {
-        retries: vec![retry("filling", 1, at(10)), retry("filling", 2, at(10)), retry("listening", 1, at(10))],
+        retries: vec![
+            retry("filling", 1, at(10)),
+            retry("filling", 2, at(10)),
+            retry("listening", 1, at(10)),
+        ],
         dead_letters: vec![dead_letter("filling", 3, at(0))],
         ..Writes::default()
     };

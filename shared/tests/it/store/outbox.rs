@@ -55,8 +55,10 @@ pub async fn a_refused_entry_fails_and_the_others_go_on(store: &Arc<dyn Store>) 
     assert_eq!((stats.outbox_pending, stats.outbox_failed), (2, 1));
 
     let items = store.outbox(10).await?;
-    let seen: Vec<_> =
-        items.iter().map(|item| (item.id, &item.status[..], item.attempts, item.last_error.as_deref())).collect();
+    let seen: Vec<_> = items
+        .iter()
+        .map(|item| (item.id, &item.status[..], item.attempts, item.last_error.as_deref()))
+        .collect();
     let failed = (id(2), "FAILED", 1, Some("too large"));
     assert_eq!(seen, [(id(1), "PENDING", 0, None), failed, (id(3), "PENDING", 0, None)]);
     assert_eq!(items[1].created_at, at(0));

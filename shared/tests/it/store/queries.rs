@@ -66,14 +66,19 @@ pub async fn pages_follow_each_other_in_both_directions(store: &Arc<dyn Store>) 
 pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, put(1)])).await?;
     commit(store.as_ref(), recorded("coffee", &[], &[put(9)])).await?;
-    let mut later = Writes { decided_at: at(60), ..recorded("tea", &[ShelfEvent::Listed, put(1)], &[put(2)]) };
+    let mut later =
+        Writes { decided_at: at(60), ..recorded("tea", &[ShelfEvent::Listed, put(1)], &[put(2)]) };
     later.events[0].causation_id = id(77);
     commit(store.as_ref(), later).await?;
 
     let history = store.events(shelf("tea")).await?;
-    let told: Vec<_> = history.iter().map(|event| (event.version, &event.name[..], &event.data[..])).collect();
-    let wanted =
-        [(1, "Listed", r#""Listed""#), (2, "Put", r#"{"Put":{"pieces":1}}"#), (3, "Put", r#"{"Put":{"pieces":2}}"#)];
+    let told: Vec<_> =
+        history.iter().map(|event| (event.version, &event.name[..], &event.data[..])).collect();
+    let wanted = [
+        (1, "Listed", r#""Listed""#),
+        (2, "Put", r#"{"Put":{"pieces":1}}"#),
+        (3, "Put", r#"{"Put":{"pieces":2}}"#),
+    ];
     assert_eq!(told, wanted);
     let last = &history[2];
     assert_eq!((last.causation_id, last.recorded_at, last.published_at), (id(77), at(60), None));

@@ -112,7 +112,8 @@ pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) ->
 
 pub async fn due_retries_come_with_their_payload(store: &Arc<dyn Store>) -> Promise {
     let (early, late) = (retry("filling", 1, at(10)), retry("filling", 2, at(20)));
-    commit(store.as_ref(), Writes { retries: vec![late.clone(), early.clone()], ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { retries: vec![late.clone(), early.clone()], ..Writes::default() })
+        .await?;
     let due = look(store, "shop-1", 10).await?;
     assert_eq!((due.retries, due.next), (vec![early.clone()], Some(at(20))));
     assert_eq!(look(store, "shop-1", 20).await?.retries, [early.clone(), late]);
@@ -120,7 +121,9 @@ pub async fn due_retries_come_with_their_payload(store: &Arc<dyn Store>) -> Prom
     Ok(())
 }
 
-pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(store: &Arc<dyn Store>) -> Promise {
+pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(
+    store: &Arc<dyn Store>,
+) -> Promise {
     assert_eq!(look(store, "shop-1", 0).await?.next, None);
     commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(50))).await?;
     assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(50)), "the lease of a task");
@@ -130,7 +133,8 @@ pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(stor
     assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(40)), "the next try of a task");
     commit(store.as_ref(), recorded("tea", &[], &[planned(30)])).await?;
     assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(30)), "a row");
-    commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(20))], ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(20))], ..Writes::default() })
+        .await?;
     assert_eq!(look(store, "shop-1", 0).await?.next, Some(at(20)), "a retry");
     Ok(())
 }

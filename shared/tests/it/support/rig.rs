@@ -7,12 +7,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use serde_json::Value;
+use shared::bus::{Bus, consumer};
 use shared::engine::calls::{self, CallBounds, CallFailed, Caller, Calls};
 use shared::engine::timers::{self, TimerSettings};
 use shared::engine::{self, Bounds, Engine, Outcome, RequestKey, Rules};
 use shared::metrics::Metrics;
 use shared::retry::RetryPolicy;
-use shared::service::Service;
+use shared::service::{Service, Step};
 use shared::store::sqlite::SqliteStore;
 use shared::store::{Store, Task};
 use tokio::sync::Notify;
@@ -100,9 +101,11 @@ impl Rig {
         Self { engine, store, supplier, metrics, background }
     }
 
-    /// Lets something else run until this shop ends.
-    pub fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn(work);
+    /// Lets a step listen to the broker.
+    pub fn listens(&mut self, bus: &Bus, step: &'static Step) {
+        for subscription in step.hears {
+            self.background.spawn(consumer::run(bus.clone(), self.engine.clone(), step, subscription));
+        }
     }
 
     /// Asks and expects an answer.

@@ -86,11 +86,7 @@ impl Service for Shop {
         sku_of(heard).map(RowKey::of::<Shelf>).into_iter().collect()
     }
 
-    fn react(
-        &self,
-        heard: &Heard<'_, ShopCommand>,
-        unit: &mut Unit<'_>,
-    ) -> Result<Reply, Refusal<Nothing>> {
+    fn react(&self, heard: &Heard<'_, ShopCommand>, unit: &mut Unit<'_>) -> Result<Reply, Refusal<Nothing>> {
         let Some(sku) = sku_of(heard) else {
             return Err(Refusal::Broken("not for this shop".to_owned()));
         };
@@ -153,11 +149,13 @@ fn sku_of(heard: &Heard<'_, ShopCommand>) -> Option<String> {
             | ShopCommand::Supply(sku)
             | ShopCommand::Insist(sku),
         ) => Some((*sku).to_owned()),
-        Heard::Message(_, message) => match &message.fact {
-            Fact::StockReplenished(fact) => Some(fact.sku.clone()),
-            _ => None,
-        },
-        Heard::Called { payload, .. } => serde_json::from_str::<Wanted>(payload).ok().map(|wanted| wanted.sku),
+        Heard::Message(_, message) => {
+            let Fact::StockReplenished(fact) = &message.fact else { return None };
+            Some(fact.sku.clone())
+        }
+        Heard::Called { payload, .. } => {
+            serde_json::from_str::<Wanted>(payload).ok().map(|wanted| wanted.sku)
+        }
         Heard::Due(key) => Some(key.id.clone()),
     }
 }

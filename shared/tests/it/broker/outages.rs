@@ -1,0 +1,165 @@
+//! Brokers that die in the middle of everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shared::bus::{Bus, Publish as _, Publisher};
+use shared::relay::{self, Relay, RelaySettings};
+use shared::service::Service as _;
+use shared::store::sqlite::SqliteStore;
+use shared::store::{OutboxWrite, Store, Writes};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::consuming::{handled, pieces, said, waiting};
+use crate::support::nats::{Nats, entries, stored};
+use crate::support::rig::{Deed, Pace, Rig, Supplier, in_memory};
+use crate::support::shop::{FILLING, Shop, ShopCommand};
+use crate::support::writes::{commit, shelf};
+use crate::support::{in_time, wait_until};
+
+/// Laws 1, 2 and 7: the broker is killed twice, in the middle of publishing and of consuming. Every fact
+/// arrives, is handled once, and what it causes arrives once too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing() {
+    const FACTS: u128 = 600;
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |name: &str| -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&folder.path().join(name), Shop::rows()).expect("a new database"))
+    };
+    let (inventory, wake) = (open("inventory.db"), Arc::new(Notify::new()));
+    let inventory_relay = relaying(&inventory, &bus, "inventory", wake.clone());
+    let mut rig = Rig::over(open("shop.db"), Pace::default()).await;
+    let shop_relay = relaying(&rig.store, &bus, "order", rig.engine.relay_wake());
+    rig.ask(ShopCommand::List("tea")).await;
+    rig.listens(&bus, FILLING);
+
+    let numbers: Vec<_> = (1..=FACTS).collect();
+    for (index, chunk) in numbers.chunks(10).enumerate() {
+        let outbox = chunk.iter().map(|number| promise(*number)).collect();
+        commit(inventory.as_ref(), Writes { outbox, ..Writes::default() }).await.expect("the store works");
+        wake.notify_one();
+        let said = u64::try_from((index + 1) * 10).expect("a small number");
+        match index {
+            19 | 39 => nats.kill(),
+            24 | 44 => nats.restart().await,
+            // In step with the consumer, so that each death finds something under way.
+            0..20 | 25..40 | 45.. => {
+                let most = async || count_of(&rig).await + 30 >= said;
+                wait_until("the shop keeps up", most).await;
+            }
+            _ => {}
+        }
+    }
+    let all = u64::try_from(FACTS).expect("a small number");
+    handled(&rig, FILLING, all).await;
+    assert_eq!(pieces(&rig).await, i64::try_from(FACTS).expect("a small number"));
+    assert_eq!(rig.store.events(shelf("tea")).await.expect("the store works").len() as u64, all + 1);
+    let stats = rig.store.stats().await.expect("the store works");
+    assert_eq!((stats.retries, stats.dead_letters), (0, 0), "an outage is nobody's fault");
+
+    for store in [&inventory, &rig.store] {
+        let is_empty = async || store.stats().await.is_ok_and(|stats| stats.outbox_pending == 0);
+        wait_until("everything is published", is_empty).await;
+        assert_eq!(store.stats().await.expect("the store works").outbox_failed, 0);
+    }
+    for stream in ["INVENTORY", "ORDER"] {
+        let mut ids: Vec<_> = stored(&bus, stream).await.iter().map(|message| message.id).collect();
+        assert_eq!(ids.len() as u64, all, "{stream}");
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len() as u64, all, "{stream}");
+    }
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    inventory_relay.abort();
+    shop_relay.abort();
+}
+
+/// Law 7: while there is no broker, nothing is refused and nothing reported as arrived.
+#[tokio::test]
+async fn without_a_broker_everything_waits_and_then_arrives() {
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "order");
+    for (first, last) in [(1, 3), (11, 30)] {
+        nats.kill();
+        let mut left = entries(first..=last);
+        let published = in_time("an answer", publisher.publish(&left)).await;
+        assert_eq!((published.done, published.refused), (vec![], vec![]));
+        assert_eq!(published.delayed.map(|(seq, _)| seq), Some(first.into()));
+        nats.restart().await;
+        let has_arrived = async || {
+            let published = publisher.publish(&left).await;
+            assert_eq!(published.refused, []);
+            left.retain(|entry| !published.done.contains(&entry.seq));
+            left.is_empty()
+        };
+        wait_until("everything has arrived", has_arrived).await;
+    }
+    assert_eq!(stored(&bus, "ORDER").await.len(), 3 + 20);
+}
+
+/// A long outage fills whatever the client holds for the broker. Customers must not notice: the engine never
+/// waits for the broker, not even to acknowledge.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_engine_answers_its_callers_however_long_the_broker_is_away() {
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let pace = Pace { backlog: 1, ..Pace::default() };
+    let mut rig = Rig::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
+    rig.ask(ShopCommand::List("tea")).await;
+    rig.ask(ShopCommand::Supply("coffee")).await;
+    wait_until("the call is under way", async || !rig.supplier.called().is_empty()).await;
+    rig.listens(&bus, FILLING);
+    super::consuming::say(&bus, 1..=3).await;
+    let in_hand = async || {
+        let mut consumer = super::consuming::durable(&bus, FILLING).await?;
+        consumer.info().await.ok().map(|info| info.num_ack_pending)
+    };
+    wait_until("the consumer has messages in hand", async || in_hand().await == Some(3)).await;
+
+    nats.kill();
+    wait_until("the broker is gone", async || !bus.is_connected()).await;
+    // As the relay does, round after round.
+    let publisher = Publisher::new(bus.clone(), "order");
+    let outbox = entries(1..=1000);
+    let relaying = tokio::spawn(async move {
+        loop {
+            publisher.publish(&outbox).await;
+        }
+    });
+    let client = bus.jetstream().client();
+    let is_full = async || {
+        let more = client.publish("anything", "".into());
+        tokio::time::timeout(Duration::from_millis(50), more).await.is_err()
+    };
+    wait_until("the client holds all it can", is_full).await;
+
+    // Only now the engine gets the messages, and has acknowledgements to send.
+    rig.supplier.release();
+    wait_until("the engine has a message to acknowledge", async || count_of(&rig).await > 0).await;
+    rig.ask(ShopCommand::Put("milk", 1)).await;
+    relaying.abort();
+}
+
+fn relaying(store: &Arc<dyn Store>, bus: &Bus, service: &'static str, wake: Arc<Notify>) -> JoinHandle<()> {
+    let relay = Relay::new(store.clone(), format!("{service}-1"), RelaySettings::default());
+    tokio::spawn(relay::run(
+        relay,
+        Publisher::new(bus.clone(), service),
+        wake,
+        shared::metrics::Metrics::default(),
+    ))
+}
+
+fn promise(number: u128) -> OutboxWrite {
+    let said = said(number);
+    OutboxWrite { id: said.id, subject: said.subject, payload: said.payload, event: None }
+}
+
+async fn count_of(rig: &Rig) -> u64 {
+    let tallies = rig.store.tallies().await.expect("the store works");
+    tallies.handled.get(FILLING.name).copied().unwrap_or(0)
+}
