@@ -227,7 +227,7 @@ fn sent() -> Vec<u8> {
 
 /// With a fraction, so that its digits are part of the golden form.
 fn now() -> Timestamp {
-    Timestamp::from_microsecond(1_800_000_000_123_456).expect("a time")
+    Timestamp::from_microsecond(1_000_000_000_123_456).expect("a time")
 }
 
 fn json(fact: &Fact) -> Value {

@@ -3,5 +3,6 @@
 mod bad_input;
 mod crashes;
 mod orders;
+mod readme;
 mod startup;
 mod system;

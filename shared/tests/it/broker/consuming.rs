@@ -1,14 +1,16 @@
 //! What a step gets to hear, and when the broker is told.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use shared::bus::{Bus, Publish as _, Publisher, consumer};
+use shared::bus::{Bus, BusSettings, Publish as _, Publisher, consumer};
 use shared::engine::RequestKey;
-use shared::service::Step;
+use shared::service::{Step, Subscription};
 use shared::store::OutboxEntry;
 use uuid::Uuid;
 
 use super::all_done;
-use crate::support::nats::Nats;
+use crate::support::nats::{Nats, stored};
 use crate::support::rig::{Deed, Pace, Rig, Supplier, in_memory};
 use crate::support::shop::{FILLING, LISTENING, ShopCommand, replenished};
 use crate::support::wait_until;
@@ -36,6 +38,40 @@ async fn a_new_step_hears_what_was_said_before_it_came() {
     say(&bus, 1..=3).await;
     let rig = listening(&bus, Pace::default()).await;
     handled(&rig, FILLING, 3).await;
+}
+
+/// The broker forgets the ids it knew; the inbox does not.
+#[tokio::test]
+async fn a_message_that_the_broker_holds_twice_is_handled_once() {
+    let nats = Nats::start().await;
+    let settings = BusSettings { duplicate_window: Duration::from_millis(100), ..nats.settings() };
+    let bus = Bus::connect(settings, "test").await.expect("an address");
+    bus.reached().await.expect("a new broker");
+    bus.ensure_streams().await.expect("streams");
+    let rig = listening(&bus, Pace::default()).await;
+    let is_held_twice = async || {
+        say(&bus, 1..=1).await;
+        stored(&bus, "INVENTORY").await.len() == 2
+    };
+    wait_until("the broker holds it twice", is_held_twice).await;
+    say(&bus, 2..=2).await;
+    handled(&rig, FILLING, 2).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert_eq!(pieces(&rig).await, 2);
+}
+
+#[test]
+fn a_step_that_hears_two_services_has_a_consumer_for_each() {
+    let of = |producer| Subscription { producer, facts: &[] };
+    static TWO: [Subscription; 2] =
+        [Subscription { producer: "order", facts: &[] }, Subscription { producer: "payment", facts: &[] }];
+    static ONE: [Subscription; 1] = [Subscription { producer: "order", facts: &[] }];
+    let (two, one) = (Step { name: "watching", hears: &TWO }, Step { name: "watching", hears: &ONE });
+    assert_eq!(
+        [of("order"), of("payment")].map(|it| two.durable(&it)),
+        ["watching-order", "watching-payment"]
+    );
+    assert_eq!(one.durable(&of("order")), "watching");
 }
 
 /// Law 2: bytes that nobody can read are parked under their place in the stream, and the rest goes on.

@@ -92,6 +92,21 @@ async fn a_message_that_is_too_large_is_refused_and_the_others_arrive() {
     assert_eq!(stored(&bus, "ORDER").await.len(), 2 + 2 + 19);
 }
 
+/// Law 2: a subject that no stream of ours takes is the message's own fault, and holds up nobody.
+#[tokio::test]
+async fn a_message_for_nobodys_stream_is_refused_and_the_others_arrive() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    for (first, last) in [(1, 3), (11, 30)] {
+        let mut wanted = entries(first..=last);
+        wanted[1].subject = "ordering.confirmed".to_owned();
+        let published = Publisher::new(bus.clone(), "order").publish(&wanted).await;
+        assert_eq!(published.refused.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [i64::from(first) + 1]);
+        assert_eq!((published.done.len(), published.delayed), (wanted.len() - 1, None));
+    }
+    assert_eq!(stored(&bus, "ORDER").await.len(), 2 + 19);
+}
+
 /// The headers of a batch are longer: what just fits alone must not be refused for its company.
 #[tokio::test]
 async fn a_message_that_fits_only_alone_arrives_with_its_batch() {

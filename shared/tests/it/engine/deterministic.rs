@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use shared::engine::batch;
+use shared::engine::input::Earlier;
 use shared::engine::{Input, Outcome};
 use shared::row::StoredRow;
-use shared::store::{Loaded, Writes};
+use shared::store::{Known, Loaded, Writes};
 use uuid::Uuid;
 
 use super::names;
@@ -79,11 +80,31 @@ fn only_rows_that_changed_are_written() {
     assert_eq!((writes.events.len(), writes.outbox.len()), (1, 1));
 }
 
+/// Law 2: a retry that is over, by whatever way, is over; it neither repeats its effect nor comes back.
+#[test]
+fn a_retry_goes_on_only_while_its_entry_waits() {
+    let earlier = Some(Earlier { attempts: 1, first_failed_at: at(0) });
+    let retried = || Input::<Shop>::message(FILLING, replenished(id(1), "tea", 3), id(1), earlier, 0);
+    for (known, name) in [
+        (Some(Known::Waiting), "done"),
+        (Some(Known::Handled), "duplicate"),
+        (Some(Known::Parked), "duplicate"),
+        (None, "duplicate"),
+    ] {
+        let mut loaded = listed();
+        loaded.inbox.extend(known.map(|known| ((FILLING.name, id(1)), known)));
+        let (writes, outcomes) = decide(vec![retried()], loaded);
+        assert_eq!(names(&outcomes), [name], "{known:?}");
+        let over = if name == "done" { vec![(FILLING.name, id(1))] } else { vec![] };
+        assert_eq!((&writes.retries_done, &writes.inbox), (&over, &over), "{known:?}");
+    }
+}
+
 /// With the inbox off, which only tests do, a repetition reaches the domain: it must be able to bear it.
 #[test]
 fn without_its_inbox_a_handled_message_is_decided_again() {
     let mut loaded = listed();
-    loaded.inbox.insert((FILLING.name, id(1)), shared::store::Known::Handled);
+    loaded.inbox.insert((FILLING.name, id(1)), Known::Handled);
     let without = batch::Rules { use_inbox: false, ..rules(Pace::default()) };
     let inputs = [heard(replenished(id(1), "tea", 3))];
     let (_, outcomes) = batch::decide(&Shop, &inputs, loaded.clone(), &without, at(0));

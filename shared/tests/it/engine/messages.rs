@@ -114,6 +114,24 @@ async fn a_message_that_waits_for_its_next_try_is_a_duplicate() -> Result<(), St
     Ok(())
 }
 
+/// Law 2: waiting survives whoever waits.
+#[tokio::test]
+async fn a_message_that_waits_is_handled_by_the_next_life() -> Result<(), StoreFault> {
+    let pace = Pace { first_delay: Duration::from_millis(50), ..Pace::default() };
+    let rig = Rig::over(in_memory(), pace).await;
+    let mut early = heard(replenished(id(1), "tea", 3));
+    early.roll = u32::MAX;
+    let outcomes = rig.settle_together(vec![early]).await;
+    assert_eq!(names(&outcomes), ["retried"]);
+    done(rig.ask(ShopCommand::List("tea")).await);
+    let store = rig.store.clone();
+    drop(rig);
+    let next = Rig::over(store, pace).await;
+    wait_until("the message is handled", async || pieces(&next).await.is_ok_and(|pieces| pieces == 3)).await;
+    assert_eq!(next.store.stats().await?.retries, 0);
+    Ok(())
+}
+
 /// Two reactions to one cause derive different ids, and a reaction repeats its own.
 #[tokio::test]
 async fn what_a_message_causes_names_it_as_its_cause() -> Result<(), StoreFault> {

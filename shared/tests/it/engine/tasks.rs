@@ -54,6 +54,18 @@ async fn a_call_whose_tries_are_exhausted_is_told_to_the_service() -> Result<(),
     Ok(())
 }
 
+/// Law 6: an answer that the business says no to is an answer.
+#[tokio::test]
+async fn an_answer_that_is_rejected_settles_its_task() -> Result<(), StoreFault> {
+    let rig = Rig::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Answer(0)])).await;
+    done(rig.ask(ShopCommand::Supply("tea")).await);
+    settled(&rig).await;
+    assert_eq!(rig.supplier.called().len(), 1);
+    assert_eq!(rig.store.stats().await?.dead_letters, 0);
+    assert_eq!(state(rig.store.as_ref(), "tea").await?, None);
+    Ok(())
+}
+
 /// Law 2: a call that must succeed and does not is parked with all that is needed to make it.
 #[tokio::test]
 async fn an_exhausted_call_that_the_service_cannot_do_without_is_parked() -> Result<(), StoreFault> {

@@ -4,15 +4,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 use shared::engine::Input;
-use shared::store::StoreFault;
+use shared::store::{Retry, StoreFault, Writes};
 use uuid::Uuid;
 
 use super::done;
 use crate::support::rig::{Pace, Rig, in_memory};
 use crate::support::shelf::ShelfEvent;
-use crate::support::shop::ShopCommand;
+use crate::support::shop::{FILLING, ShopCommand, replenished};
 use crate::support::wait_until;
-use crate::support::writes::{commit, recorded, shelf, state};
+use crate::support::writes::{at, commit, id, recorded, retry, shelf, state};
 
 #[tokio::test]
 async fn a_due_row_comes_back_at_its_time() -> Result<(), StoreFault> {
@@ -53,6 +53,38 @@ async fn what_came_due_while_nobody_ran_comes_back_at_the_start() -> Result<(), 
     for number in 0..20 {
         checked(&rig, &format!("sku-{number}")).await;
     }
+    Ok(())
+}
+
+/// Law 3: a deadline is kept although those before it cannot be: a bug in a few must not stop the clock.
+#[tokio::test]
+async fn due_rows_that_break_hold_up_no_other() -> Result<(), StoreFault> {
+    let store = in_memory();
+    for (number, sku) in ["cursed-1", "cursed-2", "cursed-3", "cursed-4", "tea"].into_iter().enumerate() {
+        let planned = ShelfEvent::CheckPlanned { at: at(i64::try_from(number).expect("a small number")) };
+        commit(store.as_ref(), recorded(sku, &[], &[planned])).await?;
+    }
+    let rig = Rig::over(store, Pace { due_limit: 2, ..Pace::default() }).await;
+    checked(&rig, "tea").await;
+    assert!(state(rig.store.as_ref(), "cursed-1").await?.is_some_and(|shelf| shelf.check_at.is_some()));
+    Ok(())
+}
+
+/// Law 2: what nobody here knows how to repeat waits, visibly, and in nobody's way.
+#[tokio::test]
+async fn retries_of_a_step_that_is_gone_hold_up_no_other() -> Result<(), StoreFault> {
+    let store = in_memory();
+    let gone = (1..=4).map(|number| retry("a-step-of-old", number, at(0)));
+    let known = Retry { payload: replenished(id(5), "tea", 3), ..retry(FILLING.name, 5, at(1)) };
+    let retries = gone.chain([known]).collect();
+    commit(store.as_ref(), Writes { retries, ..recorded("tea", &[], &[ShelfEvent::Listed]) }).await?;
+    let rig = Rig::over(store, Pace { due_limit: 2, ..Pace::default() }).await;
+    let is_handled = async || {
+        let shelf = state(rig.store.as_ref(), "tea").await.expect("the store works");
+        shelf.is_some_and(|shelf| shelf.pieces == 3)
+    };
+    wait_until("the retry of the step that is there", is_handled).await;
+    assert_eq!(rig.store.stats().await?.retries, 4);
     Ok(())
 }
 

@@ -21,6 +21,9 @@ pub const UNLUCKY: u32 = 13;
 /// Looking for the rows of a message about this sku panics.
 pub const UNREADABLE: &str = "unreadable";
 
+/// A look at this shelf, when its time has come, panics.
+pub const CURSED: &str = "cursed";
+
 /// Fills shelves.
 pub const FILLING: &Step = &STEPS[0];
 /// Hears the same as [`FILLING`], and does nothing about it.
@@ -123,6 +126,7 @@ impl Service for Shop {
                 unit.decide::<Shelf>(&sku, &ShelfCommand::GiveUp)?;
             }
             Heard::Due(_) => {
+                assert!(!sku.starts_with(CURSED), "nobody looks at a cursed shelf and lives");
                 unit.decide::<Shelf>(&sku, &ShelfCommand::Check)?;
             }
         }

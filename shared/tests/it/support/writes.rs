@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use super::shelf::{Shelf, ShelfEvent};
 
-/// A time of day: seconds after some midnight.
+/// A time of day, long past: seconds after some midnight.
 pub fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).expect("a time")
+    Timestamp::from_second(1_000_000_000 + second).expect("a time")
 }
 
 /// A message id or task id.
