@@ -104,9 +104,8 @@ async fn machinery<S: Service, X: Send + Sync + 'static>(
 /// # Errors
 /// When the store fails.
 pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result<Machinery, Problem> {
-    let stats = app.store.stats().await?;
-    let tallies = app.store.tallies().await?;
-    let mut steps = Vec::new();
+    // The broker first: what it no longer waits for is committed, so the tallies, read later, have it.
+    let mut heard = Vec::new();
     for step in S::steps() {
         let mut waiting = Some(0);
         let mut subjects = Vec::new();
@@ -118,10 +117,20 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
             };
             waiting = waiting.zip(more).map(|(all, more)| all + more);
         }
-        let of = |counts: &BTreeMap<String, u64>| counts.get(step.name).copied().unwrap_or(0);
-        let (handled, retrying, dead) = (of(&tallies.handled), of(&tallies.retrying), of(&tallies.dead));
-        steps.push(StepState { step: step.name.to_owned(), subjects, handled, retrying, dead, waiting });
+        heard.push((step.name, subjects, waiting));
     }
+    let tallies = app.store.tallies().await?;
+    let stats = app.store.stats().await?;
+    let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
+    let state = |(step, subjects, waiting): (&str, Vec<String>, Option<u64>)| StepState {
+        step: step.to_owned(),
+        subjects,
+        handled: of(&tallies.handled, step),
+        retrying: of(&tallies.retrying, step),
+        dead: of(&tallies.dead, step),
+        waiting,
+    };
+    let steps = heard.into_iter().map(state).collect();
     Ok(Machinery {
         service: S::NAME.to_owned(),
         instance: app.settings.instance.clone(),

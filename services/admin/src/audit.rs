@@ -65,9 +65,10 @@ pub(crate) async fn audit(
         let before = machinery(app, services).await?;
         let mut under_way = busy(&before);
         if under_way.is_empty() || Instant::now() >= until {
-            let books = gather(services, &before, app).await?;
+            let mut books = gather(services, app).await?;
             // Quiet only if nothing moved while the books were read.
             let after = machinery(app, services).await?;
+            books.messages(&after);
             under_way.extend(busy(&after));
             if counts(&before) != counts(&after) {
                 under_way.push("facts were published while the books were read".to_owned());
@@ -117,7 +118,7 @@ fn counts(machinery: &[Machinery]) -> Vec<u64> {
     machinery.iter().flat_map(|service| service.published.values().copied()).collect()
 }
 
-async fn gather(services: &Services, machinery: &[Machinery], app: &AdminApp) -> Result<Books, Problem> {
+async fn gather(services: &Services, app: &AdminApp) -> Result<Books, Problem> {
     let mut books = Books::default();
     services.each_entry("order", "/internal/books", |entry: OrderEntry| books.order(entry)).await?;
     let reservations = "/internal/books/reservations";
@@ -135,6 +136,5 @@ async fn gather(services: &Services, machinery: &[Machinery], app: &AdminApp) ->
     }
     let folds = app.store.verify().await?;
     books.rows(crate::NAME, folds.rows, &folds.differing);
-    books.messages(machinery);
     Ok(books)
 }
