@@ -167,31 +167,29 @@ fn hear(step: &Step, message: &Message, unit: &mut Unit<'_>) -> Reaction {
 }
 
 fn take_answer(task: &BankTask, answer: Result<&Value, &str>, unit: &mut Unit<'_>) -> Reaction {
-    let answer = match (answer, &task.call) {
-        (Ok(answer), _) => answer,
-        // It may have been charged all the same: no money comes, and what came unseen is reversed.
-        (Err(_), BankCall::Charge(_)) => return decide(task.order, &PaymentCommand::GiveUp, unit),
-        // Money owed is never dropped: a human takes over.
-        (Err(reason), BankCall::Refund | BankCall::Reverse) => {
-            return Err(Refusal::Broken(format!(
-                "the money of order {} cannot be given back: {reason}",
-                task.order
-            )));
-        }
-    };
-    let answer: BankAnswer = serde_json::from_value(answer.clone())
-        .map_err(|error| Refusal::Broken(format!("an answer of the bank that is none: {error}")))?;
+    let answer = answer.map_err(str::to_owned).and_then(|answer| {
+        serde_json::from_value(answer.clone()).map_err(|error| format!("no answer: {error}"))
+    });
     let command = match (&task.call, answer) {
-        (BankCall::Charge(_), BankAnswer::Captured { reference }) => PaymentCommand::TakeCapture(reference),
-        (BankCall::Charge(_), BankAnswer::Refused { reason }) => PaymentCommand::TakeRefusal(reason),
-        (BankCall::Refund, BankAnswer::Undone) => PaymentCommand::TakeRefund,
-        (BankCall::Reverse, BankAnswer::Undone) => PaymentCommand::TakeReversal,
-        (BankCall::Charge(_), answer @ BankAnswer::Undone)
-        | (
+        (BankCall::Charge(_), Ok(BankAnswer::Captured { reference })) if !reference.is_empty() => {
+            PaymentCommand::TakeCapture(reference)
+        }
+        (BankCall::Charge(_), Ok(BankAnswer::Refused { reason })) => PaymentCommand::TakeRefusal(reason),
+        // No clear answer, or one that makes no sense: it may have been charged all the same. No money is
+        // counted on, and what came unseen is reversed.
+        (BankCall::Charge(_), Ok(BankAnswer::Captured { .. } | BankAnswer::Undone) | Err(_)) => {
+            PaymentCommand::GiveUp
+        }
+        (BankCall::Refund, Ok(BankAnswer::Undone)) => PaymentCommand::TakeRefund,
+        (BankCall::Reverse, Ok(BankAnswer::Undone)) => PaymentCommand::TakeReversal,
+        // Money owed is never dropped: a human takes over.
+        (
             BankCall::Refund | BankCall::Reverse,
-            answer @ (BankAnswer::Captured { .. } | BankAnswer::Refused { .. }),
+            why @ (Ok(BankAnswer::Captured { .. } | BankAnswer::Refused { .. }) | Err(_)),
         ) => {
-            return Err(Refusal::Broken(format!("the bank answered {answer:?} to {:?}", task.call)));
+            let why = why.map_or_else(|reason| reason, |answer| format!("the bank answered {answer:?}"));
+            let order = task.order;
+            return Err(Refusal::Broken(format!("the money of order {order} cannot be given back: {why}")));
         }
     };
     decide(task.order, &command, unit)

@@ -153,12 +153,21 @@ fn money_that_never_came_is_not_given_back() {
     assert_eq!(declined.is_asked(refund).rejection(), PaymentRejection::NothingCaptured);
 }
 
+/// It may have been charged all the same.
 #[test]
-fn an_answer_that_makes_no_sense_is_parked() {
-    let mut payment = charging();
-    payment
-        .is_answered(&payment.open_task(), json!({ "outcome": "maybe" }))
-        .parks(CHARGE, "an answer of the bank");
+fn a_charge_whose_answer_makes_no_sense_is_reversed_and_the_order_told() {
+    for nonsense in
+        [json!({ "outcome": "maybe" }), json!({ "outcome": "captured", "reference": "" }), bank_undone()]
+    {
+        let mut payment = charging();
+        let taken = payment.is_answered(&payment.open_task(), nonsense);
+        taken.tells([failed(ORDER, PaymentFailure::Exhausted)]).notes(&[GIVE_BACK]);
+        assert_eq!(call(&payment.open_task()), BankCall::Reverse);
+    }
+}
+
+#[test]
+fn a_refund_whose_answer_makes_no_sense_is_parked() {
     let mut payment = captured();
     payment.hears(cancelled(ORDER));
     payment.is_answered(&payment.open_task(), bank_captured()).parks(GIVE_BACK, "the bank answered");
