@@ -59,4 +59,7 @@ nats_server() {
 }
 
 # build: every program in release mode. Cargo shows its own progress; one line when nothing is to do.
-build() { cargo build --manifest-path "$root/Cargo.toml" --release --workspace --bins; }
+build() {
+  # All programs of the local system; the simulation is no part of it.
+  cargo build --manifest-path "$root/Cargo.toml" --release --bins --workspace --exclude simulation
+}
