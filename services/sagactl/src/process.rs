@@ -21,6 +21,9 @@ use crate::system::{System, write_whole};
 const START_TIME_SLACK_S: u64 = 2;
 /// Looks at a process this often while waiting for it.
 pub const POLL: Duration = Duration::from_millis(50);
+/// Above this the broker, the only Go program here, collects its garbage sooner: a soft limit, far over what it
+/// holds at 1,000 orders a second, that keeps the whole system small.
+const BROKER_MEMORY: &str = "160MiB";
 /// What is shown of a log when its process fails.
 const TAIL_LINES: usize = 10;
 const TAIL_BYTES: u64 = 16 * 1024;
@@ -51,7 +54,9 @@ pub fn spawn(system: &System, member: Member) -> anyhow::Result<Started> {
     let log = File::options().create(true).append(true).open(&log_path);
     let log = log.with_context(|| format!("{} cannot be written", log_path.display()))?;
     let log_start = log.metadata()?.len();
+    let go_memory_limit = std::env::var("GOMEMLIMIT").unwrap_or_else(|_| BROKER_MEMORY.to_owned());
     let child = Command::new(&program)
+        .env("GOMEMLIMIT", go_memory_limit)
         .args(system.arguments_of(member))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
