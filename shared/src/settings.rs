@@ -226,6 +226,7 @@ impl<X> Settings<X> {
         let rules = [
             (self.engine.batch_max >= 1, "engine.batch_max must be at least 1"),
             (self.engine.queue >= 1, "engine.queue must be at least 1"),
+            (self.http.max_requests >= 1, "http.max_requests must be at least 1"),
             (!self.instance.is_empty(), "instance must not be empty"),
             (!self.engine.timer_poll.is_zero(), "engine.timer_poll must be longer than 0s"),
             (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),

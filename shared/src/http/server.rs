@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::error_handling::HandleErrorLayer;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, map_response};
@@ -13,6 +14,8 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceBuilder;
+use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
@@ -31,6 +34,8 @@ pub struct HttpSettings {
     pub bind: String,
     /// Largest body taken, in bytes.
     pub body_limit_bytes: usize,
+    /// Requests under way at once; more are answered 503. Probes and metrics are not counted.
+    pub max_requests: usize,
     /// How long a request may take; longer than the longest `Prefer: wait`.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
@@ -38,7 +43,12 @@ pub struct HttpSettings {
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { bind: String::new(), body_limit_bytes: 64 * 1024, timeout: Duration::from_secs(40) }
+        Self {
+            bind: String::new(),
+            body_limit_bytes: 64 * 1024,
+            max_requests: 8_192,
+            timeout: Duration::from_secs(40),
+        }
     }
 }
 
@@ -69,7 +79,14 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
         .route("/metrics", get(metrics_text))
         .with_state(Operations { health, metrics });
     let timeout = settings.timeout;
+    let bounded = ServiceBuilder::new()
+        .layer(HandleErrorLayer::new(|_| async {
+            Problem::unavailable("too many requests are under way", 1)
+        }))
+        .load_shed()
+        .layer(GlobalConcurrencyLimitLayer::new(settings.max_requests));
     routes
+        .layer(bounded)
         .merge(operations)
         .merge(SwaggerUi::new("/docs").url("/openapi.json", api))
         .fallback(

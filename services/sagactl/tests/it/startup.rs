@@ -1,5 +1,6 @@
 //! Shell: what cannot start says why in one line; what can wait, waits.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -75,6 +76,45 @@ fn a_second_up_harms_nothing() {
     let again = system.try_sagactl(&["up", "--detach"]);
     assert!(!again.status.success(), "a second up is refused");
     system.sagactl(&["status"]);
+}
+
+/// A broker of another age: it greets, and nothing more is asked of it.
+#[test]
+fn a_broker_that_is_too_old_is_named_in_one_line() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let greeter = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = greeter.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        while let Ok((mut caller, _)) = greeter.accept() {
+            let info =
+                r#"{"server_id":"x","version":"2.9.25","proto":1,"headers":true,"max_payload":1048576}"#;
+            let _ = caller.write_all(format!("INFO {info}\r\nPONG\r\n").as_bytes());
+            // Held open until the service leaves.
+            let _ = caller.read_to_end(&mut Vec::new());
+        }
+    });
+    let store = store_in(folder.path(), "order.db");
+    let line =
+        refusal("order", &[store, "http.bind=127.0.0.1:0".to_owned(), format!("bus.url=nats://{address}")]);
+    assert!(line.contains("2.9.25") && line.contains("2.15"), "{line}");
+}
+
+#[tokio::test]
+async fn requests_beyond_the_limit_are_shed_and_probes_are_not() {
+    let system = System::start(&["order.http.max_requests=1"]);
+    system.list("pen", 10).await;
+    system.sagactl(&["stop", "payment"]);
+    let held = system.http.post(system.url("order", "/api/orders")).header("Prefer", "wait=20");
+    let held = tokio::spawn(held.json(&crate::system::order_for(&[("pen", 1)], "tok_ok")).send());
+    wait_until("the next request is shed", async || {
+        let answer = system.http.get(system.url("order", "/api/orders")).send().await;
+        answer.is_ok_and(|answer| answer.status() == 503 && answer.headers().contains_key("retry-after"))
+    })
+    .await;
+    let probe = system.http.get(system.url("order", "/readyz")).send().await;
+    assert_eq!(probe.expect("an answer").status(), 200);
+    system.sagactl(&["start", "payment"]);
+    assert_eq!(held.await.expect("no panic").expect("an answer").status(), 201);
 }
 
 struct Process(Child);

@@ -26,7 +26,7 @@ pub const CURSED: &str = "cursed";
 
 /// Fills shelves.
 pub const FILLING: &Step = &STEPS[0];
-/// Hears the same as [`FILLING`], and does nothing about it.
+/// Hears the same as [`FILLING`], and says that it did.
 pub const LISTENING: &Step = &STEPS[1];
 
 static STEPS: [Step; 2] = [
@@ -107,7 +107,10 @@ impl Service for Shop {
             Heard::Command(ShopCommand::Insist(_)) => {
                 unit.note("insist", &Wanted { sku: sku.clone() });
             }
-            Heard::Message(step, _) if step.name == LISTENING.name => {}
+            Heard::Message(step, _) if step.name == LISTENING.name => {
+                let order = unit.correlation_id();
+                unit.publish(Fact::OrderConfirmed(OrderConfirmed { order, lines: vec![] }));
+            }
             Heard::Message(_, message) => {
                 let Fact::StockReplenished(fact) = &message.fact else { return Ok(Reply::default()) };
                 if !unit.row::<Shelf>(&sku).listed {
