@@ -22,8 +22,8 @@ use crate::unit::{Effects, Rows, Slot, Unit};
 /// not fit a broker message (1 MiB by default). The service's own table keeps them whole.
 const ANNOUNCED_PAYLOAD_BYTES: usize = 256 * 1024;
 
-/// The same for reasons, which may quote what could not be read.
-const ANNOUNCED_REASON_CHARS: usize = 4 * 1024;
+/// The same for texts that may quote what could not be read.
+const ANNOUNCED_TEXT_CHARS: usize = 4 * 1024;
 
 /// What every decision of a service needs to know of its settings.
 #[derive(Debug, Clone)]
@@ -371,10 +371,8 @@ impl<'a, S: Service> Batch<'a, S> {
         if payload.len() > ANNOUNCED_PAYLOAD_BYTES {
             announced.payload_base64.clear();
         }
-        if let Some((end, _)) = announced.reason.char_indices().nth(ANNOUNCED_REASON_CHARS) {
-            announced.reason.truncate(end);
-            announced.reason.push('…');
-        }
+        shorten(&mut announced.reason);
+        announced.message_type.iter_mut().for_each(shorten);
         let id = ids::derived(&["dead-letter-announced", &dead.id.to_string()]);
         self.promise(id, input, &Fact::DeadLettered(announced), None);
         self.writes.dead_letters.push(dead);
@@ -409,6 +407,13 @@ impl<S: Service> Failure<S> {
 /// Two steps of one service that hear the same message must not derive the same ids.
 fn speaker<S: Service>(input: &Input<S>) -> String {
     format!("{}:{}", S::NAME, input.source())
+}
+
+fn shorten(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(ANNOUNCED_TEXT_CHARS) {
+        text.truncate(end);
+        text.push('…');
+    }
 }
 
 fn later(now: Timestamp, delay: std::time::Duration) -> Timestamp {

@@ -1,14 +1,17 @@
 //! Shell: due rows, due retries and lapsed tasks come back as inputs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
+use uuid::Uuid;
 
-use super::input::{Earlier, Input};
+use super::input::{Earlier, Input, Outcome};
 use super::{Engine, error_chain};
+use crate::row::RowKey;
 use crate::service::Service;
 use crate::store::{Store, StoreFault};
 
@@ -34,12 +37,13 @@ pub fn run<S: Service>(
     settings: TimerSettings,
 ) -> impl Future<Output = ()> + Send {
     let mut earlier_life = Some(Timestamp::now());
+    let mut stuck = Stuck::default();
     async move {
         let wake = engine.timer_wake();
         loop {
             // Armed before looking: what is written after the look finds the wake-up already waiting.
             let woken = wake.notified();
-            match fire(&engine, store.as_ref(), &settings, earlier_life).await {
+            match fire(&engine, store.as_ref(), &settings, &mut stuck, earlier_life).await {
                 Ok(fired) => {
                     earlier_life = None;
                     if !fired.is_full {
@@ -63,28 +67,70 @@ struct Fired {
     next: Option<Timestamp>,
 }
 
+/// What is due but cannot be settled here: passed over for a while, so that it holds up nothing behind it.
+#[derive(Default)]
+struct Stuck {
+    /// Rows whose reaction broke, until when they are passed over.
+    rows: BTreeMap<RowKey, Timestamp>,
+    /// Retries of steps that this build does not have.
+    retries: BTreeSet<Uuid>,
+}
+
+/// How long a row whose reaction broke is passed over; each time it breaks again, the log says so.
+const STUCK_FOR: SignedDuration = SignedDuration::from_secs(30);
+
+impl Stuck {
+    fn len(&self) -> usize {
+        self.rows.len() + self.retries.len()
+    }
+}
+
 /// One look: everything that is due is settled when this returns.
 async fn fire<S: Service>(
     engine: &Engine<S>,
     store: &dyn Store,
     settings: &TimerSettings,
+    stuck: &mut Stuck,
     earlier_life: Option<Timestamp>,
 ) -> Result<Fired, StoreFault> {
     let recover = earlier_life.is_some();
     let now = earlier_life.unwrap_or_else(Timestamp::now);
     let lease_until = now.checked_add(settings.task_lease).unwrap_or(Timestamp::MAX);
-    let due = store.due(now, settings.limit, &settings.owner, lease_until, recover).await?;
-    let is_full =
-        [due.rows.len(), due.retries.len(), due.tasks.len()].iter().any(|count| *count >= settings.limit);
+    stuck.rows.retain(|_, until| *until > now);
+    let limit = settings.limit + stuck.len();
+    let due = store.due(now, limit, &settings.owner, lease_until, recover).await?;
+
+    let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !stuck.rows.contains_key(key)).collect();
+    rows.truncate(settings.limit);
+    let known_stuck = stuck.len();
+    let mut retries = Vec::new();
+    for retry in due.retries {
+        match S::steps().iter().find(|step| step.name == retry.step) {
+            Some(step) => retries.push((step, retry)),
+            None if stuck.retries.insert(retry.message_id) => {
+                warn!(step = retry.step, message_id = %retry.message_id, "waits for a step that is not here");
+            }
+            None => {}
+        }
+    }
+    retries.truncate(settings.limit);
+    // What is newly stuck took up places in this look.
+    let is_full = stuck.len() > known_stuck
+        || [rows.len(), retries.len(), due.tasks.len()].iter().any(|count| *count >= settings.limit);
+
     engine.calls().start(due.tasks);
-    let rows = due.rows.iter().map(|(key, due_at)| Input::due(key.clone(), *due_at));
-    let retries = due.retries.iter().filter_map(|retry| {
-        let step = S::steps().iter().find(|step| step.name == retry.step)?;
+    let retried = retries.into_iter().map(|(step, retry)| {
         let earlier = Earlier { attempts: retry.attempts, first_failed_at: retry.first_failed_at };
-        Some(Input::message(step, retry.payload.clone(), retry.message_id, Some(earlier), fastrand::u32(..)))
+        engine.settle(Input::message(step, retry.payload, retry.message_id, Some(earlier), fastrand::u32(..)))
     });
+    let fired = rows.iter().map(|(key, due_at)| engine.settle(Input::due(key.clone(), *due_at)));
     // What the engine cannot take now is still due at the next look.
-    join_all(rows.chain(retries).map(|input| engine.settle(input))).await;
+    let (outcomes, _) = tokio::join!(join_all(fired), join_all(retried));
+    for ((key, _), outcome) in rows.into_iter().zip(outcomes) {
+        if let Ok(Outcome::Faulted(_)) = outcome {
+            stuck.rows.insert(key, now.checked_add(STUCK_FOR).unwrap_or(Timestamp::MAX));
+        }
+    }
     Ok(Fired { is_full, next: due.next })
 }
 
