@@ -2,7 +2,7 @@
 //!
 //! A new fact is a new variant of [`Fact`] and a new line in [`FactType::ALL`]; the compiler
 //! names every place that has to decide about it. A change that old readers cannot
-//! take is a new version. `shared/tests/wire.rs` holds the JSON of each against a golden file.
+//! take is a new version. `shared/tests/it/wire.rs` holds the JSON of each against a golden file.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

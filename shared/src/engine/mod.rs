@@ -29,6 +29,9 @@ use crate::store::{Store, StoreFault, Writes};
 /// Pause after the store failed: a full disk does not get better by asking faster.
 const STORE_FAULT_PAUSE: Duration = Duration::from_millis(500);
 
+/// From this many watched rows on, those that nobody waits for any more are looked for.
+const SWEPT_FROM: usize = 1024;
+
 /// What is done with an outcome once it is durable. Dropped unused when it did not become so.
 /// It must not wait for anything: the engine would wait with it.
 type OnSettled<S> = Box<dyn FnOnce(Outcome<S>) + Send>;
@@ -145,8 +148,11 @@ impl<S: Service> Engine<S> {
     pub fn changed(&self, key: RowKey) -> impl Future<Output = ()> + Send + use<S> {
         let (changed, wait) = oneshot::channel();
         let mut watched = self.inner.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those who gave up waiting leave here: their row's at once, the others' whenever the map has doubled.
+        if watched.len() >= SWEPT_FROM && watched.len().is_power_of_two() {
+            watched.retain(|_, watchers| watchers.iter().any(|watcher| !watcher.is_closed()));
+        }
         let watchers = watched.entry(key).or_default();
-        // Those who gave up waiting leave here, so that a row nobody changes does not gather them.
         watchers.retain(|watcher| !watcher.is_closed());
         watchers.push(changed);
         async move {

@@ -34,8 +34,8 @@ pub enum StoreFault {
     /// The file cannot be used: the sentence says why and what to do.
     #[error("{0}")]
     Unusable(String),
-    /// The decision of a batch panicked. A bug, but of this batch alone.
-    #[error("the decision of a batch panicked: {0}")]
+    /// What the store was asked to run panicked. A bug, but of this one request.
+    #[error("panicked: {0}")]
     Panicked(String),
     /// The store was closed.
     #[error("the store is closed")]

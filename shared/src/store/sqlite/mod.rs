@@ -177,9 +177,11 @@ impl SqliteStore {
                     tokio::task::spawn_blocking(move || {
                         let conn = readers.take();
                         // One snapshot for all that the work reads.
-                        let answer = in_snapshot(&conn, || work(&conn));
+                        let answer = catch_unwind(AssertUnwindSafe(|| in_snapshot(&conn, || work(&conn))));
                         readers.give_back(conn);
-                        answer
+                        answer.unwrap_or_else(|panic| {
+                            Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned()))
+                        })
                     })
                     .await
                     .unwrap_or(Err(StoreFault::Closed))
@@ -393,6 +395,10 @@ fn in_transaction<T>(
 }
 
 fn in_snapshot<T>(conn: &Connection, work: impl FnOnce() -> Result<T, StoreFault>) -> Result<T, StoreFault> {
+    // A reader that panicked may have left its snapshot open.
+    if !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK").map_err(oops("leaving an old snapshot"))?;
+    }
     conn.execute_batch("BEGIN").map_err(oops("beginning to read"))?;
     let answer = work();
     conn.execute_batch("COMMIT").map_err(oops("ending a read"))?;

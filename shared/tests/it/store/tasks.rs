@@ -96,17 +96,17 @@ pub async fn two_owners_never_claim_the_same_task(store: &Arc<dyn Store>) -> Pro
 
 pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("never", &[], &[put(1)])).await?;
-    for (sku, second) in [("late", 30), ("early", 10), ("middle", 20)] {
+    for (sku, second) in [("milk", 30), ("zest", 10), ("apple", 20)] {
         commit(store.as_ref(), recorded(sku, &[], &[planned(second)])).await?;
     }
     let due = look(store, "shop-1", 20).await?;
-    assert_eq!(due.rows, [(shelf("early"), at(10)), (shelf("middle"), at(20))]);
+    assert_eq!(due.rows, [(shelf("zest"), at(10)), (shelf("apple"), at(20))]);
     assert_eq!(due.next, Some(at(30)));
-    assert_eq!(store.due(at(99), 1, "shop-1", at(99), false).await?.rows, [(shelf("early"), at(10))]);
+    assert_eq!(store.due(at(99), 1, "shop-1", at(99), false).await?.rows, [(shelf("zest"), at(10))]);
 
     // A row whose time is over wants nothing any more.
-    commit(store.as_ref(), recorded("early", &[planned(10)], &[ShelfEvent::Checked])).await?;
-    assert_eq!(look(store, "shop-1", 20).await?.rows, [(shelf("middle"), at(20))]);
+    commit(store.as_ref(), recorded("zest", &[planned(10)], &[ShelfEvent::Checked])).await?;
+    assert_eq!(look(store, "shop-1", 20).await?.rows, [(shelf("apple"), at(20))]);
     Ok(())
 }
 
