@@ -12,16 +12,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info};
+use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::bus::{Bus, Publisher, consumer};
+use crate::bus::consumer::Consumer;
+use crate::bus::{Bus, Publisher, advisories};
 use crate::engine::calls::{self, CallBounds, Caller, Calls};
 use crate::engine::{self, Bounds, Engine, Rules, error_chain, timers};
+use crate::faults::{FaultKind, Faults};
+use crate::gate::{Breakers, Gate};
 use crate::http::{self, Health, Readiness};
 use crate::metrics::Metrics;
 use crate::relay::{self, Relay};
+use crate::resilience::Guard;
 use crate::service::Service;
 use crate::settings::{self, LogFormat, Settings, Sources};
 use crate::store::sqlite::SqliteStore;
@@ -65,6 +69,10 @@ pub struct App<S: Service, X> {
     pub bus: Option<Bus>,
     /// Counters.
     pub metrics: Metrics,
+    /// Breakers of its steps and of what it calls.
+    pub breakers: Breakers,
+    /// Faults made on purpose.
+    pub faults: Faults,
     /// All settings.
     pub settings: Arc<Settings<X>>,
     /// Resolves when the service stops.
@@ -78,6 +86,8 @@ impl<S: Service, X> Clone for App<S, X> {
             store: self.store.clone(),
             bus: self.bus.clone(),
             metrics: self.metrics.clone(),
+            breakers: self.breakers.clone(),
+            faults: self.faults.clone(),
             settings: self.settings.clone(),
             stop: self.stop.clone(),
         }
@@ -93,6 +103,8 @@ pub struct Program<S: Service, X> {
     pub defaults: &'static str,
     /// Whether it meets the others on the broker.
     pub on_bus: bool,
+    /// Faults that it can be told to make.
+    pub faults: &'static [FaultKind],
     /// Makes the service.
     pub service: fn(&Settings<X>) -> S,
     /// Makes what calls the outside.
@@ -103,6 +115,9 @@ pub struct Program<S: Service, X> {
     pub background: fn(App<S, X>) -> Vec<Background>,
 }
 
+/// What services that call nobody depend on.
+const NOBODY: &str = "nobody";
+
 /// For services that call nobody.
 ///
 /// # Errors
@@ -110,12 +125,17 @@ pub struct Program<S: Service, X> {
 pub fn no_calls<X>(_: &Settings<X>) -> anyhow::Result<Arc<dyn Caller>> {
     struct Nobody;
     impl Caller for Nobody {
+        fn dependency(&self) -> &'static str {
+            NOBODY
+        }
+
         fn call<'a>(
             &'a self,
             task: &'a crate::store::Task,
         ) -> BoxFuture<'a, Result<serde_json::Value, calls::CallFailed>> {
             let context = format!("nobody makes calls of kind {:?} here", task.kind);
-            Box::pin(std::future::ready(Err(calls::CallFailed { context, source: None })))
+            let failed = calls::CallFailed { context, is_final: true, source: None };
+            Box::pin(std::future::ready(Err(failed)))
         }
     }
     Ok(Arc::new(Nobody))
@@ -189,6 +209,9 @@ async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     settings: Settings<X>,
 ) -> anyhow::Result<()> {
     let caller = (program.caller)(&settings)?;
+    let dependency = caller.dependency();
+    let steps: Vec<_> = S::steps().iter().map(|step| step.name).collect();
+    settings.check_resilience(&steps, dependency)?;
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&settings.sqlite_path()?, S::rows())?);
     let listener = http::bind(&settings.http)
         .await
@@ -198,30 +221,37 @@ async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         false => None,
     };
     let metrics = Metrics::default();
-    let (calls, tasks) = Calls::new(settings.task.backlog);
+    let guard = Guard::new(dependency, settings.breaker_of(dependency));
+    let (calls, tasks) = Calls::new(settings.task.backlog, guard.clone());
+    let mut breakers = Breakers::new(&steps, |name| settings.breaker_of(name));
+    if dependency != NOBODY {
+        breakers = breakers.with(guard);
+    }
+    let faults = Faults::new(settings.faults.clone(), program.faults, steps);
     let service = Arc::new((program.service)(&settings));
     let bounds = Bounds { batch_max: settings.engine.batch_max, queue: settings.engine.queue };
     let (engine, looping) =
-        Engine::new(service, store.clone(), rules(&settings), bounds, metrics.clone(), calls);
+        Engine::new(service, store.clone(), rules(&settings, dependency), bounds, metrics.clone(), calls);
     let stop = CancellationToken::new();
     let settings = Arc::new(settings);
-    let app = App { engine, store, bus, metrics, settings, stop };
+    let app = App { engine, store, bus, metrics, breakers, faults, settings, stop };
 
+    let gates: Vec<_> = S::steps().iter().map(|step| app.breakers.gate(step, &app.faults)).collect();
     let mut background = JoinSet::new();
     background.spawn(engine::run(looping));
     background.spawn(calls::run(
         app.engine.clone(),
         caller,
         tasks,
-        call_bounds(&app.settings),
+        call_bounds(&app.settings, dependency),
         app.metrics.clone(),
     ));
-    background.spawn(timers::run(app.engine.clone(), app.store.clone(), timer_settings(&app.settings)));
+    background.spawn(timers::run(app.engine.clone(), app.store.clone(), timer_settings(&app, &gates)));
     background.spawn(watch_stats(app.clone()));
     background.spawn(trim(app.clone()));
     let (failed, failure) = tokio::sync::oneshot::channel();
     if let Some(bus) = app.bus.clone() {
-        background.spawn(meet_the_others(app.clone(), bus, failed));
+        background.spawn(meet_the_others(app.clone(), bus, gates, failed));
     }
     for work in (program.background)(app.clone()) {
         background.spawn(work);
@@ -246,6 +276,7 @@ async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 async fn meet_the_others<S: Service, X: Send + Sync + 'static>(
     app: App<S, X>,
     bus: Bus,
+    gates: Vec<Gate>,
     failed: tokio::sync::oneshot::Sender<anyhow::Error>,
 ) {
     if !bus.is_connected() {
@@ -255,19 +286,25 @@ async fn meet_the_others<S: Service, X: Send + Sync + 'static>(
         let _ = failed.send(fault.into());
         return std::future::pending().await;
     }
+    let mut has_complained = false;
     while let Err(fault) = bus.ensure_streams().await {
-        debug!("streams not there yet: {}", error_chain(&fault));
+        // Once: a broker that has just started takes a moment, one that refuses refuses for ever.
+        if !std::mem::replace(&mut has_complained, true) {
+            warn!("streams cannot be made yet, trying on: {}", error_chain(&fault));
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let mut loops = JoinSet::new();
     let relay = Relay::new(app.store.clone(), app.settings.instance.clone(), app.settings.relay.clone());
-    let publisher = Publisher::new(bus.clone(), S::NAME);
+    let publisher = Publisher::new(bus.clone(), S::NAME, app.faults.clone());
     loops.spawn(relay::run(relay, publisher, app.engine.relay_wake(), app.metrics.clone()));
-    for step in S::steps() {
-        for subscription in step.hears {
-            loops.spawn(consumer::run(bus.clone(), app.engine.clone(), step, subscription));
+    for gate in &gates {
+        for subscription in gate.step().hears {
+            let (gate, faults) = (gate.clone(), app.faults.clone());
+            loops.spawn(Consumer::new(bus.clone(), app.engine.clone(), gate, faults, subscription).run());
         }
     }
+    loops.spawn(advisories::run(bus, app.engine.clone(), gates));
     if let Some(ended) = loops.join_next().await {
         let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
     }
@@ -295,6 +332,7 @@ async fn watch_stats<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
             Ok(stats) => app.metrics.take_stats(stats, Timestamp::now()),
             Err(fault) => error!("the store cannot be asked: {}", error_chain(&fault)),
         }
+        app.breakers.all().for_each(|guard| app.metrics.take_breaker(&guard.view()));
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
@@ -365,26 +403,29 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
 }
 
-fn rules<X>(settings: &Settings<X>) -> Rules {
+fn rules<X>(settings: &Settings<X>, dependency: &str) -> Rules {
     Rules {
         retry: settings.retry,
-        task_retry: settings.task.retry,
+        step_retry: settings.step_retries(),
+        task_retry: settings.calls_to(dependency).retry,
         owner: settings.instance.clone(),
         task_lease: signed(settings.task.lease),
         use_inbox: true,
     }
 }
 
-const fn call_bounds<X>(settings: &Settings<X>) -> CallBounds {
-    let task = &settings.task;
-    CallBounds { concurrency: task.concurrency, backlog: task.backlog, timeout: task.timeout }
+fn call_bounds<X>(settings: &Settings<X>, dependency: &str) -> CallBounds {
+    let task = settings.calls_to(dependency);
+    CallBounds { concurrency: task.concurrency, timeout: task.timeout }
 }
 
-fn timer_settings<X>(settings: &Settings<X>) -> timers::TimerSettings {
+fn timer_settings<S: Service, X>(app: &App<S, X>, gates: &[Gate]) -> timers::TimerSettings {
+    let settings = &app.settings;
     timers::TimerSettings {
         owner: settings.instance.clone(),
         task_lease: signed(settings.task.lease),
         limit: settings.engine.batch_max,
         poll: settings.engine.timer_poll,
+        gates: gates.to_vec(),
     }
 }

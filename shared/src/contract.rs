@@ -246,26 +246,78 @@ pub struct StockReplenished {
     pub on_hand: u32,
 }
 
-/// Any service: an input is parked for a human.
+/// What a dead letter was before it was parked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LetterOrigin {
+    /// A message of a service of this system.
+    #[default]
+    Message,
+    /// A message that is no envelope: nobody knows who sent it.
+    Foreign,
+    /// A call to the outside.
+    Task,
+}
+
+impl LetterOrigin {
+    /// The name in tables and on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Message => "message",
+            Self::Foreign => "foreign",
+            Self::Task => "task",
+        }
+    }
+}
+
+/// Where the broker had a message, and what it carried beside the payload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Delivery {
+    /// Stream.
+    pub stream: String,
+    /// Its place there.
+    pub sequence: u64,
+    /// Headers, in the order of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
+}
+
+/// A message as it was before an operator edited it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OriginalMessage {
+    /// Its id.
+    pub message_id: Uuid,
+    /// Its payload, base64 (RFC 4648 §4).
+    pub payload_base64: String,
+}
+
+/// Any service: an input is parked for a human; again, with one more of `replays`, when a replay failed too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLettered {
-    /// Id of the dead letter.
+    /// Id of the dead letter; stays the same through replays and edits.
     pub id: Uuid,
     /// The service that could not handle it.
     pub service: String,
-    /// The step that failed.
+    /// The step that failed, or the kind of task.
     pub step: String,
-    /// Id of the message or task.
+    /// What it was.
+    #[serde(default)]
+    pub origin: LetterOrigin,
+    /// Id of the message or task; of the edited message, once it was edited.
     pub message_id: Uuid,
     /// Type of the message, when it could be read.
     pub message_type: Option<String>,
     /// The saga it belongs to, when it could be read.
     pub saga: Option<Uuid>,
-    /// The error chain, outermost first.
+    /// The error chain, outermost first, in one line.
     pub reason: String,
+    /// The error chain, outermost first, a link each.
+    #[serde(default)]
+    pub error_chain: Vec<String>,
     /// Groups dead letters of one cause.
     pub fingerprint: String,
-    /// Attempts made.
+    /// Attempts made, those of replays included.
     pub attempts: u32,
     /// When the first attempt failed.
     #[schema(value_type = String, format = DateTime)]
@@ -273,8 +325,103 @@ pub struct DeadLettered {
     /// When the last attempt failed.
     #[schema(value_type = String, format = DateTime)]
     pub last_failed_at: Timestamp,
-    /// The payload byte for byte, base64 (RFC 4648 §4).
+    /// Replays that failed.
+    #[serde(default)]
+    pub replays: u32,
+    /// Where the broker had it; absent for tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
+    /// The payload byte for byte, base64 (RFC 4648 §4); of the edited message, once it was edited.
     pub payload_base64: String,
+    /// What was parked at first; absent unless it was edited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<OriginalMessage>,
+}
+
+/// Any service: a dead letter was replayed and is handled now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeadLetterResolved {
+    /// The dead letter.
+    pub letter: Uuid,
+    /// The service that handled it.
+    pub service: String,
+    /// The step that failed before.
+    pub step: String,
+    /// The saga it belongs to, when that is known.
+    pub saga: Option<Uuid>,
+    /// Id of the message or task that was handled.
+    pub message_id: Uuid,
+    /// Replays it took, this one counted.
+    pub replays: u32,
+}
+
+/// Admin: a dead letter goes back to the step that failed, and to nobody else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplayRequested {
+    /// The dead letter.
+    pub letter: Uuid,
+    /// The service that holds it: the only one that hears this.
+    pub service: String,
+    /// Grows with each request concerning this letter; an older one has no effect.
+    pub revision: u64,
+    /// The message to handle in place of the one that was parked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<EditedMessage>,
+}
+
+/// What an operator made of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EditedMessage {
+    /// Its new id; the envelope inside carries it too.
+    pub message_id: Uuid,
+    /// Its payload, base64 (RFC 4648 §4).
+    pub payload_base64: String,
+}
+
+/// Admin: a dead letter is given up. It stays known, so that the message is not handled after all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeadLetterDiscarded {
+    /// The dead letter.
+    pub letter: Uuid,
+    /// The service that holds it: the only one that hears this.
+    pub service: String,
+    /// As in [`ReplayRequested`].
+    pub revision: u64,
+}
+
+/// Admin: a dead letter that was given up waits for a human again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeadLetterRestored {
+    /// The dead letter.
+    pub letter: Uuid,
+    /// The service that holds it: the only one that hears this.
+    pub service: String,
+    /// As in [`ReplayRequested`].
+    pub revision: u64,
+}
+
+/// What an operator wishes of a dead letter.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// The dead letter.
+    pub letter: Uuid,
+    /// The service that holds it.
+    pub service: &'a str,
+    /// Grows with each wish concerning this letter; an older one has no effect.
+    pub revision: u64,
+    /// What.
+    pub kind: WishKind<'a>,
+}
+
+/// What can be wished.
+#[derive(Debug, Clone, Copy)]
+pub enum WishKind<'a> {
+    /// To handle it again, or this in its place.
+    Replay(Option<&'a EditedMessage>),
+    /// To give it up.
+    Discard,
+    /// To let it wait for a human again.
+    Restore,
 }
 
 /// Everything that services tell each other.
@@ -293,7 +440,11 @@ pub enum Fact {
     PaymentProcessed(PaymentProcessed),
     PaymentFailed(PaymentFailed),
     PaymentRefunded(PaymentRefunded),
-    DeadLettered(DeadLettered),
+    DeadLettered(Box<DeadLettered>),
+    DeadLetterResolved(DeadLetterResolved),
+    ReplayRequested(ReplayRequested),
+    DeadLetterDiscarded(DeadLetterDiscarded),
+    DeadLetterRestored(DeadLetterRestored),
 }
 
 /// The type of a fact, as the envelope names it.
@@ -313,11 +464,15 @@ pub enum FactType {
     PaymentFailed,
     PaymentRefunded,
     DeadLettered,
+    DeadLetterResolved,
+    ReplayRequested,
+    DeadLetterDiscarded,
+    DeadLetterRestored,
 }
 
 impl FactType {
     /// Every type there is.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::OrderCreated,
         Self::OrderConfirmed,
         Self::OrderCancelled,
@@ -331,6 +486,10 @@ impl FactType {
         Self::PaymentFailed,
         Self::PaymentRefunded,
         Self::DeadLettered,
+        Self::DeadLetterResolved,
+        Self::ReplayRequested,
+        Self::DeadLetterDiscarded,
+        Self::DeadLetterRestored,
     ];
 
     /// The name in the envelope.
@@ -350,6 +509,10 @@ impl FactType {
             Self::PaymentFailed => "PaymentFailed",
             Self::PaymentRefunded => "PaymentRefunded",
             Self::DeadLettered => "DeadLettered",
+            Self::DeadLetterResolved => "DeadLetterResolved",
+            Self::ReplayRequested => "ReplayRequested",
+            Self::DeadLetterDiscarded => "DeadLetterDiscarded",
+            Self::DeadLetterRestored => "DeadLetterRestored",
         }
     }
 
@@ -370,6 +533,10 @@ impl FactType {
             Self::PaymentFailed => "failed",
             Self::PaymentRefunded => "refunded",
             Self::DeadLettered => "dead_lettered",
+            Self::DeadLetterResolved => "dead_letter_resolved",
+            Self::ReplayRequested => "replay_requested",
+            Self::DeadLetterDiscarded => "dead_letter_discarded",
+            Self::DeadLetterRestored => "dead_letter_restored",
         }
     }
 
@@ -379,10 +546,38 @@ impl FactType {
         1
     }
 
-    /// The subject of this fact when `producer` says it.
+    /// The subject of this fact when `producer` says it to `listener`. Only what is addressed to one service
+    /// has that service in its subject: the others never see it.
     #[must_use]
-    pub fn subject(self, producer: &str) -> String {
-        format!("{producer}.{}", self.subject_suffix())
+    pub fn subject(self, producer: &str, listener: &str) -> String {
+        let suffix = self.subject_suffix();
+        if self.is_addressed() {
+            format!("{producer}.{suffix}.{listener}")
+        } else {
+            format!("{producer}.{suffix}")
+        }
+    }
+
+    /// Whether it is said to one service alone.
+    #[must_use]
+    pub const fn is_addressed(self) -> bool {
+        match self {
+            Self::ReplayRequested | Self::DeadLetterDiscarded | Self::DeadLetterRestored => true,
+            Self::OrderCreated
+            | Self::OrderConfirmed
+            | Self::OrderCancelled
+            | Self::StockReserved
+            | Self::StockReservationFailed
+            | Self::StockReleased
+            | Self::StockReplenished
+            | Self::ProductListed
+            | Self::PriceChanged
+            | Self::PaymentProcessed
+            | Self::PaymentFailed
+            | Self::PaymentRefunded
+            | Self::DeadLettered
+            | Self::DeadLetterResolved => false,
+        }
     }
 
     /// The type with this name.
@@ -410,7 +605,50 @@ impl Fact {
             Self::PaymentFailed(_) => FactType::PaymentFailed,
             Self::PaymentRefunded(_) => FactType::PaymentRefunded,
             Self::DeadLettered(_) => FactType::DeadLettered,
+            Self::DeadLetterResolved(_) => FactType::DeadLetterResolved,
+            Self::ReplayRequested(_) => FactType::ReplayRequested,
+            Self::DeadLetterDiscarded(_) => FactType::DeadLetterDiscarded,
+            Self::DeadLetterRestored(_) => FactType::DeadLetterRestored,
         }
+    }
+
+    /// The subject when `producer` says it.
+    #[must_use]
+    pub fn subject(&self, producer: &str) -> String {
+        self.fact_type().subject(producer, self.addressee().unwrap_or_default())
+    }
+
+    /// The one service that it is said to, when it is said to one.
+    #[must_use]
+    pub fn addressee(&self) -> Option<&str> {
+        self.wish().map(|wish| wish.service)
+    }
+
+    /// What an operator wishes of a dead letter, when it is that.
+    #[must_use]
+    pub fn wish(&self) -> Option<Wish<'_>> {
+        let (letter, service, revision, kind) = match self {
+            Self::ReplayRequested(fact) => {
+                (fact.letter, &fact.service, fact.revision, WishKind::Replay(fact.edited.as_ref()))
+            }
+            Self::DeadLetterDiscarded(fact) => (fact.letter, &fact.service, fact.revision, WishKind::Discard),
+            Self::DeadLetterRestored(fact) => (fact.letter, &fact.service, fact.revision, WishKind::Restore),
+            Self::OrderCreated(_)
+            | Self::OrderConfirmed(_)
+            | Self::OrderCancelled(_)
+            | Self::StockReserved(_)
+            | Self::StockReservationFailed(_)
+            | Self::StockReleased(_)
+            | Self::StockReplenished(_)
+            | Self::ProductListed(_)
+            | Self::PriceChanged(_)
+            | Self::PaymentProcessed(_)
+            | Self::PaymentFailed(_)
+            | Self::PaymentRefunded(_)
+            | Self::DeadLettered(_)
+            | Self::DeadLetterResolved(_) => return None,
+        };
+        Some(Wish { letter, service, revision, kind })
     }
 
     /// The saga that this fact belongs to, when it belongs to one.
@@ -427,7 +665,13 @@ impl Fact {
             Self::PaymentFailed(fact) => Some(fact.order),
             Self::PaymentRefunded(fact) => Some(fact.order),
             Self::DeadLettered(fact) => fact.saga,
-            Self::StockReplenished(_) | Self::ProductListed(_) | Self::PriceChanged(_) => None,
+            Self::DeadLetterResolved(fact) => fact.saga,
+            Self::StockReplenished(_)
+            | Self::ProductListed(_)
+            | Self::PriceChanged(_)
+            | Self::ReplayRequested(_)
+            | Self::DeadLetterDiscarded(_)
+            | Self::DeadLetterRestored(_) => None,
         }
     }
 
@@ -451,6 +695,10 @@ impl Fact {
             Self::PaymentFailed(fact) => to_raw_value(fact),
             Self::PaymentRefunded(fact) => to_raw_value(fact),
             Self::DeadLettered(fact) => to_raw_value(fact),
+            Self::DeadLetterResolved(fact) => to_raw_value(fact),
+            Self::ReplayRequested(fact) => to_raw_value(fact),
+            Self::DeadLetterDiscarded(fact) => to_raw_value(fact),
+            Self::DeadLetterRestored(fact) => to_raw_value(fact),
         }
     }
 
@@ -475,6 +723,10 @@ impl Fact {
             FactType::PaymentFailed => Self::PaymentFailed(from_str(json)?),
             FactType::PaymentRefunded => Self::PaymentRefunded(from_str(json)?),
             FactType::DeadLettered => Self::DeadLettered(from_str(json)?),
+            FactType::DeadLetterResolved => Self::DeadLetterResolved(from_str(json)?),
+            FactType::ReplayRequested => Self::ReplayRequested(from_str(json)?),
+            FactType::DeadLetterDiscarded => Self::DeadLetterDiscarded(from_str(json)?),
+            FactType::DeadLetterRestored => Self::DeadLetterRestored(from_str(json)?),
         })
     }
 }

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::resilience::{GuardView, State};
 use crate::store::Stats;
 
 /// Name and outcome of something counted.
@@ -20,6 +21,13 @@ pub struct OutcomeLabels {
     pub step: String,
     /// What became of it.
     pub outcome: &'static str,
+}
+
+/// Name of a breaker.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BreakerLabels {
+    /// The step or dependency.
+    pub breaker: String,
 }
 
 /// A histogram of seconds with its own clock.
@@ -79,7 +87,10 @@ pub struct Metrics {
     outbox_age: Gauge<f64, AtomicU64>,
     retries: Gauge,
     tasks: Gauge,
+    task_age: Gauge<f64, AtomicU64>,
     dead_letters: Gauge,
+    breaker_states: Family<BreakerLabels, Gauge>,
+    breaker_refused: Family<BreakerLabels, Gauge>,
     latest: Arc<Mutex<Stats>>,
 }
 
@@ -103,7 +114,10 @@ impl Default for Metrics {
             outbox_age: Gauge::default(),
             retries: Gauge::default(),
             tasks: Gauge::default(),
+            task_age: Gauge::default(),
             dead_letters: Gauge::default(),
+            breaker_states: Family::default(),
+            breaker_refused: Family::default(),
             latest: Arc::default(),
         };
         registry.register("saga_input", "Inputs settled, by step and outcome", metrics.inputs.clone());
@@ -130,7 +144,26 @@ impl Default for Metrics {
         );
         registry.register("retry_waiting", "Messages that wait for another try", metrics.retries.clone());
         registry.register("task_open", "Open tasks", metrics.tasks.clone());
-        registry.register("dead_letter_stored", "Dead letters", metrics.dead_letters.clone());
+        registry.register(
+            "task_oldest_open_age_seconds",
+            "Age of the oldest open task",
+            metrics.task_age.clone(),
+        );
+        registry.register(
+            "dead_letter_unresolved",
+            "Dead letters that wait for a human or are being replayed",
+            metrics.dead_letters.clone(),
+        );
+        registry.register(
+            "breaker_state",
+            "0 closed, 1 half-open, 2 open; forced states count like the others",
+            metrics.breaker_states.clone(),
+        );
+        registry.register(
+            "breaker_refused",
+            "Calls that the breaker refused since the start",
+            metrics.breaker_refused.clone(),
+        );
         Self { registry: Arc::new(registry), ..metrics }
     }
 }
@@ -151,12 +184,27 @@ impl Metrics {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.outbox_pending.set(gauge(stats.outbox_pending));
         self.outbox_failed.set(gauge(stats.outbox_failed));
-        let age = stats.outbox_oldest.map_or(0.0, |oldest| now.duration_since(oldest).as_secs_f64());
-        self.outbox_age.set(age);
+        let age = |since: Option<jiff::Timestamp>| {
+            since.map_or(0.0, |since| now.duration_since(since).as_secs_f64())
+        };
+        self.outbox_age.set(age(stats.outbox_oldest));
+        self.task_age.set(age(stats.task_oldest));
         self.retries.set(gauge(stats.retries));
         self.tasks.set(gauge(stats.tasks));
         self.dead_letters.set(gauge(stats.dead_letters));
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+
+    /// Takes over what a breaker says of itself.
+    pub fn take_breaker(&self, view: &GuardView) {
+        let labels = BreakerLabels { breaker: view.name.clone() };
+        let state = match view.state {
+            State::Closed | State::ForcedClosed => 0,
+            State::HalfOpen => 1,
+            State::Open | State::ForcedOpen => 2,
+        };
+        self.breaker_states.get_or_create(&labels).set(state);
+        self.breaker_refused.get_or_create(&labels).set(i64::try_from(view.refused).unwrap_or(i64::MAX));
     }
 
     /// What the store last said of itself.

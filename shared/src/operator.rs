@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use axum::routing::{get, post};
+use axum::http::StatusCode;
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use garde::Validate;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,7 +16,10 @@ use crate::app::App;
 use crate::books::Page;
 use crate::bus::consumer;
 use crate::contract::DeadLettered;
-use crate::http::{Params, Problem};
+use crate::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
+use crate::gate::Breakers;
+use crate::http::{Body, Params, Problem, Segment};
+use crate::resilience::{Guard, GuardView};
 use crate::row::{RowKey, StoredEvent};
 use crate::service::Service;
 use crate::store::{FoldReport, FoundRow, OutboxItem, Query, Stats, Store};
@@ -90,6 +95,13 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
         .route("/internal/outbox", get(outbox::<S, X>))
         .route("/internal/outbox/retry", post(retry_failed::<S, X>))
         .route("/internal/dead-letters", get(dead_letters::<S, X>))
+        .route("/internal/breakers", get(breakers::<S, X>))
+        .route("/internal/breakers/{name}", post(turn_breaker::<S, X>))
+        .route(
+            "/internal/faults",
+            get(faults::<S, X>).post(inject_fault::<S, X>).delete(clear_faults::<S, X>),
+        )
+        .route("/internal/faults/{id}", delete(clear_fault::<S, X>))
         .with_state(app)
 }
 
@@ -110,7 +122,7 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
         let mut waiting = Some(0);
         let mut subjects = Vec::new();
         for subscription in step.hears {
-            subjects.extend(subscription.facts.iter().map(|fact| fact.subject(subscription.producer)));
+            subjects.extend(subscription.subjects(S::NAME));
             let more = match &app.bus {
                 Some(bus) => consumer::waiting(bus, step, subscription).await.ok(),
                 None => Some(0),
@@ -164,7 +176,7 @@ async fn retry_failed<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Params(RetryFailed { seq }): Params<RetryFailed>,
 ) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
-    let count = app.store.retry_failed(seq, Timestamp::now()).await?;
+    let count = app.store.retry_failed(seq).await?;
     app.engine.relay_wake().notify_one();
     Ok(Json(BTreeMap::from([("retried", count)])))
 }
@@ -172,7 +184,100 @@ async fn retry_failed<S: Service, X: Send + Sync + 'static>(
 async fn dead_letters<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
 ) -> Result<Json<Vec<DeadLettered>>, Problem> {
-    Ok(Json(app.store.dead_letters(LIMIT).await?))
+    let stored = app.store.dead_letters(LIMIT).await?;
+    Ok(Json(stored.into_iter().map(|stored| stored.letter).collect()))
+}
+
+async fn breakers<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Json<Vec<GuardView>> {
+    Json(app.breakers.all().map(Guard::view).collect())
+}
+
+/// What an operator does with a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BreakerAction {
+    /// Opens it, until another action.
+    Open,
+    /// Closes it, until another action.
+    Closed,
+    /// Lets it work by itself, from an empty window on.
+    Reset,
+}
+
+#[derive(Debug, Deserialize, Validate)]
+#[serde(deny_unknown_fields)]
+struct Turn {
+    #[garde(skip)]
+    action: BreakerAction,
+}
+
+async fn turn_breaker<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Segment(name): Segment<String>,
+    Body(Turn { action }, _): Body<Turn>,
+) -> Result<Json<GuardView>, Problem> {
+    turn(&app.breakers, &name, action).map(Json)
+}
+
+/// Does with a breaker what an operator wants.
+///
+/// # Errors
+/// 404 when there is no such breaker.
+pub fn turn(breakers: &Breakers, name: &str, action: BreakerAction) -> Result<GuardView, Problem> {
+    let guard = breakers.get(name).ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))?;
+    match action {
+        BreakerAction::Open => guard.force_open(),
+        BreakerAction::Closed => guard.force_closed(),
+        BreakerAction::Reset => guard.reset(),
+    }
+    Ok(guard.view())
+}
+
+async fn faults<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<FaultsView> {
+    Json(app.faults.view())
+}
+
+#[derive(Debug, Deserialize, Validate)]
+#[serde(transparent)]
+struct Injected(#[garde(skip)] NewFault);
+
+async fn inject_fault<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Body(Injected(new), _): Body<Injected>,
+) -> Result<(StatusCode, Json<ActiveFault>), Problem> {
+    inject(&app.faults, new).map(|fault| (StatusCode::CREATED, Json(fault)))
+}
+
+/// Injects a fault.
+///
+/// # Errors
+/// 403 when faults are off here, 422 that names the member at fault.
+pub fn inject(faults: &Faults, new: NewFault) -> Result<ActiveFault, Problem> {
+    faults.inject(new).map_err(|refusal| match refusal {
+        FaultRefusal::Disabled => {
+            Problem::new(StatusCode::FORBIDDEN, "faults.enabled is false here: no fault can be injected")
+        }
+        FaultRefusal::Impossible(member, why) => Problem::field(member, why),
+    })
+}
+
+async fn clear_faults<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Json<BTreeMap<&'static str, usize>> {
+    Json(BTreeMap::from([("cleared", app.faults.clear())]))
+}
+
+async fn clear_fault<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Segment(id): Segment<u64>,
+) -> Result<StatusCode, Problem> {
+    if app.faults.remove(id) {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(Problem::not_found(format_args!("fault {id}")))
+    }
 }
 
 /// An event of a row's history, as people see it.

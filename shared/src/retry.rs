@@ -1,8 +1,42 @@
-//! Pure: how long to wait before another try.
+//! Pure: what a failed try means, and how long to wait before another.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+/// A try that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedTry {
+    /// The error chain, outermost first.
+    pub chain: Vec<String>,
+    /// What follows from it.
+    pub severity: Severity,
+}
+
+/// What follows from a failed try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// It may work later: it is tried again while there are attempts left.
+    Transient,
+    /// What it needs is away, which is no fault of its own: it is tried again, and no attempt is consumed.
+    Outage,
+    /// It can never work.
+    Permanent,
+}
+
+impl FailedTry {
+    /// A failure with one link in its chain.
+    #[must_use]
+    pub fn new(severity: Severity, reason: impl Into<String>) -> Self {
+        Self { chain: vec![reason.into()], severity }
+    }
+
+    /// The chain in one line.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        self.chain.join(": ")
+    }
+}
 
 /// Exponential backoff with full jitter, bounded in attempts and in delay.
 ///
@@ -22,19 +56,33 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// How many attempts there have been after another failed try, and the delay before the next; no delay when
+    /// there is to be none. `attempts` are those before this try.
+    #[must_use]
+    pub fn after(&self, severity: Severity, attempts: u32, roll: u32) -> (u32, Option<Duration>) {
+        let counted = attempts.saturating_add(1);
+        match severity {
+            Severity::Transient => (counted, self.delay_after(counted, roll)),
+            Severity::Permanent => (counted, None),
+            // As long as between the last attempts, but never the end of them.
+            Severity::Outage => (attempts, Some(self.jittered(counted.min(self.max_attempts), roll))),
+        }
+    }
+
     /// The delay after `attempts` failed tries, or `None` when there are no tries left.
     /// `roll` is a random number over the whole range of `u32`.
     #[must_use]
     pub fn delay_after(&self, attempts: u32, roll: u32) -> Option<Duration> {
-        if attempts >= self.max_attempts {
-            return None;
-        }
+        (attempts < self.max_attempts).then(|| self.jittered(attempts, roll))
+    }
+
+    fn jittered(&self, attempts: u32, roll: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(31);
         let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
         let micros = u64::try_from(ceiling.as_micros()).unwrap_or(u64::MAX);
         // A fixed-point multiplication: roll / 2^32 of the ceiling, without floats.
         let jittered = (u128::from(micros) * u128::from(roll)) >> 32;
-        Some(Duration::from_micros(u64::try_from(jittered).unwrap_or(u64::MAX)))
+        Duration::from_micros(u64::try_from(jittered).unwrap_or(u64::MAX))
     }
 }
 
@@ -63,6 +111,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_outage_consumes_no_attempts() {
+        let policy =
+            RetryPolicy { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_mins(1) };
+        let (attempts, delay) = policy.after(Severity::Outage, 2, u32::MAX);
+        assert_eq!(attempts, 2);
+        assert!(delay.is_some());
+        assert_eq!(policy.after(Severity::Transient, 2, 0), (3, None));
+        assert_eq!(policy.after(Severity::Permanent, 0, 0), (1, None));
     }
 
     #[test]

@@ -155,9 +155,21 @@ pub struct FactDetail {
     /// Anything else, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The step that is parked.
+    /// What is parked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parked_step: Option<String>,
+    pub parked: Option<Parked>,
+    /// The dead letter that was replayed and is handled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<Uuid>,
+}
+
+/// A dead letter in a saga's way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Parked {
+    /// The dead letter.
+    pub letter: Uuid,
+    /// The step that failed, or the kind of task.
+    pub step: String,
 }
 
 impl HeardFact {
@@ -200,14 +212,22 @@ impl FactDetail {
             Fact::StockReserved(fact) => note(pieces(&fact.lines)),
             Fact::StockReleased(fact) => note(pieces(&fact.lines)),
             Fact::DeadLettered(fact) => Self {
-                parked_step: Some(fact.step.clone()),
-                note: Some(fact.reason.clone()),
+                parked: Some(Parked { letter: fact.id, step: fact.step.clone() }),
+                note: Some(format!("{}: {}", fact.step, fact.reason)),
+                ..Self::default()
+            },
+            Fact::DeadLetterResolved(fact) => Self {
+                resolved: Some(fact.letter),
+                note: Some(format!("{}, replay {}", fact.step, fact.replays)),
                 ..Self::default()
             },
             Fact::OrderConfirmed(_)
             | Fact::StockReplenished(_)
             | Fact::ProductListed(_)
-            | Fact::PriceChanged(_) => Self::default(),
+            | Fact::PriceChanged(_)
+            | Fact::ReplayRequested(_)
+            | Fact::DeadLetterDiscarded(_)
+            | Fact::DeadLetterRestored(_) => Self::default(),
         }
     }
 }
@@ -231,8 +251,12 @@ pub struct SagaView {
     pub deadline: Option<Timestamp>,
     /// Why it was cancelled.
     pub cancelled_because: Option<CancelReason>,
-    /// Steps with a dead letter.
-    pub parked_steps: BTreeSet<String>,
+    /// Dead letters, each with the step that failed.
+    #[serde(default)]
+    pub parked: BTreeMap<Uuid, String>,
+    /// Dead letters that were replayed and are handled.
+    #[serde(default)]
+    pub resolved: BTreeSet<Uuid>,
 }
 
 /// What somebody still owes to a saga.
@@ -259,7 +283,8 @@ impl SagaView {
         self.total = self.total.or(detail.total);
         self.deadline = self.deadline.or(detail.deadline);
         self.cancelled_because = self.cancelled_because.or(detail.cancelled_because);
-        self.parked_steps.extend(detail.parked_step.clone());
+        self.parked.extend(detail.parked.clone().map(|parked| (parked.letter, parked.step)));
+        self.resolved.extend(detail.resolved);
     }
 
     /// Where the saga stands.
@@ -274,8 +299,8 @@ impl SagaView {
                 SagaStatus::Started
             };
         }
-        let undoing_steps = || ORDER_SAGA.iter().filter_map(|stage| stage.undoing_step);
-        if undoing_steps().any(|step| self.parked_steps.contains(step)) {
+        let mut undoing_steps = ORDER_SAGA.iter().filter_map(|stage| stage.undoing_step);
+        if undoing_steps.any(|step| self.is_parked_at(step)) {
             return SagaStatus::Failed;
         }
         if !ORDER_SAGA.iter().any(|stage| self.is_undoing_owed(stage)) {
@@ -314,6 +339,12 @@ impl SagaView {
     #[must_use]
     pub fn last_fact_at(&self) -> Option<Timestamp> {
         self.heard.values().max().copied()
+    }
+
+    /// Whether a dead letter of this step, or of this kind of task, waits for a human. One that was given up
+    /// counts too: what it should have done is not done.
+    fn is_parked_at(&self, step: &str) -> bool {
+        self.parked.iter().any(|(letter, parked)| parked == step && !self.resolved.contains(letter))
     }
 
     fn has(&self, fact: FactType) -> bool {
@@ -389,7 +420,9 @@ mod tests {
             occurred_at: Timestamp::from_microsecond(i64::try_from(number).unwrap_or(0)).unwrap_or_default(),
             detail: FactDetail {
                 cancelled_because: (fact_type == FactType::OrderCancelled).then_some(CancelReason::TimedOut),
-                parked_step: (fact_type == FactType::DeadLettered).then(|| "payment-refund".to_owned()),
+                parked: (fact_type == FactType::DeadLettered)
+                    .then(|| Parked { letter: Uuid::nil(), step: "payment-refund".to_owned() }),
+                resolved: (fact_type == FactType::DeadLetterResolved).then(Uuid::nil),
                 ..FactDetail::default()
             },
         }
@@ -418,6 +451,8 @@ mod tests {
         assert_eq!(status_after(&late), SagaStatus::Compensating);
         let stuck = [OrderCreated, PaymentProcessed, OrderCancelled, StockReleased, DeadLettered];
         assert_eq!(status_after(&stuck), SagaStatus::Failed);
+        let mended = [&stuck[..], &[DeadLetterResolved, PaymentRefunded]].concat();
+        assert_eq!(status_after(&mended), SagaStatus::Compensated);
     }
 
     #[test]

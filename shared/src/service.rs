@@ -6,6 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::contract::FactType;
 use crate::envelope::Message;
+use crate::retry::FailedTry;
 use crate::row::{RowKey, RowKind};
 use crate::unit::Unit;
 
@@ -24,6 +25,12 @@ impl Subscription {
     pub fn stream(&self) -> String {
         stream_of(self.producer)
     }
+
+    /// The subjects of these facts, as the service `listener` hears them.
+    #[must_use]
+    pub fn subjects(&self, listener: &str) -> Vec<String> {
+        self.facts.iter().map(|fact| fact.subject(self.producer, listener)).collect()
+    }
 }
 
 /// The stream of a service.
@@ -39,9 +46,23 @@ pub struct Step {
     pub name: &'static str,
     /// What it hears.
     pub hears: &'static [Subscription],
+    /// The outside dependencies that its work ends up with: while the breaker of one is open, nothing is pulled.
+    pub needs: &'static [&'static str],
 }
 
+/// What every service hears of operators, in a step of its own: the engine itself reacts to it.
+pub const OPERATIONS: &[Subscription] = &[Subscription {
+    producer: "admin",
+    facts: &[FactType::ReplayRequested, FactType::DeadLetterDiscarded, FactType::DeadLetterRestored],
+}];
+
 impl Step {
+    /// Whether it hears this.
+    #[must_use]
+    pub fn is_told(&self, fact: FactType) -> bool {
+        self.hears.iter().any(|subscription| subscription.facts.contains(&fact))
+    }
+
     /// The durable consumer that serves `subscription`.
     #[must_use]
     pub fn durable(&self, subscription: &Subscription) -> String {
@@ -66,7 +87,7 @@ pub enum Heard<'a, C> {
         /// What the task was written with.
         payload: &'a str,
         /// What the outside answered, or why no try got an answer.
-        answer: Result<&'a serde_json::Value, &'a str>,
+        answer: Result<&'a serde_json::Value, &'a FailedTry>,
     },
     /// A row's due time has come.
     Due(&'a RowKey),
@@ -81,6 +102,15 @@ pub enum Refusal<J> {
     NotYet(String),
     /// This can never work: park it for a human.
     Broken(String),
+}
+
+impl<J> Refusal<J> {
+    /// A step was handed a fact that it has no reaction to. The engine keeps what a step does not subscribe to
+    /// from it, so this is a subscription without a reaction.
+    #[must_use]
+    pub fn unheard(step: &Step, message: &Message) -> Self {
+        Self::Broken(format!("{} has no reaction to {}", step.name, message.fact.fact_type().name()))
+    }
 }
 
 impl<J> From<J> for Refusal<J> {

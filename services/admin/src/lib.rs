@@ -1,26 +1,45 @@
-//! Shell: the admin service: the view of all sagas, dead letters, the audit of the books.
+//! Shell: the admin service: the view of all sagas, dead letters and what operators do with them, the audit of the
+//! books.
 //!
-//! Everything that comes in is on this screen: two steps hear everything that the services say of sagas, the
-//! routes hear operators. What the steps keep is in [`policy`]; what the audit compares is in [`books`].
+//! Everything that comes in is on this screen: two steps hear everything that the services say of sagas and dead
+//! letters, the routes hear operators, one loop drives redrives. What the steps and the operators change is in
+//! [`policy`]; what the audit compares is in [`books`].
 
 pub mod audit;
 pub mod books;
+pub mod commands;
+mod driver;
+pub mod edit;
+pub mod filter;
 pub mod http;
+pub mod letter_events;
+pub mod letter_view;
+pub mod letters;
+pub mod operations;
+pub mod pace;
 pub mod policy;
+mod progress;
+mod reading;
+pub mod redrive;
+pub mod roster;
 mod services;
 
 use serde::{Deserialize, Serialize};
 use shared::app::{App, Program, no_calls};
 use shared::contract::FactType;
-use shared::service::{Step, Subscription};
+use shared::faults::FaultKind;
+use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::AdminService;
 
 /// The admin service's name.
 pub const NAME: &str = "admin";
 
+/// What services say of their dead letters.
+const DEAD_LETTERS: &[FactType] = &[FactType::DeadLettered, FactType::DeadLetterResolved];
+
 /// Facts that the admin service hears.
-pub static STEPS: [Step; 2] = [
+pub static STEPS: [Step; 3] = [
     Step {
         name: "admin-saga-view",
         hears: &[
@@ -37,16 +56,19 @@ pub static STEPS: [Step; 2] = [
                 facts: &[FactType::PaymentProcessed, FactType::PaymentFailed, FactType::PaymentRefunded],
             },
         ],
+        needs: &[],
     },
     Step {
         name: "admin-dead-letters",
         hears: &[
-            Subscription { producer: "order", facts: &[FactType::DeadLettered] },
-            Subscription { producer: "inventory", facts: &[FactType::DeadLettered] },
-            Subscription { producer: "payment", facts: &[FactType::DeadLettered] },
-            Subscription { producer: "admin", facts: &[FactType::DeadLettered] },
+            Subscription { producer: "order", facts: DEAD_LETTERS },
+            Subscription { producer: "inventory", facts: DEAD_LETTERS },
+            Subscription { producer: "payment", facts: DEAD_LETTERS },
+            Subscription { producer: "admin", facts: DEAD_LETTERS },
         ],
+        needs: &[],
     },
+    Step { name: "admin-operations", hears: OPERATIONS, needs: &[] },
 ];
 
 /// What can be set of the admin service alone: where the others are.
@@ -59,13 +81,17 @@ pub struct AdminSettings {
     pub inventory: String,
     /// The payment service.
     pub payment: String,
-    /// The bank, for the audit.
+    /// The bank, for the audit and its faults.
     pub bank: String,
+    /// Whether whoever changes something must say who they are.
+    #[serde(default)]
+    pub require_operator: bool,
 }
 
 const DEFAULTS: &str = r#"
 [http]
 bind = "127.0.0.1:8080"
+body_limit_bytes = 524288
 [service]
 order = "http://127.0.0.1:8081"
 inventory = "http://127.0.0.1:8082"
@@ -82,9 +108,10 @@ pub fn program() -> Program<AdminService, AdminSettings> {
     Program {
         defaults: DEFAULTS,
         on_bus: true,
+        faults: &FaultKind::OF_A_SERVICE,
         service: |_| AdminService,
         caller: no_calls,
         routes: http::routes,
-        background: |_| Vec::new(),
+        background: |app| vec![Box::pin(driver::run(app))],
     }
 }

@@ -46,6 +46,8 @@ pub enum ChargeCommand {
         /// The limit in minor units.
         limit_minor: i64,
     },
+    /// Decline it, unless it was decided before.
+    Decline(Asked),
     /// Give it back.
     Refund,
     /// Give it back if it was captured, and never capture it otherwise.
@@ -109,13 +111,16 @@ impl Decider for Charge {
                     None => Event::Captured(asked.clone()),
                 }])
             }
+            (State::New | State::Stumbled, Wish::Decline(asked)) => {
+                Ok(vec![Event::Refused(asked.clone(), PaymentFailure::Declined)])
+            }
             (State::New | State::Stumbled, Wish::Reverse) => Ok(vec![Event::Blocked]),
             (State::New | State::Stumbled, Wish::Refund) => Err(ChargeRejection::Unknown),
 
             // A repetition, as long as it asks for the same.
             (
                 State::Captured(before) | State::Refused(before, _) | State::Refunded(before),
-                Wish::Capture { asked, .. },
+                Wish::Capture { asked, .. } | Wish::Decline(asked),
             ) => {
                 if before == asked {
                     Ok(vec![])
@@ -126,7 +131,7 @@ impl Decider for Charge {
             (State::Captured(_), Wish::Refund | Wish::Reverse) => Ok(vec![Event::Refunded]),
             (State::Refunded(_), Wish::Refund | Wish::Reverse) => Ok(vec![]),
             (State::Refused(..), Wish::Reverse) => Ok(vec![]),
-            (State::Blocked, Wish::Capture { .. } | Wish::Reverse) => Ok(vec![]),
+            (State::Blocked, Wish::Capture { .. } | Wish::Decline(_) | Wish::Reverse) => Ok(vec![]),
             (State::Refused(..) | State::Blocked, Wish::Refund) => Err(ChargeRejection::NothingCaptured),
         }
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use shared::books::{ChargeEntry, Page};
 use shared::decider::Decider;
 use shared::engine::Outcome;
+use shared::faults::{FaultKind, Faults};
 use shared::http::{Body, Params, Problem, Segment};
 use shared::money::Money;
 use shared::operator::Range;
@@ -76,15 +77,53 @@ async fn charge(
     if body.token == "tok_slow" {
         tokio::time::sleep(app.settings.service.slow).await;
     }
+    stumble(&app.faults).await?;
     let loses_answer = body.token == "tok_lost_answer";
     let asked = Asked { amount: body.amount, token: body.token, reference: body.reference };
-    match ask(&app, charge, Wish::Capture(asked)).await? {
+    let wish = match app.faults.strikes(FaultKind::BankDecline, "") {
+        Some(_) => Wish::Decline(asked),
+        None => Wish::Capture(asked),
+    };
+    match ask(&app, charge, wish).await? {
         Answer::Captured { is_first: true, .. } if loses_answer => {
             Err(Problem::internal(&"tok_lost_answer: charged, answer lost on purpose"))
         }
         Answer::Stumbled => Err(Problem::unavailable("the bank stumbled; ask again", 1)),
-        answer @ (Answer::Captured { .. } | Answer::Refused { .. } | Answer::Undone) => Ok(Json(answer)),
+        answer @ (Answer::Captured { .. } | Answer::Refused { .. } | Answer::Undone) => {
+            lose(&app.faults, Json(answer))
+        }
     }
+}
+
+/// Faults made on purpose that strike before anything is done.
+async fn stumble(faults: &Faults) -> Result<(), Problem> {
+    if let Some(latency) = faults.strikes(FaultKind::BankLatency, "") {
+        tokio::time::sleep(latency).await;
+    }
+    if faults.strikes(FaultKind::BankHang, "").is_some() {
+        return std::future::pending().await;
+    }
+    match faults.strikes(FaultKind::BankError, "") {
+        Some(_) => Err(Problem::unavailable("injected: the bank is out of order", 1)),
+        None => Ok(()),
+    }
+}
+
+/// The fault that strikes when everything is done.
+fn lose<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
+    match faults.strikes(FaultKind::BankLoseAnswer, "") {
+        Some(_) => Err(Problem::internal(&"injected: done, and the answer lost")),
+        None => Ok(answer),
+    }
+}
+
+async fn give_back(app: &BankApp, id: Uuid, wish: Wish) -> Result<Json<Answer>, Problem> {
+    stumble(&app.faults).await?;
+    if app.faults.strikes(FaultKind::BankRefuseRefund, "").is_some() {
+        return Err(Problem::conflict("injected: the account of the customer is closed"));
+    }
+    let answer = ask(app, id, wish).await.map(Json)?;
+    lose(&app.faults, answer)
 }
 
 async fn ask(app: &BankApp, charge: Uuid, wish: Wish) -> Result<Answer, Problem> {
@@ -107,7 +146,7 @@ async fn ask(app: &BankApp, charge: Uuid, wish: Wish) -> Result<Answer, Problem>
     (status = 200, body = Answer), (status = 404, body = Problem), (status = 409, body = Problem),
 ))]
 async fn refund(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
-    ask(&app, id, Wish::Refund).await.map(Json)
+    give_back(&app, id, Wish::Refund).await
 }
 
 /// Undo a charge whose outcome is not known: what was captured goes back, what was not never will be.
@@ -115,7 +154,7 @@ async fn refund(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Resul
     (status = 200, body = Answer),
 ))]
 async fn reverse(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
-    ask(&app, id, Wish::Reverse).await.map(Json)
+    give_back(&app, id, Wish::Reverse).await
 }
 
 /// A charge in the ledger.

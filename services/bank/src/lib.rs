@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::app::{App, Program, no_calls};
+use shared::faults::FaultKind;
 
 use self::policy::BankService;
 
@@ -46,6 +47,7 @@ pub fn program() -> Program<BankService, BankSettings> {
     Program {
         defaults: DEFAULTS,
         on_bus: false,
+        faults: &FaultKind::OF_THE_BANK,
         service: |settings| BankService { limit_major: settings.service.limit_major },
         caller: no_calls,
         routes: http::routes,

@@ -32,6 +32,8 @@ pub struct Command {
 pub enum Wish {
     /// Capture the money.
     Capture(Asked),
+    /// Decline to, on purpose.
+    Decline(Asked),
     /// Give it back.
     Refund,
     /// Give it back if it was captured, and never capture it otherwise.
@@ -106,19 +108,20 @@ impl BankService {
                     self.limit_major.saturating_mul(Money::minor_per_major(asked.amount.currency));
                 ChargeCommand::Capture { asked: asked.clone(), limit_minor }
             }
+            Wish::Decline(asked) => ChargeCommand::Decline(asked.clone()),
             Wish::Refund => ChargeCommand::Refund,
             Wish::Reverse => ChargeCommand::Reverse,
         };
         let is_first = unit.decide::<Charge>(charge, &wish)?;
         Ok(match (&command.wish, unit.row::<Charge>(charge)) {
             (Wish::Refund | Wish::Reverse, _) => Answer::Undone,
-            (Wish::Capture(_), Charge::New | Charge::Stumbled) => Answer::Stumbled,
-            (Wish::Capture(_), Charge::Captured(_)) => {
+            (Wish::Capture(_) | Wish::Decline(_), Charge::New | Charge::Stumbled) => Answer::Stumbled,
+            (Wish::Capture(_) | Wish::Decline(_), Charge::Captured(_)) => {
                 Answer::Captured { reference: reference(charge), is_first }
             }
-            (Wish::Capture(_), Charge::Refused(_, reason)) => Answer::Refused { reason: *reason },
+            (Wish::Capture(_) | Wish::Decline(_), Charge::Refused(_, reason)) => Answer::Refused { reason: *reason },
             // What was given back or blocked is not captured again.
-            (Wish::Capture(_), Charge::Refunded(_) | Charge::Blocked) => {
+            (Wish::Capture(_) | Wish::Decline(_), Charge::Refunded(_) | Charge::Blocked) => {
                 Answer::Refused { reason: PaymentFailure::Declined }
             }
         })

@@ -13,7 +13,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shared::app::{App, Program, no_calls};
 use shared::contract::FactType;
-use shared::service::{Step, Subscription};
+use shared::faults::FaultKind;
+use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::InventoryService;
 
@@ -21,19 +22,23 @@ use self::policy::InventoryService;
 pub const NAME: &str = "inventory";
 
 /// Facts that the inventory service hears.
-pub static STEPS: [Step; 3] = [
+pub static STEPS: [Step; 4] = [
     Step {
         name: "inventory-stock-reservation",
         hears: &[Subscription { producer: "order", facts: &[FactType::OrderCreated] }],
+        needs: &[],
     },
     Step {
         name: "inventory-stock-release",
         hears: &[Subscription { producer: "order", facts: &[FactType::OrderCancelled] }],
+        needs: &[],
     },
     Step {
         name: "inventory-sale",
         hears: &[Subscription { producer: "order", facts: &[FactType::OrderConfirmed] }],
+        needs: &[],
     },
+    Step { name: "inventory-operations", hears: OPERATIONS, needs: &[] },
 ];
 
 /// What can be set of the inventory service alone.
@@ -78,6 +83,7 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
     Program {
         defaults: DEFAULTS,
         on_bus: true,
+        faults: &FaultKind::OF_A_SERVICE,
         service: |_| InventoryService,
         caller: no_calls,
         routes: http::routes,

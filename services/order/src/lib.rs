@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shared::app::{App, Program, no_calls};
 use shared::contract::FactType;
-use shared::service::{Step, Subscription};
+use shared::faults::FaultKind;
+use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::OrderService;
 
@@ -20,10 +21,11 @@ use self::policy::OrderService;
 pub const NAME: &str = "order";
 
 /// Facts that the order service hears.
-pub static STEPS: [Step; 3] = [
+pub static STEPS: [Step; 4] = [
     Step {
         name: "order-confirmation",
         hears: &[Subscription { producer: "payment", facts: &[FactType::PaymentProcessed] }],
+        needs: &[],
     },
     Step {
         name: "order-cancellation",
@@ -31,6 +33,7 @@ pub static STEPS: [Step; 3] = [
             Subscription { producer: "inventory", facts: &[FactType::StockReservationFailed] },
             Subscription { producer: "payment", facts: &[FactType::PaymentFailed] },
         ],
+        needs: &[],
     },
     Step {
         name: "order-catalogue",
@@ -38,7 +41,9 @@ pub static STEPS: [Step; 3] = [
             producer: "inventory",
             facts: &[FactType::ProductListed, FactType::PriceChanged],
         }],
+        needs: &[],
     },
+    Step { name: "order-operations", hears: OPERATIONS, needs: &[] },
 ];
 
 /// What can be set of the order service alone.
@@ -73,6 +78,7 @@ pub fn program() -> Program<OrderService, OrderSettings> {
     Program {
         defaults: DEFAULTS,
         on_bus: true,
+        faults: &FaultKind::OF_A_SERVICE,
         service: |_| OrderService,
         caller: no_calls,
         routes: http::routes,

@@ -7,12 +7,16 @@ use futures::future::BoxFuture;
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
 use shared::engine::calls::{CallFailed, Caller};
+use shared::http::Problem;
 use shared::ids::payment_id;
 use shared::settings::Settings;
 use shared::store::Task;
 
 use crate::PaymentSettings;
 use crate::policy::{BankAnswer, BankCall, BankTask};
+
+/// What is called: the name of its breaker.
+pub const DEPENDENCY: &str = "bank";
 
 /// Calls the bank.
 pub struct BankClient {
@@ -40,6 +44,7 @@ impl BankClient {
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
         let BankTask { order, call } = serde_json::from_str(&task.payload).map_err(|error| CallFailed {
             context: "a task that is none".to_owned(),
+            is_final: true,
             source: Some(error.into()),
         })?;
         // The payment's id is the key: even two tasks for one order would be one charge.
@@ -59,12 +64,17 @@ impl BankClient {
         let answer: BankAnswer = checked(response).await?;
         serde_json::to_value(answer).map_err(|error| CallFailed {
             context: "an answer without JSON".to_owned(),
+            is_final: true,
             source: Some(error.into()),
         })
     }
 }
 
 impl Caller for BankClient {
+    fn dependency(&self) -> &'static str {
+        DEPENDENCY
+    }
+
     fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
         Box::pin(self.ask(task))
     }
@@ -75,11 +85,31 @@ async fn checked(response: Response) -> Result<BankAnswer, CallFailed> {
         StatusCode::OK | StatusCode::CREATED => {
             response.json().await.map_err(|error| failed("the bank's answer cannot be read", error))
         }
-        status => Err(CallFailed { context: format!("the bank answered {status}"), source: None }),
+        status => Err(CallFailed {
+            is_final: is_final(status),
+            context: complaint(status, response).await,
+            source: None,
+        }),
+    }
+}
+
+/// Whether the bank would answer the same however often it is asked. RFC 9110 §15.5 blames the request for all of
+/// 4xx; these three are about the moment.
+fn is_final(status: StatusCode) -> bool {
+    let passes = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_client_error() && !passes.contains(&status)
+}
+
+/// What the bank's problem document says, in one line.
+async fn complaint(status: StatusCode, response: Response) -> String {
+    match response.json::<Problem>().await {
+        Ok(problem) => format!("the bank answered {status}: {}", problem.detail),
+        Err(_) => format!("the bank answered {status}"),
     }
 }
 
 fn failed(context: &str, error: reqwest::Error) -> CallFailed {
     // The URL is in the log of the task already, and may carry what should not be logged.
-    CallFailed { context: context.to_owned(), source: Some(Box::new(error.without_url())) }
+    let source = Some(Box::new(error.without_url()) as _);
+    CallFailed { context: context.to_owned(), is_final: false, source }
 }

@@ -11,7 +11,8 @@ pub mod policy;
 use serde::{Deserialize, Serialize};
 use shared::app::{App, Program};
 use shared::contract::FactType;
-use shared::service::{Step, Subscription};
+use shared::faults::FaultKind;
+use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::PaymentService;
 
@@ -19,15 +20,18 @@ use self::policy::PaymentService;
 pub const NAME: &str = "payment";
 
 /// Facts that the payment service hears.
-pub static STEPS: [Step; 2] = [
+pub static STEPS: [Step; 3] = [
     Step {
         name: "payment-processing",
         hears: &[Subscription { producer: "inventory", facts: &[FactType::StockReserved] }],
+        needs: &["bank"],
     },
     Step {
         name: "payment-refund",
         hears: &[Subscription { producer: "order", facts: &[FactType::OrderCancelled] }],
+        needs: &["bank"],
     },
+    Step { name: "payment-operations", hears: OPERATIONS, needs: &[] },
 ];
 
 /// What can be set of the payment service alone.
@@ -54,6 +58,7 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
     Program {
         defaults: DEFAULTS,
         on_bus: true,
+        faults: &FaultKind::OF_A_SERVICE,
         service: |_| PaymentService,
         caller: bank_client::BankClient::of,
         routes: http::routes,

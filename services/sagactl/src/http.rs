@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use reqwest::{Method, StatusCode};
+use anyhow::{Context as _, anyhow};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
 /// A local service that does not answer within this is in trouble.
@@ -22,9 +22,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What a problem document says is wrong, or the status.
+    /// What a problem document says is wrong, field by field where it names them, or the status.
     pub fn complaint(&self) -> String {
-        match self.body.get("detail").and_then(Value::as_str) {
+        let errors = self.body.get("errors").and_then(Value::as_array);
+        let text = |value: &Value, name| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        let field = |error: &Value| Some(format!("{}: {}", text(error, "field")?, text(error, "detail")?));
+        let fields: Vec<_> = errors.into_iter().flatten().filter_map(field).collect();
+        match text(&self.body, "detail") {
+            _ if !fields.is_empty() => format!("{}: {}", self.status, fields.join("; ")),
             Some(detail) => format!("{}: {detail}", self.status),
             None => self.status.to_string(),
         }
@@ -40,32 +45,64 @@ impl Http {
 
     /// `GET`, however it ends.
     pub async fn get(&self, url: &str) -> anyhow::Result<Answer> {
-        self.send(self.0.request(Method::GET, url), url).await
+        answer(self.request(Method::GET, url), url).await
     }
 
     /// `GET` that may take longer than others.
     pub async fn get_within(&self, url: &str, limit: Duration) -> anyhow::Result<Answer> {
-        self.send(self.0.request(Method::GET, url).timeout(limit), url).await
+        answer(self.request(Method::GET, url).timeout(limit), url).await
     }
 
     /// `POST`, however it ends.
     pub async fn post(&self, url: &str, body: &Value) -> anyhow::Result<Answer> {
-        self.send(self.0.request(Method::POST, url).json(body), url).await
+        answer(self.request(Method::POST, url).json(body), url).await
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder, url: &str) -> anyhow::Result<Answer> {
-        let response = match request.send().await {
-            Ok(response) => response,
-            Err(error) if error.is_connect() => {
-                bail!("nobody answers at {url}: is the system running?")
-            }
-            Err(error) if error.is_timeout() => bail!("{url} did not answer in time"),
-            Err(error) => {
-                return Err(error.without_url()).with_context(|| format!("request to {url}"));
-            }
-        };
-        let status = response.status();
-        let bytes = response.bytes().await.with_context(|| format!("answer of {url}"))?;
-        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+    /// A request to be completed, and then sent with [`answer`] or [`begin`].
+    pub fn request(&self, method: Method, url: &str) -> RequestBuilder {
+        self.0.request(method, url)
+    }
+}
+
+/// Sends a request and reads all of its answer.
+pub async fn answer(request: RequestBuilder, url: &str) -> anyhow::Result<Answer> {
+    read(begin(request, url).await?).await
+}
+
+/// Sends a request; of its answer only the head is read.
+pub async fn begin(request: RequestBuilder, url: &str) -> anyhow::Result<Response> {
+    request.send().await.map_err(|error| {
+        if error.is_connect() {
+            anyhow!("nobody answers at {url}: is the system running?")
+        } else if error.is_timeout() {
+            anyhow!("{url} did not answer in time")
+        } else {
+            anyhow::Error::new(error.without_url()).context(format!("request to {url}"))
+        }
+    })
+}
+
+/// Reads the rest of an answer.
+pub async fn read(response: Response) -> anyhow::Result<Answer> {
+    let (status, url) = (response.status(), response.url().clone());
+    let bytes = response.bytes().await.map_err(reqwest::Error::without_url);
+    let bytes = bytes.with_context(|| format!("answer of {url}"))?;
+    Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_complaint_names_the_fields() {
+        let says = |body| Answer { status: StatusCode::UNPROCESSABLE_ENTITY, body }.complaint();
+        let errors = json!([{"field": "reason", "detail": "is needed"}, {"field": "rate", "detail": "is 0"}]);
+        let fields = json!({"detail": "invalid: reason, rate", "errors": errors});
+        assert_eq!(says(fields), "422 Unprocessable Entity: reason: is needed; rate: is 0");
+        assert_eq!(says(json!({"detail": "no"})), "422 Unprocessable Entity: no");
+        assert_eq!(says(Value::Null), "422 Unprocessable Entity");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{CellAlignment, Table};
 use futures::future;
 use serde::Serialize;
 
@@ -10,7 +9,10 @@ use crate::http::Http;
 use crate::member::Member;
 use crate::process;
 use crate::readiness;
+use crate::say::say;
 use crate::system::System;
+use crate::table::table;
+use crate::text::or_nothing;
 
 #[derive(Debug, Serialize)]
 struct Status {
@@ -43,11 +45,7 @@ pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
         rss_mib: mib(all_bytes.sum()),
         processes: rows,
     };
-    if json {
-        println!("{}", serde_json::to_string(&status)?);
-    } else {
-        println!("{}", table(&status));
-    }
+    say(&if json { serde_json::to_string(&status)? } else { shown(&status) });
     Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -78,33 +76,26 @@ fn mib(bytes: u64) -> f64 {
     (bytes as f64 / f64::from(1 << 20) * 10.0).round() / 10.0
 }
 
-fn table(status: &Status) -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
-    table.set_header(["name", "pid", "port", "ready", "RSS MiB", "uptime"]);
-    for row in &status.processes {
-        let shown = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+fn shown(status: &Status) -> String {
+    let row = |row: &Row| {
         let ready = match (row.pid, row.ready) {
             (None, _) => "not running",
             (Some(_), false) => "no",
             (Some(_), true) => "yes",
         };
-        table.add_row([
+        [
             row.name.to_string(),
-            shown(row.pid.map(|pid| pid.to_string())),
+            or_nothing(row.pid),
             row.port.to_string(),
             ready.to_owned(),
-            shown(row.rss_mib.map(|mib| format!("{mib:.1}"))),
-            shown(row.uptime_s.map(uptime)),
-        ]);
-    }
-    table.add_row(["all", "", "", "", &format!("{:.1}", status.rss_mib), ""]);
-    for column in [1, 2, 4, 5] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+            or_nothing(row.rss_mib.map(|mib| format!("{mib:.1}"))),
+            or_nothing(row.uptime_s.map(uptime)),
+        ]
+    };
+    let mut all = ["all", "", "", "", "", ""].map(str::to_owned);
+    all[4] = format!("{:.1}", status.rss_mib);
+    let rows = status.processes.iter().map(row).chain([all]);
+    table(["name", "pid", "port", "ready", "RSS MiB", "uptime"], rows, &[1, 2, 4, 5])
 }
 
 fn uptime(seconds: u64) -> String {

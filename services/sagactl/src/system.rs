@@ -181,6 +181,8 @@ impl System {
             format!("http.bind=127.0.0.1:{}", self.port_of(member)),
             format!("store.url=sqlite:{}", database.display()),
             "log.format=json".to_owned(),
+            // A local system is for trying things out. What is asked for stands behind it, and wins.
+            "faults.enabled=true".to_owned(),
         ];
         let peer = |peer: Member| format!("service.{peer}={}", self.url_of(peer));
         match member {
@@ -288,7 +290,7 @@ mod tests {
     fn a_service_gets_what_it_needs_and_what_was_asked_for() {
         let order = system().arguments_of(Member::Order).join(" ");
         let wanted = "--set http.bind=127.0.0.1:7001 --set store.url=sqlite:/data/order/order.db \
-            --set log.format=json --set bus.url=nats://127.0.0.1:7005 --set service.deadline=5s";
+            --set log.format=json --set faults.enabled=true --set bus.url=nats://127.0.0.1:7005 --set service.deadline=5s";
         assert_eq!(order, wanted);
         let bank = system().arguments_of(Member::Bank).join(" ");
         assert!(!bank.contains("bus.url") && bank.ends_with("log.filter=debug"), "{bank}");

@@ -13,10 +13,7 @@ use crate::http::Http;
 use crate::member::{Member, Ports};
 use crate::process::{self, Started};
 use crate::system::{self, Plan, System};
-use crate::{catalogue, nats, readiness, single, stop, supervise};
-
-/// The system runs already.
-const RUNS_ALREADY: u8 = 3;
+use crate::{catalogue, exit, nats, readiness, single, stop, supervise};
 
 /// `sagactl up`.
 pub async fn run(folder: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
@@ -27,7 +24,7 @@ pub async fn run(folder: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode
     if let Some(system) = System::find(&folder)?
         && say_if_running(&system)
     {
-        return Ok(ExitCode::from(RUNS_ALREADY));
+        return Ok(ExitCode::from(exit::RUNS_ALREADY));
     }
     let system = prepare(&folder, plan, options.fresh)?;
     let mut told_to_stop = StopSignals::listen()?;

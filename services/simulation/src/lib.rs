@@ -1,79 +1,32 @@
-//! Shell: the whole system in one thread: the real engine core, relay, domains and SQLite store under a seeded
-//! scheduler that reorders, repeats, loses, crashes and delays, and then checks the laws.
+//! Shell: the whole system in one thread: the real engine core, relay, domains, breakers and SQLite store under a
+//! seeded scheduler that reorders, repeats, loses, crashes, poisons and delays, with operators who mend what is
+//! parked; then it checks the laws.
 //!
-//! A seed is the whole input: the same seed gives the same run. [`world`] is what can happen, [`node`] one
-//! service in it, `network` what lies between, [`broker`] the stream between them, [`laws`] what must hold in the end, [`sabotage`] faults
-//! that must be found.
+//! A seed is the whole input: the same seed gives the same run. [`world`] is what can happen, [`weather`] how
+//! often things go wrong, [`node`] one service with its [`breakers`], `network` and `publishing` what lies
+//! between, [`broker`] the streams, [`operator`] who looks at dead letters, [`journal`] what became of every
+//! message, [`laws`] what must hold in the end, [`endings`] what a run can come to, [`sabotage`] faults that must
+//! be found.
 
+mod bank;
+pub mod breakers;
 pub mod broker;
+mod customer;
+pub mod endings;
+pub mod journal;
 pub mod laws;
 mod network;
 pub mod node;
+pub mod operator;
+mod publishing;
 pub mod sabotage;
+pub mod tampered;
+pub mod trouble;
+pub mod weather;
 pub mod world;
 
+pub use endings::{Ending, Endings};
 pub use sabotage::Sabotage;
-
-/// How often each ending was reached.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Endings {
-    /// Orders confirmed.
-    pub confirmed: u64,
-    /// Orders cancelled for want of stock.
-    pub out_of_stock: u64,
-    /// Orders cancelled because the payment failed.
-    pub payment_failed: u64,
-    /// Orders cancelled by their deadline.
-    pub timed_out: u64,
-    /// Orders cancelled by their customer.
-    pub customer_request: u64,
-    /// Reservations whose cancellation came first.
-    pub stock_void: u64,
-    /// Payments whose cancellation came first.
-    pub payment_void: u64,
-    /// Payments cancelled while the bank was asked, whose capture went back.
-    pub doomed_and_refunded: u64,
-    /// Captures of cancelled orders that went back.
-    pub refunded: u64,
-    /// Charges reversed because the bank never answered clearly.
-    pub reversed: u64,
-    /// Messages tried again because something had to come first.
-    pub retried: u64,
-    /// Dead letters.
-    pub parked: u64,
-}
-
-impl Endings {
-    /// Adds the counts of another run.
-    pub fn add(&mut self, other: &Self) {
-        for (count, more) in self.counts_mut().into_iter().zip(other.clone().counts_mut()) {
-            *count.1 += *more.1;
-        }
-    }
-
-    /// Endings that were never reached.
-    #[must_use]
-    pub fn missing(&mut self) -> Vec<&'static str> {
-        self.counts_mut().into_iter().filter(|(_, count)| **count == 0).map(|(name, _)| name).collect()
-    }
-
-    fn counts_mut(&mut self) -> [(&'static str, &mut u64); 12] {
-        [
-            ("confirmed", &mut self.confirmed),
-            ("out_of_stock", &mut self.out_of_stock),
-            ("payment_failed", &mut self.payment_failed),
-            ("timed_out", &mut self.timed_out),
-            ("customer_request", &mut self.customer_request),
-            ("stock_void", &mut self.stock_void),
-            ("payment_void", &mut self.payment_void),
-            ("doomed_and_refunded", &mut self.doomed_and_refunded),
-            ("refunded", &mut self.refunded),
-            ("reversed", &mut self.reversed),
-            ("retried", &mut self.retried),
-            ("parked", &mut self.parked),
-        ]
-    }
-}
 
 /// What a run came to.
 #[derive(Debug, Clone, Default)]
@@ -90,5 +43,20 @@ pub fn run(seed: u64, sabotage: Sabotage, trace: bool) -> RunResult {
     let mut world = world::World::new(seed, sabotage, trace);
     world.live();
     world.come_to_rest();
-    laws::check(&world)
+    laws::an_outage_does_no_harm(&mut world);
+    laws::letters::admin_and_services_agree(&mut world);
+    let failed = laws::failed_sagas(&world);
+    world.mend();
+    world.deliver_all_that_was_parked();
+
+    laws::messages::no_message_is_dropped(&mut world);
+    laws::messages::no_message_is_handled_twice(&mut world);
+    laws::messages::the_stores_are_in_order(&mut world);
+    laws::messages::breakers_count_faults_alone(&mut world);
+    laws::letters::admin_and_services_agree(&mut world);
+    laws::letters::replays_reach_their_step_alone(&mut world);
+    laws::the_books_balance(&mut world);
+    let mended = failed.difference(&laws::failed_sagas(&world)).count();
+    world.seen.count_many(Ending::SagaMended, mended as u64);
+    RunResult { broken: world.objections, endings: world.seen }
 }

@@ -1,62 +1,28 @@
-//! Shell: one service in the simulation: its store, its relay, and what a crash makes it forget.
+//! Shell: one service in the simulation: its store, its relay, its breakers, and what a crash makes it forget.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use shared::contract::FactType;
 use shared::engine::batch;
 use shared::engine::{Input, Outcome, Rules};
 use shared::metrics::Metrics;
 use shared::relay::{Relay, RelaySettings, Round};
 use shared::retry::RetryPolicy;
-use shared::service::{Heard, Refusal, Service};
+use shared::service::{Service, Step};
 use shared::store::sqlite::SqliteStore;
-use shared::store::{Due, Reads, Store, StoreFault, Task, Writes};
-use shared::unit::Unit;
+use shared::store::{
+    Due, Known, LetterStatus, Loaded, Look, Reads, Retry, Store, StoreFault, StoredLetter, Task, Writes,
+};
+use uuid::Uuid;
 
-/// Changes how a service reacts, to plant a fault; `None` lets it react as it does.
-pub type Tamper<S> = fn(
-    &Heard<'_, <S as Service>::Command>,
-    &mut Unit<'_>,
-) -> Option<Result<<S as Service>::Reply, Refusal<<S as Service>::Rejection>>>;
-
-/// A service that may have been tampered with.
-pub struct Tampered<S: Service> {
-    /// The service.
-    pub inner: S,
-    /// The fault.
-    pub tamper: Option<Tamper<S>>,
-}
-
-impl<S: Service> Service for Tampered<S> {
-    const NAME: &'static str = S::NAME;
-    type Command = S::Command;
-    type Reply = S::Reply;
-    type Rejection = S::Rejection;
-
-    fn rows() -> Vec<shared::row::RowKind> {
-        S::rows()
-    }
-
-    fn steps() -> &'static [shared::service::Step] {
-        S::steps()
-    }
-
-    fn reads(&self, heard: &Heard<'_, S::Command>) -> Vec<shared::row::RowKey> {
-        self.inner.reads(heard)
-    }
-
-    fn react(
-        &self,
-        heard: &Heard<'_, S::Command>,
-        unit: &mut Unit<'_>,
-    ) -> Result<S::Reply, Refusal<S::Rejection>> {
-        let tampered = self.tamper.and_then(|tamper| tamper(heard, unit));
-        tampered.unwrap_or_else(|| self.inner.react(heard, unit))
-    }
-}
+use crate::breakers::Breakers;
+use crate::journal::Note;
+use crate::sabotage::Sabotage;
+use crate::tampered::{Tamper, Tampered};
+use crate::weather::Weather;
 
 /// A service with its database.
 pub struct Node<S: Service> {
@@ -66,13 +32,25 @@ pub struct Node<S: Service> {
     rules: Rules,
     relay: Relay,
     metrics: Metrics,
+    sabotage: Sabotage,
+    /// Its breakers; a crash makes them forget.
+    pub breakers: Breakers,
     /// Tasks this life has claimed; a crash forgets them.
     pub tasks: Vec<Task>,
-    recover: bool,
+    /// Retries that are not in the database, because that fault was planted.
+    in_memory: Vec<Retry>,
+    /// What the steps have forgotten of letters that were given up, because that fault was planted.
+    forgotten: Vec<(&'static str, Uuid)>,
+    /// When this life began, until it has looked for what an earlier one left.
+    born: Option<Timestamp>,
+    /// What became of every message, in the order of the commits. Nothing forgets it.
+    pub journal: Vec<Note>,
 }
 
 /// How long a claim lasts in the simulation.
 const LEASE: SignedDuration = SignedDuration::from_secs(30);
+/// Things taken up in one look, of each sort.
+const LIMIT: usize = 100;
 
 impl<S: Service> Node<S> {
     /// A node with an empty database.
@@ -80,29 +58,49 @@ impl<S: Service> Node<S> {
     /// # Panics
     /// When SQLite cannot open a database in memory.
     #[must_use]
-    pub fn new(service: S, tamper: Option<Tamper<S>>, use_inbox: bool) -> Self {
+    pub fn new(service: S, tamper: Option<Tamper<S>>, sabotage: Sabotage, weather: &Weather) -> Self {
         let store = match SqliteStore::in_memory(S::rows()) {
             Ok(store) => Arc::new(store),
             Err(fault) => panic!("no database in memory: {fault}"),
         };
         let retry =
             RetryPolicy { max_attempts: 6, base: Duration::from_secs(1), cap: Duration::from_secs(20) };
+        let max_attempts = weather.task_attempts;
         let task_retry =
-            RetryPolicy { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_secs(5) };
-        let rules = Rules { retry, task_retry, owner: S::NAME.to_owned(), task_lease: LEASE, use_inbox };
+            RetryPolicy { max_attempts, base: Duration::from_secs(1), cap: Duration::from_secs(5) };
+        let rules = Rules {
+            retry,
+            step_retry: BTreeMap::new(),
+            task_retry,
+            owner: S::NAME.to_owned(),
+            task_lease: LEASE,
+            // An inbox fault needs inboxes.
+            use_inbox: weather.has_inbox || sabotage == Sabotage::InboxBeforeWork,
+        };
         Self {
             service: Arc::new(Tampered { inner: service, tamper }),
             relay: Self::relay_of(&store),
             store,
             rules,
             metrics: Metrics::default(),
+            sabotage,
+            breakers: Breakers::of(S::steps()),
             tasks: Vec::new(),
-            recover: false,
+            in_memory: Vec::new(),
+            forgotten: Vec::new(),
+            born: None,
+            journal: Vec::new(),
         }
     }
 
     fn relay_of(store: &Arc<SqliteStore>) -> Relay {
         Relay::new(store.clone(), S::NAME.to_owned(), RelaySettings::default())
+    }
+
+    /// The step of this name.
+    #[must_use]
+    pub fn step(name: &str) -> Option<&'static Step> {
+        S::steps().iter().find(|step| step.name == name)
     }
 
     /// Names of its steps.
@@ -114,11 +112,11 @@ impl<S: Service> Node<S> {
     /// (step, subject) of everything it hears.
     #[must_use]
     pub fn subscriptions() -> Vec<(&'static str, String)> {
-        let heard = |step: &'static shared::service::Step| {
-            step.hears.iter().flat_map(move |subscription| {
-                let subject = |fact: &FactType| (step.name, fact.subject(subscription.producer));
-                subscription.facts.iter().map(subject)
-            })
+        let heard = |step: &'static Step| {
+            step.hears
+                .iter()
+                .flat_map(|subscription| subscription.subjects(S::NAME))
+                .map(|subject| (step.name, subject))
         };
         S::steps().iter().flat_map(heard).collect()
     }
@@ -132,11 +130,31 @@ impl<S: Service> Node<S> {
         inputs: Vec<Input<Tampered<S>>>,
         now: Timestamp,
     ) -> Result<Committed<S>, StoreFault> {
+        let notes: Vec<_> = inputs.iter().map(Note::of).collect();
         let (service, rules) = (self.service.clone(), self.rules.clone());
         let reads = batch::reads(service.as_ref(), &inputs);
         let committed = self
             .transact(reads, move |loaded| batch::decide(service.as_ref(), &inputs, loaded, &rules, now))?;
-        self.tasks.extend(committed.writes.tasks.iter().cloned());
+        for (note, outcome) in notes.into_iter().zip(&committed.outcomes) {
+            self.journal.extend(note.map(|note| Note { outcome: outcome.name(), ..note }));
+        }
+        if self.sabotage == Sabotage::RetryInMemory {
+            for (step, id) in &committed.writes.retries_done {
+                self.in_memory.retain(|retry| (retry.step.as_str(), retry.message_id) != (*step, *id));
+            }
+            for new in &committed.writes.retries {
+                self.in_memory.retain(|old| (&old.step, old.message_id) != (&new.step, new.message_id));
+                self.in_memory.push(new.clone());
+            }
+        }
+        if self.sabotage == Sabotage::DiscardForgets {
+            let all = committed.writes.letters.iter();
+            let discarded = all.filter(|stored| stored.status == LetterStatus::Discarded);
+            let place =
+                |stored: &StoredLetter| Some((Self::step(&stored.letter.step)?.name, stored.known_as));
+            self.forgotten.extend(discarded.filter_map(place));
+        }
+        self.take_up(committed.writes.tasks.clone());
         Ok(committed)
     }
 
@@ -158,18 +176,48 @@ impl<S: Service> Node<S> {
     fn transact(
         &self,
         reads: Reads,
-        decide: impl Fn(shared::store::Loaded) -> (Writes, Vec<Outcome<Tampered<S>>>) + Send + 'static,
+        decide: impl Fn(Loaded) -> (Writes, Vec<Outcome<Tampered<S>>>) + Send + 'static,
     ) -> Result<Committed<S>, StoreFault> {
         let slot = Arc::new(Mutex::new(None));
         let filled = slot.clone();
-        let decide = Box::new(move |loaded| {
-            let (writes, outcomes) = decide(loaded);
+        let (sabotage, in_memory, forgotten) =
+            (self.sabotage, self.in_memory.clone(), self.forgotten.clone());
+        let decide = Box::new(move |mut loaded: Loaded| {
+            for retry in &in_memory {
+                let step = Self::step(&retry.step).map(|step| (step.name, retry.message_id));
+                loaded.inbox.extend(step.map(|place| (place, Known::Waiting)));
+            }
+            loaded.inbox.retain(|place, known| *known != Known::Parked || !forgotten.contains(place));
+            let (mut writes, outcomes) = decide(loaded);
+            sabotage.spoil_writes(&mut writes, S::steps());
             let committed = Committed { outcomes, writes: writes.clone() };
             *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(committed);
+            if sabotage == Sabotage::RetryInMemory {
+                writes.retries.clear();
+            }
             writes
         });
         ready(self.store.transact(reads, decide))?;
         slot.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreFault::Closed)
+    }
+
+    /// What the steps know of these messages.
+    ///
+    /// # Panics
+    /// When the store fails.
+    #[must_use]
+    pub fn known(&self, places: &[(&'static str, Uuid)]) -> BTreeMap<(&'static str, Uuid), Known> {
+        let reads = Reads { inbox: places.iter().copied().collect(), ..Reads::default() };
+        let slot = Arc::new(Mutex::new(BTreeMap::new()));
+        let filled = slot.clone();
+        let look = Box::new(move |loaded: Loaded| {
+            *filled.lock().unwrap_or_else(PoisonError::into_inner) = loaded.inbox;
+            Writes::default()
+        });
+        if let Err(fault) = ready(self.store.transact(reads, look)) {
+            panic!("the store cannot say what it knows: {fault}");
+        }
+        slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// One round of the real relay.
@@ -180,30 +228,84 @@ impl<S: Service> Node<S> {
         }
     }
 
-    /// Whether something waits to be published.
+    /// Whether something is still to be published, tried again, called, or comes due.
     #[must_use]
-    pub fn owes_facts(&self) -> bool {
-        ready(self.store.stats()).map_or(true, |stats| stats.outbox_pending > 0)
+    pub fn owes(&self) -> bool {
+        let (tasks_die, no_deadline) =
+            (Sabotage::TasksDieWithTheProcess, self.sabotage == Sabotage::NoDeadline);
+        let stats = ready(self.store.stats()).map_or(1, |stats| {
+            let tasks = if self.sabotage == tasks_die { 0 } else { stats.tasks };
+            stats.outbox_pending + stats.retries + tasks
+        });
+        stats > 0 || !self.in_memory.is_empty() || (!no_deadline && self.has_due_rows())
     }
 
-    /// What is due; the tasks among it are taken up.
+    /// Whether a row will come due, or has.
+    fn has_due_rows(&self) -> bool {
+        self.overdue(Timestamp::MAX).is_some()
+    }
+
+    /// A row that should have come due by then, and did not.
+    #[must_use]
+    pub fn overdue(&self, now: Timestamp) -> Option<String> {
+        let owner = "nobody".to_owned();
+        let look = Look { now, limit: 1, tasks: 0, paused: vec![], owner, until: now, recover: false };
+        let due = ready(self.store.due(look)).ok()?;
+        due.rows.first().map(|(key, _)| key.id.clone())
+    }
+
+    /// What is due; the tasks among it are taken up. What waits behind an open breaker stays where it is.
     pub fn due(&mut self, now: Timestamp) -> Due {
-        let until = now.checked_add(LEASE).unwrap_or(Timestamp::MAX);
-        let recover = std::mem::take(&mut self.recover);
-        match ready(self.store.due(now, 100, S::NAME, until, recover)) {
+        if let Some(born) = self.born.take() {
+            self.look(born, 0, true);
+        }
+        self.look(now, LIMIT, false)
+    }
+
+    fn look(&mut self, now: Timestamp, limit: usize, recover: bool) -> Due {
+        let at = clock(now);
+        let shut = S::steps().iter().filter(|step| self.breakers.is_shut(step, at));
+        let paused: Vec<_> = shut.map(|step| step.name.to_owned()).collect();
+        let (owner, until) = (S::NAME.to_owned(), now.checked_add(LEASE).unwrap_or(Timestamp::MAX));
+        let look = Look { now, limit, tasks: self.room(at), paused: paused.clone(), owner, until, recover };
+        match ready(self.store.due(look)) {
             Ok(mut due) => {
-                self.tasks.append(&mut due.tasks);
+                self.take_up(std::mem::take(&mut due.tasks));
+                let is_due = |retry: &&Retry| retry.next_attempt <= now && !paused.contains(&retry.step);
+                due.retries.extend(self.in_memory.iter().filter(is_due).cloned());
                 due
             }
             Err(fault) => panic!("the timers' store failed: {fault}"),
         }
     }
 
+    /// Tasks that may be taken up now.
+    #[must_use]
+    pub fn room(&self, at: Duration) -> usize {
+        if S::steps().iter().flat_map(|step| step.needs).any(|name| self.breakers.is_open(name, at)) {
+            return 0;
+        }
+        let ramps = S::steps().iter().flat_map(|step| step.needs).filter_map(|name| self.breakers.ramp(name));
+        ramps.min().unwrap_or(LIMIT).saturating_sub(self.tasks.len())
+    }
+
+    /// A task that it holds already goes on under the newer claim.
+    fn take_up(&mut self, tasks: Vec<Task>) {
+        for task in tasks {
+            match self.tasks.iter_mut().find(|held| held.id == task.id) {
+                Some(held) => *held = task,
+                None => self.tasks.push(task),
+            }
+        }
+    }
+
     /// Dies and starts again: only the database remains.
-    pub fn crash(&mut self) {
+    pub fn crash(&mut self, now: Timestamp) {
         self.tasks.clear();
+        self.in_memory.clear();
+        self.breakers.forget();
         self.relay = Self::relay_of(&self.store);
-        self.recover = true;
+        self.born = Some(now);
     }
 }
 
@@ -213,6 +315,12 @@ pub struct Committed<S: Service> {
     pub outcomes: Vec<Outcome<Tampered<S>>>,
     /// What was written.
     pub writes: Writes,
+}
+
+/// The time as breakers see it.
+#[must_use]
+pub fn clock(now: Timestamp) -> Duration {
+    Duration::from_micros(u64::try_from(now.as_microsecond()).unwrap_or(0))
 }
 
 /// The answer of a store in memory, which is always there at once.

@@ -32,6 +32,9 @@ pub struct BusSettings {
     /// Redelivery after this long without an acknowledgement.
     #[serde(with = "humantime_serde")]
     pub ack_wait: Duration,
+    /// Deliveries of one message, after which the broker gives it up: then it becomes a dead letter. Many, as only
+    /// what kills the process each time should get there.
+    pub max_deliver: u32,
     /// Messages under way to one consumer.
     pub max_ack_pending: u32,
     /// Messages asked for at once.
@@ -49,6 +52,7 @@ impl Default for BusSettings {
             retention: Duration::from_hours(24 * 7),
             duplicate_window: Duration::from_secs(20),
             ack_wait: Duration::from_secs(10),
+            max_deliver: 50,
             max_ack_pending: 2_000,
             pull: 500,
             publish_timeout: Duration::from_secs(3),
@@ -159,7 +163,7 @@ impl Bus {
         for service in SPEAKERS {
             self.ensure_stream(service).await?;
         }
-        Ok(())
+        super::advisories::ensure_stream(self).await
     }
 
     /// Makes the stream of one service.

@@ -1,5 +1,6 @@
 //! The broker: connection and streams, publishing, consuming. Nothing outside this folder knows NATS.
 
+pub mod advisories;
 mod batch;
 mod connection;
 pub mod consumer;

@@ -3,6 +3,7 @@
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use tracing::{debug, warn};
 
@@ -10,6 +11,7 @@ use super::Publish;
 use super::batch::{self, BATCH_MAX};
 use super::connection::Bus;
 use crate::engine::error_chain;
+use crate::faults::{FaultKind, Faults};
 use crate::store::{OutboxEntry, Published};
 
 /// From this many entries on a batch is quicker than pipelined singles (measured with `sync_interval: always`:
@@ -20,13 +22,40 @@ const BATCH_FROM: usize = 16;
 pub struct Publisher {
     bus: Bus,
     service: &'static str,
+    faults: Faults,
 }
 
 impl Publisher {
     /// For the outbox of `service`, all of whose subjects are in its own stream.
     #[must_use]
-    pub const fn new(bus: Bus, service: &'static str) -> Self {
-        Self { bus, service }
+    pub const fn new(bus: Bus, service: &'static str, faults: Faults) -> Self {
+        Self { bus, service, faults }
+    }
+
+    /// What faults made on purpose add to a batch: copies that the broker cannot know, and messages that are none.
+    async fn misbehave(&self, entries: &[OutboxEntry], published: &Published) {
+        if !self.faults.are_any() {
+            return;
+        }
+        for entry in entries.iter().filter(|entry| published.done.contains(&entry.seq)) {
+            if self.faults.strikes(FaultKind::PublishTwice, "").is_some() {
+                self.publish_unknown(entry, entry.payload.clone()).await;
+            }
+            if self.faults.strikes(FaultKind::PublishGarbage, "").is_some() {
+                self.publish_unknown(entry, Bytes::from_static(b"{\"this is\": \"no envelope\"")).await;
+            }
+        }
+    }
+
+    /// Publishes under no message id, so that the broker does not take it for a repetition.
+    async fn publish_unknown(&self, entry: &OutboxEntry, payload: Bytes) {
+        let published = match self.bus.jetstream.publish(entry.subject.clone(), payload).await {
+            Ok(ack) => ack.await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = published {
+            warn!(subject = entry.subject, "a fault could not be published: {error}");
+        }
     }
 
     async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
@@ -112,6 +141,18 @@ impl Publisher {
 
 impl Publish for Publisher {
     fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
-        Box::pin(self.publish_all(entries))
+        Box::pin(async move {
+            // Without this the client would queue for the broker's return what is published again by then.
+            if !self.bus.is_connected() {
+                let first = entries.first().map(|entry| (entry.seq, "not connected".to_owned()));
+                return Published { delayed: first, ..Published::default() };
+            }
+            let published = self.publish_all(entries).await;
+            self.misbehave(entries, &published).await;
+            if !published.done.is_empty() {
+                self.faults.crash(FaultKind::CrashAfterPublish);
+            }
+            published
+        })
     }
 }

@@ -1,35 +1,32 @@
 //! Pure: one batch of inputs, decided in memory, in order, each on the rows as the earlier ones left them.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use base64::Engine as _;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use super::input::{Earlier, Input, Matter, Outcome, RequestKey};
-use crate::contract::{DeadLettered, Fact};
+use super::input::{Input, Matter, Outcome, RequestKey};
+use super::letters;
+use crate::contract::{DeadLetterResolved, Fact, LetterOrigin};
 use crate::envelope::Envelope;
 use crate::ids;
-use crate::retry::RetryPolicy;
+use crate::retry::{FailedTry, RetryPolicy, Severity};
 use crate::service::{Refusal, Service, Step};
 use crate::store::{
-    EventWrite, KeyedAnswer, Known, Loaded, OutboxWrite, Reads, Retry, RowWrite, Task, TaskRetry, Writes,
+    EventWrite, KeyedAnswer, Known, LetterStatus, Loaded, OutboxWrite, Reads, Retry, RowWrite, Task,
+    TaskRetry, Writes,
 };
 use crate::unit::{Effects, Rows, Slot, Unit};
-
-/// Payloads over this many bytes are not carried by the announcement of a dead letter: as base64 they might
-/// not fit a broker message (1 MiB by default). The service's own table keeps them whole.
-const ANNOUNCED_PAYLOAD_BYTES: usize = 256 * 1024;
-
-/// The same for texts that may quote what could not be read.
-const ANNOUNCED_TEXT_CHARS: usize = 4 * 1024;
 
 /// What every decision of a service needs to know of its settings.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// For messages.
     pub retry: RetryPolicy,
+    /// For messages of steps that have a policy of their own.
+    pub step_retry: BTreeMap<String, RetryPolicy>,
     /// For calls to the outside.
     pub task_retry: RetryPolicy,
     /// Who claims new tasks.
@@ -38,6 +35,12 @@ pub struct Rules {
     pub task_lease: SignedDuration,
     /// Whether inbox marks are looked at. Off only in tests: the domain is correct without.
     pub use_inbox: bool,
+}
+
+impl Rules {
+    fn retry_of(&self, step: &str) -> RetryPolicy {
+        self.step_retry.get(step).copied().unwrap_or(self.retry)
+    }
 }
 
 /// What the inputs of a batch need to have read.
@@ -54,13 +57,15 @@ pub fn reads<S: Service>(service: &S, inputs: &[Input<S>]) -> Reads {
                 reads.keys.insert(key.key.clone());
             }
             Matter::Message { step, .. } => {
-                reads.inbox.insert((step.name, input.id));
+                reads.inbox.insert((step.name, input.known_as()));
             }
             Matter::Called { task, .. } => {
                 reads.tasks.insert(task.id);
             }
             Matter::Command { key: None, .. } | Matter::Due { .. } => {}
         }
+        reads.letters.extend(input.replayed());
+        reads.letters.extend(input.wished());
     }
     reads
 }
@@ -91,11 +96,12 @@ struct Batch<'a, S: Service> {
     writes: Writes,
 }
 
-/// How a reaction failed.
+/// Why there is no reply.
 enum Failure<S: Service> {
+    /// The business says no.
     Rejected(S::Rejection),
-    NotYet(String),
-    Broken(String),
+    /// Something is wrong.
+    Failed(FailedTry),
 }
 
 impl<'a, S: Service> Batch<'a, S> {
@@ -117,17 +123,15 @@ impl<'a, S: Service> Batch<'a, S> {
     fn take(&mut self, input: &Input<S>) -> Outcome<S> {
         match &input.matter {
             Matter::Command { key, .. } => self.take_command(input, key.as_ref()),
-            Matter::Message { step, payload, message_type, earlier, .. } => {
-                self.take_message(input, step, payload, message_type.as_deref(), *earlier)
-            }
+            Matter::Message { .. } => self.take_message(input),
             Matter::Called { task, answer } => match answer {
                 Ok(_) => self.take_answer(input, task),
-                Err(reason) => self.take_failed_call(input, task, reason),
+                Err(failed) => self.take_failed_call(input, task, failed),
             },
             Matter::Due { .. } => match self.react(input) {
                 Ok(reply) => Outcome::Done(reply),
                 Err(Failure::Rejected(rejection)) => Outcome::Rejected(rejection),
-                Err(Failure::NotYet(reason) | Failure::Broken(reason)) => Outcome::Faulted(reason),
+                Err(Failure::Failed(failed)) => Outcome::Faulted(failed.reason()),
             },
         }
     }
@@ -147,9 +151,7 @@ impl<'a, S: Service> Batch<'a, S> {
         let reply = match self.react(input) {
             Ok(reply) => reply,
             Err(Failure::Rejected(rejection)) => return Outcome::Rejected(rejection),
-            Err(Failure::NotYet(reason) | Failure::Broken(reason)) => {
-                return Outcome::Faulted(reason);
-            }
+            Err(Failure::Failed(failed)) => return Outcome::Faulted(failed.reason()),
         };
         if let (Some(key), Ok(json)) = (key, serde_json::to_string(&reply)) {
             let answer = KeyedAnswer { fingerprint: key.fingerprint.clone(), reply: json };
@@ -159,15 +161,11 @@ impl<'a, S: Service> Batch<'a, S> {
         Outcome::Done(reply)
     }
 
-    fn take_message(
-        &mut self,
-        input: &Input<S>,
-        step: &'static Step,
-        payload: &Bytes,
-        message_type: Option<&str>,
-        earlier: Option<Earlier>,
-    ) -> Outcome<S> {
-        let place = (step.name, input.id);
+    fn take_message(&mut self, input: &Input<S>) -> Outcome<S> {
+        let Matter::Message { step, payload, earlier, delivery, trouble, .. } = &input.matter else {
+            return Outcome::Faulted("not a message".to_owned());
+        };
+        let place = (step.name, input.known_as());
         let known = self.loaded.inbox.get(&place).copied();
         // A retry goes on only while its entry still waits; a delivery only while nothing is known of it.
         let is_new = match (known, earlier) {
@@ -178,50 +176,84 @@ impl<'a, S: Service> Batch<'a, S> {
         if !is_new {
             return Outcome::Duplicate;
         }
-        let failure = match self.react(input) {
+        let reaction = match trouble {
+            Some(trouble) => Err(Failure::Failed(trouble.clone())),
+            None => self.handle(input, step),
+        };
+        let failed = match reaction {
             Ok(reply) => {
-                self.mark_handled(place, earlier);
+                self.mark_handled(input, place);
                 return Outcome::Done(reply);
             }
             Err(Failure::Rejected(rejection)) => {
-                self.mark_handled(place, earlier);
+                self.mark_handled(input, place);
                 return Outcome::Rejected(rejection);
             }
-            Err(failure) => failure,
+            Err(Failure::Failed(failed)) => failed,
         };
-        let attempts = earlier.map_or(0, |earlier| earlier.attempts) + 1;
-        let first_failed_at = earlier.map_or(self.now, |earlier| earlier.first_failed_at);
-        if let Failure::NotYet(reason) = &failure
-            && let Some(delay) = self.rules.retry.delay_after(attempts, input.roll)
-        {
+        let before = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
+        let first_failed_at = earlier.as_ref().map_or(self.now, |earlier| earlier.first_failed_at);
+        let policy = self.rules.retry_of(step.name);
+        let (attempts, delay) = policy.after(failed.severity, before, input.roll);
+        if let Some(delay) = delay {
             self.loaded.inbox.insert(place, Known::Waiting);
             self.writes.retries.push(Retry {
                 step: step.name.to_owned(),
-                message_id: input.id,
+                message_id: place.1,
                 payload: payload.clone(),
                 attempts,
                 next_attempt: later(self.now, delay),
                 first_failed_at,
-                last_error: reason.clone(),
+                last_error: failed.reason(),
+                delivery: delivery.clone(),
+                letter: earlier.as_ref().and_then(|earlier| earlier.letter),
             });
-            return Outcome::Retried(reason.clone());
+            return Outcome::Retried(failed.reason());
         }
-        let reason = failure.reason();
         if earlier.is_some() {
             self.writes.retries_done.push(place);
         }
         self.loaded.inbox.insert(place, Known::Parked);
-        let saga = message_type.map(|_| input.correlation_id);
-        self.park(input, message_type, saga, payload, &reason, attempts, first_failed_at);
-        Outcome::Dead(reason)
+        self.park(input, &failed, attempts, first_failed_at)
     }
 
-    fn mark_handled(&mut self, place: (&'static str, Uuid), earlier: Option<Earlier>) {
+    /// Lets whoever a message is for react: the engine itself, when it is an operator's wish.
+    fn handle(&mut self, input: &Input<S>, step: &Step) -> Result<S::Reply, Failure<S>> {
+        let permanent = |reason: String| Failure::Failed(FailedTry::new(Severity::Permanent, reason));
+        let message = match &input.matter {
+            Matter::Message { message: Ok(message), .. } => message,
+            Matter::Message { message: Err(error), .. } => {
+                let failed = FailedTry { chain: error_links(error), severity: Severity::Permanent };
+                return Err(Failure::Failed(failed));
+            }
+            Matter::Command { .. } | Matter::Called { .. } | Matter::Due { .. } => {
+                return Err(permanent("not a message".to_owned()));
+            }
+        };
+        let fact_type = message.fact.fact_type();
+        if !step.is_told(fact_type) {
+            return Err(permanent(format!("{} does not hear {}", step.name, fact_type.name())));
+        }
+        match letters::operate::<S>(&message.fact, &mut self.loaded, &mut self.writes) {
+            Some(operated) => operated.map(|()| S::Reply::default()).map_err(permanent),
+            None => self.react(input),
+        }
+    }
+
+    fn mark_handled(&mut self, input: &Input<S>, place: (&'static str, Uuid)) {
         self.loaded.inbox.insert(place, Known::Handled);
-        self.writes.inbox.push(place);
-        if earlier.is_some() {
+        // What nobody of this system sent is not in the books: its dead letter is what remembers it.
+        let is_foreign = input
+            .replayed()
+            .and_then(|letter| self.loaded.letters.get(&letter))
+            .is_some_and(|stored| stored.letter.origin == LetterOrigin::Foreign);
+        if !is_foreign {
+            self.writes.inbox.push(place);
+        }
+        if matches!(&input.matter, Matter::Message { earlier: Some(_), .. }) {
             self.writes.retries_done.push(place);
         }
+        self.resolve(input);
     }
 
     /// An answer counts whoever's claim it came under: the key of the call makes it the only one there is.
@@ -233,19 +265,19 @@ impl<'a, S: Service> Batch<'a, S> {
     }
 
     /// A failure counts only under the current claim.
-    fn take_failed_call(&mut self, input: &Input<S>, task: &Task, reason: &str) -> Outcome<S> {
+    fn take_failed_call(&mut self, input: &Input<S>, task: &Task, failed: &FailedTry) -> Outcome<S> {
         if self.loaded.tasks.get(&task.id) != Some(&task.claim) {
             return Outcome::Duplicate;
         }
-        let attempts = task.attempts + 1;
-        if let Some(delay) = self.rules.task_retry.delay_after(attempts, input.roll) {
+        let (attempts, delay) = self.rules.task_retry.after(failed.severity, task.attempts, input.roll);
+        if let Some(delay) = delay {
             self.writes.task_retries.push(TaskRetry {
                 id: task.id,
                 attempts,
                 next_attempt: later(self.now, delay),
-                last_error: reason.to_owned(),
+                last_error: failed.reason(),
             });
-            return Outcome::Retried(reason.to_owned());
+            return Outcome::Retried(failed.reason());
         }
         self.loaded.tasks.remove(&task.id);
         self.settle_call(input, task, attempts)
@@ -255,22 +287,23 @@ impl<'a, S: Service> Batch<'a, S> {
     fn settle_call(&mut self, input: &Input<S>, task: &Task, attempts: u32) -> Outcome<S> {
         self.writes.tasks_done.push(task.id);
         match self.react(input) {
-            Ok(reply) => Outcome::Done(reply),
-            Err(Failure::Rejected(rejection)) => Outcome::Rejected(rejection),
-            Err(failure) => {
-                let reason = failure.reason();
-                let payload = Bytes::from(task.payload.clone());
-                let saga = Some(task.correlation_id);
-                self.park(input, None, saga, &payload, &reason, attempts, task.created_at);
-                Outcome::Dead(reason)
+            Ok(reply) => {
+                self.resolve(input);
+                Outcome::Done(reply)
             }
+            Err(Failure::Rejected(rejection)) => {
+                self.resolve(input);
+                Outcome::Rejected(rejection)
+            }
+            Err(Failure::Failed(failed)) => self.park(input, &failed, attempts, task.created_at),
         }
     }
 
     /// Lets the service react. Whatever it panics about becomes a permanent fault of this one input.
     fn react(&mut self, input: &Input<S>) -> Result<S::Reply, Failure<S>> {
+        let failed = |severity, reason| Failure::Failed(FailedTry::new(severity, reason));
         let Some(heard) = input.heard() else {
-            return Err(Failure::Broken(undecodable(input)));
+            return Err(failed(Severity::Permanent, "nothing to react to".to_owned()));
         };
         let mut unit = Unit::new(&mut self.rows, speaker(input), input.id, input.correlation_id, self.now);
         let reaction = catch_unwind(AssertUnwindSafe(|| self.service.react(&heard, &mut unit)));
@@ -281,9 +314,11 @@ impl<'a, S: Service> Batch<'a, S> {
                 Ok(reply)
             }
             Ok(Err(Refusal::Rejected(rejection))) => Err(Failure::Rejected(rejection)),
-            Ok(Err(Refusal::NotYet(reason))) => Err(Failure::NotYet(reason)),
-            Ok(Err(Refusal::Broken(reason))) => Err(Failure::Broken(reason)),
-            Err(panic) => Err(Failure::Broken(format!("panicked: {}", panic_text(panic.as_ref())))),
+            Ok(Err(Refusal::NotYet(reason))) => Err(failed(Severity::Transient, reason)),
+            Ok(Err(Refusal::Broken(reason))) => Err(failed(Severity::Permanent, reason)),
+            Err(panic) => {
+                Err(failed(Severity::Permanent, format!("panicked: {}", panic_text(panic.as_ref()))))
+            }
         }
     }
 
@@ -312,6 +347,7 @@ impl<'a, S: Service> Batch<'a, S> {
                 attempts: 0,
                 claim: 1,
                 created_at: self.now,
+                letter: None,
             });
         }
     }
@@ -333,7 +369,7 @@ impl<'a, S: Service> Batch<'a, S> {
         match payload {
             Ok(payload) => self.writes.outbox.push(OutboxWrite {
                 id,
-                subject: fact_type.subject(S::NAME),
+                subject: fact.subject(S::NAME),
                 payload: Bytes::from(payload),
                 event,
             }),
@@ -341,41 +377,43 @@ impl<'a, S: Service> Batch<'a, S> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the whole context of a failure, gathered in one place")]
+    /// Parks an input for a human: a new dead letter, or the one whose replay failed.
     fn park(
         &mut self,
         input: &Input<S>,
-        message_type: Option<&str>,
-        saga: Option<Uuid>,
-        payload: &Bytes,
-        reason: &str,
+        failed: &FailedTry,
         attempts: u32,
         first_failed_at: Timestamp,
-    ) {
-        let step = input.source();
-        let dead = DeadLettered {
-            id: ids::derived(&["dead-letter", step, &input.id.to_string()]),
-            service: S::NAME.to_owned(),
-            step: step.to_owned(),
-            message_id: input.id,
-            message_type: message_type.map(str::to_owned),
-            saga,
-            reason: reason.to_owned(),
-            fingerprint: fingerprint(S::NAME, step, message_type, reason),
-            attempts,
-            first_failed_at,
-            last_failed_at: self.now,
-            payload_base64: base64::engine::general_purpose::STANDARD.encode(payload),
-        };
-        let mut announced = dead.clone();
-        if payload.len() > ANNOUNCED_PAYLOAD_BYTES {
-            announced.payload_base64.clear();
+    ) -> Outcome<S> {
+        let before = input.replayed().and_then(|letter| self.loaded.letters.get_mut(&letter));
+        let failure = letters::Parking { failed, attempts, first_failed_at, now: self.now };
+        let dead = letters::parked::<S>(input, &failure, before.as_ref().map(|stored| &stored.letter));
+        match before {
+            None => self.writes.dead_letters.push(dead.clone()),
+            Some(stored) => {
+                (stored.letter, stored.status) = (dead.clone(), LetterStatus::Pending);
+                self.writes.letters.push(stored.clone());
+            }
         }
-        shorten(&mut announced.reason);
-        announced.message_type.iter_mut().for_each(shorten);
-        let id = ids::derived(&["dead-letter-announced", &dead.id.to_string()]);
-        self.promise(id, input, &Fact::DeadLettered(announced), None);
-        self.writes.dead_letters.push(dead);
+        let id = ids::derived(&["dead-letter-announced", &dead.id.to_string(), &dead.replays.to_string()]);
+        self.promise(id, input, &Fact::DeadLettered(Box::new(letters::announced(&dead))), None);
+        Outcome::Dead(failed.reason())
+    }
+
+    /// Ends the dead letter that an input replayed, if it replayed one.
+    fn resolve(&mut self, input: &Input<S>) {
+        let Some(stored) = input.replayed().and_then(|id| self.loaded.letters.get_mut(&id)) else {
+            return;
+        };
+        stored.status = LetterStatus::Resolved;
+        self.writes.letters.push(stored.clone());
+        let letter = &stored.letter;
+        let replays = letter.replays + 1;
+        let id = ids::derived(&["dead-letter-resolved", &letter.id.to_string(), &replays.to_string()]);
+        let (letter, saga) = (letter.id, letter.saga);
+        let (service, step) = (S::NAME.to_owned(), input.source().to_owned());
+        let resolved = DeadLetterResolved { letter, service, step, saga, message_id: input.id, replays };
+        self.promise(id, input, &Fact::DeadLetterResolved(resolved), None);
     }
 
     fn finish(mut self) -> Writes {
@@ -395,51 +433,25 @@ impl<'a, S: Service> Batch<'a, S> {
     }
 }
 
-impl<S: Service> Failure<S> {
-    fn reason(self) -> String {
-        match self {
-            Self::Rejected(rejection) => rejection.to_string(),
-            Self::NotYet(reason) | Self::Broken(reason) => reason,
-        }
-    }
-}
-
 /// Two steps of one service that hear the same message must not derive the same ids.
 fn speaker<S: Service>(input: &Input<S>) -> String {
     format!("{}:{}", S::NAME, input.source())
-}
-
-fn shorten(text: &mut String) {
-    if let Some((end, _)) = text.char_indices().nth(ANNOUNCED_TEXT_CHARS) {
-        text.truncate(end);
-        text.push('…');
-    }
 }
 
 fn later(now: Timestamp, delay: std::time::Duration) -> Timestamp {
     now.checked_add(delay).unwrap_or(Timestamp::MAX)
 }
 
-fn undecodable<S: Service>(input: &Input<S>) -> String {
-    match &input.matter {
-        Matter::Message { message: Err(error), .. } => error_chain(error),
-        Matter::Message { .. } | Matter::Command { .. } | Matter::Called { .. } | Matter::Due { .. } => {
-            "nothing to react to".to_owned()
-        }
-    }
+/// An error with its sources, outermost first, in one line.
+#[must_use]
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    error_links(error).join(": ")
 }
 
 /// An error with its sources, outermost first.
 #[must_use]
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+pub fn error_links(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
 }
 
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
@@ -448,15 +460,4 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("without a message")
-}
-
-/// Groups failures of one cause: numbers and ids in the reason do not tell causes apart.
-fn fingerprint(service: &str, step: &str, message_type: Option<&str>, reason: &str) -> String {
-    let mut shape = String::with_capacity(reason.len());
-    for word in reason.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
-        let is_variable = word.chars().any(|c| c.is_ascii_digit());
-        shape.push_str(if is_variable { "#" } else { word });
-    }
-    let id = ids::derived(&["fingerprint", service, step, message_type.unwrap_or("-"), &shape]);
-    id.simple().to_string()[..12].to_owned()
 }

@@ -4,11 +4,13 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use crate::contract::Delivery;
 use crate::envelope::{Envelope, Message, Undecodable};
 use crate::ids;
+use crate::retry::FailedTry;
 use crate::row::RowKey;
 use crate::service::{Heard, Service, Step};
-use crate::store::Task;
+use crate::store::{Retry, Task};
 
 /// Something to react to, with the id that everything it causes is derived from.
 #[derive(Debug)]
@@ -49,13 +51,17 @@ pub enum Matter<S: Service> {
         message_type: Option<String>,
         /// Earlier tries.
         earlier: Option<Earlier>,
+        /// Where the broker had it.
+        delivery: Option<Delivery>,
+        /// Why this try fails whatever the reaction would be.
+        trouble: Option<FailedTry>,
     },
     /// The outcome of one try of a task.
     Called {
         /// The task.
         task: Task,
         /// What the outside answered, or why there is no answer.
-        answer: Result<serde_json::Value, String>,
+        answer: Result<serde_json::Value, FailedTry>,
     },
     /// A row's due time has come.
     Due {
@@ -74,12 +80,16 @@ pub struct RequestKey {
 }
 
 /// What is known of a message's earlier tries.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Earlier {
+    /// The id under which the step knows the message: its own, unless an operator has edited it since.
+    pub message_id: Uuid,
     /// Tries that failed.
     pub attempts: u32,
     /// When the first one failed.
     pub first_failed_at: Timestamp,
+    /// The dead letter that is being replayed.
+    pub letter: Option<Uuid>,
 }
 
 impl<S: Service> Input<S> {
@@ -91,13 +101,7 @@ impl<S: Service> Input<S> {
 
     /// A message for a step. One that cannot be read still gets an id, from `fallback_id`.
     #[must_use]
-    pub fn message(
-        step: &'static Step,
-        payload: Bytes,
-        fallback_id: Uuid,
-        earlier: Option<Earlier>,
-        roll: u32,
-    ) -> Self {
+    pub fn message(step: &'static Step, payload: Bytes, fallback_id: Uuid, roll: u32) -> Self {
         let (id, correlation_id, message_type, message) = match Envelope::from_bytes(&payload) {
             Ok(envelope) => {
                 let message = envelope.open();
@@ -105,17 +109,48 @@ impl<S: Service> Input<S> {
             }
             Err(error) => (fallback_id, fallback_id, None, Err(error)),
         };
-        Self {
-            id,
-            correlation_id,
-            roll,
-            matter: Matter::Message { step, payload, message, message_type, earlier },
+        let (earlier, delivery, trouble) = (None, None, None);
+        let matter = Matter::Message { step, payload, message, message_type, earlier, delivery, trouble };
+        Self { id, correlation_id, roll, matter }
+    }
+
+    /// A message that failed before, for another try.
+    #[must_use]
+    pub fn retried(step: &'static Step, retry: Retry, roll: u32) -> Self {
+        let mut input = Self::message(step, retry.payload, retry.message_id, roll);
+        if let Matter::Message { earlier, delivery, .. } = &mut input.matter {
+            *delivery = retry.delivery;
+            *earlier = Some(Earlier {
+                message_id: retry.message_id,
+                attempts: retry.attempts,
+                first_failed_at: retry.first_failed_at,
+                letter: retry.letter,
+            });
         }
+        input
+    }
+
+    /// The message, with what the broker says of it.
+    #[must_use]
+    pub fn delivered(mut self, place: Delivery) -> Self {
+        if let Matter::Message { delivery, .. } = &mut self.matter {
+            *delivery = Some(place);
+        }
+        self
+    }
+
+    /// The message, in a try that fails; `None` leaves it as it is.
+    #[must_use]
+    pub fn in_trouble(mut self, why: Option<FailedTry>) -> Self {
+        if let Matter::Message { trouble, .. } = &mut self.matter {
+            *trouble = why;
+        }
+        self
     }
 
     /// The outcome of one try of a task.
     #[must_use]
-    pub const fn called(task: Task, answer: Result<serde_json::Value, String>, roll: u32) -> Self {
+    pub const fn called(task: Task, answer: Result<serde_json::Value, FailedTry>, roll: u32) -> Self {
         Self {
             id: task.id,
             correlation_id: task.correlation_id,
@@ -143,6 +178,34 @@ impl<S: Service> Input<S> {
         }
     }
 
+    /// The id under which the inbox knows the message.
+    pub(crate) fn known_as(&self) -> Uuid {
+        match &self.matter {
+            Matter::Message { earlier: Some(earlier), .. } => earlier.message_id,
+            Matter::Message { earlier: None, .. }
+            | Matter::Command { .. }
+            | Matter::Called { .. }
+            | Matter::Due { .. } => self.id,
+        }
+    }
+
+    /// The dead letter that the input replays.
+    pub(crate) fn replayed(&self) -> Option<Uuid> {
+        match &self.matter {
+            Matter::Message { earlier, .. } => earlier.as_ref().and_then(|earlier| earlier.letter),
+            Matter::Called { task, .. } => task.letter,
+            Matter::Command { .. } | Matter::Due { .. } => None,
+        }
+    }
+
+    /// The dead letter that an operator's wish is about.
+    pub(crate) fn wished(&self) -> Option<Uuid> {
+        let Matter::Message { message: Ok(message), .. } = &self.matter else {
+            return None;
+        };
+        message.fact.wish().map(|wish| wish.letter)
+    }
+
     /// What the service gets to see; `None` for a message that cannot be read.
     pub(crate) fn heard(&self) -> Option<Heard<'_, S::Command>> {
         match &self.matter {
@@ -151,8 +214,7 @@ impl<S: Service> Input<S> {
                 message.as_ref().ok().map(|message| Heard::Message(step, message))
             }
             Matter::Called { task, answer } => {
-                let answer = answer.as_ref().map_err(String::as_str);
-                Some(Heard::Called { kind: &task.kind, payload: &task.payload, answer })
+                Some(Heard::Called { kind: &task.kind, payload: &task.payload, answer: answer.as_ref() })
             }
             Matter::Due { key } => Some(Heard::Due(key)),
         }

@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod calls;
 pub mod input;
+mod letters;
 pub mod timers;
 
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
 pub(crate) use self::batch::panic_text;
-pub use self::batch::{Rules, error_chain};
+pub use self::batch::{Rules, error_chain, error_links};
 use self::calls::Calls;
 pub use self::input::{Input, Matter, Outcome, RequestKey};
 use crate::metrics::Metrics;
@@ -204,6 +205,7 @@ impl<S: Service> Settlement<S> {
     fn of(writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
         let has_due = writes.rows.iter().any(|row| row.projected.due.is_some())
             || !writes.retries.is_empty()
+            || !writes.tasks_again.is_empty()
             || !writes.task_retries.is_empty();
         Self {
             outcomes,

@@ -9,14 +9,15 @@ use jiff::{SignedDuration, Timestamp};
 use tracing::warn;
 use uuid::Uuid;
 
-use super::input::{Earlier, Input, Outcome};
+use super::input::{Input, Outcome};
 use super::{Engine, error_chain};
+use crate::gate::{Gate, Leave};
 use crate::row::RowKey;
-use crate::service::Service;
-use crate::store::{Store, StoreFault};
+use crate::service::{Service, Step};
+use crate::store::{Look, Retry, Store, StoreFault};
 
 /// The timers' settings.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct TimerSettings {
     /// Who claims tasks.
     pub owner: String,
@@ -26,6 +27,8 @@ pub struct TimerSettings {
     pub limit: usize,
     /// Looks at least this often.
     pub poll: Duration,
+    /// What stands before each step, in the order of the service's declaration.
+    pub gates: Vec<Gate>,
 }
 
 /// Runs until dropped: looks for what is due, hands it in, sleeps until the next thing is.
@@ -97,31 +100,27 @@ async fn fire<S: Service>(
     let now = earlier_life.unwrap_or_else(Timestamp::now);
     let lease_until = now.checked_add(settings.task_lease).unwrap_or(Timestamp::MAX);
     stuck.rows.retain(|_, until| *until > now);
-    let limit = settings.limit + stuck.len();
-    let due = store.due(now, limit, &settings.owner, lease_until, recover).await?;
+    let tasks = engine.calls().room().min(settings.limit);
+    let due = store.due(look(settings, stuck, tasks, (now, lease_until), recover)).await?;
 
     let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !stuck.rows.contains_key(key)).collect();
     rows.truncate(settings.limit);
     let known_stuck = stuck.len();
-    let mut retries = Vec::new();
-    for retry in due.retries {
-        match S::steps().iter().find(|step| step.name == retry.step) {
-            Some(step) => retries.push((step, retry)),
-            None if stuck.retries.insert(retry.message_id) => {
-                warn!(step = retry.step, message_id = %retry.message_id, "waits for a step that is not here");
-            }
-            None => {}
-        }
-    }
-    retries.truncate(settings.limit);
+    let retries = admitted(due.retries, settings, stuck);
     // What is newly stuck took up places in this look.
     let is_full = stuck.len() > known_stuck
-        || [rows.len(), retries.len(), due.tasks.len()].iter().any(|count| *count >= settings.limit);
+        || [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit)
+        || (tasks == settings.limit && due.tasks.len() == tasks);
 
+    if due.tasks.len() == tasks && tasks < settings.limit {
+        engine.calls().want_room();
+    }
     engine.calls().start(due.tasks);
-    let retried = retries.into_iter().map(|(step, retry)| {
-        let earlier = Earlier { attempts: retry.attempts, first_failed_at: retry.first_failed_at };
-        engine.settle(Input::message(step, retry.payload, retry.message_id, Some(earlier), fastrand::u32(..)))
+    let retried = retries.into_iter().map(|(step, retry, mut leave)| async move {
+        let input = Input::retried(step, retry, fastrand::u32(..)).in_trouble(leave.begin().trouble);
+        if let Ok(outcome) = engine.settle(input).await {
+            leave.ended(&outcome);
+        }
     });
     let fired = rows.iter().map(|(key, due_at)| engine.settle(Input::due(key.clone(), *due_at)));
     // What the engine cannot take now is still due at the next look.
@@ -132,6 +131,48 @@ async fn fire<S: Service>(
         }
     }
     Ok(Fired { is_full, next: due.next })
+}
+
+fn look(
+    settings: &TimerSettings,
+    stuck: &Stuck,
+    tasks: usize,
+    (now, until): (Timestamp, Timestamp),
+    recover: bool,
+) -> Look {
+    // What waits for an open breaker must not take up the places of what does not.
+    let shut = settings.gates.iter().filter(|gate| gate.is_shut());
+    Look {
+        now,
+        limit: settings.limit + stuck.len(),
+        tasks,
+        paused: shut.map(|gate| gate.step().name.to_owned()).collect(),
+        owner: settings.owner.clone(),
+        until,
+        recover,
+    }
+}
+
+/// The retries that may be tried now; the others stay due.
+fn admitted(
+    due: Vec<Retry>,
+    settings: &TimerSettings,
+    stuck: &mut Stuck,
+) -> Vec<(&'static Step, Retry, Leave)> {
+    let mut admitted = Vec::new();
+    for retry in due {
+        match settings.gates.iter().find(|gate| gate.step().name == retry.step) {
+            Some(gate) if admitted.len() < settings.limit => {
+                admitted.extend(gate.leave().map(|leave| (gate.step(), retry, leave)));
+            }
+            Some(_) => {}
+            None if stuck.retries.insert(retry.message_id) => {
+                warn!(step = retry.step, message_id = %retry.message_id, "waits for a step that is not here");
+            }
+            None => {}
+        }
+    }
+    admitted
 }
 
 fn until(next: Option<Timestamp>, poll: Duration) -> Duration {

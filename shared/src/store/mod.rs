@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::contract::DeadLettered;
+use crate::contract::{DeadLettered, Delivery};
 use crate::decider::FieldValue;
 use crate::row::{Projected, RowKey, StoredEvent, StoredRow};
 
@@ -53,6 +53,8 @@ pub struct Reads {
     pub tasks: BTreeSet<Uuid>,
     /// Idempotency keys: was there an answer already?
     pub keys: BTreeSet<String>,
+    /// Dead letters that this batch replays, or that an operator wants something of.
+    pub letters: BTreeSet<Uuid>,
 }
 
 /// The answers to [`Reads`].
@@ -66,6 +68,59 @@ pub struct Loaded {
     pub tasks: BTreeMap<Uuid, i64>,
     /// The answers given before.
     pub keys: BTreeMap<String, KeyedAnswer>,
+    /// The dead letters that are there.
+    pub letters: BTreeMap<Uuid, StoredLetter>,
+}
+
+/// A dead letter as the service that parked it keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredLetter {
+    /// The dead letter.
+    pub letter: DeadLettered,
+    /// What becomes of it.
+    pub status: LetterStatus,
+    /// The last request of an operator that had an effect.
+    pub revision: u64,
+    /// The id under which the step knows the message, whatever became of it since.
+    pub known_as: Uuid,
+}
+
+/// What becomes of a dead letter.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum LetterStatus {
+    /// It waits for a human.
+    Pending,
+    /// It was handed back, and is being handled.
+    Replaying,
+    /// It was handled.
+    Resolved,
+    /// It was given up.
+    Discarded,
+}
+
+impl LetterStatus {
+    /// Every status there is.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Replaying, Self::Resolved, Self::Discarded];
+
+    /// The name in tables and in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::Replaying => "REPLAYING",
+            Self::Resolved => "RESOLVED",
+            Self::Discarded => "DISCARDED",
+        }
+    }
+
+    /// The status with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
 }
 
 /// What a step knows of a message.
@@ -146,6 +201,8 @@ pub struct Task {
     pub claim: i64,
     /// When it was written.
     pub created_at: Timestamp,
+    /// The dead letter that is being replayed.
+    pub letter: Option<Uuid>,
 }
 
 /// A failed try of a task.
@@ -178,6 +235,10 @@ pub struct Retry {
     pub first_failed_at: Timestamp,
     /// What went wrong last.
     pub last_error: String,
+    /// Where the broker had it.
+    pub delivery: Option<Delivery>,
+    /// The dead letter that is being replayed.
+    pub letter: Option<Uuid>,
 }
 
 /// Everything that one transaction changes.
@@ -197,12 +258,16 @@ pub struct Writes {
     pub retries_done: Vec<(&'static str, Uuid)>,
     /// New tasks.
     pub tasks: Vec<Task>,
+    /// Tasks that are taken up again, claimed by nobody.
+    pub tasks_again: Vec<Task>,
     /// Failed tries of tasks.
     pub task_retries: Vec<TaskRetry>,
     /// Tasks that are over.
     pub tasks_done: Vec<Uuid>,
-    /// Dead letters; each is also announced through `outbox`.
+    /// New dead letters; each is also announced through `outbox`.
     pub dead_letters: Vec<DeadLettered>,
+    /// Dead letters that are there already and changed, in the order of their changes.
+    pub letters: Vec<StoredLetter>,
     /// New idempotency keys with their answers.
     pub keys: Vec<(String, KeyedAnswer)>,
     /// When all this was decided.
@@ -221,9 +286,11 @@ impl Writes {
             && self.retries.is_empty()
             && self.retries_done.is_empty()
             && self.tasks.is_empty()
+            && self.tasks_again.is_empty()
             && self.task_retries.is_empty()
             && self.tasks_done.is_empty()
             && self.dead_letters.is_empty()
+            && self.letters.is_empty()
             && self.keys.is_empty()
     }
 }
@@ -265,6 +332,25 @@ pub struct Lease {
     pub fence: i64,
 }
 
+/// How to look for what is due.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// Due until when.
+    pub now: Timestamp,
+    /// At most this many rows of a kind, and retries.
+    pub limit: usize,
+    /// At most this many tasks.
+    pub tasks: usize,
+    /// Steps whose retries stay where they are.
+    pub paused: Vec<String>,
+    /// Who claims the tasks.
+    pub owner: String,
+    /// Until when.
+    pub until: Timestamp,
+    /// Claims of `owner` on tasks older than `now` are an earlier life's, and void.
+    pub recover: bool,
+}
+
 /// What has come due.
 #[derive(Debug, Clone, Default)]
 pub struct Due {
@@ -285,16 +371,44 @@ pub struct Query {
     pub equals: Vec<(&'static str, FieldValue)>,
     /// Field is less than value.
     pub below: Vec<(&'static str, FieldValue)>,
+    /// Field is value or more.
+    pub from: Vec<(&'static str, FieldValue)>,
     /// Field is one of the values.
     pub one_of: Vec<(&'static str, Vec<FieldValue>)>,
     /// The state as JSON contains this text.
     pub text: Option<String>,
+    /// Sorts by a field first, then by id; by id alone without it.
+    pub order: Option<Order>,
     /// Start behind this id.
     pub after: Option<String>,
-    /// Highest id first (newest first, where ids are UUIDv7).
+    /// Highest first (newest first, where ids are UUIDv7).
     pub descending: bool,
     /// At most this many.
     pub limit: usize,
+}
+
+/// How rows are sorted.
+#[derive(Debug, Clone, Copy)]
+pub struct Order {
+    /// A field that holds a number or a time in every row.
+    pub field: &'static str,
+    /// Its value in the row that [`Query::after`] names.
+    pub after: Option<i64>,
+}
+
+/// Rows of a kind that have the same value in a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The value.
+    pub value: String,
+    /// How many rows have it.
+    pub count: u64,
+    /// The least value of the field of times among them.
+    pub first: i64,
+    /// The greatest.
+    pub last: i64,
+    /// Id of the one with the greatest.
+    pub latest: String,
 }
 
 /// A row that a query found.
@@ -325,7 +439,10 @@ pub struct Stats {
     pub retries: u64,
     /// Open tasks.
     pub tasks: u64,
-    /// Dead letters.
+    /// When the oldest open task was written: one that is never answered shows here.
+    #[serde(default)]
+    pub task_oldest: Option<Timestamp>,
+    /// Dead letters that wait for a human or are being replayed.
     pub dead_letters: u64,
 }
 
@@ -338,7 +455,7 @@ pub struct Tallies {
     pub handled: BTreeMap<String, u64>,
     /// Messages that wait for another try, by step.
     pub retrying: BTreeMap<String, u64>,
-    /// Dead letters, by step or kind of task.
+    /// Messages that are parked or given up, by step.
     pub dead: BTreeMap<String, u64>,
 }
 
@@ -409,24 +526,26 @@ pub trait Store: Send + Sync + 'static {
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool>;
 
     /// Puts `FAILED` entries back in line; all of them, or one. Answers how many.
-    fn retry_failed(&self, seq: Option<i64>, now: Timestamp) -> Answer<'_, u64>;
+    fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64>;
 
-    /// What is due at `now`, at most `limit` of each sort. Tasks are claimed for `owner` until `until`; with
-    /// `recover`, claims of `owner` on tasks older than `now` are an earlier life's, and void.
-    fn due(
-        &self,
-        now: Timestamp,
-        limit: usize,
-        owner: &str,
-        until: Timestamp,
-        recover: bool,
-    ) -> Answer<'_, Due>;
+    /// What is due. The tasks among it are claimed.
+    fn due(&self, look: Look) -> Answer<'_, Due>;
 
     /// One row.
     fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>>;
 
     /// Rows of a kind.
     fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>>;
+
+    /// Counts the rows that `query` finds, by the value of `by`, largest group first; `query.limit` bounds the
+    /// groups. `times` is a field of times.
+    fn groups(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        times: &'static str,
+        query: Query,
+    ) -> Answer<'_, Vec<Group>>;
 
     /// A row's history, oldest first.
     fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>>;
@@ -441,7 +560,7 @@ pub trait Store: Send + Sync + 'static {
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>>;
 
     /// Dead letters for the operator, newest first.
-    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<DeadLettered>>;
+    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredLetter>>;
 
     /// Checks every row of every kind against the fold of its events.
     fn verify(&self) -> Answer<'_, FoldReport>;

@@ -2,10 +2,13 @@
 //!
 //! Where a test shows one of the laws of DESIGN §15, its comment names the law.
 
+mod breaker;
 mod broker;
 mod engine;
+mod faults;
 mod purity;
 mod relay;
+mod settings;
 mod store;
 mod support;
 mod wire;

@@ -78,7 +78,7 @@ async fn what_the_broker_refuses_for_good_steps_aside_until_an_operator_retries_
     assert_eq!((stats.outbox_pending, stats.outbox_failed), (0, 1));
     assert_eq!(round(&mut relay, &broker, 9).await?, Round::Idle);
 
-    assert_eq!(store.retry_failed(None, at(10)).await?, 1);
+    assert_eq!(store.retry_failed(None).await?, 1);
     assert_eq!(round(&mut relay, &broker, 10).await?, Round::Published(1));
     assert_eq!(broker.arrived(), [1, 3, 2]);
     Ok(())

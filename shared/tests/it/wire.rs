@@ -7,10 +7,11 @@ use insta::assert_snapshot;
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::contract::{
-    CancelReason, DeadLettered, Fact, FactType, Line, OrderCancelled, OrderConfirmed, OrderCreated,
-    PaymentContext, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PriceChanged,
-    ProductListed, Shortage, StockLine, StockReleased, StockReplenished, StockReservationFailed,
-    StockReserved,
+    CancelReason, DeadLetterDiscarded, DeadLetterResolved, DeadLetterRestored, DeadLettered, Delivery,
+    EditedMessage, Fact, FactType, LetterOrigin, Line, OrderCancelled, OrderConfirmed, OrderCreated,
+    OriginalMessage, PaymentContext, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded,
+    PriceChanged, ProductListed, ReplayRequested, Shortage, StockLine, StockReleased, StockReplenished,
+    StockReservationFailed, StockReserved,
 };
 use shared::engine::batch;
 use shared::envelope::{Envelope, Undecodable};
@@ -23,7 +24,18 @@ use crate::support::shop::{Shop, ShopCommand};
 use crate::support::writes::{at, id};
 
 /// Fields that may be missing: then the reader goes without.
-const OPTIONAL: [&str; 2] = ["message_type", "saga"];
+const OPTIONAL: [(&str, &str); 10] = [
+    ("DeadLettered", "message_type"),
+    ("DeadLettered", "saga"),
+    ("DeadLettered", "origin"),
+    ("DeadLettered", "error_chain"),
+    ("DeadLettered", "replays"),
+    ("DeadLettered", "delivery"),
+    ("DeadLettered", "headers"),
+    ("DeadLettered", "original"),
+    ("DeadLetterResolved", "saga"),
+    ("ReplayRequested", "edited"),
+];
 
 #[test]
 fn every_fact_has_its_golden_form() {
@@ -71,7 +83,7 @@ fn a_field_that_was_removed_or_renamed_is_an_error_that_names_it() {
                 let object = poorer.pointer_mut(&path).and_then(Value::as_object_mut).expect("an object");
                 let value = object.remove(field).expect("the field");
                 let without = Fact::from_json(fact.fact_type(), &poorer.to_string());
-                if OPTIONAL.contains(&field.as_str()) {
+                if OPTIONAL.contains(&(fact.fact_type().name(), field.as_str())) {
                     assert_ne!(without.expect("it may be missing"), fact, "{path}/{field}");
                     continue;
                 }
@@ -87,13 +99,48 @@ fn a_field_that_was_removed_or_renamed_is_an_error_that_names_it() {
     }
 }
 
+/// What was said by builds that knew nothing of replays is still under way when this one starts.
+#[test]
+fn a_dead_letter_announced_by_the_build_before_replays_is_read() {
+    let mut old = json(&example(FactType::DeadLettered));
+    let members = old.as_object_mut().expect("an object");
+    for added in ["origin", "error_chain", "replays", "delivery", "original"] {
+        assert!(members.remove(added).is_some(), "{added}");
+    }
+    let Fact::DeadLettered(read) =
+        Fact::from_json(FactType::DeadLettered, &old.to_string()).expect("the first version")
+    else {
+        panic!("another fact");
+    };
+    assert_eq!(
+        (read.origin, read.replays, read.delivery, read.original),
+        (LetterOrigin::Message, 0, None, None)
+    );
+    assert_eq!((read.id, read.attempts), (id(44), 1));
+}
+
+/// What an operator wishes of one service is for that service alone: no other hears it.
+#[test]
+fn a_wish_is_said_to_the_service_that_holds_the_letter() {
+    for fact in examples() {
+        let subject = fact.subject("admin");
+        assert_eq!(subject.ends_with(".inventory"), fact.addressee() == Some("inventory"), "{subject}");
+        assert_eq!(fact.addressee().is_some(), fact.fact_type().is_addressed(), "{subject}");
+        assert_eq!(fact.fact_type().subject("admin", "inventory"), subject);
+    }
+    let [operations] = shared::service::OPERATIONS else { panic!("one subscription") };
+    let wished = ["replay_requested", "dead_letter_discarded", "dead_letter_restored"];
+    assert_eq!(operations.subjects("order"), wished.map(|wish| format!("admin.{wish}.order")));
+}
+
 /// Subjects are part of the wire: whoever listens under the old name hears nothing any more.
 #[test]
 fn every_fact_has_its_own_subject() {
-    let line = |fact_type: FactType| format!("{} {}", fact_type.name(), fact_type.subject("service"));
+    let line =
+        |fact_type: FactType| format!("{} {}", fact_type.name(), fact_type.subject("service", "listener"));
     let lines: Vec<_> = FactType::ALL.map(line).into();
     golden_text("subjects", &lines.join("\n"));
-    let subjects = FactType::ALL.map(|fact_type| fact_type.subject("service"));
+    let subjects = FactType::ALL.map(|fact_type| fact_type.subject("service", "listener"));
     assert_eq!(std::collections::BTreeSet::from(subjects).len(), FactType::ALL.len());
     for fact_type in FactType::ALL {
         assert_eq!(FactType::named(fact_type.name()), Some(fact_type));
@@ -177,19 +224,53 @@ fn example(fact_type: FactType) -> Fact {
             Fact::PaymentFailed(PaymentFailed { order, payment, reason })
         }
         FactType::PaymentRefunded => Fact::PaymentRefunded(PaymentRefunded { order, payment, amount }),
-        FactType::DeadLettered => Fact::DeadLettered(DeadLettered {
+        FactType::DeadLettered => Fact::DeadLettered(Box::new(DeadLettered {
             id: id(44),
             service: "inventory".to_owned(),
             step: "inventory-stock-reservation".to_owned(),
+            // Was none of ours until it was edited.
+            origin: LetterOrigin::Foreign,
             message_id: id(45),
             message_type: Some("OrderCreated".to_owned()),
             saga: Some(order),
             reason: "data is no OrderCreated: missing field `lines`".to_owned(),
+            error_chain: vec!["data is no OrderCreated".to_owned(), "missing field `lines`".to_owned()],
             fingerprint: "0af7651916cd".to_owned(),
             attempts: 1,
             first_failed_at: at(1),
             last_failed_at: at(2),
+            replays: 1,
+            delivery: Some(Delivery {
+                stream: "ORDER".to_owned(),
+                sequence: 7,
+                headers: vec![("Nats-Msg-Id".to_owned(), id(45).to_string())],
+            }),
             payload_base64: "e30=".to_owned(),
+            original: Some(OriginalMessage { message_id: id(46), payload_base64: "e31=".to_owned() }),
+        })),
+        FactType::DeadLetterResolved => Fact::DeadLetterResolved(DeadLetterResolved {
+            letter: id(44),
+            service: "inventory".to_owned(),
+            step: "inventory-stock-reservation".to_owned(),
+            saga: Some(order),
+            message_id: id(45),
+            replays: 2,
+        }),
+        FactType::ReplayRequested => Fact::ReplayRequested(ReplayRequested {
+            letter: id(44),
+            service: "inventory".to_owned(),
+            revision: 3,
+            edited: Some(EditedMessage { message_id: id(47), payload_base64: "e30=".to_owned() }),
+        }),
+        FactType::DeadLetterDiscarded => Fact::DeadLetterDiscarded(DeadLetterDiscarded {
+            letter: id(44),
+            service: "inventory".to_owned(),
+            revision: 4,
+        }),
+        FactType::DeadLetterRestored => Fact::DeadLetterRestored(DeadLetterRestored {
+            letter: id(44),
+            service: "inventory".to_owned(),
+            revision: 5,
         }),
     }
 }

@@ -23,6 +23,11 @@ pub fn capture(asked: Asked) -> Command {
     Command { charge: CHARGE, wish: Wish::Capture(asked) }
 }
 
+/// A capture that the bank is told to decline.
+pub fn decline(asked: Asked) -> Command {
+    Command { charge: CHARGE, wish: Wish::Decline(asked) }
+}
+
 pub fn refund() -> Command {
     Command { charge: CHARGE, wish: Wish::Refund }
 }

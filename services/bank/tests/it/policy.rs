@@ -5,7 +5,7 @@ use bank::policy::Answer;
 use shared::contract::PaymentFailure;
 use shared::money::{Currency, Money};
 
-use crate::given::{CHARGE, LIMIT_MAJOR, asked, bank, capture, captured, refund, reverse};
+use crate::given::{CHARGE, LIMIT_MAJOR, asked, bank, capture, captured, decline, refund, reverse};
 
 #[test]
 fn a_repeated_charge_gets_the_first_answer_and_captures_nothing_more() {
@@ -57,6 +57,21 @@ fn a_charge_that_stumbled_goes_through_at_the_next_try() {
     let mut bank = bank();
     assert_eq!(bank.is_asked(capture(asked("tok_error_once", 3300))).reply(), Answer::Stumbled);
     assert_eq!(bank.is_asked(capture(asked("tok_error_once", 3300))).reply(), captured(true));
+}
+
+/// A fault made on purpose must not lie about what was decided before: the first answer is the answer.
+#[test]
+fn a_charge_that_is_declined_on_purpose_stays_declined_and_one_that_was_captured_stays_captured() {
+    let mut bank = bank();
+    let declined = Answer::Refused { reason: PaymentFailure::Declined };
+    assert_eq!(bank.is_asked(decline(asked("tok_ok", 3300))).records(&["Refused"]).reply(), declined);
+    assert_eq!(bank.is_asked(capture(asked("tok_ok", 3300))).changes_nothing().reply(), declined);
+
+    let mut bank = crate::given::bank();
+    bank.is_asked(capture(asked("tok_ok", 3300)));
+    assert_eq!(bank.is_asked(decline(asked("tok_ok", 3300))).changes_nothing().reply(), captured(false));
+    let other = bank.is_asked(decline(asked("tok_ok", 1))).rejection();
+    assert_eq!(other, ChargeRejection::KeyReused);
 }
 
 #[test]

@@ -46,11 +46,12 @@ proptest! {
 fn stumbles(wish: &ChargeCommand) -> bool {
     match wish {
         ChargeCommand::Capture { asked: Asked { token, .. }, .. } => token == "tok_error_once",
-        ChargeCommand::Refund | ChargeCommand::Reverse => false,
+        ChargeCommand::Decline(_) | ChargeCommand::Refund | ChargeCommand::Reverse => false,
     }
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
     let capture = prop::sample::select(TOKENS.to_vec()).prop_map(|token| Wish::Capture(asked(token, 3300)));
-    prop_oneof![3 => capture, 1 => Just(Wish::Refund), 1 => Just(Wish::Reverse)]
+    let decline = Just(Wish::Decline(asked("tok_ok", 3300)));
+    prop_oneof![3 => capture, 1 => decline, 1 => Just(Wish::Refund), 1 => Just(Wish::Reverse)]
 }

@@ -38,6 +38,7 @@ fn every_state_of_a_charge_answers_every_wish() {
                 format!("Capture({})", asked.token)
             }
             ChargeCommand::Capture { asked, .. } => format!("Capture({})", asked.amount),
+            ChargeCommand::Decline(asked) => format!("Decline({})", asked.token),
             ChargeCommand::Refund => "Refund".to_owned(),
             ChargeCommand::Reverse => "Reverse".to_owned(),
         },
@@ -61,16 +62,19 @@ fn states() -> Vec<Charge> {
     successors(Some(Charge::New), next).collect()
 }
 
-/// A capture of [`TOTAL_MINOR`] from each card, one at the limit and one over it from `tok_ok`, and the rest.
+/// A capture of [`TOTAL_MINOR`] from each card, one at the limit and one over it from `tok_ok`, and the rest, of which
+/// the refusal on purpose is of `tok_ok` too.
 pub fn commands() -> Vec<ChargeCommand> {
     let limit_minor = LIMIT_MAJOR * 100;
     let capture = |token, amount| ChargeCommand::Capture { asked: asked(token, amount), limit_minor };
     let captures = TOKENS.map(|token| capture(token, TOTAL_MINOR)).into_iter();
     let captures = captures.chain([capture("tok_ok", limit_minor), capture("tok_ok", limit_minor + 1)]);
     let next = |wish: &ChargeCommand| match wish {
-        ChargeCommand::Capture { .. } => Some(ChargeCommand::Refund),
+        ChargeCommand::Capture { .. } => Some(ChargeCommand::Decline(asked("tok_ok", TOTAL_MINOR))),
+        ChargeCommand::Decline(_) => Some(ChargeCommand::Refund),
         ChargeCommand::Refund => Some(ChargeCommand::Reverse),
         ChargeCommand::Reverse => None,
     };
-    captures.chain(successors(Some(ChargeCommand::Refund), next)).collect()
+    let declined = ChargeCommand::Decline(asked("tok_ok", TOTAL_MINOR));
+    captures.chain(successors(Some(declined), next)).collect()
 }

@@ -39,6 +39,8 @@ pub fn speaker(fact: &Fact) -> &str {
         | Fact::PriceChanged(_) => "inventory",
         Fact::PaymentProcessed(_) | Fact::PaymentFailed(_) | Fact::PaymentRefunded(_) => "payment",
         Fact::DeadLettered(letter) => &letter.service,
+        Fact::DeadLetterResolved(letter) => &letter.service,
+        Fact::ReplayRequested(_) | Fact::DeadLetterDiscarded(_) | Fact::DeadLetterRestored(_) => "admin",
     }
 }
 
@@ -48,9 +50,11 @@ pub fn step_that_hears<S: Service>(fact: &Fact) -> &'static Step {
     steps_that_hear::<S>(speaker(fact), fact.fact_type()).next().expect("some step hears this fact")
 }
 
-/// Every type of fact that some step of a service hears.
+/// Every type of fact that some step of a service hears; an operator's wishes not counted, which the engine itself
+/// hears for every service.
 pub fn facts_heard<S: Service>() -> BTreeSet<FactType> {
-    S::steps().iter().flat_map(|step| step.hears).flat_map(|heard| heard.facts).copied().collect()
+    let heard = S::steps().iter().flat_map(|step| step.hears).flat_map(|heard| heard.facts).copied();
+    heard.filter(|fact_type| !fact_type.is_addressed()).collect()
 }
 
 /// The steps of a service that hear such a fact of `producer`.

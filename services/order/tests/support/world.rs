@@ -15,13 +15,15 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use shared::contract::{DeadLettered, Fact, FactType};
 use shared::decider::Decider;
-use shared::engine::input::Earlier;
 use shared::engine::{Input, Outcome, RequestKey, Rules, batch};
 use shared::envelope::{Envelope, Message};
-use shared::retry::RetryPolicy;
+use shared::retry::{FailedTry, RetryPolicy, Severity};
 use shared::row::{Projected, RowKey, StoredRow};
 use shared::service::Service;
-use shared::store::{EventWrite, KeyedAnswer, Known, Loaded, OutboxWrite, Reads, Retry, Task, Writes};
+use shared::store::{
+    EventWrite, KeyedAnswer, Known, LetterStatus, Loaded, OutboxWrite, Reads, Retry, StoredLetter, Task,
+    Writes,
+};
 use uuid::Uuid;
 
 use self::message::{envelope, step_that_hears};
@@ -43,7 +45,7 @@ pub enum Stimulus<C> {
     /// A message that failed before.
     Retry(Retry),
     /// The outcome of one try of a task.
-    Called(Task, Result<Value, String>),
+    Called(Task, Result<Value, FailedTry>),
     /// A row's due time.
     Due(RowKey, Timestamp),
 }
@@ -65,8 +67,10 @@ pub struct Kept {
     pub tasks: BTreeMap<Uuid, Task>,
     /// Every task that was ever noted, in order.
     pub noted: Vec<Task>,
-    /// Dead letters.
+    /// Dead letters, each as often as it was parked.
     pub dead: Vec<DeadLettered>,
+    /// Dead letters as they are now.
+    pub letters: BTreeMap<Uuid, StoredLetter>,
     /// Answered idempotency keys.
     pub keys: BTreeMap<String, KeyedAnswer>,
 }
@@ -123,7 +127,14 @@ impl<S: Service<Command: Clone>> World<S> {
     #[track_caller]
     pub fn gets_no_answer(&mut self, task: &Task, reason: &str) -> Then<S> {
         let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
-        self.takes(Stimulus::Called(current, Err(reason.to_owned())))
+        self.takes(Stimulus::Called(current, Err(FailedTry::new(Severity::Transient, reason))))
+    }
+
+    /// When the outside says that a task can never work.
+    #[track_caller]
+    pub fn is_refused_for_good(&mut self, task: &Task, reason: &str) -> Then<S> {
+        let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
+        self.takes(Stimulus::Called(current, Err(FailedTry::new(Severity::Permanent, reason))))
     }
 
     /// When no try of a task ever gets a clear answer. Answers what the last one did.
@@ -198,7 +209,7 @@ impl<S: Service<Command: Clone>> World<S> {
         self.kept.rows.get(&RowKey::of::<D>(id)).and_then(|(_, projected)| projected.due)
     }
 
-    /// Every fact ever told; announcements of dead letters not counted.
+    /// Every fact ever told; announcements about dead letters not counted.
     pub fn told(&self) -> Vec<Fact> {
         told(&self.kept.outbox)
     }
@@ -234,13 +245,12 @@ impl<C: Clone> Stimulus<C> {
         match self.clone() {
             Self::Command { id, saga, command, key } => Input::command(id, saga, command, key),
             Self::Fact(fact) => {
-                Input::message(step_that_hears::<S>(&fact), envelope(&fact).into(), Uuid::nil(), None, 0)
+                Input::message(step_that_hears::<S>(&fact), envelope(&fact).into(), Uuid::nil(), 0)
             }
             Self::Retry(retry) => {
                 let step =
                     S::steps().iter().find(|step| step.name == retry.step).expect("the step is declared");
-                let earlier = Earlier { attempts: retry.attempts, first_failed_at: retry.first_failed_at };
-                Input::message(step, retry.payload, Uuid::nil(), Some(earlier), 0)
+                Input::retried(step, retry, 0)
             }
             Self::Called(task, answer) => Input::called(task, answer, 0),
             Self::Due(key, at) => Input::due(key, at),
@@ -256,8 +266,9 @@ impl Kept {
             Some((key.clone(), StoredRow { version: *version, state: projected.state.clone() }))
         };
         let known = |place: &(&'static str, Uuid)| {
-            let is_parked =
-                || self.dead.iter().any(|letter| (letter.step.as_str(), letter.message_id) == *place);
+            let is_parked = || {
+                self.letters.values().any(|stored| (stored.letter.step.as_str(), stored.known_as) == *place)
+            };
             let known = match () {
                 () if self.inbox.contains(place) => Known::Handled,
                 () if self.retries.contains_key(&(place.0.to_owned(), place.1)) => Known::Waiting,
@@ -274,6 +285,11 @@ impl Kept {
                 .keys
                 .iter()
                 .filter_map(|key| Some((key.clone(), self.keys.get(key)?.clone())))
+                .collect(),
+            letters: reads
+                .letters
+                .iter()
+                .filter_map(|id| Some((*id, self.letters.get(id)?.clone())))
                 .collect(),
         }
     }
@@ -317,7 +333,23 @@ impl Kept {
             self.retries.remove(&(step.to_owned(), id));
         }
         self.inbox.extend(writes.inbox);
-        self.dead.extend(writes.dead_letters);
+        for letter in writes.dead_letters {
+            self.dead.push(letter.clone());
+            let (status, known_as) = (LetterStatus::Pending, letter.message_id);
+            let stored = StoredLetter { status, revision: 0, known_as, letter };
+            let before = self.letters.insert(stored.letter.id, stored);
+            assert_eq!(before, None, "a new dead letter is new");
+        }
+        for stored in writes.letters {
+            let before = self.letters.insert(stored.letter.id, stored.clone());
+            let before = before.expect("a changed dead letter was there");
+            if before.letter.replays < stored.letter.replays {
+                self.dead.push(stored.letter);
+            }
+        }
+        for task in writes.tasks_again {
+            self.tasks.entry(task.id).or_insert(task);
+        }
         self.keys.extend(writes.keys);
     }
 
@@ -346,7 +378,7 @@ impl Promise {
             (message.id, message.producer.as_str()),
             "who speaks, under which id"
         );
-        assert_eq!(entry.subject, message.fact.fact_type().subject(S::NAME), "the subject says what it is");
+        assert_eq!(entry.subject, message.fact.subject(S::NAME), "the subject says what it is");
         let tells = entry.event.map(|index| (events[index].key.clone(), events[index].version));
         Self { payload: entry.payload.to_vec(), message, tells }
     }
@@ -354,12 +386,13 @@ impl Promise {
 
 fn told(outbox: &[Promise]) -> Vec<Fact> {
     let facts = outbox.iter().map(|promise| &promise.message.fact);
-    facts.filter(|fact| fact.fact_type() != FactType::DeadLettered).cloned().collect()
+    let announcements = [FactType::DeadLettered, FactType::DeadLetterResolved];
+    facts.filter(|fact| !announcements.contains(&fact.fact_type())).cloned().collect()
 }
 
 fn rules(use_inbox: bool) -> Rules {
     let retry =
         RetryPolicy { max_attempts: ATTEMPTS, base: Duration::from_secs(1), cap: Duration::from_secs(10) };
     let (owner, task_lease) = ("test".to_owned(), SignedDuration::from_secs(30));
-    Rules { retry, task_retry: retry, owner, task_lease, use_inbox }
+    Rules { retry, step_retry: BTreeMap::new(), task_retry: retry, owner, task_lease, use_inbox }
 }

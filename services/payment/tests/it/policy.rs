@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use payment::domain::{Payment, PaymentRejection};
 use payment::policy::{BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
 use serde_json::json;
-use shared::contract::{Fact, PaymentFailure};
+use shared::contract::{Fact, PaymentFailure, ReplayRequested};
+use shared::retry::{FailedTry, Severity};
 use shared::row::RowKey;
 use shared::store::Task;
 
@@ -125,6 +126,67 @@ fn a_refund_that_cannot_be_made_is_parked() {
     assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
 }
 
+/// A 4xx: asked again the bank would say the same. No try is wasted, and what came unseen is reversed.
+#[test]
+fn a_charge_that_the_bank_refuses_for_good_is_given_up_at_once_and_reversed() {
+    let mut payment = charging();
+    let refused = payment.is_refused_for_good(&payment.open_task(), "the bank answered 404");
+    refused.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).notes(&[GIVE_BACK]);
+    assert_eq!(call(&payment.open_task()), BankCall::Reverse);
+    assert_eq!(payment.kept.dead, [], "the order is cancelled: nobody has to mend anything");
+}
+
+/// Money owed is never dropped: whoever has to pay it reads why the bank would not.
+#[test]
+fn a_refund_that_the_bank_refuses_for_good_is_parked_at_once_with_its_words() {
+    let mut payment = captured();
+    payment.hears(cancelled(ORDER));
+    let task = payment.open_task();
+    let why = "the bank answered 409 Conflict: the account of the customer is closed";
+    payment.is_refused_for_good(&task, why).parks(GIVE_BACK, why);
+    let letter = payment.kept.dead.first().expect("a dead letter");
+    assert_eq!((letter.attempts, letter.message_id, letter.saga), (1, task.id, Some(ORDER)));
+    assert_eq!(letter.reason, format!("the money of order {ORDER} cannot be given back: {why}"));
+    assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
+    payment.hears(cancelled(ORDER)).changes_nothing();
+}
+
+/// Laws 4 and 8: when the customer has another account, the very same refund is made.
+#[test]
+fn a_parked_refund_that_is_replayed_is_asked_for_under_its_old_key_and_told_once() {
+    let mut payment = captured();
+    payment.hears(cancelled(ORDER));
+    let task = payment.open_task();
+    payment.is_refused_for_good(&task, "closed").parks(GIVE_BACK, "closed");
+    let letter = payment.kept.dead[0].id;
+    let (service, edited) = ("payment".to_owned(), None);
+    let replay = |revision| {
+        let service = service.clone();
+        Fact::ReplayRequested(ReplayRequested { letter, service, revision, edited: edited.clone() })
+    };
+    payment.hears(replay(1)).comes_out("done").changes_nothing();
+    let again = payment.open_task();
+    assert_eq!((again.id, call(&again)), (task.id, BankCall::Refund));
+    payment.hears(replay(2)).comes_out("done").changes_nothing();
+    payment.is_answered(&again, bank_undone()).tells([refunded(ORDER)]).notes(&[]);
+    assert_eq!((payment.kept.tasks.len(), payment.kept.dead.len()), (0, 1));
+    payment.is_answered(&again, bank_undone()).comes_out("duplicate").changes_nothing();
+}
+
+/// Law 7: an outage of the bank, however long, neither fails the payment nor parks a refund.
+#[test]
+fn an_outage_of_the_bank_gives_nothing_up() {
+    for mut payment in [charging(), refunding()] {
+        let before = payment.row::<Payment>(ORDER);
+        for _ in 0..20 * ATTEMPTS {
+            let away = FailedTry::new(Severity::Outage, "the bank does not answer");
+            payment.takes(Stimulus::Called(payment.open_task(), Err(away))).comes_out("retried");
+        }
+        assert_eq!((payment.row::<Payment>(ORDER), payment.open_task().attempts), (before, 0));
+        assert_eq!(payment.kept.dead, []);
+    }
+}
+
 #[test]
 fn a_reversal_that_cannot_be_made_is_parked() {
     let mut payment = charging();
@@ -178,7 +240,7 @@ fn a_failure_under_a_lapsed_claim_counts_nothing() {
     let mut payment = charging();
     let lapsed = payment.open_task();
     payment.kept.tasks.entry(lapsed.id).and_modify(|task| task.claim += 1);
-    let failure = Stimulus::Called(lapsed.clone(), Err("timed out".to_owned()));
+    let failure = Stimulus::Called(lapsed.clone(), Err(FailedTry::new(Severity::Transient, "timed out")));
     payment.takes(failure).comes_out("duplicate").changes_nothing();
     assert_eq!(payment.open_task().attempts, 0);
     // Its answer counts all the same: there is only one, whoever asked.
@@ -206,6 +268,13 @@ fn every_fact_that_a_step_hears_is_understood() {
         let then = World::of(PaymentService).hears(fact).comes_out("done");
         assert_eq!(then.events.len(), 1);
     }
+}
+
+/// A captured payment whose order was cancelled.
+fn refunding() -> World<PaymentService> {
+    let mut payment = captured();
+    payment.hears(cancelled(ORDER));
+    payment
 }
 
 fn call(task: &Task) -> BankCall {

@@ -6,6 +6,7 @@ use payment::domain::{Payment, PaymentEvent};
 use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
 use proptest::prelude::*;
 use shared::contract::{FactType, PaymentFailure};
+use shared::retry::{FailedTry, Severity};
 use shared::store::Task;
 use uuid::Uuid;
 
@@ -125,12 +126,12 @@ impl Scene {
 
     fn call(&mut self, task: Task, fate: Fate) -> Stimulus<Refund> {
         if fate == Fate::NeverArrived {
-            return Stimulus::Called(task, Err("no connection".to_owned()));
+            return Stimulus::Called(task, Err(no_answer("no connection")));
         }
         let answer = self.bank_does(&task);
         match fate {
             Fate::Answered => Stimulus::Called(task, Ok(serde_json::to_value(answer).expect("JSON"))),
-            Fate::AnswerLost | Fate::NeverArrived => Stimulus::Called(task, Err("timed out".to_owned())),
+            Fate::AnswerLost | Fate::NeverArrived => Stimulus::Called(task, Err(no_answer("timed out"))),
         }
     }
 
@@ -242,4 +243,8 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (0..ORDERS).prop_map(Act::Refund),
         8 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| Act::Call(index, fate)),
     ]
+}
+
+fn no_answer(reason: &str) -> FailedTry {
+    FailedTry::new(Severity::Transient, reason)
 }

@@ -68,7 +68,7 @@ async fn subscribe(bus: &Bus, speaker: &str, facts: &[FactType]) -> anyhow::Resu
         bus.jetstream().get_stream(&name).await.with_context(|| format!("stream {name} is not there"))?;
     let start_sequence = stream.cached_info().state.last_sequence + 1;
     let config = OrderedConfig {
-        filter_subjects: facts.iter().map(|fact| fact.subject(speaker)).collect(),
+        filter_subjects: facts.iter().map(|fact| fact.subject(speaker, "")).collect(),
         // By number, not "new": when the client makes the consumer anew, nothing in between is missed.
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
         ..OrderedConfig::default()
@@ -94,7 +94,7 @@ async fn hear(mut messages: Ordered, to: mpsc::Sender<Happening>) {
         let opened = Envelope::from_bytes(&message.payload).and_then(|envelope| envelope.open());
         let Ok(opened) = opened else { continue };
         let Some(order) = opened.fact.saga() else { continue };
-        if to.send(Happening::Heard(order, HeardFact::of(&opened))).await.is_err() {
+        if to.send(Happening::Heard(order, Box::new(HeardFact::of(&opened)))).await.is_err() {
             return;
         }
     }

@@ -20,6 +20,7 @@ use super::report::{self, Report};
 use super::sender::Sender;
 use super::shelf;
 use crate::http::Http;
+use crate::member::Member;
 use crate::system::System;
 use crate::{audit, status};
 
@@ -41,7 +42,7 @@ const AUDIT_WAIT: Duration = Duration::from_secs(30);
 /// Something came back.
 pub enum Happening {
     /// A fact of a saga was heard.
-    Heard(Uuid, HeardFact),
+    Heard(Uuid, Box<HeardFact>),
     /// An order was answered at this time, or not taken for this reason.
     Answered(u64, Result<Instant, String>),
 }
@@ -62,7 +63,7 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     run.drain(&mut happenings, &progress).await;
     progress.finish();
     let rss_mib = status::memory(system);
-    let audit = audit::ask(&http, system, AUDIT_WAIT).await?;
+    let audit = audit::ask(&http, &system.url_of(Member::Admin), AUDIT_WAIT).await?;
     let report = Report::of(&run, rate, rss_mib, audit);
     report::print(&report, options.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use comfy_table::{CellAlignment, Table};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
@@ -12,6 +11,7 @@ use serde_json::Value;
 use super::generator::Run;
 use crate::audit::Audit;
 use crate::member::Member;
+use crate::table::table;
 
 /// Longest latency told apart from longer ones: ten minutes, in microseconds.
 const LONGEST_US: u64 = 600_000_000;
@@ -45,24 +45,15 @@ impl Percentiles {
     }
 
     /// As a row of a table.
-    pub fn row(&self, name: &str) -> Vec<String> {
-        let values = [self.p50, self.p90, self.p99, self.p999, self.max];
-        std::iter::once(name.to_owned()).chain(values.iter().map(|ms| format!("{ms:.1}"))).collect()
+    pub fn row(&self, name: &str) -> [String; 6] {
+        let ms = |ms: f64| format!("{ms:.1}");
+        [name.to_owned(), ms(self.p50), ms(self.p90), ms(self.p99), ms(self.p999), ms(self.max)]
     }
 }
 
 /// A table of percentiles.
-pub fn percentile_table(rows: &[Vec<String>]) -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
-    table.set_header(["ms", "p50", "p90", "p99", "p99.9", "max"]);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+pub fn percentile_table(rows: impl IntoIterator<Item = [String; 6]>) -> String {
+    table(["ms", "p50", "p90", "p99", "p99.9", "max"], rows, &[1, 2, 3, 4, 5])
 }
 
 /// What a run showed.
@@ -148,7 +139,7 @@ pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
         println!("  {count} × {reason}");
     }
     let rows = [report.latency_ms.row("to the end"), report.http_latency_ms.row("to the answer")];
-    println!("{}", percentile_table(&rows));
+    println!("{}", percentile_table(rows));
     println!("backlog {}", if report.backlog_grew { "GREW" } else { "did not grow" });
     let memory: Vec<_> = report.rss_mib.iter().map(|(member, mib)| format!("{member} {mib:.0}")).collect();
     println!("memory  {} = {:.0} MiB", memory.join(" + "), report.rss_mib_total);

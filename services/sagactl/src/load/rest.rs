@@ -42,7 +42,7 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     let plan =
         Plan::new(1, Duration::ZERO, length, "happy=100".parse().map_err(anyhow::Error::msg)?, &run_id);
     let latency_us = measure(system, &plan).await?;
-    let audit = audit::ask(&http, system, AUDIT_WAIT).await?;
+    let audit = audit::ask(&http, &system.url_of(Member::Admin), AUDIT_WAIT).await?;
     let report = RestReport {
         orders: count,
         confirmed: latency_us.len(),
@@ -54,7 +54,7 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
         println!("{}", serde_json::to_string(&report)?);
     } else {
         println!("{count} orders one after another, from POST to CONFIRMED");
-        println!("{}", report::percentile_table(&[report.latency_ms.row("one order")]));
+        println!("{}", report::percentile_table([report.latency_ms.row("one order")]));
         report::print_verdict(report.books_balanced, &report.audit);
     }
     Ok(if report.books_balanced { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod crashes;
+mod operator;
 mod orders;
 mod readme;
 mod startup;

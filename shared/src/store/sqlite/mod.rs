@@ -16,15 +16,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::oneshot;
 
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Decide, Due, FoldReport, FoundRow, Lease, OutboxEntry, OutboxItem, Published, Query,
-    Reads, Stats, Store, StoreFault, Tallies,
+    Answer, Cutoffs, Decide, Due, FoldReport, FoundRow, Group, Lease, Look, OutboxEntry, OutboxItem,
+    Published, Query, Reads, Stats, Store, StoreFault, StoredLetter, Tallies,
 };
-use crate::contract::DeadLettered;
 use crate::engine::panic_text;
 use crate::row::{RowKey, RowKind, StoredEvent};
 
@@ -129,7 +129,7 @@ impl SqliteStore {
     /// None in practice.
     pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
         let conn = Connection::open_in_memory().map_err(oops("opening a database in memory"))?;
-        conn.set_prepared_statement_cache_capacity(128);
+        prepare_once(&conn).map_err(oops("configuring a database in memory"))?;
         let kinds = Arc::new(Kinds::of(kinds));
         prepare(&conn, &kinds)?;
         Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: Arc::default(), kinds, _lock: None })
@@ -238,20 +238,13 @@ impl Store for SqliteStore {
         self.write(move |conn| outbox::settle(conn, &lease, &published, now))
     }
 
-    fn retry_failed(&self, seq: Option<i64>, _now: Timestamp) -> Answer<'_, u64> {
+    fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
         self.write(move |conn| outbox::retry_failed(conn, seq))
     }
 
-    fn due(
-        &self,
-        now: Timestamp,
-        limit: usize,
-        owner: &str,
-        until: Timestamp,
-        recover: bool,
-    ) -> Answer<'_, Due> {
-        let (kinds, owner) = (self.kinds.clone(), owner.to_owned());
-        self.write(move |conn| read::due(conn, &kinds.declared, now, limit, (&owner, until, recover)))
+    fn due(&self, look: Look) -> Answer<'_, Due> {
+        let kinds = self.kinds.clone();
+        self.write(move |conn| read::due(conn, &kinds.declared, &look))
     }
 
     fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>> {
@@ -260,6 +253,16 @@ impl Store for SqliteStore {
 
     fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
         self.read(move |conn| read::find(conn, kind, &query))
+    }
+
+    fn groups(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        times: &'static str,
+        query: Query,
+    ) -> Answer<'_, Vec<Group>> {
+        self.read(move |conn| read::groups(conn, kind, by, times, &query))
     }
 
     fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>> {
@@ -278,7 +281,7 @@ impl Store for SqliteStore {
         self.read(move |conn| read::outbox(conn, limit))
     }
 
-    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<DeadLettered>> {
+    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredLetter>> {
         self.read(move |conn| read::dead_letters(conn, limit))
     }
 
@@ -414,7 +417,7 @@ fn prepare(conn: &Connection, kinds: &Kinds) -> Result<(), StoreFault> {
 
 /// Durable at each commit: `synchronous=FULL` syncs the write-ahead log before the commit returns.
 fn configure(conn: &Connection) -> rusqlite::Result<()> {
-    conn.set_prepared_statement_cache_capacity(128);
+    prepare_once(conn)?;
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
@@ -423,12 +426,19 @@ fn configure(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
 }
 
+/// Statements stay prepared. Without the query planner's stability guarantee (SQLITE_DBCONFIG_ENABLE_QPSG), a build
+/// with SQLITE_ENABLE_STAT4 such as the bundled one prepares a statement anew whenever a value is bound to a range.
+fn prepare_once(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_prepared_statement_cache_capacity(128);
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
+}
+
 fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
-    conn.set_prepared_statement_cache_capacity(64);
+    prepare_once(&conn)?;
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB / 4)?;
     Ok(conn)

@@ -9,9 +9,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::write::field_value;
 use super::{micros, oops, timestamp};
-use crate::contract::DeadLettered;
 use crate::row::{RowKey, RowKind, StoredEvent};
-use crate::store::{Cutoffs, Due, FoundRow, OutboxItem, Query, Retry, Stats, StoreFault, Tallies, Task};
+use crate::store::{
+    Cutoffs, Due, FoundRow, Group, LetterStatus, Look, Order, OutboxItem, Query, Retry, Stats, StoreFault,
+    StoredLetter, Tallies, Task,
+};
 
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
     Ok(FoundRow {
@@ -31,18 +33,17 @@ pub(super) fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, S
         .map_err(oops("reading a row"))
 }
 
-pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<FoundRow>, StoreFault> {
-    let mut sql = format!("SELECT id, version, state, created_at, updated_at FROM row_{kind} WHERE 1");
-    let mut values: Vec<Value> = Vec::new();
+/// The conditions of a query, as SQL that follows `WHERE 1`, with their values.
+fn conditions(query: &Query) -> (String, Vec<Value>) {
+    let (mut sql, mut values) = (String::new(), Vec::<Value>::new());
     let mut place = |value: Value| {
         values.push(value);
         values.len()
     };
-    for (field, value) in &query.equals {
-        let _ = write!(sql, " AND {field} = ?{}", place(field_value(value)));
-    }
-    for (field, value) in &query.below {
-        let _ = write!(sql, " AND {field} < ?{}", place(field_value(value)));
+    for (operator, conditions) in [("=", &query.equals), ("<", &query.below), (">=", &query.from)] {
+        for (field, value) in conditions {
+            let _ = write!(sql, " AND {field} {operator} ?{}", place(field_value(value)));
+        }
     }
     for (field, options) in &query.one_of {
         let places: Vec<String> =
@@ -52,15 +53,71 @@ pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<F
     if let Some(text) = &query.text {
         let _ = write!(sql, " AND instr(lower(state), lower(?{})) > 0", place(text.clone().into()));
     }
-    let (beyond, direction) = if query.descending { ("<", "DESC") } else { (">", "ASC") };
-    if let Some(after) = &query.after {
-        let _ = write!(sql, " AND id {beyond} ?{}", place(after.clone().into()));
+    let beyond = if query.descending { "<" } else { ">" };
+    match (&query.after, query.order) {
+        (Some(after), None) => {
+            let _ = write!(sql, " AND id {beyond} ?{}", place(after.clone().into()));
+        }
+        (Some(after), Some(Order { field, after: Some(value) })) => {
+            let (value, id) = (place(value.into()), place(after.clone().into()));
+            let _ = write!(sql, " AND ({field}, id) {beyond} (?{value}, ?{id})");
+        }
+        (Some(_), Some(Order { after: None, .. })) | (None, _) => {}
     }
-    let limit = place(i64::try_from(query.limit).unwrap_or(i64::MAX).into());
-    let _ = write!(sql, " ORDER BY id {direction} LIMIT ?{limit}");
+    (sql, values)
+}
+
+fn limit_of(query: &Query) -> Value {
+    i64::try_from(query.limit).unwrap_or(i64::MAX).into()
+}
+
+pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<FoundRow>, StoreFault> {
+    let (conditions, mut values) = conditions(query);
+    let direction = if query.descending { "DESC" } else { "ASC" };
+    let first = query.order.map(|order| format!("{} {direction}, ", order.field)).unwrap_or_default();
+    values.push(limit_of(query));
+    let sql = format!(
+        "SELECT id, version, state, created_at, updated_at FROM row_{kind} WHERE 1{conditions}
+         ORDER BY {first}id {direction} LIMIT ?{}",
+        values.len()
+    );
     conn.prepare_cached(&sql)
         .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), found)?.collect())
         .map_err(oops("looking rows up"))
+}
+
+pub(super) fn groups(
+    conn: &Connection,
+    kind: &str,
+    by: &str,
+    times: &str,
+    query: &Query,
+) -> Result<Vec<Group>, StoreFault> {
+    let (conditions, mut values) = conditions(query);
+    values.push(limit_of(query));
+    // With max() alone among the aggregates of its sort, SQLite takes the bare column `id` from the row that has
+    // the maximum (https://sqlite.org/lang_select.html#bareagg); min() beside it would break that, so it is asked apart.
+    let sql = format!(
+        "SELECT latest.value, latest.count, oldest.first, latest.last, latest.id
+         FROM (SELECT coalesce({by}, '') AS value, count(*) AS count, max({times}) AS last, id
+               FROM row_{kind} WHERE 1{conditions} GROUP BY 1) AS latest
+         JOIN (SELECT coalesce({by}, '') AS value, min({times}) AS first
+               FROM row_{kind} WHERE 1{conditions} GROUP BY 1) AS oldest USING (value)
+         ORDER BY latest.count DESC, latest.value LIMIT ?{}",
+        values.len()
+    );
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Group {
+            value: row.get(0)?,
+            count: u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
+            first: row.get(2)?,
+            last: row.get(3)?,
+            latest: row.get(4)?,
+        })
+    };
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), read)?.collect())
+        .map_err(oops("counting rows by a field"))
 }
 
 pub(super) fn events(conn: &Connection, key: &RowKey) -> Result<Vec<StoredEvent>, StoreFault> {
@@ -97,6 +154,10 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
         .prepare_cached("SELECT created_at FROM outbox WHERE status = 'PENDING' ORDER BY seq LIMIT 1")
         .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
         .map_err(oops(context))?;
+    let oldest_task: Option<i64> = conn
+        .prepare_cached("SELECT min(created_at) FROM task")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)))
+        .map_err(oops(context))?;
     let failed = count("SELECT count(*) FROM outbox WHERE status = 'FAILED'")?;
     Ok(Stats {
         outbox_pending: count("SELECT count(*) FROM outbox")?.saturating_sub(failed),
@@ -104,7 +165,8 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
         outbox_oldest: oldest.map(timestamp),
         retries: count("SELECT count(*) FROM retry")?,
         tasks: count("SELECT count(*) FROM task")?,
-        dead_letters: count("SELECT count(*) FROM dead_letter")?,
+        task_oldest: oldest_task.map(timestamp),
+        dead_letters: count("SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING')")?,
     })
 }
 
@@ -122,8 +184,15 @@ pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
     Ok(Tallies {
         published: counts("SELECT name, count FROM tally WHERE what = 'published'")?,
         handled: counts("SELECT name, count FROM tally WHERE what = 'handled'")?,
-        retrying: counts("SELECT step, count(*) FROM retry GROUP BY step")?,
-        dead: counts("SELECT step, count(*) FROM dead_letter GROUP BY step")?,
+        // What nobody of this system sent, or what is no message, is not in the books of messages.
+        retrying: counts(
+            "SELECT retry.step, count(*) FROM retry LEFT JOIN dead_letter ON dead_letter.id = retry.letter
+             WHERE coalesce(origin, 'message') = 'message' GROUP BY retry.step",
+        )?,
+        dead: counts(
+            "SELECT step, count(*) FROM dead_letter
+             WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step",
+        )?,
     })
 }
 
@@ -149,36 +218,36 @@ pub(super) fn outbox(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>,
     .map_err(oops("reading the outbox"))
 }
 
-pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
-    conn.prepare_cached("SELECT letter FROM dead_letter ORDER BY last_failed_at DESC LIMIT ?1")
-        .and_then(|mut select| {
-            select
-                .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                    let json: String = row.get(0)?;
-                    serde_json::from_str(&json).map_err(|error| {
-                        rusqlite::Error::FromSqlConversionFailure(
-                            0,
-                            rusqlite::types::Type::Text,
-                            error.into(),
-                        )
-                    })
-                })?
-                .collect()
-        })
-        .map_err(oops("reading dead letters"))
+pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<StoredLetter>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT letter, status, revision, message_id FROM dead_letter ORDER BY last_failed_at DESC LIMIT ?1",
+    )
+    .and_then(|mut select| {
+        select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], stored_letter)?.collect()
+    })
+    .map_err(oops("reading dead letters"))
+}
+
+/// Reads letter, status, revision and message_id.
+pub(super) fn stored_letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredLetter> {
+    let (json, status): (String, String) = (row.get(0)?, row.get(1)?);
+    let unreadable = |column, error: Box<dyn std::error::Error + Send + Sync>| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error)
+    };
+    Ok(StoredLetter {
+        letter: serde_json::from_str(&json).map_err(|error| unreadable(0, error.into()))?,
+        status: LetterStatus::named(&status).ok_or_else(|| unreadable(1, status.into()))?,
+        revision: u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0),
+        known_as: row.get(3)?,
+    })
 }
 
 /// What is due. Runs inside a write transaction, because it claims tasks.
-pub(super) fn due(
-    conn: &Connection,
-    kinds: &[RowKind],
-    now: Timestamp,
-    limit: usize,
-    claim: (&str, Timestamp, bool),
-) -> Result<Due, StoreFault> {
+pub(super) fn due(conn: &Connection, kinds: &[RowKind], look: &Look) -> Result<Due, StoreFault> {
     let context = "looking for what is due";
-    let (at, limit) = (micros(now), i64::try_from(limit).unwrap_or(i64::MAX));
-    let mut due = Due { retries: due_retries(conn, at, limit).map_err(oops(context))?, ..Due::default() };
+    let (at, limit) = (micros(look.now), i64::try_from(look.limit).unwrap_or(i64::MAX));
+    let retries = due_retries(conn, at, limit, &look.paused).map_err(oops(context))?;
+    let mut due = Due { retries, ..Due::default() };
     let mut next: Vec<Option<i64>> = vec![
         first(conn, "SELECT min(next_attempt) FROM retry WHERE next_attempt > ?1", at)
             .map_err(oops(context))?,
@@ -204,7 +273,7 @@ pub(super) fn due(
         next.push(first(conn, &sql, at).map_err(oops(context))?);
     }
     due.next = next.into_iter().flatten().min().map(timestamp);
-    due.tasks = claim_tasks(conn, at, limit, claim).map_err(oops("claiming tasks"))?;
+    due.tasks = claim_tasks(conn, at, look).map_err(oops("claiming tasks"))?;
     Ok(due)
 }
 
@@ -212,12 +281,14 @@ fn first(conn: &Connection, sql: &str, at: i64) -> rusqlite::Result<Option<i64>>
     conn.prepare_cached(sql)?.query_row([at], |row| row.get(0))
 }
 
-fn due_retries(conn: &Connection, at: i64, limit: i64) -> rusqlite::Result<Vec<Retry>> {
+fn due_retries(conn: &Connection, at: i64, limit: i64, paused: &[String]) -> rusqlite::Result<Vec<Retry>> {
+    let paused = serde_json::to_string(paused).unwrap_or_else(|_| "[]".to_owned());
     conn.prepare_cached(
-        "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error
-         FROM retry WHERE next_attempt <= ?1 ORDER BY next_attempt LIMIT ?2",
+        "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter
+         FROM retry WHERE next_attempt <= ?1 AND step NOT IN (SELECT value FROM json_each(?3))
+         ORDER BY next_attempt LIMIT ?2",
     )?
-    .query_map([at, limit], |row| {
+    .query_map(params![at, limit, paused], |row| {
         Ok(Retry {
             step: row.get(0)?,
             message_id: row.get(1)?,
@@ -226,29 +297,27 @@ fn due_retries(conn: &Connection, at: i64, limit: i64) -> rusqlite::Result<Vec<R
             next_attempt: timestamp(row.get(4)?),
             first_failed_at: timestamp(row.get(5)?),
             last_error: row.get(6)?,
+            delivery: row.get::<_, Option<String>>(7)?.and_then(|json| serde_json::from_str(&json).ok()),
+            letter: row.get(8)?,
         })
     })?
     .collect()
 }
 
-fn claim_tasks(
-    conn: &Connection,
-    at: i64,
-    limit: i64,
-    (owner, until, recover): (&str, Timestamp, bool),
-) -> rusqlite::Result<Vec<Task>> {
-    if recover {
+fn claim_tasks(conn: &Connection, at: i64, look: &Look) -> rusqlite::Result<Vec<Task>> {
+    if look.recover {
         let void = "UPDATE task SET owner = NULL, lease_until = NULL WHERE owner = ?1 AND created_at < ?2";
-        conn.execute(void, params![owner, at])?;
+        conn.execute(void, params![look.owner, at])?;
     }
     let mut update = conn.prepare_cached(
         "UPDATE task SET owner = ?1, lease_until = ?2, claim = claim + 1 WHERE id IN (
              SELECT id FROM task WHERE next_attempt <= ?3 AND (lease_until IS NULL OR lease_until <= ?3)
              ORDER BY next_attempt LIMIT ?4)
-         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at",
+         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at, letter",
     )?;
+    let limit = i64::try_from(look.tasks).unwrap_or(i64::MAX);
     let mut tasks: Vec<Task> = update
-        .query_map(params![owner, micros(until), at, limit], |row| {
+        .query_map(params![look.owner, micros(look.until), at, limit], |row| {
             Ok(Task {
                 id: row.get(0)?,
                 kind: row.get(1)?,
@@ -257,6 +326,7 @@ fn claim_tasks(
                 attempts: row.get(4)?,
                 claim: row.get(5)?,
                 created_at: timestamp(row.get(6)?),
+                letter: row.get(7)?,
             })
         })?
         .collect::<Result<_, _>>()?;
@@ -276,7 +346,13 @@ pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<
          (SELECT key FROM idempotency_key WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)",
         params![micros(cutoffs.keys), limit],
     );
+    // A dead letter that was handled is remembered as long as an inbox mark would be: it may be the only one.
+    let letters = conn.execute(
+        "DELETE FROM dead_letter WHERE id IN
+         (SELECT id FROM dead_letter WHERE status = 'RESOLVED' AND last_failed_at < ?1 LIMIT ?2)",
+        params![micros(cutoffs.inbox), limit],
+    );
     let context = "trimming finished entries";
-    let gone = marks.map_err(oops(context))? + keys.map_err(oops(context))?;
+    let gone = [marks, keys, letters].into_iter().sum::<rusqlite::Result<usize>>().map_err(oops(context))?;
     Ok(u64::try_from(gone).unwrap_or(u64::MAX))
 }

@@ -8,7 +8,8 @@ use crate::row::RowKind;
 use crate::store::StoreFault;
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_base.sql"), include_str!("migrations/0002_replay.sql")];
 
 /// Brings the tables up to this build. The caller holds the write lock.
 pub(super) fn migrate(conn: &Connection) -> Result<(), StoreFault> {

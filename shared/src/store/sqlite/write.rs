@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
+use super::read::stored_letter;
 use super::{micros, oops};
 use crate::decider::FieldValue;
 use crate::row::{RowKind, StoredRow};
-use crate::store::{KeyedAnswer, Known, Loaded, Reads, RowWrite, StoreFault, Writes};
+use crate::store::{KeyedAnswer, Known, Loaded, Reads, RowWrite, StoreFault, StoredLetter, Writes};
 
 /// Statements over the tables of the kinds, made once.
 #[derive(Debug)]
@@ -115,6 +116,15 @@ pub(super) fn load(
             loaded.keys.insert(key.clone(), answer);
         }
     }
+    for id in &reads.letters {
+        let letter = conn
+            .prepare_cached("SELECT letter, status, revision, message_id FROM dead_letter WHERE id = ?1")
+            .and_then(|mut select| select.query_row([id], stored_letter).optional())
+            .map_err(oops(context))?;
+        if let Some(letter) = letter {
+            loaded.letters.insert(*id, letter);
+        }
+    }
     Ok(loaded)
 }
 
@@ -205,8 +215,8 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
     for retry in &writes.retries {
         conn.prepare_cached(
             "INSERT OR REPLACE INTO retry
-             (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+             (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?
         .execute(params![
             retry.step,
@@ -215,18 +225,12 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
             retry.attempts,
             micros(retry.next_attempt),
             micros(retry.first_failed_at),
-            retry.last_error
+            retry.last_error,
+            retry.delivery.as_ref().map(json).transpose()?,
+            retry.letter
         ])?;
     }
-    for letter in &writes.dead_letters {
-        let json = serde_json::to_string(letter)
-            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        conn.prepare_cached(
-            "INSERT INTO dead_letter (id, step, message_id, letter, last_failed_at) VALUES (?1, ?2, ?3, ?4, ?5)
-             ON CONFLICT (id) DO UPDATE SET letter = excluded.letter, last_failed_at = excluded.last_failed_at",
-        )?
-        .execute(params![letter.id, letter.step, letter.message_id, json, micros(letter.last_failed_at)])?;
-    }
+    write_letters(conn, writes)?;
     for (key, answer) in &writes.keys {
         conn.prepare_cached(
             "INSERT INTO idempotency_key (key, fingerprint, reply, created_at) VALUES (?1, ?2, ?3, ?4)",
@@ -236,14 +240,52 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
     Ok(())
 }
 
+fn write_letters(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
+    for letter in &writes.dead_letters {
+        conn.prepare_cached(
+            "INSERT INTO dead_letter (id, step, message_id, origin, letter, last_failed_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (id) DO UPDATE
+             SET status = 'PENDING', letter = excluded.letter, last_failed_at = excluded.last_failed_at",
+        )?
+        .execute(params![
+            letter.id,
+            letter.step,
+            letter.message_id,
+            letter.origin.as_str(),
+            json(letter)?,
+            micros(letter.last_failed_at)
+        ])?;
+    }
+    for StoredLetter { letter, status, revision, .. } in &writes.letters {
+        let revision = i64::try_from(*revision).unwrap_or(i64::MAX);
+        conn.prepare_cached(
+            "UPDATE dead_letter SET letter = ?2, status = ?3, revision = ?4, last_failed_at = ?5 WHERE id = ?1",
+        )?
+        .execute(params![
+            letter.id,
+            json(letter)?,
+            status.as_str(),
+            revision,
+            micros(letter.last_failed_at)
+        ])?;
+    }
+    Ok(())
+}
+
+fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
 fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
     let claim = writes.claim.as_ref();
     let (owner, lease_until) = (claim.map(|(owner, _)| owner), claim.map(|(_, until)| micros(*until)));
     for task in &writes.tasks {
         conn.prepare_cached(
             "INSERT INTO task
-             (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)",
+             (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
+              letter)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10)",
         )?
         .execute(params![
             task.id,
@@ -254,7 +296,25 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
             task.claim,
             owner,
             lease_until,
-            micros(task.created_at)
+            micros(task.created_at),
+            task.letter
+        ])?;
+    }
+    for task in &writes.tasks_again {
+        conn.prepare_cached(
+            "INSERT OR IGNORE INTO task
+             (id, kind, correlation_id, payload, attempts, claim, next_attempt, created_at, letter)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)",
+        )?
+        .execute(params![
+            task.id,
+            task.kind,
+            task.correlation_id,
+            task.payload,
+            task.attempts,
+            task.claim,
+            micros(task.created_at),
+            task.letter
         ])?;
     }
     for retry in &writes.task_retries {

@@ -9,6 +9,7 @@ use shared::bus::{Bus, BusFault, BusSettings, Publish as _, Publisher};
 use super::all_done;
 use crate::support::in_time;
 use crate::support::nats::{Nats, entries, is_new_enough};
+use crate::support::rig::no_faults;
 
 #[tokio::test]
 async fn a_broker_that_comes_up_later_is_reached_then() {
@@ -58,7 +59,7 @@ async fn an_address_that_is_none_is_refused_by_name() {
 async fn streams_are_made_once_and_brought_up_to_their_settings() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    all_done(Publisher::new(bus.clone(), "order").publish(&entries(1..=3)).await);
+    all_done(Publisher::new(bus.clone(), "order", no_faults()).publish(&entries(1..=3)).await);
     let settings = BusSettings { duplicate_window: Duration::from_secs(7), ..nats.settings() };
     let other = Bus::connect(settings, "test").await.expect("an address");
     in_time("the broker is reached", other.reached()).await.expect("a new broker");

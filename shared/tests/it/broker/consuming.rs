@@ -11,10 +11,10 @@ use uuid::Uuid;
 
 use super::all_done;
 use crate::support::nats::{Nats, stored};
-use crate::support::rig::{Deed, Pace, Rig, Supplier, in_memory};
+use crate::support::rig::{Deed, Pace, Rig, Supplier, in_memory, no_faults};
 use crate::support::shop::{FILLING, LISTENING, ShopCommand, replenished};
 use crate::support::wait_until;
-use crate::support::writes::{id, state};
+use crate::support::writes::{id, letters, state};
 
 #[tokio::test]
 async fn every_step_hears_every_fact_once_and_the_broker_is_told() {
@@ -66,7 +66,10 @@ fn a_step_that_hears_two_services_has_a_consumer_for_each() {
     static TWO: [Subscription; 2] =
         [Subscription { producer: "order", facts: &[] }, Subscription { producer: "payment", facts: &[] }];
     static ONE: [Subscription; 1] = [Subscription { producer: "order", facts: &[] }];
-    let (two, one) = (Step { name: "watching", hears: &TWO }, Step { name: "watching", hears: &ONE });
+    let (two, one) = (
+        Step { name: "watching", hears: &TWO, needs: &[] },
+        Step { name: "watching", hears: &ONE, needs: &[] },
+    );
     assert_eq!(
         [of("order"), of("payment")].map(|it| two.durable(&it)),
         ["watching-order", "watching-payment"]
@@ -81,12 +84,12 @@ async fn bytes_that_cannot_be_read_are_parked_and_acknowledged() {
     let bus = nats.bus().await;
     let rig = listening(&bus, Pace::default()).await;
     let garbage = OutboxEntry { payload: Bytes::from_static(b"\xff garbage"), ..said(1) };
-    all_done(Publisher::new(bus.clone(), "inventory").publish(&[garbage]).await);
+    all_done(Publisher::new(bus.clone(), "inventory", no_faults()).publish(&[garbage]).await);
     say(&bus, 2..=2).await;
     handled(&rig, FILLING, 1).await;
     wait_until("it is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
-    let letters = rig.store.dead_letters(9).await.expect("the store works");
-    let letter = letters.iter().find(|letter| letter.step == FILLING.name).expect("a dead letter");
+    let parked = letters(rig.store.as_ref(), 9).await.expect("the store works");
+    let letter = parked.iter().find(|letter| letter.step == FILLING.name).expect("a dead letter");
     assert_eq!(letter.payload_base64, "/yBnYXJiYWdl");
     assert_eq!(letter.message_id, shared::ids::of_stream_position("INVENTORY", 1));
 }
@@ -129,7 +132,7 @@ pub async fn listening(bus: &Bus, pace: Pace) -> Rig {
 /// Inventory says that a piece of tea came in, once for each number.
 pub async fn say(bus: &Bus, numbers: impl IntoIterator<Item = u128>) {
     let entries: Vec<_> = numbers.into_iter().map(said).collect();
-    all_done(Publisher::new(bus.clone(), "inventory").publish(&entries).await);
+    all_done(Publisher::new(bus.clone(), "inventory", no_faults()).publish(&entries).await);
 }
 
 pub fn said(number: u128) -> OutboxEntry {

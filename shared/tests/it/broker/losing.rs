@@ -10,7 +10,7 @@ use shared::store::sqlite::SqliteStore;
 
 use super::consuming::{durable, handled, listening, pieces, say, waiting};
 use crate::support::nats::{Nats, entries, stored};
-use crate::support::rig::{Pace, Rig};
+use crate::support::rig::{Pace, Rig, no_faults};
 use crate::support::shop::{FILLING, LISTENING, Shop, ShopCommand};
 use crate::support::wait_until;
 
@@ -79,7 +79,7 @@ async fn a_stream_that_was_lost_is_made_again_by_whoever_listens_to_it() {
 async fn a_stream_that_was_lost_is_made_again_by_whoever_speaks() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     for (first, last) in [(1, 3), (11, 40)] {
         bus.jetstream().delete_stream("ORDER").await.expect("it is there");
         let mut left = entries(first..=last);
@@ -106,7 +106,7 @@ async fn a_stream_that_was_changed_by_hand_is_mended_and_nothing_is_refused() {
     let mut config = stream.info().await.expect("its state").config.clone();
     config.subjects = vec!["order.created".to_owned()];
     bus.jetstream().update_stream(config).await.expect("the operator may");
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     let mut left = entries(1..=3);
     let has_arrived = async || {
         let published = publisher.publish(&left).await;

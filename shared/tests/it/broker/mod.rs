@@ -1,10 +1,14 @@
 //! Publishing and consuming with a real nats-server: what arrives, how often, in which order, whatever dies.
 
+mod advisories;
 mod connecting;
 mod consuming;
+mod faults;
 mod losing;
 mod outages;
 mod publishing;
+mod replays;
+mod shut;
 
 use shared::store::Published;
 

@@ -11,9 +11,10 @@ use shared::store::{OutboxWrite, Store, Writes};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::all_done;
 use super::consuming::{handled, pieces, said, waiting};
 use crate::support::nats::{Nats, entries, stored};
-use crate::support::rig::{Deed, Pace, Rig, Supplier, in_memory};
+use crate::support::rig::{Deed, Pace, Rig, Supplier, in_memory, no_faults};
 use crate::support::shop::{FILLING, Shop, ShopCommand};
 use crate::support::writes::{commit, shelf};
 use crate::support::{in_time, wait_until};
@@ -82,7 +83,7 @@ async fn a_broker_that_is_killed_again_and_again_loses_nothing_and_doubles_nothi
 async fn without_a_broker_everything_waits_and_then_arrives() {
     let mut nats = Nats::start().await;
     let bus = nats.bus().await;
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     for (first, last) in [(1, 3), (11, 30)] {
         nats.kill();
         let mut left = entries(first..=last);
@@ -122,15 +123,10 @@ async fn the_engine_answers_its_callers_however_long_the_broker_is_away() {
 
     nats.kill();
     wait_until("the broker is gone", async || !bus.is_connected()).await;
-    // As the relay does, round after round.
-    let publisher = Publisher::new(bus.clone(), "order");
-    let outbox = entries(1..=1000);
-    let relaying = tokio::spawn(async move {
-        loop {
-            publisher.publish(&outbox).await;
-        }
-    });
+    // The relay does not do so any more, but whoever speaks through this client may.
     let client = bus.jetstream().client();
+    let speaker = client.clone();
+    let speaking = tokio::spawn(async move { while speaker.publish("anything", "".into()).await.is_ok() {} });
     let is_full = async || {
         let more = client.publish("anything", "".into());
         tokio::time::timeout(Duration::from_millis(50), more).await.is_err()
@@ -141,14 +137,34 @@ async fn the_engine_answers_its_callers_however_long_the_broker_is_away() {
     rig.supplier.release();
     wait_until("the engine has a message to acknowledge", async || count_of(&rig).await > 0).await;
     rig.ask(ShopCommand::Put("milk", 1)).await;
-    relaying.abort();
+    speaking.abort();
+}
+
+/// Law 7: while the broker is away the relay does not fill the client with what it will repeat anyway.
+#[tokio::test]
+async fn what_is_published_without_a_broker_is_not_left_with_the_client() {
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
+    nats.kill();
+    wait_until("the broker is gone", async || !bus.is_connected()).await;
+    for _ in 0..20 {
+        let published = in_time("an answer", publisher.publish(&entries(1..=500))).await;
+        assert_eq!((published.done.len(), published.refused), (0, vec![]));
+        assert_eq!(published.delayed.map(|(seq, _)| seq), Some(1));
+    }
+    nats.restart().await;
+    wait_until("it is back", async || bus.is_connected()).await;
+    all_done(publisher.publish(&entries(1..=3)).await);
+    let arrived: Vec<_> = stored(&bus, "ORDER").await.iter().map(|message| message.id.as_u128()).collect();
+    assert_eq!(arrived, [1, 2, 3]);
 }
 
 fn relaying(store: &Arc<dyn Store>, bus: &Bus, service: &'static str, wake: Arc<Notify>) -> JoinHandle<()> {
     let relay = Relay::new(store.clone(), format!("{service}-1"), RelaySettings::default());
     tokio::spawn(relay::run(
         relay,
-        Publisher::new(bus.clone(), service),
+        Publisher::new(bus.clone(), service, no_faults()),
         wake,
         shared::metrics::Metrics::default(),
     ))

@@ -4,6 +4,7 @@ use shared::bus::{Publish as _, Publisher};
 
 use super::all_done;
 use crate::support::nats::{Nats, entries, entry, stored};
+use crate::support::rig::no_faults;
 
 /// What the broker takes in one message by default, headers counted.
 const MAX_PAYLOAD: usize = 1024 * 1024;
@@ -13,7 +14,7 @@ async fn a_few_messages_arrive_once_and_in_order() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let wanted = entries([3, 1, 2]);
-    let published = Publisher::new(bus.clone(), "order").publish(&wanted).await;
+    let published = Publisher::new(bus.clone(), "order", no_faults()).publish(&wanted).await;
     assert_eq!(all_done(published), [3, 1, 2]);
     let stored = stored(&bus, "ORDER").await;
     assert_eq!(stored.len(), 3);
@@ -30,7 +31,7 @@ async fn a_few_messages_arrive_once_and_in_order() {
 async fn many_messages_arrive_as_one_batch_once_and_in_order() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     // The smallest batch there is, and one that is more than a batch can hold.
     for (numbers, batches) in [(1..=16, 1), (101..=1300, 2)] {
         let before = stored(&bus, "ORDER").await.len();
@@ -50,7 +51,7 @@ async fn many_messages_arrive_as_one_batch_once_and_in_order() {
 async fn a_repeated_message_arrives_once() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     for _ in 0..3 {
         assert_eq!(all_done(publisher.publish(&entries(1..=5)).await), [1, 2, 3, 4, 5]);
     }
@@ -62,7 +63,7 @@ async fn a_repeated_message_arrives_once() {
 async fn a_batch_with_known_messages_arrives_once_and_in_order() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     all_done(publisher.publish(&entries(1..=20)).await);
     assert_eq!(all_done(publisher.publish(&entries(1..=20)).await).len(), 20, "all known");
     assert_eq!(all_done(publisher.publish(&entries(11..=60)).await).len(), 50, "some known");
@@ -75,7 +76,7 @@ async fn a_batch_with_known_messages_arrives_once_and_in_order() {
 async fn a_message_that_is_too_large_is_refused_and_the_others_arrive() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     // Too large by itself, and too large only with its headers; among few and among many.
     for (size, first, last) in
         [(MAX_PAYLOAD + 1, 1, 3), (MAX_PAYLOAD - 10, 11, 13), (MAX_PAYLOAD + 1, 101, 120)]
@@ -100,7 +101,7 @@ async fn a_message_for_nobodys_stream_is_refused_and_the_others_arrive() {
     for (first, last) in [(1, 3), (11, 30)] {
         let mut wanted = entries(first..=last);
         wanted[1].subject = "ordering.confirmed".to_owned();
-        let published = Publisher::new(bus.clone(), "order").publish(&wanted).await;
+        let published = Publisher::new(bus.clone(), "order", no_faults()).publish(&wanted).await;
         assert_eq!(published.refused.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [i64::from(first) + 1]);
         assert_eq!((published.done.len(), published.delayed), (wanted.len() - 1, None));
     }
@@ -114,7 +115,7 @@ async fn a_message_that_fits_only_alone_arrives_with_its_batch() {
     let bus = nats.bus().await;
     let mut wanted = entries(1..=20);
     wanted[7] = entry(8, vec![b'x'; MAX_PAYLOAD - 100]);
-    assert_eq!(all_done(Publisher::new(bus.clone(), "order").publish(&wanted).await).len(), 20);
+    assert_eq!(all_done(Publisher::new(bus.clone(), "order", no_faults()).publish(&wanted).await).len(), 20);
     let arrived: Vec<_> = stored(&bus, "ORDER").await.iter().map(|message| message.id.as_u128()).collect();
     assert_eq!(arrived, (1..=20).collect::<Vec<_>>());
 }
@@ -128,7 +129,7 @@ async fn a_message_over_the_limit_of_its_stream_is_refused() {
     let mut config = stream.info().await.expect("its state").config.clone();
     config.max_message_size = 500;
     bus.jetstream().update_stream(config).await.expect("the operator may");
-    let publisher = Publisher::new(bus.clone(), "order");
+    let publisher = Publisher::new(bus.clone(), "order", no_faults());
     for (first, last) in [(1, 3), (11, 30)] {
         let mut wanted = entries(first..=last);
         wanted[1] = entry(first + 1, vec![b'x'; 1000]);

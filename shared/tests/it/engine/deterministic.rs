@@ -2,16 +2,15 @@
 
 use bytes::Bytes;
 use shared::engine::batch;
-use shared::engine::input::Earlier;
 use shared::engine::{Input, Outcome};
 use shared::row::StoredRow;
-use shared::store::{Known, Loaded, Writes};
+use shared::store::{Known, Loaded, Retry, Writes};
 use uuid::Uuid;
 
 use super::names;
 use crate::support::rig::{Pace, rules};
 use crate::support::shop::{FILLING, LISTENING, Shop, ShopCommand, UNLUCKY, heard, replenished};
-use crate::support::writes::{at, id, shelf};
+use crate::support::writes::{at, id, retry, shelf};
 
 /// Law 4: a repeated decision repeats its ids, so that whatever it causes is known everywhere.
 #[test]
@@ -36,11 +35,11 @@ fn a_decision_repeated_repeats_its_ids() {
 #[test]
 fn no_two_promises_share_an_id() {
     let payload = replenished(id(8), "tea", 1);
-    let for_step = |step| Input::message(step, payload.clone(), id(8), None, 0);
+    let for_step = |step| Input::message(step, payload.clone(), id(8), 0);
     let mut inputs = vec![for_step(FILLING), for_step(LISTENING)];
     inputs.extend([1, 2].map(|number| heard(replenished(id(number), "tea", UNLUCKY))));
-    inputs.push(Input::message(LISTENING, Bytes::from_static(b"not JSON"), id(1), None, 0));
-    inputs.push(Input::message(FILLING, Bytes::from_static(b"not JSON"), id(7), None, 0));
+    inputs.push(Input::message(LISTENING, Bytes::from_static(b"not JSON"), id(1), 0));
+    inputs.push(Input::message(FILLING, Bytes::from_static(b"not JSON"), id(7), 0));
     inputs.extend(
         [1, 2].map(|pieces| Input::command(id(pieces.into()), id(5), ShopCommand::Put("tea", pieces), None)),
     );
@@ -85,8 +84,8 @@ fn only_rows_that_changed_are_written() {
 /// Law 2: a retry that is over, by whatever way, is over; it neither repeats its effect nor comes back.
 #[test]
 fn a_retry_goes_on_only_while_its_entry_waits() {
-    let earlier = Some(Earlier { attempts: 1, first_failed_at: at(0) });
-    let retried = || Input::<Shop>::message(FILLING, replenished(id(1), "tea", 3), id(1), earlier, 0);
+    let waiting = Retry { payload: replenished(id(1), "tea", 3), ..retry(FILLING.name, 1, at(0)) };
+    let retried = || Input::<Shop>::retried(FILLING, waiting.clone(), 0);
     for (known, name) in [
         (Some(Known::Waiting), "done"),
         (Some(Known::Handled), "duplicate"),

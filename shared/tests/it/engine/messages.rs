@@ -11,7 +11,7 @@ use super::{done, names};
 use crate::support::rig::{Pace, Rig, in_memory};
 use crate::support::shop::{FILLING, LISTENING, Shop, ShopCommand, UNLUCKY, UNREADABLE, heard, replenished};
 use crate::support::wait_until;
-use crate::support::writes::{id, shelf, state};
+use crate::support::writes::{id, letters, look, shelf, state};
 
 #[tokio::test]
 async fn a_message_is_handled_once_however_often_it_comes() -> Result<(), StoreFault> {
@@ -30,7 +30,7 @@ async fn a_message_is_handled_once_however_often_it_comes() -> Result<(), StoreF
 async fn each_step_handles_the_message_for_itself() -> Result<(), StoreFault> {
     let rig = listed().await;
     let payload = replenished(id(1), "tea", 3);
-    let for_step = |step| Input::<Shop>::message(step, payload.clone(), id(9), None, 0);
+    let for_step = |step| Input::<Shop>::message(step, payload.clone(), id(9), 0);
     let outcomes = rig.settle_together(vec![for_step(FILLING), for_step(LISTENING)]).await;
     assert_eq!(names(&outcomes), ["done", "done"]);
     assert_eq!(rig.store.tallies().await?.handled.len(), 2);
@@ -60,7 +60,7 @@ async fn a_message_that_panics_is_parked_and_touches_no_other_of_its_batch() -> 
     assert_eq!(events.len(), 3, "nothing of the poisoned one");
     assert_eq!(events[1].recorded_at, events[2].recorded_at, "they were one batch");
 
-    let [letter] = &rig.store.dead_letters(9).await?[..] else { panic!("one dead letter") };
+    let [letter] = &letters(rig.store.as_ref(), 9).await?[..] else { panic!("one dead letter") };
     assert_eq!((letter.message_id, letter.attempts), (id(2), 1));
     assert!(letter.reason.contains("an unlucky number of pieces"), "{}", letter.reason);
     Ok(())
@@ -109,7 +109,7 @@ async fn a_message_that_waits_for_its_next_try_is_a_duplicate() -> Result<(), St
     };
     assert_eq!(names(&rig.settle_together(vec![tea(), tea()]).await), ["retried", "duplicate"]);
     assert_eq!(names(&rig.settle_together(vec![tea()]).await), ["duplicate"]);
-    let due = rig.store.due(jiff::Timestamp::MAX, 9, "nobody", jiff::Timestamp::MAX, false).await?;
+    let due = rig.store.due(look(jiff::Timestamp::MAX, 9, "nobody", jiff::Timestamp::MAX)).await?;
     assert_eq!(due.retries.iter().map(|retry| retry.attempts).collect::<Vec<_>>(), [1]);
     Ok(())
 }

@@ -1,10 +1,13 @@
 //! The engine with its loops, over a real store: what becomes of commands, messages, calls and due times.
 
+mod breakers;
 mod commands;
+mod deaths;
 mod deterministic;
 mod faults;
 mod messages;
 mod parked;
+mod replays;
 mod tasks;
 mod timers;
 

@@ -12,7 +12,7 @@ use super::names;
 use crate::support::rig::Rig;
 use crate::support::shop::{ShopCommand, UNLUCKY, heard, replenished};
 use crate::support::wait_until;
-use crate::support::writes::id;
+use crate::support::writes::{id, letters};
 
 /// Law 2: what stays impossible is parked, with its payload byte for byte.
 #[tokio::test]
@@ -82,11 +82,11 @@ async fn dead_letters_of_one_cause_share_a_fingerprint() -> Result<(), StoreFaul
     };
     let inputs = vec![unreadable(1, "-1"), unreadable(2, "-22"), unreadable(3, "true")];
     rig.settle_together(inputs).await;
-    let mut letters = rig.store.dead_letters(9).await?;
-    letters.sort_by_key(|letter| letter.message_id);
-    assert_eq!(letters.len(), 3);
-    assert_eq!(letters[0].fingerprint, letters[1].fingerprint);
-    assert_ne!(letters[0].fingerprint, letters[2].fingerprint);
+    let mut found = letters(rig.store.as_ref(), 9).await?;
+    found.sort_by_key(|letter| letter.message_id);
+    assert_eq!(found.len(), 3);
+    assert_eq!(found[0].fingerprint, found[1].fingerprint);
+    assert_ne!(found[0].fingerprint, found[2].fingerprint);
     Ok(())
 }
 
@@ -134,9 +134,9 @@ async fn the_order_of_facts_is_kept_around_an_announcement() -> Result<(), Store
 async fn the_letter(rig: &Rig) -> Result<DeadLettered, StoreFault> {
     let parked = async || rig.store.stats().await.is_ok_and(|stats| stats.dead_letters > 0);
     wait_until("a dead letter", parked).await;
-    let mut letters = rig.store.dead_letters(9).await?;
-    assert_eq!(letters.len(), 1);
-    Ok(letters.remove(0))
+    let mut found = letters(rig.store.as_ref(), 9).await?;
+    assert_eq!(found.len(), 1);
+    Ok(found.remove(0))
 }
 
 /// The dead letters that wait to be announced.
@@ -148,7 +148,7 @@ async fn announced(rig: &Rig) -> Result<Vec<DeadLettered>, StoreFault> {
         let Fact::DeadLettered(letter) = message.expect("a message").fact else {
             panic!("another fact under the subject of dead letters");
         };
-        letter
+        *letter
     };
     Ok(announcements.map(letter).collect())
 }

@@ -37,10 +37,12 @@ pub async fn a_row_that_is_not_there_is_not_loaded(store: &Arc<dyn Store>) -> Pr
         inbox: [("filling", id(1))].into(),
         tasks: [id(2)].into(),
         keys: ["key".to_owned()].into(),
+        letters: [id(3)].into(),
     };
     let loaded = load(store.as_ref(), reads).await?;
     assert_eq!(loaded.rows.keys().collect::<Vec<_>>(), [&shelf("tea")]);
     assert!(loaded.inbox.is_empty() && loaded.tasks.is_empty() && loaded.keys.is_empty());
+    assert!(loaded.letters.is_empty());
     assert!(store.row(shelf("coffee")).await?.is_none());
     Ok(())
 }

@@ -6,7 +6,7 @@ use shared::store::{Cutoffs, Known, Reads, Store, StoreFault, Writes};
 
 use crate::support::shelf::ShelfEvent;
 use crate::support::writes::{
-    at, commit, dead_letter, id, keyed, load, promises, put, recorded, retry, state, task, tasks,
+    at, commit, dead_letter, id, keyed, load, look, promises, put, recorded, retry, state, task, tasks,
 };
 
 type Promise = Result<(), StoreFault>;
@@ -35,7 +35,7 @@ pub async fn a_kind_is_rebuilt_row_for_row(store: &Arc<dyn Store>) -> Promise {
     let rebuilt = store.find("shelf", shared::store::Query { limit: 9, ..Default::default() }).await?;
     assert_eq!(format!("{rows:?}"), format!("{rebuilt:?}"));
     // Its due times too.
-    let due = store.due(at(10), 9, "shop-1", at(10), false).await?.rows;
+    let due = store.due(look(at(10), 9, "shop-1", at(10))).await?.rows;
     assert_eq!(due.iter().map(|(key, _)| &key.id[..]).collect::<Vec<_>>(), ["tea"]);
     // And it goes on from there.
     commit(store.as_ref(), recorded("milk", &[put(1)], &[put(1)])).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shared::store::{Known, Reads, Store, StoreFault, Writes};
 use uuid::Uuid;
 
-use crate::support::writes::{at, commit, dead_letter, id, keyed, load, retry};
+use crate::support::writes::{at, commit, dead_letter, id, keyed, letters, load, look, retry};
 
 type Promise = Result<(), StoreFault>;
 
@@ -73,15 +73,15 @@ pub async fn a_second_answer_under_a_key_is_refused(store: &Arc<dyn Store>) -> P
 }
 
 pub async fn dead_letters_come_newest_first_with_their_payload(store: &Arc<dyn Store>) -> Promise {
-    let letters = [
+    let parked = [
         dead_letter("filling", 1, at(10)),
         dead_letter("filling", 2, at(30)),
         dead_letter("listening", 2, at(20)),
     ];
-    commit(store.as_ref(), Writes { dead_letters: letters.to_vec(), ..Writes::default() }).await?;
-    let [oldest, newest, middle] = letters;
-    assert_eq!(store.dead_letters(10).await?, [newest.clone(), middle.clone(), oldest]);
-    assert_eq!(store.dead_letters(2).await?, [newest, middle]);
+    commit(store.as_ref(), Writes { dead_letters: parked.to_vec(), ..Writes::default() }).await?;
+    let [oldest, newest, middle] = parked;
+    assert_eq!(letters(store.as_ref(), 10).await?, [newest.clone(), middle.clone(), oldest]);
+    assert_eq!(letters(store.as_ref(), 2).await?, [newest, middle]);
     let dead = store.tallies().await?.dead;
     assert_eq!(dead, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
     assert_eq!(store.stats().await?.dead_letters, 3);
@@ -94,7 +94,7 @@ pub async fn a_message_that_dies_again_stays_one_dead_letter(store: &Arc<dyn Sto
     let mut again = dead_letter("filling", 1, at(99));
     again.reason = "another reason".to_owned();
     commit(store.as_ref(), write(again.clone())).await?;
-    assert_eq!(store.dead_letters(10).await?, [again]);
+    assert_eq!(letters(store.as_ref(), 10).await?, [again]);
     Ok(())
 }
 
@@ -107,5 +107,5 @@ async fn known<const N: usize>(
 }
 
 async fn due_retries(store: &Arc<dyn Store>, second: i64) -> Result<Vec<shared::store::Retry>, StoreFault> {
-    Ok(store.due(at(second), 10, "shop-1", at(second), false).await?.retries)
+    Ok(store.due(look(at(second), 10, "shop-1", at(second))).await?.retries)
 }

@@ -2,11 +2,13 @@
 
 mod batches;
 mod books;
+mod letters;
 mod messages;
 mod outbox;
 mod queries;
 mod sqlite_failing;
 mod sqlite_file;
+mod sqlite_migrating;
 mod tasks;
 
 use std::sync::Arc;
@@ -61,7 +63,20 @@ macro_rules! conformance {
                 dead_letters_come_newest_first_with_their_payload,
                 a_message_that_dies_again_stays_one_dead_letter,
             }
+            letters {
+                a_letter_comes_back_as_it_was_stored,
+                a_letter_that_is_not_there_is_not_loaded,
+                a_changed_letter_keeps_the_name_under_which_its_step_knows_it,
+                a_letter_is_known_to_its_step_whatever_becomes_of_it,
+                letters_that_wait_or_are_replayed_are_counted_and_the_books_know_the_rest,
+                what_nobody_of_this_system_sent_is_in_no_tally,
+                a_retry_of_a_letter_comes_back_with_its_letter_and_its_place,
+                a_task_that_is_taken_up_again_is_claimed_by_nobody_and_due_at_once,
+                a_task_that_is_open_is_not_taken_up_a_second_time,
+            }
             tasks {
+                retries_of_paused_steps_stay_where_they_are_and_take_up_no_places,
+                a_look_for_no_tasks_claims_none,
                 a_new_task_belongs_to_its_writer_until_the_lease_lapses,
                 a_restarted_owner_recovers_its_own_tasks_at_once_and_nobody_elses,
                 a_restarted_owner_recovers_more_tasks_than_one_look_takes,
@@ -91,6 +106,10 @@ macro_rules! conformance {
                 rows_are_found_by_text_in_any_case,
                 rows_are_found_in_the_order_of_their_ids,
                 pages_follow_each_other_in_both_directions,
+                rows_are_found_from_a_value_on,
+                rows_are_sorted_by_a_field_and_then_by_their_id,
+                pages_of_sorted_rows_follow_each_other_in_both_directions,
+                rows_are_counted_by_the_value_of_a_field_largest_group_first,
                 a_history_is_told_oldest_first,
             }
             books {

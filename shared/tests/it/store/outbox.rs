@@ -73,10 +73,10 @@ pub async fn failed_entries_are_put_back_in_line(store: &Arc<dyn Store>) -> Prom
         refuse(store, number).await?;
     }
     assert_eq!(pending(store, at(1)).await?, [3]);
-    assert_eq!(store.retry_failed(Some(all[1]), at(1)).await?, 1);
+    assert_eq!(store.retry_failed(Some(all[1])).await?, 1);
     assert_eq!(pending(store, at(1)).await?, [2, 3], "in its old place");
-    assert_eq!(store.retry_failed(Some(all[2]), at(1)).await?, 0, "it has not failed");
-    assert_eq!(store.retry_failed(None, at(1)).await?, 2);
+    assert_eq!(store.retry_failed(Some(all[2])).await?, 0, "it has not failed");
+    assert_eq!(store.retry_failed(None).await?, 2);
     assert_eq!(pending(store, at(1)).await?, [1, 2, 3, 4]);
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use shared::decider::FieldValue;
-use shared::store::{Query, Store, StoreFault, Writes};
+use shared::store::{Group, Order, Query, Store, StoreFault, Writes};
 
-use crate::support::shelf::ShelfEvent;
+use crate::support::shelf::{Shelf, ShelfEvent};
 use crate::support::writes::{at, commit, id, put, recorded, shelf};
 
 type Promise = Result<(), StoreFault>;
@@ -62,6 +62,79 @@ pub async fn pages_follow_each_other_in_both_directions(store: &Arc<dyn Store>) 
     }
     Ok(())
 }
+
+pub async fn rows_are_found_from_a_value_on(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    let from = |pieces: i64| vec![("pieces", FieldValue::from(pieces))];
+    assert_eq!(find(store, Query { from: from(20), ..all() }).await?, ["c", "d"]);
+    assert_eq!(find(store, Query { from: from(21), ..all() }).await?, ["d"]);
+    let between = Query { from: from(10), below: vec![("pieces", FieldValue::from(30))], ..all() };
+    assert_eq!(find(store, between).await?, ["b", "c"], "the lower end is in, the upper is not");
+    Ok(())
+}
+
+pub async fn rows_are_sorted_by_a_field_and_then_by_their_id(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    for sku in ["z", "f"] {
+        commit(store.as_ref(), recorded(sku, &[], &[put(20)])).await?;
+    }
+    let sorted = |descending| Query { order: Some(BY_PIECES), descending, ..all() };
+    assert_eq!(find(store, sorted(false)).await?, ["a", "b", "c", "f", "z", "d"]);
+    assert_eq!(find(store, sorted(true)).await?, ["d", "z", "f", "c", "b", "a"]);
+    Ok(())
+}
+
+pub async fn pages_of_sorted_rows_follow_each_other_in_both_directions(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    for sku in ["z", "f"] {
+        commit(store.as_ref(), recorded(sku, &[], &[put(20)])).await?;
+    }
+    for descending in [false, true] {
+        let whole = find(store, Query { order: Some(BY_PIECES), descending, ..all() }).await?;
+        for limit in 1..=6 {
+            let mut found: Vec<String> = Vec::new();
+            let mut after: Option<(String, i64)> = None;
+            loop {
+                let order = Order { after: after.as_ref().map(|(_, pieces)| *pieces), ..BY_PIECES };
+                let after_id = after.map(|(id, _)| id);
+                let query =
+                    Query { order: Some(order), after: after_id, descending, limit, ..Query::default() };
+                let page = store.find("shelf", query).await?;
+                let Some(last) = page.last() else { break };
+                let shelf: Shelf = serde_json::from_str(&last.state).expect("the state of a shelf");
+                after = Some((last.id.clone(), shelf.pieces));
+                found.extend(page.into_iter().map(|row| row.id));
+            }
+            assert_eq!(found, whole, "pages of {limit}: each row once, in order");
+        }
+    }
+    Ok(())
+}
+
+pub async fn rows_are_counted_by_the_value_of_a_field_largest_group_first(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    for (sku, pieces) in [("z", 99), ("f", 5)] {
+        commit(store.as_ref(), recorded(sku, &[], &[put(pieces)])).await?;
+    }
+    let group = |value: &str, count, first, last, latest: &str| Group {
+        value: value.to_owned(),
+        count,
+        first,
+        last,
+        latest: latest.to_owned(),
+    };
+    let groups = async |query| store.groups("shelf", "status", "pieces", query).await;
+    let (new, listed) = (group("NEW", 4, 5, 99, "z"), group("LISTED", 2, 0, 20, "c"));
+    assert_eq!(groups(all()).await?, [new.clone(), listed.clone()]);
+    assert_eq!(groups(Query { limit: 1, ..all() }).await?, [new]);
+    let few = Query { below: vec![("pieces", FieldValue::from(31))], ..all() };
+    assert_eq!(groups(few).await?, [group("NEW", 3, 5, 30, "d"), listed]);
+    let none = Query { equals: vec![("pieces", FieldValue::from(-1))], ..all() };
+    assert_eq!(groups(none).await?, []);
+    Ok(())
+}
+
+const BY_PIECES: Order = Order { field: "pieces", after: None };
 
 pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, put(1)])).await?;

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use shared::store::{Due, Reads, Store, StoreFault, Task, TaskRetry, Writes};
+use shared::store::{Due, Look, Reads, Store, StoreFault, Task, TaskRetry, Writes};
 
 use crate::support::shelf::ShelfEvent;
+use crate::support::writes;
 use crate::support::writes::{at, commit, id, load, put, recorded, retry, shelf, task, tasks};
 
 type Promise = Result<(), StoreFault>;
@@ -27,7 +28,7 @@ pub async fn a_restarted_owner_recovers_its_own_tasks_at_once_and_nobody_elses(
 ) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(60))).await?;
     commit(store.as_ref(), tasks([task(2, at(0))], "shop-2", at(60))).await?;
-    let recovered = store.due(at(1), 10, "shop-1", at(61), true).await?.tasks;
+    let recovered = store.due(Look { recover: true, ..at_most(10, 1) }).await?.tasks;
     assert_eq!(recovered, [Task { claim: 2, ..task(1, at(0)) }]);
     Ok(())
 }
@@ -36,9 +37,9 @@ pub async fn a_restarted_owner_recovers_its_own_tasks_at_once_and_nobody_elses(
 pub async fn a_restarted_owner_recovers_more_tasks_than_one_look_takes(store: &Arc<dyn Store>) -> Promise {
     let written = (1..=5).map(|number| task(number, at(0)));
     commit(store.as_ref(), tasks(written, "shop-1", at(3600))).await?;
-    let first = store.due(at(1), 2, "shop-1", at(3601), true).await?.tasks;
-    let second = store.due(at(1), 2, "shop-1", at(3601), false).await?.tasks;
-    let third = store.due(at(1), 2, "shop-1", at(3601), false).await?.tasks;
+    let first = store.due(Look { recover: true, ..at_most(2, 1) }).await?.tasks;
+    let second = store.due(at_most(2, 1)).await?.tasks;
+    let third = store.due(at_most(2, 1)).await?.tasks;
     let recovered: Vec<_> = [first, second, third].into_iter().flatten().map(|task| task.id).collect();
     assert_eq!(recovered.len(), 5, "each once");
     assert_eq!(BTreeSet::from_iter(recovered), (1..=5).map(id).collect());
@@ -83,7 +84,9 @@ pub async fn two_owners_never_claim_the_same_task(store: &Arc<dyn Store>) -> Pro
     commit(store.as_ref(), tasks(written, "shop-0", at(1))).await?;
     let claims = (1..=6).map(|owner| {
         let store = store.clone();
-        tokio::spawn(async move { store.due(at(2), 15, &format!("shop-{owner}"), at(99), false).await })
+        tokio::spawn(
+            async move { store.due(writes::look(at(2), 15, &format!("shop-{owner}"), at(99))).await },
+        )
     });
     let mut claimed = Vec::new();
     for due in futures::future::join_all(claims).await {
@@ -102,7 +105,7 @@ pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) ->
     let due = look(store, "shop-1", 20).await?;
     assert_eq!(due.rows, [(shelf("zest"), at(10)), (shelf("apple"), at(20))]);
     assert_eq!(due.next, Some(at(30)));
-    assert_eq!(store.due(at(99), 1, "shop-1", at(99), false).await?.rows, [(shelf("zest"), at(10))]);
+    assert_eq!(store.due(at_most(1, 99)).await?.rows, [(shelf("zest"), at(10))]);
 
     // A row whose time is over wants nothing any more.
     commit(store.as_ref(), recorded("zest", &[planned(10)], &[ShelfEvent::Checked])).await?;
@@ -117,7 +120,35 @@ pub async fn due_retries_come_with_their_payload(store: &Arc<dyn Store>) -> Prom
     let due = look(store, "shop-1", 10).await?;
     assert_eq!((due.retries, due.next), (vec![early.clone()], Some(at(20))));
     assert_eq!(look(store, "shop-1", 20).await?.retries, [early.clone(), late]);
-    assert_eq!(store.due(at(20), 1, "shop-1", at(20), false).await?.retries, [early]);
+    assert_eq!(store.due(at_most(1, 20)).await?.retries, [early]);
+    Ok(())
+}
+
+/// Law 7: what waits for an open breaker neither comes nor stands in the way of what does not.
+pub async fn retries_of_paused_steps_stay_where_they_are_and_take_up_no_places(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    let waiting = [retry("filling", 1, at(1)), retry("listening", 2, at(2)), retry("filling", 3, at(3))];
+    let last = retry("listening", 4, at(4));
+    let retries = waiting.iter().cloned().chain([last.clone()]).collect();
+    commit(store.as_ref(), Writes { retries, ..Writes::default() }).await?;
+    let paused = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect();
+    let without = Look { paused: paused(&["filling"]), ..at_most(2, 9) };
+    assert_eq!(store.due(without).await?.retries, [waiting[1].clone(), last]);
+    let without_any = Look { paused: paused(&["filling", "listening", "it's \"no\" step"]), ..at_most(2, 9) };
+    assert_eq!(store.due(without_any).await?.retries, []);
+    assert_eq!(store.due(at_most(2, 9)).await?.retries, waiting[..2]);
+    assert_eq!(store.stats().await?.retries, 4);
+    Ok(())
+}
+
+/// While there is no room for calls none is taken, and everything else comes all the same.
+pub async fn a_look_for_no_tasks_claims_none(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "shop-1", at(1))).await?;
+    commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(1))], ..Writes::default() }).await?;
+    let due = store.due(Look { tasks: 0, ..at_most(9, 2) }).await?;
+    assert_eq!((due.tasks, due.retries.len()), (vec![], 1));
+    assert_eq!(claim(store, "shop-2", 2).await?, [Task { claim: 2, ..task(1, at(0)) }], "it was nobody's");
     Ok(())
 }
 
@@ -143,8 +174,13 @@ fn planned(second: i64) -> ShelfEvent {
     ShelfEvent::CheckPlanned { at: at(second) }
 }
 
+/// A look of the first shop, an hour's lease.
+fn at_most(limit: usize, second: i64) -> Look {
+    writes::look(at(second), limit, "shop-1", at(second + 3600))
+}
+
 async fn look(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Due, StoreFault> {
-    store.due(at(second), 10, owner, at(second + 60), false).await
+    store.due(writes::look(at(second), 10, owner, at(second + 60))).await
 }
 
 async fn claim(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Vec<Task>, StoreFault> {

@@ -1,9 +1,11 @@
 //! What the tests share: a small service of their own, the machinery around it, and a way to wait.
 
+pub mod desk;
 pub mod nats;
 pub mod rig;
 pub mod shelf;
 pub mod shop;
+pub mod wishes;
 pub mod writes;
 
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use shared::contract::{Fact, FactType, OrderConfirmed, StockLine, StockReplenish
 use shared::engine::Input;
 use shared::envelope::Envelope;
 use shared::row::{RowKey, RowKind};
-use shared::service::{Heard, Refusal, Service, Step, Subscription};
+use shared::service::{Heard, OPERATIONS, Refusal, Service, Step, Subscription};
 use shared::unit::Unit;
 use uuid::Uuid;
 
@@ -24,14 +24,20 @@ pub const UNREADABLE: &str = "unreadable";
 /// A look at this shelf, when its time has come, panics.
 pub const CURSED: &str = "cursed";
 
-/// Fills shelves.
+/// Fills shelves. Stands for work that ends up with the supplier.
 pub const FILLING: &Step = &STEPS[0];
 /// Hears the same as [`FILLING`], and says that it did.
 pub const LISTENING: &Step = &STEPS[1];
+/// Hears what operators wish.
+pub const OPERATING: &Step = &STEPS[2];
 
-static STEPS: [Step; 2] = [
-    Step { name: "shelf-filling", hears: &[REPLENISHMENTS] },
-    Step { name: "shelf-listening", hears: &[REPLENISHMENTS] },
+/// What the shop calls.
+pub const SUPPLIER: &str = "supplier";
+
+static STEPS: [Step; 3] = [
+    Step { name: "shelf-filling", hears: &[REPLENISHMENTS], needs: &[SUPPLIER] },
+    Step { name: "shelf-listening", hears: &[REPLENISHMENTS], needs: &[] },
+    Step { name: "shop-operations", hears: OPERATIONS, needs: &[] },
 ];
 const REPLENISHMENTS: Subscription =
     Subscription { producer: "inventory", facts: &[FactType::StockReplenished] };
@@ -123,7 +129,7 @@ impl Service for Shop {
                 put(unit, &sku, pieces.unwrap_or(0))?;
             }
             Heard::Called { kind: "insist", answer: Err(reason), .. } => {
-                return Err(Refusal::Broken(format!("no supply: {reason}")));
+                return Err(Refusal::Broken(format!("no supply: {}", reason.reason())));
             }
             Heard::Called { answer: Err(_), .. } => {
                 unit.decide::<Shelf>(&sku, &ShelfCommand::GiveUp)?;
@@ -185,5 +191,5 @@ pub fn replenished(id: Uuid, sku: &str, pieces: u32) -> Bytes {
 
 /// `payload` as [`FILLING`] hears it the first time.
 pub fn heard(payload: Bytes) -> Input<Shop> {
-    Input::message(FILLING, payload, Uuid::from_u128(404), None, 0)
+    Input::message(FILLING, payload, Uuid::from_u128(404), 0)
 }

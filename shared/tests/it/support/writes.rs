@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use shared::contract::DeadLettered;
+use shared::contract::{DeadLettered, LetterOrigin};
 use shared::decider::Decider;
 use shared::ids;
 use shared::row::{RowKey, RowKind};
 use shared::store::{
-    EventWrite, KeyedAnswer, Loaded, OutboxWrite, Reads, Retry, RowWrite, Store, StoreFault, Task, Writes,
+    EventWrite, KeyedAnswer, Loaded, Look, OutboxWrite, Reads, Retry, RowWrite, Store, StoreFault, Task,
+    Writes,
 };
 use uuid::Uuid;
 
@@ -71,6 +72,8 @@ pub fn retry(step: &str, number: u128, next_attempt: Timestamp) -> Retry {
         next_attempt,
         first_failed_at: at(0),
         last_error: "not yet".to_owned(),
+        delivery: None,
+        letter: None,
     }
 }
 
@@ -83,6 +86,7 @@ pub fn task(number: u128, created_at: Timestamp) -> Task {
         attempts: 0,
         claim: 1,
         created_at,
+        letter: None,
     }
 }
 
@@ -97,15 +101,20 @@ pub fn dead_letter(step: &str, number: u128, last_failed_at: Timestamp) -> DeadL
         id: ids::derived(&["dead-letter", step, &id(number).to_string()]),
         service: "order".to_owned(),
         step: step.to_owned(),
+        origin: LetterOrigin::Message,
         message_id: id(number),
         message_type: None,
         saga: None,
         reason: "not an envelope".to_owned(),
+        error_chain: vec!["not an envelope".to_owned()],
         fingerprint: "f00".to_owned(),
         attempts: 1,
         first_failed_at: at(0),
         last_failed_at,
+        replays: 0,
+        delivery: None,
         payload_base64: "AP8=".to_owned(),
+        original: None,
     }
 }
 
@@ -127,6 +136,17 @@ pub async fn load(store: &dyn Store, reads: Reads) -> Result<Loaded, StoreFault>
     };
     store.transact(reads, Box::new(decide)).await?;
     Ok(taken.into_iter().last().expect("the batch was decided"))
+}
+
+/// A look of `owner` at what is due until `now`: at most `limit` of each sort, tasks claimed until `until`.
+pub fn look(now: Timestamp, limit: usize, owner: &str, until: Timestamp) -> Look {
+    let (paused, owner) = (vec![], owner.to_owned());
+    Look { now, limit, tasks: limit, paused, owner, until, recover: false }
+}
+
+/// The newest dead letters, as they were parked.
+pub async fn letters(store: &dyn Store, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
+    Ok(store.dead_letters(limit).await?.into_iter().map(|stored| stored.letter).collect())
 }
 
 /// Reads of one row.

@@ -1,0 +1,227 @@
+//! Shell: the routes of dead letters: list, count, group, show.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shared::contract::DeadLettered;
+use shared::http::{Problem, Segment};
+use shared::row::RowKey;
+use shared::store::LetterStatus;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::Admin;
+use super::extract::{Filters, checked_filter, checked_limit, cursor, place_of};
+use crate::filter::{Filter, Wanted};
+use crate::letter_view::{History, LetterDetail, LetterItem};
+use crate::letters::Letter;
+use crate::reading::{self, LetterGroup};
+
+pub(super) fn routes() -> OpenApiRouter<Admin> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(counts))
+        .routes(routes!(groups))
+        .routes(routes!(show))
+}
+
+/// Which dead letters to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ListParams {
+    /// Only in one of these statuses, separated by commas: PENDING, REPLAYING, RESOLVED, DISCARDED.
+    status: Option<String>,
+    /// Only of this service.
+    service: Option<String>,
+    /// Only of this step, or kind of task.
+    step: Option<String>,
+    /// Only of this type of message.
+    #[serde(rename = "type")]
+    #[param(rename = "type")]
+    message_type: Option<String>,
+    /// Only of this cause.
+    fingerprint: Option<String>,
+    /// Only of this saga.
+    saga: Option<Uuid>,
+    /// Only those that failed last at this time or later.
+    #[param(value_type = Option<String>, format = DateTime)]
+    failed_after: Option<Timestamp>,
+    /// Only those that failed last before this time.
+    #[param(value_type = Option<String>, format = DateTime)]
+    failed_before: Option<Timestamp>,
+    /// Only those with this text in the reason or the type; the case of ASCII letters does not matter.
+    text: Option<String>,
+    /// At most this many (1 to 200; 50 when not given).
+    limit: Option<usize>,
+    /// `next` of the page before.
+    cursor: Option<String>,
+}
+
+fn statuses(list: Option<&str>) -> Result<Vec<LetterStatus>, Problem> {
+    let named = |name: &str| {
+        let names = LetterStatus::ALL.map(LetterStatus::as_str).join(", ");
+        LetterStatus::named(name)
+            .ok_or_else(|| Problem::field("status", format!("{name:?} is none of {names}")))
+    };
+    let wanted: BTreeSet<_> =
+        list.into_iter().flat_map(|list| list.split(',')).map(named).collect::<Result<_, _>>()?;
+    Ok(wanted.into_iter().collect())
+}
+
+/// A page of dead letters.
+#[derive(Debug, Serialize, ToSchema)]
+struct LetterPage {
+    /// The dead letters, the one that failed last first.
+    dead_letters: Vec<LetterItem>,
+    /// `cursor` of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// List the dead letters of all services.
+#[utoipa::path(get, path = "/api/admin/dlq", params(ListParams), responses(
+    (status = 200, body = LetterPage), (status = 400, body = Problem), (status = 422, body = Problem),
+))]
+async fn list(
+    State(admin): State<Admin>,
+    Filters(params): Filters<ListParams>,
+) -> Result<Json<LetterPage>, Problem> {
+    let limit = checked_limit(params.limit)?;
+    let after = params.cursor.as_deref().map(place_of).transpose()?;
+    let filter = Filter {
+        fingerprint: params.fingerprint,
+        service: params.service,
+        step: params.step,
+        message_type: params.message_type,
+        saga: params.saga,
+        failed_after: params.failed_after,
+        failed_before: params.failed_before,
+        text: params.text,
+    };
+    let statuses = statuses(params.status.as_deref())?;
+    let wanted = Wanted { filter: checked_filter(filter, "")?, statuses, ..Wanted::default() };
+    let store = admin.app.store.as_ref();
+    let mut letters = reading::letters(store, &wanted, true, after.as_ref(), limit + 1).await?;
+    let has_more = letters.len() > limit;
+    letters.truncate(limit);
+    let last = letters.last().filter(|_| has_more);
+    let next = last.map(|(id, letter)| cursor(&reading::place(*id, letter)));
+    let dead_letters = letters.iter().filter_map(|(id, letter)| LetterItem::of(*id, letter)).collect();
+    Ok(Json(LetterPage { dead_letters, next }))
+}
+
+/// How many dead letters there are.
+#[derive(Debug, Serialize, ToSchema)]
+struct LetterCounts {
+    /// Those that wait for a human or are being replayed.
+    total: u64,
+    /// All, by status.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    by_status: BTreeMap<&'static str, u64>,
+    /// Those that wait for a human or are being replayed, by service.
+    by_service: BTreeMap<String, u64>,
+}
+
+/// Count the dead letters of all services.
+#[utoipa::path(get, path = "/api/admin/dlq/count", responses((status = 200, body = LetterCounts)))]
+async fn counts(State(admin): State<Admin>) -> Result<Json<LetterCounts>, Problem> {
+    let store = admin.app.store.as_ref();
+    let mut by_status: BTreeMap<_, _> = LetterStatus::ALL.map(|status| (status.as_str(), 0)).into();
+    for group in reading::grouped(store, "status", &Wanted::default(), by_status.len()).await? {
+        if let Some(status) = LetterStatus::named(&group.value) {
+            by_status.insert(status.as_str(), group.count);
+        }
+    }
+    let unresolved =
+        Wanted { statuses: vec![LetterStatus::Pending, LetterStatus::Replaying], ..Wanted::default() };
+    let by_service = reading::grouped(store, "service", &unresolved, 100).await?;
+    let by_service: BTreeMap<_, _> = by_service.into_iter().map(|group| (group.value, group.count)).collect();
+    Ok(Json(LetterCounts { total: by_service.values().sum(), by_status, by_service }))
+}
+
+/// Which dead letters to group.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct GroupParams {
+    /// Only in one of these statuses, separated by commas; PENDING when not given.
+    status: Option<String>,
+    /// Only of this service.
+    service: Option<String>,
+    /// Only of this step, or kind of task.
+    step: Option<String>,
+    /// Only of this type of message.
+    #[serde(rename = "type")]
+    #[param(rename = "type")]
+    message_type: Option<String>,
+    /// At most this many groups (1 to 200; 50 when not given).
+    limit: Option<usize>,
+}
+
+/// Dead letters by cause.
+#[derive(Debug, Serialize, ToSchema)]
+struct LetterGroups {
+    /// The groups, largest first.
+    groups: Vec<LetterGroup>,
+}
+
+/// Group the dead letters of all services by what caused them.
+#[utoipa::path(get, path = "/api/admin/dlq/groups", params(GroupParams), responses(
+    (status = 200, body = LetterGroups), (status = 400, body = Problem), (status = 422, body = Problem),
+))]
+async fn groups(
+    State(admin): State<Admin>,
+    Filters(params): Filters<GroupParams>,
+) -> Result<Json<LetterGroups>, Problem> {
+    let limit = checked_limit(params.limit)?;
+    let GroupParams { service, step, message_type, .. } = params;
+    let filter = checked_filter(Filter { service, step, message_type, ..Filter::default() }, "")?;
+    let statuses = statuses(Some(params.status.as_deref().unwrap_or("PENDING")))?;
+    let wanted = Wanted { filter, statuses, ..Wanted::default() };
+    let groups = reading::groups(admin.app.store.as_ref(), &wanted, limit).await?;
+    Ok(Json(LetterGroups { groups }))
+}
+
+/// A letter with its history, or 404.
+pub(super) async fn found(admin: &Admin, id: Uuid) -> Result<(LetterItem, History), Problem> {
+    let unknown = || Problem::not_found(format_args!("dead letter {id}"));
+    let letter = reading::row::<Letter>(admin.app.store.as_ref(), id).await?.ok_or_else(unknown)?;
+    let item = LetterItem::of(id, &letter).ok_or_else(unknown)?;
+    let events = admin.app.store.events(RowKey::of::<Letter>(id)).await?;
+    let history = History::of(&events).map_err(|error| Problem::internal(&error))?;
+    Ok((item, history))
+}
+
+fn payload_of(announced: &DeadLettered) -> Value {
+    let bytes = BASE64.decode(&announced.payload_base64).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// A letter with everything known of it, or 404.
+pub(super) async fn detail(admin: &Admin, id: Uuid) -> Result<LetterDetail, Problem> {
+    let (item, history) = found(admin, id).await?;
+    let payload = history.announced.as_ref().map(payload_of).unwrap_or_default();
+    history.detail(item, payload).ok_or_else(|| Problem::internal(&"a letter without an announcement"))
+}
+
+/// Show a dead letter with everything known of it. Its version is also the `ETag`.
+#[utoipa::path(get, path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = LetterDetail), (status = 404, body = Problem),
+))]
+async fn show(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<Response, Problem> {
+    let detail = detail(&admin, id).await?;
+    let tag = format!("\"{}\"", detail.letter.version);
+    let tag = HeaderValue::from_str(&tag).map_err(|error| Problem::internal(&error))?;
+    Ok(([(header::ETAG, tag)], Json(detail)).into_response())
+}

@@ -1,0 +1,103 @@
+//! Shell: the routes of what the services have still to publish.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use futures::future::join_all;
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use shared::http::{Problem, Segment};
+use shared::store::OutboxItem;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Admin;
+use super::extract::{Ask, Operator};
+use crate::letters::By;
+use crate::operations::Action;
+
+pub(super) fn routes() -> OpenApiRouter<Admin> {
+    OpenApiRouter::new().routes(routes!(outbox)).routes(routes!(retry))
+}
+
+/// The outbox of one service.
+#[derive(Debug, Serialize, ToSchema)]
+struct OutboxOf {
+    /// The service.
+    service: String,
+    /// Its entries, oldest first; absent when it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<Vec<OutboxItem>>,
+    /// Why it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// Show what waits to be published, and what the broker refused.
+#[utoipa::path(get, path = "/api/admin/outbox", responses((status = 200, body = Vec<OutboxOf>)))]
+async fn outbox(State(admin): State<Admin>) -> Result<Json<Vec<OutboxOf>>, Problem> {
+    let entries = admin.app.store.outbox(1000).await?;
+    let mut all = vec![OutboxOf { service: crate::NAME.to_owned(), entries: Some(entries), problem: None }];
+    // The bank promises nobody anything.
+    let asked = admin.services.all().into_iter().filter(|(service, _)| *service != "bank");
+    let asked = asked.map(|(service, _)| async {
+        let answer = admin.services.get::<Vec<OutboxItem>>(service, "/internal/outbox").await;
+        let service = service.to_owned();
+        match answer {
+            Ok(entries) => OutboxOf { service, entries: Some(entries), problem: None },
+            Err(problem) => OutboxOf { service, entries: None, problem: Some(problem.detail) },
+        }
+    });
+    all.extend(join_all(asked).await);
+    Ok(Json(all))
+}
+
+/// Which entries to publish after all.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RetryEntries {
+    /// The one at this position; all that the broker refused without it.
+    #[garde(inner(range(min = 0)))]
+    seq: Option<i64>,
+    /// Why.
+    #[garde(inner(length(chars, min = 1, max = 500)))]
+    reason: Option<String>,
+}
+
+/// How many entries are tried again.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+struct Retried {
+    /// Entries.
+    retried: u64,
+}
+
+/// Publish after all what the broker refused.
+#[utoipa::path(post, path = "/api/admin/outbox/{service}/retry", params(("service" = String, Path), Operator),
+    request_body(content = Option<RetryEntries>), responses(
+    (status = 200, body = Retried), (status = 404, body = Problem), (status = 422, body = Problem),
+    (status = 503, body = Problem),
+))]
+async fn retry(
+    State(admin): State<Admin>,
+    Segment(service): Segment<String>,
+    Operator(operator): Operator,
+    Ask(RetryEntries { seq, reason }): Ask<RetryEntries>,
+) -> Result<Json<Retried>, Problem> {
+    // The bank promises nobody anything.
+    admin.known_service(&service, &["bank"])?;
+    let by = By { operator, reason };
+    let detail = seq.map(|seq| json!({ "seq": seq }));
+    let retried = admin.logged(by, Action::OutboxRetry, service.clone(), detail, async {
+        if service == crate::NAME {
+            let retried = admin.app.store.retry_failed(seq).await?;
+            admin.app.engine.relay_wake().notify_one();
+            return Ok(Retried { retried });
+        }
+        let query = seq.map(|seq| format!("?seq={seq}")).unwrap_or_default();
+        let path = format!("/internal/outbox/retry{query}");
+        admin.services.tell::<Retried>(Method::POST, &service, &path, None).await
+    });
+    retried.await.map(Json)
+}

@@ -1,0 +1,190 @@
+//! Shell: the routes of sagas.
+
+use axum::Json;
+use axum::extract::State;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use shared::decider::{Decider, FieldValue};
+use shared::http::{Problem, Segment};
+use shared::money::Money;
+use shared::row::RowKey;
+use shared::saga::{HeardFact, Owed, SagaStatus, SagaView};
+use shared::store::{FoundRow, Query};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::Admin;
+use super::extract::{Filters, checked_limit, paged};
+
+pub(super) fn routes() -> OpenApiRouter<Admin> {
+    OpenApiRouter::new().routes(routes!(sagas)).routes(routes!(saga))
+}
+
+/// A saga in a list.
+#[derive(Debug, Serialize, ToSchema)]
+struct SagaItem {
+    /// Its id: the order's.
+    id: String,
+    /// Where it stands.
+    status: SagaStatus,
+    /// The next step, and who owes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<Owed>,
+    /// Who ordered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    customer: Option<String>,
+    /// What it costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<Money>,
+    /// When the order gives up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    deadline: Option<Timestamp>,
+    /// Whether it should have ended by now.
+    overdue: bool,
+    /// Why it was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled_because: Option<&'static str>,
+    /// When the last fact was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    last_fact_at: Option<Timestamp>,
+}
+
+impl SagaItem {
+    fn of(row: &FoundRow, now: Timestamp) -> Result<(Self, SagaView), Problem> {
+        let view: SagaView = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
+        let status = view.status();
+        let item = Self {
+            id: row.id.clone(),
+            status,
+            next: view.remaining().into_iter().next(),
+            customer: view.customer.clone(),
+            total: view.total,
+            deadline: view.deadline,
+            overdue: !status.is_terminal() && view.deadline.is_some_and(|deadline| deadline < now),
+            cancelled_because: view.cancelled_because.map(shared::contract::CancelReason::as_str),
+            last_fact_at: view.last_fact_at(),
+        };
+        Ok((item, view))
+    }
+}
+
+/// Which sagas to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct SagaParams {
+    /// Only in this status.
+    status: Option<SagaStatus>,
+    /// Only those past their deadline that have not ended.
+    overdue: Option<bool>,
+    /// Only those whose next step is this one.
+    stuck_at: Option<String>,
+    /// Only of this customer.
+    customer: Option<String>,
+    /// Only those that contain this text.
+    text: Option<String>,
+    /// At most this many (1 to 200; 50 when not given).
+    limit: Option<usize>,
+    /// Where the last page ended.
+    cursor: Option<Uuid>,
+}
+
+/// A page of sagas, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct SagaPage {
+    /// The sagas.
+    sagas: Vec<SagaItem>,
+    /// `cursor` of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// List sagas, newest first.
+#[utoipa::path(get, path = "/api/admin/sagas", params(SagaParams), responses(
+    (status = 200, body = SagaPage), (status = 400, body = Problem), (status = 422, body = Problem),
+))]
+async fn sagas(
+    State(admin): State<Admin>,
+    Filters(params): Filters<SagaParams>,
+) -> Result<Json<SagaPage>, Problem> {
+    let limit = checked_limit(params.limit)?;
+    let now = Timestamp::now();
+    let mut query = Query {
+        text: params.text,
+        after: params.cursor.map(|cursor| cursor.to_string()),
+        descending: true,
+        limit: limit + 1,
+        ..Query::default()
+    };
+    if let Some(status) = params.status {
+        query.equals.push(("status", status.as_str().into()));
+    }
+    if let Some(step) = params.stuck_at {
+        query.equals.push(("next_step", FieldValue::Text(step)));
+    }
+    if let Some(customer) = params.customer {
+        query.equals.push(("customer", FieldValue::Text(customer)));
+    }
+    if params.overdue == Some(true) {
+        query.equals.push(("finished", 0.into()));
+        query.below.push(("deadline", now.as_microsecond().into()));
+    }
+    let (rows, next) = paged(admin.app.store.find(SagaView::KIND, query).await?, limit);
+    let sagas =
+        rows.iter().map(|row| SagaItem::of(row, now).map(|(item, _)| item)).collect::<Result<_, _>>()?;
+    Ok(Json(SagaPage { sagas, next }))
+}
+
+/// A saga with its history.
+#[derive(Debug, Serialize, ToSchema)]
+struct SagaDetail {
+    /// The saga.
+    #[serde(flatten)]
+    saga: SagaItem,
+    /// What was said, oldest first.
+    timeline: Vec<Moment>,
+    /// Steps that are still to come, and who owes them.
+    remaining: Vec<Owed>,
+}
+
+/// A fact in a saga's timeline.
+#[derive(Debug, Serialize, ToSchema)]
+struct Moment {
+    /// Milliseconds since the saga's first fact.
+    after_ms: i64,
+    /// The fact.
+    #[serde(flatten)]
+    fact: HeardFact,
+}
+
+/// Show a saga: its timeline, the steps that remain, and who owes them.
+#[utoipa::path(get, path = "/api/admin/sagas/{id}", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = SagaDetail), (status = 404, body = Problem),
+))]
+async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<Json<SagaDetail>, Problem> {
+    let key = RowKey::of::<SagaView>(id);
+    let row = admin.app.store.row(key.clone()).await?;
+    let row = row.ok_or_else(|| Problem::not_found(format_args!("saga {id}")))?;
+    let (saga, view) = SagaItem::of(&row, Timestamp::now())?;
+    let events = admin.app.store.events(key).await?;
+    let mut facts = events
+        .iter()
+        .map(|event| serde_json::from_str::<HeardFact>(&event.data))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| Problem::internal(&error))?;
+    facts.sort_by_key(|fact| (fact.occurred_at, fact.message_id));
+    let start = facts.first().map(|fact| fact.occurred_at).unwrap_or_default();
+    let moment = |fact: HeardFact| {
+        let after_ms = i64::try_from(fact.occurred_at.duration_since(start).as_millis()).unwrap_or(i64::MAX);
+        Moment { after_ms, fact }
+    };
+    Ok(Json(SagaDetail {
+        saga,
+        timeline: facts.into_iter().map(moment).collect(),
+        remaining: view.remaining(),
+    }))
+}

@@ -1,0 +1,315 @@
+//! Shell: whatever is wrong with a request is said by name, and nothing is changed.
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use shared::contract::Fact;
+use uuid::Uuid;
+
+use crate::given::{ORDER, letter};
+use crate::house::House;
+
+const UNKNOWN: &str = "01890000-0000-7000-8000-000000000001";
+
+/// Method, path, body, status, and the field at fault.
+type Case = (Method, String, Option<Value>, u16, &'static str);
+
+async fn refused(house: &House, cases: Vec<Case>) {
+    let before = house.everything().await;
+    for (method, path, body, status, field) in cases {
+        let what = format!("{method} {path} {}", body.as_ref().map(Value::to_string).unwrap_or_default());
+        let mut request = house.request(method, &path);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        assert_problem(request, status, field, &what).await;
+    }
+    assert_eq!(house.everything().await, before, "nothing has changed");
+}
+
+async fn assert_problem(request: RequestBuilder, status: u16, field: &str, what: &str) {
+    let answer = request.send().await.expect("an answer");
+    let got = answer.status();
+    let form = answer.headers()["content-type"].clone();
+    let problem: Value = answer.json().await.expect("a problem");
+    assert_eq!(got, status, "{what}: {problem}");
+    assert_eq!(form, "application/problem+json", "{what}");
+    if !field.is_empty() {
+        assert_eq!(problem["errors"][0]["field"], field, "{what}: {problem}");
+    }
+}
+
+async fn house_with_a_letter(flags: &[&str]) -> (House, Uuid) {
+    let (house, dead) = (House::with(flags).await, letter("payment-refund", Some(ORDER), 0));
+    let id = dead.id;
+    house.hears(&Fact::DeadLettered(Box::new(dead))).await;
+    (house, id)
+}
+
+#[tokio::test]
+async fn bad_questions_are_refused_by_field() {
+    let (house, id) = house_with_a_letter(&[]).await;
+    let long = "x".repeat(201);
+    let questions = [
+        ("/dlq?status=LOST", 422, "status"),
+        ("/dlq?status=PENDING,", 422, "status"),
+        ("/dlq?status=pending", 422, "status"),
+        ("/dlq?limit=0", 422, "limit"),
+        ("/dlq?limit=201", 422, "limit"),
+        ("/dlq?limit=-1", 400, "limit"),
+        ("/dlq?limit=many", 400, "limit"),
+        ("/dlq?saga=x", 400, "saga"),
+        ("/dlq?failed_after=yesterday", 400, "failed_after"),
+        ("/dlq?failed_before=2026-13-01T00:00:00Z", 400, "failed_before"),
+        ("/dlq?cursor=x", 422, "cursor"),
+        ("/dlq?cursor=MTIzL25vLWlk", 422, "cursor"),
+        ("/dlq?cursor=", 422, "cursor"),
+        ("/dlq?service=", 422, "service"),
+        ("/dlq?text=", 422, "text"),
+        (&format!("/dlq?text={long}"), 422, "text"),
+        ("/dlq?surprise=1", 400, "surprise"),
+        ("/dlq/groups?status=LOST", 422, "status"),
+        ("/dlq/groups?limit=0", 422, "limit"),
+        ("/dlq/groups?text=x", 400, "text"),
+        ("/dlq/no-id", 400, ""),
+        (&format!("/dlq/{UNKNOWN}"), 404, ""),
+        ("/dlq/redrive?limit=201", 422, "limit"),
+        ("/dlq/redrive?cursor=x", 400, "cursor"),
+        ("/dlq/redrive/x", 400, ""),
+        (&format!("/dlq/redrive/{UNKNOWN}"), 404, ""),
+        (&format!("/dlq/redrive/{UNKNOWN}/events"), 404, ""),
+        (&format!("/dlq/redrive/{id}"), 404, ""),
+        ("/audit/log?limit=0", 422, "limit"),
+        ("/audit/log?action=dlq.burn", 400, "action"),
+        ("/audit/log?cursor=x", 400, "cursor"),
+        ("/audit/log?who=ada", 400, "who"),
+        ("/sagas?limit=9999", 422, "limit"),
+        ("/sagas?status=LOST", 400, "status"),
+        ("/audit?wait=31", 422, "wait"),
+    ];
+    let case = |(path, status, field): (&str, u16, &'static str)| {
+        (Method::GET, path.to_owned(), None, status, field)
+    };
+    refused(&house, questions.map(case).to_vec()).await;
+}
+
+#[tokio::test]
+async fn bad_wishes_concerning_letters_are_refused_by_field() {
+    let (house, id) = house_with_a_letter(&[]).await;
+    let long = "x".repeat(501);
+    let one = |what: &str| format!("/dlq/{id}/{what}");
+    let many = "/dlq/replay".to_owned();
+    let ids: Vec<_> = (0..1001).map(|_| UNKNOWN).collect();
+    let wishes = [
+        (one("replay"), json!({"reason": ""}), 422, "reason"),
+        (one("replay"), json!({"reason": long}), 422, "reason"),
+        (one("replay"), json!({"force": true}), 422, "reason"),
+        (one("replay"), json!({"force": "yes"}), 422, "force"),
+        (one("replay"), json!({"version": -1}), 422, "version"),
+        (one("replay"), json!({"version": 7}), 409, ""),
+        (one("replay"), json!({"surprise": 1}), 422, "surprise"),
+        ("/dlq/x/replay".to_owned(), json!({}), 400, ""),
+        (format!("/dlq/{UNKNOWN}/replay"), json!({}), 404, ""),
+        (one("restore"), json!({}), 409, ""),
+        (one("restore"), json!({"reason": ""}), 422, "reason"),
+        (format!("/dlq/{UNKNOWN}/restore"), json!({}), 404, ""),
+        (one("notes"), json!({}), 422, "text"),
+        (one("notes"), json!({"text": ""}), 422, "text"),
+        (one("notes"), json!({"text": "x".repeat(2001)}), 422, "text"),
+        (one("notes"), json!({"text": 1}), 422, "text"),
+        (format!("/dlq/{UNKNOWN}/notes"), json!({"text": "x"}), 404, ""),
+        (one("edit"), json!({"reason": "x"}), 422, "data"),
+        (one("edit"), json!({"data": {}}), 422, "reason"),
+        (one("edit"), json!({"data": {}, "payload": {}, "reason": "x"}), 422, "payload"),
+        (one("edit"), json!({"data": {}, "reason": "x"}), 422, "data"),
+        (one("edit"), json!({"payload": 7, "reason": "x"}), 422, "payload"),
+        (one("edit"), json!({"payload": {}, "reason": "x", "version": 9}), 409, ""),
+        (format!("/dlq/{UNKNOWN}/edit"), json!({"payload": {}, "reason": "x"}), 404, ""),
+        (many.clone(), json!({"ids": [id]}), 422, "reason"),
+        (many.clone(), json!({"reason": "x"}), 422, "ids"),
+        (many.clone(), json!({"ids": [], "reason": "x"}), 422, "ids"),
+        (many.clone(), json!({"ids": ids, "reason": "x"}), 422, "ids"),
+        (many.clone(), json!({"ids": ["x"], "reason": "x"}), 422, "ids[0]"),
+        (many.clone(), json!({"ids": [id], "fingerprint": "f1", "reason": "x"}), 422, "fingerprint"),
+        (many, json!({"fingerprint": "", "reason": "x"}), 422, "fingerprint"),
+    ];
+    let mut cases: Vec<Case> = wishes
+        .into_iter()
+        .map(|(path, body, status, field)| (Method::POST, path, Some(body), status, field))
+        .collect();
+    cases.push((Method::POST, one("replay"), Some(json!(7)), 422, "."));
+    cases.push((Method::DELETE, format!("/dlq/{UNKNOWN}"), None, 404, ""));
+    cases.push((Method::DELETE, "/dlq/x".to_owned(), None, 400, ""));
+    cases.push((Method::DELETE, format!("/dlq/{id}?reason="), None, 422, "reason"));
+    cases.push((Method::DELETE, format!("/dlq/{id}?why=x"), None, 400, "why"));
+    cases.push((Method::DELETE, format!("/dlq/{id}"), Some(json!({"reason": ""})), 422, "reason"));
+    cases.push((Method::PUT, format!("/dlq/{id}"), None, 405, ""));
+    refused(&house, cases).await;
+    let unreadable = house.request(Method::POST, &one("replay")).body("{");
+    assert_problem(unreadable, 400, "", "a body that is no JSON").await;
+    let huge = house.request(Method::POST, &one("notes")).body("x".repeat(600_000));
+    assert_problem(huge, 413, "", "a body that is too large").await;
+}
+
+#[tokio::test]
+async fn bad_redrives_are_refused_by_field() {
+    let (house, _) = house_with_a_letter(&[]).await;
+    let filter = json!({"service": "payment"});
+    let wishes = [
+        (json!({}), 422, "filter"),
+        (json!({"filter": {}, "reason": "x"}), 422, "filter"),
+        (json!({"filter": {"colour": "red"}, "reason": "x"}), 422, "filter.colour"),
+        (json!({"filter": {"saga": "x"}, "reason": "x"}), 422, "filter.saga"),
+        (json!({"filter": {"service": ""}, "reason": "x"}), 422, "filter.service"),
+        (json!({"filter": {"failed_after": "noon"}, "reason": "x"}), 422, "filter.failed_after"),
+        (json!({"filter": {"text": "x".repeat(201)}, "preview": true}), 422, "filter.text"),
+        (json!({"filter": filter}), 422, "reason"),
+        (json!({"filter": filter, "reason": ""}), 422, "reason"),
+        (json!({"filter": filter, "reason": "x", "canary": 101}), 422, "canary"),
+        (json!({"filter": filter, "reason": "x", "canary": -1}), 422, "canary"),
+        (json!({"filter": filter, "reason": "x", "rate": 0}), 422, "rate"),
+        (json!({"filter": filter, "reason": "x", "rate": 10_001}), 422, "rate"),
+        (json!({"filter": filter, "reason": "x", "rate": 1.5}), 422, "rate"),
+        (json!({"filter": filter, "reason": "x", "force": 1}), 422, "force"),
+        (json!({"filter": filter, "reason": "x", "speed": 1}), 422, "speed"),
+    ];
+    let mut cases: Vec<Case> = wishes
+        .into_iter()
+        .map(|(body, status, field)| (Method::POST, "/dlq/redrive".to_owned(), Some(body), status, field))
+        .collect();
+    for what in ["pause", "resume", "cancel"] {
+        cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/{what}"), None, 404, ""));
+        cases.push((Method::POST, format!("/dlq/redrive/x/{what}"), None, 400, ""));
+        let empty = json!({"reason": ""});
+        cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/{what}"), Some(empty), 422, "reason"));
+    }
+    refused(&house, cases).await;
+}
+
+#[tokio::test]
+async fn impossible_faults_and_unknown_breakers_are_refused_by_field() {
+    let (house, _) = house_with_a_letter(&["faults.enabled=true"]).await;
+    let fault = |fault: Value, field| (Method::POST, "/faults".to_owned(), Some(fault), 422, field);
+    let breaker = |path: &str, body: Value, status, field| {
+        (Method::POST, format!("/breakers/{path}"), Some(body), status, field)
+    };
+    let step = "admin-saga-view";
+    refused(
+        &house,
+        vec![
+            fault(json!({}), "service"),
+            fault(json!({"service": "order"}), "kind"),
+            fault(json!({"service": "nowhere", "kind": "pause"}), "service"),
+            fault(json!({"service": "admin", "kind": "burn"}), "kind"),
+            fault(json!({"service": "admin", "kind": "pause", "probability": 0}), "probability"),
+            fault(json!({"service": "admin", "kind": "pause", "probability": 101}), "probability"),
+            fault(json!({"service": "admin", "kind": "pause", "probability": 300}), "probability"),
+            fault(json!({"service": "admin", "kind": "pause", "next": 0}), "next"),
+            fault(json!({"service": "admin", "kind": "pause", "next": 1_000_001}), "next"),
+            fault(json!({"service": "admin", "kind": "delay", "delay_ms": 0}), "delay_ms"),
+            fault(json!({"service": "admin", "kind": "delay", "delay_ms": 600_001}), "delay_ms"),
+            fault(json!({"service": "admin", "kind": "pause", "seed": -1}), "seed"),
+            fault(json!({"service": "admin", "kind": "pause", "reason": ""}), "reason"),
+            fault(json!({"service": "admin", "kind": "pause", "colour": 1}), "colour"),
+            breaker("nowhere/bank", json!({"action": "reset"}), 404, ""),
+            breaker("bank/bank", json!({"action": "reset"}), 404, ""),
+            breaker(&format!("admin/{step}"), json!({}), 422, "action"),
+            breaker(&format!("admin/{step}"), json!({"action": "burn"}), 422, "action"),
+            breaker(&format!("admin/{step}"), json!({"action": "open"}), 422, "reason"),
+            breaker(&format!("admin/{step}"), json!({"action": "closed"}), 422, "reason"),
+            breaker(&format!("admin/{step}"), json!({"action": "reset", "x": 1}), 422, "x"),
+            breaker("admin/a%2F..%2Fb", json!({"action": "reset"}), 404, ""),
+            (Method::DELETE, "/faults/nowhere/1".to_owned(), None, 404, ""),
+            (Method::DELETE, "/faults/admin/x".to_owned(), None, 400, ""),
+            (Method::POST, "/outbox/nowhere/retry".to_owned(), None, 404, ""),
+            (Method::POST, "/outbox/bank/retry".to_owned(), None, 404, ""),
+            (Method::POST, "/outbox/admin/retry".to_owned(), Some(json!({"seq": -1})), 422, "seq"),
+            (Method::POST, "/outbox/admin/retry".to_owned(), Some(json!({"seq": "x"})), 422, "seq"),
+        ],
+    )
+    .await;
+}
+
+/// These ask the service, so they are in the log, with what it said.
+#[tokio::test]
+async fn what_a_service_refuses_is_told_as_it_says_it_and_written_down() {
+    let (house, _) = house_with_a_letter(&["faults.enabled=true"]).await;
+    for service in ["admin", "payment"] {
+        for (fault, field) in [
+            (json!({"service": service, "kind": "bank_hang"}), "kind"),
+            (json!({"service": service, "kind": "pause", "step": "order-confirmation"}), "step"),
+            (json!({"service": service, "kind": "delay"}), "delay_ms"),
+        ] {
+            let request = house.request(Method::POST, "/faults").json(&fault);
+            assert_problem(request, 422, field, &fault.to_string()).await;
+            let entry = house.get("/audit/log?limit=1").await["entries"][0].clone();
+            let [action, target, outcome] =
+                ["action", "target", "outcome"].map(|member| entry[member].clone());
+            assert_eq!((action, target), (json!("fault.inject"), json!(service)));
+            assert_eq!(outcome, format!("invalid: {field}"), "{fault}");
+        }
+        let unknown = house.request(Method::DELETE, &format!("/faults/{service}/77"));
+        assert_problem(unknown, 404, "", "a fault that there is not").await;
+        let unknown = house.request(Method::POST, &format!("/breakers/{service}/nothing"));
+        assert_problem(unknown.json(&json!({"action": "reset"})), 404, "", "a breaker that there is not")
+            .await;
+    }
+    let away = house.request(Method::POST, "/faults").json(&json!({"service": "bank", "kind": "bank_hang"}));
+    assert_problem(away, 503, "", "a service that is away").await;
+    let outcome = house.get("/audit/log?limit=1").await["entries"][0]["outcome"].clone();
+    assert!(outcome.as_str().expect("a text").starts_with("bank does not answer"), "{outcome}");
+    assert_eq!(house.get("/faults").await["faults"], json!([]));
+}
+
+#[tokio::test]
+async fn faults_that_are_off_are_refused_by_the_name_of_the_setting() {
+    let (house, _) = house_with_a_letter(&[]).await;
+    for service in ["admin", "order"] {
+        let request =
+            house.request(Method::POST, "/faults").json(&json!({"service": service, "kind": "pause"}));
+        let answer = request.send().await.expect("an answer");
+        assert_eq!(answer.status(), 403);
+        let problem: Value = answer.json().await.expect("a problem");
+        assert!(problem["detail"].as_str().expect("a text").contains("faults.enabled"), "{problem}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_has_a_name_that_can_be_printed() {
+    let (house, id) = house_with_a_letter(&[]).await;
+    let before = house.everything().await;
+    for name in ["", " ", "\u{7f}", "Zoë", &"x".repeat(101)] {
+        let mut request = house.request(Method::POST, &format!("/dlq/{id}/replay"));
+        let value = reqwest::header::HeaderValue::from_bytes(name.as_bytes());
+        let Ok(value) = value else { continue };
+        request = request.header("X-Operator", value);
+        assert_problem(request, 422, "X-Operator", name).await;
+    }
+    assert_eq!(house.everything().await, before);
+    house.request(Method::POST, &format!("/dlq/{id}/replay")).send().await.expect("an answer");
+    assert_eq!(house.get("/audit/log").await["entries"][0]["operator"], "anonymous");
+}
+
+#[tokio::test]
+async fn where_it_is_required_whoever_changes_something_says_who_they_are() {
+    let (house, id) = house_with_a_letter(&["service.require_operator=true"]).await;
+    let cases = [
+        (Method::POST, format!("/dlq/{id}/replay"), json!({})),
+        (Method::POST, format!("/dlq/{id}/edit"), json!({"data": {}, "reason": "x"})),
+        (Method::POST, format!("/dlq/{id}/restore"), json!({})),
+        (Method::POST, format!("/dlq/{id}/notes"), json!({"text": "x"})),
+        (Method::DELETE, format!("/dlq/{id}"), json!({})),
+        (Method::POST, "/dlq/replay".to_owned(), json!({"ids": [id], "reason": "x"})),
+        (Method::POST, "/dlq/redrive".to_owned(), json!({"filter": {"service": "payment"}, "reason": "x"})),
+        (Method::POST, format!("/dlq/redrive/{UNKNOWN}/pause"), json!({})),
+        (Method::POST, format!("/dlq/redrive/{UNKNOWN}/resume"), json!({})),
+        (Method::POST, format!("/dlq/redrive/{UNKNOWN}/cancel"), json!({})),
+        (Method::POST, "/breakers/admin/outside".to_owned(), json!({"action": "reset"})),
+        (Method::POST, "/faults".to_owned(), json!({"service": "admin", "kind": "pause"})),
+        (Method::DELETE, "/faults".to_owned(), json!({})),
+        (Method::DELETE, "/faults/admin/1".to_owned(), json!({})),
+        (Method::POST, "/outbox/admin/retry".to_owned(), json!({})),
+    ];
+    let case = |(method, path, body)| (method, path, Some(body), 422, "X-Operator");
+    refused(&house, cases.map(case).to_vec()).await;
+    house.post(&format!("/dlq/{id}/replay"), &json!({}), 202).await;
+}

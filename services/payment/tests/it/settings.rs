@@ -1,0 +1,72 @@
+//! The running payment service: what a file says of its breakers and calls is what they do.
+
+use serde_json::{Value, json};
+
+use crate::program::{Running, refusal};
+
+const PAYMENT: &str = env!("CARGO_BIN_EXE_payment");
+
+/// A broker that is not there: nothing of this needs one.
+const NOWHERE: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
+
+#[test]
+fn a_file_changes_the_breaker_it_names_and_no_other() {
+    let config = "[breaker]\nminimum_calls = 7\n[resilience.bank.breaker]\nopen_for = \"3s\"\nwindow = { calls = 20 }\n\
+                  [resilience.payment-refund.breaker]\nhalf_open_calls = 1\n";
+    let payment = Running::start(PAYMENT, &format!("{NOWHERE}{config}"));
+    let breakers = payment.get("/internal/breakers").body;
+    let of = |name: &str| {
+        let breakers = breakers.as_array().expect("a list").iter();
+        breakers.clone().find(|breaker| breaker["name"] == name).expect("its breaker")["policy"].clone()
+    };
+    let names: Vec<_> =
+        breakers.as_array().expect("a list").iter().map(|breaker| breaker["name"].clone()).collect();
+    assert_eq!(names, ["bank", "payment-operations", "payment-processing", "payment-refund"]);
+    let seen = |name: &str| {
+        let policy = of(name);
+        ["open_for", "window", "minimum_calls", "half_open_calls"].map(|member| policy[member].clone())
+    };
+    let calls = |calls: u64| json!({ "calls": calls });
+    assert_eq!(seen("bank"), [json!("3s"), calls(20), json!(7), json!(3)]);
+    assert_eq!(seen("payment-refund"), [json!("10s"), calls(10), json!(7), json!(1)]);
+    assert_eq!(seen("payment-processing"), [json!("10s"), calls(10), json!(7), json!(3)]);
+}
+
+#[test]
+fn a_breaker_that_is_not_here_is_refused_by_name_and_what_is_here_is_said() {
+    for (name, section) in [
+        ("resilience.bnak", "[resilience.bnak]\ntimeout = \"1s\"\n"),
+        ("resilience.order-confirmation", "[resilience.order-confirmation.breaker]\nopen_for = \"1s\"\n"),
+        ("resilience.payment-refund", "[resilience.payment-refund]\ntimeout = \"1s\"\n"),
+        ("resilience.bank.breaker.failure_rate", "[resilience.bank.breaker]\nfailure_rate = 0\n"),
+    ] {
+        let said = refusal(PAYMENT, &format!("{NOWHERE}{section}"));
+        assert!(said.contains(name), "{said:?} does not name {name}");
+        assert_eq!(said.trim_end().lines().count(), 1, "one line: {said:?}");
+    }
+    let said = refusal(PAYMENT, &format!("{NOWHERE}[resilience.bnak]\n"));
+    for here in ["bank", "payment-processing", "payment-refund"] {
+        assert!(said.contains(here), "{said:?} does not say {here}");
+    }
+}
+
+/// An operator turns a breaker by hand; the answer shows it, and who asks later sees it too.
+#[test]
+fn an_operator_opens_and_resets_a_breaker() {
+    let payment = Running::start(PAYMENT, NOWHERE);
+    let turn = |name: &str, action: &str| {
+        payment.post(&format!("/internal/breakers/{name}"), &[], &json!({ "action": action }))
+    };
+    let states = || {
+        let breakers = payment.get("/internal/breakers").body;
+        let breakers = breakers.as_array().expect("a list").clone();
+        breakers.into_iter().map(|breaker| breaker["state"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(turn("bank", "open").body["state"], "FORCED_OPEN");
+    assert_eq!(states(), ["FORCED_OPEN", "CLOSED", "CLOSED", "CLOSED"]);
+    assert_eq!(turn("bank", "closed").body["state"], "FORCED_CLOSED");
+    assert_eq!(turn("bank", "reset").body["state"], "CLOSED");
+    assert_eq!(states(), ["CLOSED"; 4]);
+    assert_eq!(turn("bnak", "open").status, 404);
+    assert!(matches!(turn("bank", "shut").status, 400 | 422));
+}

@@ -1,0 +1,71 @@
+//! Pure: how this program ends, for scripts.
+
+use std::fmt;
+
+/// What was asked for did not work: unreachable, or broken.
+pub const FAILED: u8 = 1;
+/// The command makes no sense or was refused; the books do not balance; a redrive stopped.
+pub const REFUSED: u8 = 2;
+/// The system runs already.
+pub const RUNS_ALREADY: u8 = 3;
+/// There is no such thing.
+pub const UNKNOWN: u8 = 4;
+/// Ctrl-C ended the following of a redrive, which goes on (128 + SIGINT, as shells have it).
+pub const INTERRUPTED: u8 = 130;
+
+/// The same for `--help`.
+pub const HELP: &str = "Exit codes:
+    0  done
+    1  it did not work: nobody answers, or something broke
+    2  it makes no sense or was refused; the books do not balance; the redrive stopped or was cancelled
+    3  the system runs already
+    4  there is no such thing
+  130  interrupted while following a redrive, which goes on";
+
+/// An error that ends the program with a code of its own.
+#[derive(Debug)]
+pub struct Refusal {
+    code: u8,
+    text: String,
+}
+
+impl Refusal {
+    /// One with this code.
+    pub fn new(code: u8, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The command makes no sense.
+pub fn refuse(text: impl Into<String>) -> anyhow::Error {
+    Refusal::new(REFUSED, text).into()
+}
+
+/// The code that an error ends the program with.
+pub fn code_of(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<Refusal>().map_or(FAILED, |refusal| refusal.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_code_whatever_is_said_around_it() {
+        let refused: anyhow::Result<()> = Err(Refusal::new(UNKNOWN, "there is none").into());
+        let error = refused.context("cannot be replayed").context("dead letter 1").expect_err("an error");
+        assert_eq!(code_of(&error), UNKNOWN);
+        assert_eq!(format!("{error:#}"), "dead letter 1: cannot be replayed: there is none");
+        assert_eq!(code_of(&anyhow::anyhow!("broken")), FAILED);
+    }
+}

@@ -1,0 +1,217 @@
+//! Shell: requests to admin in an operator's name; what it answers becomes an exit code.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::bail;
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde_json::Value;
+
+use crate::exit::{self, Refusal};
+use crate::http::{self, Answer, Http};
+use crate::member::Member;
+use crate::system::System;
+use crate::text::short;
+
+/// Admin asks other services in turn, and a thousand letters take their time.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A stream of events is opened anew after this at the latest.
+const LONGEST_STREAM: Duration = Duration::from_hours(1);
+
+/// What is shown of a complaint.
+const LONGEST_COMPLAINT: usize = 1_000;
+
+/// Members of a query, those that were asked for.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Asked(Vec<(&'static str, String)>);
+
+impl Asked {
+    /// One more, if it is there.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
+        self.0.extend(value.map(|value| (name, value.to_string())));
+        self
+    }
+
+    /// All of them as an object, or `None` when there are none.
+    pub fn into_object(self) -> Option<Value> {
+        let members = self.0.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value)));
+        let members: serde_json::Map<_, _> = members.collect();
+        (!members.is_empty()).then_some(Value::Object(members))
+    }
+}
+
+/// Admin, and who asks it.
+pub struct Admin {
+    http: Http,
+    base: Url,
+    operator: Option<String>,
+}
+
+impl Admin {
+    /// The one at this address.
+    pub fn at(base: &str, operator: Option<String>) -> anyhow::Result<Self> {
+        let base = address(base).map_err(exit::refuse)?;
+        Ok(Self { http: Http::new()?, base, operator })
+    }
+
+    /// `GET`.
+    pub async fn ask(&self, path: &[&str], asked: &Asked) -> anyhow::Result<Value> {
+        let url = self.url(path);
+        let request = self.request(Method::GET, &url).query(&asked.0);
+        settled(http::answer(request, url.as_str()).await?, &url)
+    }
+
+    /// A request that changes something.
+    pub async fn tell(&self, method: Method, path: &[&str], body: &Value) -> anyhow::Result<Value> {
+        let url = self.url(path);
+        let request = self.request(method, &url).json(body);
+        settled(http::answer(request, url.as_str()).await?, &url)
+    }
+
+    /// `POST`.
+    pub async fn post(&self, path: &[&str], body: &Value) -> anyhow::Result<Value> {
+        self.tell(Method::POST, path, body).await
+    }
+
+    /// `GET` of a stream of events, whose head has come.
+    pub async fn listen(&self, path: &[&str]) -> anyhow::Result<Response> {
+        let url = self.url(path);
+        let request = self.request(Method::GET, &url).timeout(LONGEST_STREAM);
+        let response = http::begin(request.header("Accept", "text/event-stream"), url.as_str()).await?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        match settled(http::read(response).await?, &url) {
+            Err(error) => Err(error),
+            Ok(_) => bail!("{url} answers without events"),
+        }
+    }
+
+    fn request(&self, method: Method, url: &Url) -> RequestBuilder {
+        let request = self.http.request(method, url.as_str()).timeout(PATIENCE);
+        match &self.operator {
+            Some(operator) => request.header("X-Operator", operator),
+            None => request,
+        }
+    }
+
+    fn url(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["api", "admin"]).extend(path);
+        }
+        url
+    }
+}
+
+/// The address of the admin that is meant: the one that is named, or the local system's.
+pub fn address_of(named: Option<&str>, folder: &Path) -> anyhow::Result<String> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    let Some(system) = System::find(folder)? else {
+        bail!(
+            "no system in {}: start one with scripts/up.sh, name its folder with --data, or an admin with --admin",
+            folder.display()
+        )
+    };
+    Ok(system.url_of(Member::Admin))
+}
+
+/// Reads an address.
+pub fn address(text: &str) -> Result<Url, String> {
+    let bad = |why: &dyn Display| {
+        format!("{text:?} is no address of an admin ({why}): write it like http://HOST:8080")
+    };
+    let url = Url::parse(text).map_err(|error| bad(&error))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        scheme => Err(bad(&format_args!("{scheme} is neither http nor https"))),
+    }
+}
+
+/// What was answered, or an error that ends the program with the code that its status means.
+fn settled(answer: Answer, url: &Url) -> anyhow::Result<Value> {
+    if answer.body.is_null() && answer.status.as_u16() < 500 {
+        bail!("{url} answers {} and no JSON: is that an admin? see --admin", answer.status);
+    }
+    if answer.status.is_success() {
+        return Ok(answer.body);
+    }
+    let complaint = short(&answer.complaint(), LONGEST_COMPLAINT);
+    let text = format!("{complaint}{}", hint(&answer.body));
+    Err(Refusal::new(code_for(answer.status), text).into())
+}
+
+const fn code_for(status: StatusCode) -> u8 {
+    match status {
+        StatusCode::NOT_FOUND => exit::UNKNOWN,
+        // Nothing is wrong with the request: it may be sent again.
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => exit::FAILED,
+        _ if status.as_u16() < 500 => exit::REFUSED,
+        _ => exit::FAILED,
+    }
+}
+
+/// Which option of this program mends what the API complains of, where it is called differently there.
+fn hint(problem: &Value) -> &'static str {
+    match problem.pointer("/errors/0/field").and_then(Value::as_str) {
+        Some("reason") => " (say why with --reason)",
+        Some("X-Operator") => " (say who you are with --operator)",
+        Some("kind") => " (sagactl faults kinds lists them)",
+        Some("delay_ms") => " (say how long with --delay)",
+        Some(_) | None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_place_in_the_path() {
+        let admin = Admin::at("http://host:1/behind/a/proxy/", None).expect("an admin");
+        let url = admin.url(&["breakers", "payment", "bank/../x?y"]);
+        assert_eq!(url.as_str(), "http://host:1/behind/a/proxy/api/admin/breakers/payment/bank%2F..%2Fx%3Fy");
+        assert!(address("host:8080").is_err() && address("8080").is_err());
+    }
+
+    #[test]
+    fn every_status_has_its_exit_code() {
+        let url = Url::parse("http://h").expect("a URL");
+        let code = |status: u16, body: Value| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            settled(Answer { status, body }, &url).map_or_else(|error| exit::code_of(&error), |_| 0)
+        };
+        let cases = [
+            (200, 0),
+            (202, 0),
+            (400, 2),
+            (403, 2),
+            (404, 4),
+            (409, 2),
+            (422, 2),
+            (429, 1),
+            (500, 1),
+            (503, 1),
+        ];
+        for (status, wanted) in cases {
+            assert_eq!(code(status, json!({"detail": "x"})), wanted, "{status}");
+        }
+        // Somebody else's page.
+        assert_eq!([code(404, Value::Null), code(200, Value::Null), code(502, Value::Null)], [1; 3]);
+    }
+
+    #[test]
+    fn a_complaint_says_which_option_helps() {
+        let url = Url::parse("http://h").expect("a URL");
+        let body = json!({"errors": [{"field": "reason", "detail": "is required"}]});
+        let refused = settled(Answer { status: StatusCode::UNPROCESSABLE_ENTITY, body }, &url);
+        let text = format!("{:#}", refused.expect_err("refused"));
+        assert_eq!(text, "422 Unprocessable Entity: reason: is required (say why with --reason)");
+    }
+}

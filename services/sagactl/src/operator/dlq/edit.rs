@@ -1,0 +1,202 @@
+//! Shell: handing a dead letter back with other contents.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::change::{forced, standing};
+use super::secrets;
+use crate::exit::{self, Refusal, refuse};
+use crate::operator::admin::{Admin, Asked};
+use crate::operator::{read, words};
+use crate::say::say;
+
+/// What to write instead. With none of --new-data, --payload and --file an editor is opened on the data.
+#[derive(Debug, Args)]
+pub struct EditOptions {
+    /// Which.
+    id: Uuid,
+    /// The message's data. A token written *** stays what it was.
+    #[arg(long, value_name = "JSON", value_parser = words::json, conflicts_with_all = ["payload", "file"])]
+    new_data: Option<Value>,
+    /// The whole envelope.
+    #[arg(long, value_name = "JSON", value_parser = words::json, conflicts_with = "file")]
+    payload: Option<Value>,
+    /// The message's data, in a file; - is standard input.
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// Why.
+    #[arg(long)]
+    reason: String,
+    /// Even one that was replayed three times, or whose replay is under way and seems lost.
+    #[arg(long)]
+    force: bool,
+}
+
+/// What is replaced.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Data,
+    Payload,
+}
+
+/// `sagactl dlq edit`.
+pub async fn run(admin: &Admin, options: EditOptions) -> anyhow::Result<ExitCode> {
+    let EditOptions { id, new_data, payload, file, reason, force } = options;
+    let body = forced(json!({ "reason": reason }), force);
+    match (new_data, payload, file) {
+        (Some(data), ..) => send(admin, id, body, Part::Data, data).await,
+        (None, Some(payload), _) => send(admin, id, body, Part::Payload, payload).await,
+        (None, None, Some(path)) => send(admin, id, body, Part::Data, from_file(&path)?).await,
+        (None, None, None) => by_hand(admin, id, body).await,
+    }
+}
+
+async fn send(
+    admin: &Admin,
+    id: Uuid,
+    mut body: Value,
+    part: Part,
+    mut value: Value,
+) -> anyhow::Result<ExitCode> {
+    if secrets::is_hidden(&value) {
+        let envelope = fetch(admin, id).await?.envelope()?;
+        match part {
+            Part::Data => secrets::put_back(&mut value, &envelope["data"]),
+            Part::Payload => secrets::put_back(&mut value, &envelope),
+        }
+    }
+    let name = match part {
+        Part::Data => "data",
+        Part::Payload => "payload",
+    };
+    body[name] = value;
+    let letter = admin.post(&["dlq", &id.to_string(), "edit"], &body).await;
+    say(&standing(letter.with_context(|| format!("{id}: not edited"))?)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens an editor on the data. What was written there is not lost when it is refused.
+async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<ExitCode> {
+    if !std::io::stdin().is_terminal() {
+        return Err(refuse(
+            "say what to write with --new-data, --payload or --file: an editor needs a terminal",
+        ));
+    }
+    let letter = fetch(admin, id).await?;
+    let mut data = letter
+        .envelope()?
+        .get("data")
+        .cloned()
+        .context("this message has no data to edit: give the whole envelope with --payload")?;
+    // Somebody else's change meanwhile is not overwritten.
+    body["version"] = letter.version.into();
+    secrets::hide(&mut data);
+    let before = serde_json::to_string_pretty(&data)?;
+    let file = tempfile::Builder::new().prefix("dead-letter-").suffix(".json").tempfile()?;
+    std::fs::write(file.path(), format!("{before}\n"))?;
+    edit(file.path())?;
+    let after = std::fs::read_to_string(file.path()).context("what was edited cannot be read")?;
+    if after.trim_end() == before {
+        return Err(refuse("nothing was changed, and nothing is sent"));
+    }
+    let sent = match words::json(&after) {
+        Ok(edited) => send(admin, id, body, Part::Data, edited).await,
+        Err(why) => Err(refuse(why)),
+    };
+    match sent {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            let (_, path) = file.keep()?;
+            let text = format!(
+                "{error:#}; what you wrote is kept: mend it, and send it with --file {}",
+                path.display()
+            );
+            Err(Refusal::new(exit::code_of(&error), text).into())
+        }
+    }
+}
+
+fn edit(path: &Path) -> anyhow::Result<()> {
+    let named = ["VISUAL", "EDITOR"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let editor =
+        named.into_iter().find(|editor| !editor.trim().is_empty()).unwrap_or_else(|| "vi".to_owned());
+    // By the shell, for it may have options: "code --wait".
+    let status = Command::new("sh").args(["-c", &format!("{editor} \"$1\""), "sh"]).arg(path).status();
+    let status = status.with_context(|| format!("the editor {editor:?} cannot be started: set EDITOR"))?;
+    if !status.success() {
+        bail!("the editor {editor:?} failed ({status}), and nothing is sent: set EDITOR to another one");
+    }
+    Ok(())
+}
+
+fn from_file(path: &Path) -> anyhow::Result<Value> {
+    let mut text = String::new();
+    let reading = if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(path).map(|read| text = read)
+    };
+    reading.with_context(|| format!("{} cannot be read", path.display()))?;
+    words::json(&text).map_err(|why| refuse(format!("{}: {why}", path.display())))
+}
+
+async fn fetch(admin: &Admin, id: Uuid) -> anyhow::Result<Contents> {
+    read(admin.ask(&["dlq", &id.to_string()], &Asked::default()).await?)
+}
+
+/// What a letter contains.
+#[derive(Debug, Deserialize)]
+struct Contents {
+    version: i64,
+    payload_base64: String,
+}
+
+impl Contents {
+    fn envelope(&self) -> anyhow::Result<Value> {
+        if self.payload_base64.is_empty() {
+            return Err(refuse(
+                "this message is empty or was too large to be announced: give a whole envelope with --payload",
+            ));
+        }
+        let bytes = STANDARD.decode(&self.payload_base64).unwrap_or_default();
+        let envelope = serde_json::from_slice(&bytes).ok();
+        envelope.ok_or_else(|| {
+            refuse("this message is no JSON: give a whole envelope with --payload, without ***")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_envelope_is_what_the_bytes_say() {
+        let contents =
+            |payload_base64: &str| Contents { version: 1, payload_base64: payload_base64.to_owned() };
+        let envelope = contents(&STANDARD.encode(br#"{"data":{"a":1}}"#)).envelope();
+        assert_eq!(envelope.expect("an envelope")["data"]["a"], 1);
+        for noise in [STANDARD.encode(b"\xff\x00"), "!".to_owned(), String::new()] {
+            let refused = contents(&noise).envelope().expect_err("no envelope");
+            assert_eq!(exit::code_of(&refused), exit::REFUSED);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_json_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "{").expect("written");
+        let refused = from_file(file.path()).expect_err("no JSON");
+        assert!(refused.to_string().contains("no JSON: EOF"), "{refused}");
+        assert!(from_file(Path::new("/nowhere/x")).is_err());
+    }
+}

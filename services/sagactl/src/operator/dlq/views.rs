@@ -1,0 +1,353 @@
+//! Pure: dead letters for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::secrets;
+use crate::operator::more;
+use crate::table::table;
+use crate::text::{indented, listed, moment, one_line, or_nothing, short};
+
+/// What is shown of a reason in a table.
+const LONGEST_REASON: usize = 60;
+/// What is shown of a message that is no JSON.
+const LONGEST_NOISE: usize = 2_000;
+
+/// A page of letters.
+#[derive(Debug, Deserialize)]
+pub struct Page {
+    dead_letters: Vec<Letter>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Letter {
+    id: String,
+    status: String,
+    service: String,
+    step: String,
+    origin: String,
+    message_id: String,
+    message_type: Option<String>,
+    saga: Option<String>,
+    reason: String,
+    fingerprint: String,
+    attempts: u64,
+    replays: u64,
+    first_failed_at: Timestamp,
+    last_failed_at: Timestamp,
+    redrive: Option<String>,
+    #[serde(default)]
+    edited: bool,
+    version: i64,
+}
+
+/// A page as a table.
+pub fn list(page: &Page) -> String {
+    if page.dead_letters.is_empty() {
+        return "no dead letters".to_owned();
+    }
+    let row = |letter: &Letter| {
+        [
+            letter.id.clone(),
+            letter.status.clone(),
+            letter.service.clone(),
+            letter.step.clone(),
+            or_nothing(letter.message_type.as_ref()),
+            letter.attempts.to_string(),
+            letter.replays.to_string(),
+            moment(letter.last_failed_at),
+            short(&letter.reason, LONGEST_REASON),
+        ]
+    };
+    let header =
+        ["dead letter", "status", "service", "step", "type", "attempts", "replays", "last failed", "reason"];
+    format!("{}{}", table(header, page.dead_letters.iter().map(row), &[5, 6]), more(page.next.as_deref()))
+}
+
+/// Numbers of letters.
+#[derive(Debug, Deserialize)]
+pub struct Counts {
+    total: u64,
+    by_status: BTreeMap<String, u64>,
+    #[serde(default)]
+    by_service: BTreeMap<String, u64>,
+}
+
+/// How many there are.
+pub fn counts(counts: &Counts) -> String {
+    let mut text = format!("{} unresolved\n", counts.total);
+    for (name, counts) in [("by status", &counts.by_status), ("unresolved by service", &counts.by_service)] {
+        let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        if !counts.is_empty() {
+            let _ = writeln!(text, "  {name:<22} {}", counts.join(" · "));
+        }
+    }
+    text
+}
+
+/// Groups, the largest first.
+#[derive(Debug, Deserialize)]
+pub struct Groups {
+    groups: Vec<Group>,
+}
+
+/// Letters that failed in the same way.
+#[derive(Debug, Deserialize)]
+pub struct Group {
+    fingerprint: String,
+    count: u64,
+    service: String,
+    step: String,
+    message_type: Option<String>,
+    reason: String,
+    first_failed_at: Timestamp,
+    last_failed_at: Timestamp,
+    sample: String,
+}
+
+/// All groups.
+pub fn groups(groups: &Groups) -> String {
+    if groups.groups.is_empty() { "no dead letters".to_owned() } else { group_table(&groups.groups) }
+}
+
+/// Groups as a table.
+pub fn group_table(groups: &[Group]) -> String {
+    let row = |group: &Group| {
+        [
+            group.fingerprint.clone(),
+            group.count.to_string(),
+            group.service.clone(),
+            group.step.clone(),
+            or_nothing(group.message_type.as_ref()),
+            moment(group.first_failed_at),
+            moment(group.last_failed_at),
+            group.sample.clone(),
+            short(&group.reason, LONGEST_REASON),
+        ]
+    };
+    let header = [
+        "fingerprint",
+        "count",
+        "service",
+        "step",
+        "type",
+        "first failed",
+        "last failed",
+        "sample",
+        "reason",
+    ];
+    table(header, groups.iter().map(row), &[1])
+}
+
+/// A letter, and all that hangs on it.
+#[derive(Debug, Deserialize)]
+pub struct Detail {
+    #[serde(flatten)]
+    letter: Letter,
+    #[serde(default)]
+    error_chain: Vec<String>,
+    delivery: Option<Delivery>,
+    #[serde(default)]
+    payload: Value,
+    payload_base64: String,
+    original: Option<Original>,
+    #[serde(default)]
+    notes: Vec<Note>,
+    #[serde(default)]
+    history: Vec<Moment>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Delivery {
+    stream: String,
+    sequence: u64,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Original {
+    message_id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Note {
+    at: Timestamp,
+    operator: String,
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Moment {
+    at: Timestamp,
+    what: String,
+    operator: Option<String>,
+    reason: Option<String>,
+    detail: Option<Value>,
+}
+
+/// All there is to know of a letter, but for secrets.
+pub fn detail(detail: &Detail) -> String {
+    let mut text = head(detail);
+    let mut section = |name: &str, body: &str| {
+        if !body.is_empty() {
+            let _ = write!(text, "\n{name}\n{}", indented(body.trim_end(), 2));
+        }
+    };
+    section("error", &error(&detail.letter.reason, &detail.error_chain));
+    section("delivery", &detail.delivery.as_ref().map(delivery).unwrap_or_default());
+    section("message", &message(detail));
+    let note = |note: &Note| format!("{} {}: {}\n", moment(note.at), note.operator, note.text);
+    section("notes", &detail.notes.iter().map(note).collect::<String>());
+    section("history", &detail.history.iter().map(happened).collect::<String>());
+    text
+}
+
+fn head(detail: &Detail) -> String {
+    let letter = &detail.letter;
+    let message_type = letter.message_type.as_deref().unwrap_or("unknown type");
+    let original = detail.original.as_ref().map(|original| format!(", edited (was {})", original.message_id));
+    let edited =
+        original.unwrap_or_else(|| if letter.edited { ", edited".to_owned() } else { String::new() });
+    let lines = listed(&[
+        ("status", Some(letter.status.clone())),
+        ("service", Some(letter.service.clone())),
+        ("step", Some(letter.step.clone())),
+        ("origin", Some(letter.origin.clone())),
+        ("message", Some(format!("{message_type} {}{edited}", letter.message_id))),
+        ("saga", letter.saga.clone()),
+        ("fingerprint", Some(letter.fingerprint.clone())),
+        ("attempts", Some(letter.attempts.to_string())),
+        ("replays", Some(letter.replays.to_string())),
+        ("first failed", Some(moment(letter.first_failed_at))),
+        ("last failed", Some(moment(letter.last_failed_at))),
+        ("redrive", letter.redrive.clone()),
+        ("version", Some(letter.version.to_string())),
+    ]);
+    format!("dead letter {}\n{lines}", letter.id)
+}
+
+/// Each cause one further to the right. The reason is the same in one line.
+fn error(reason: &str, chain: &[String]) -> String {
+    if chain.is_empty() {
+        return reason.to_owned();
+    }
+    chain.iter().enumerate().map(|(depth, cause)| indented(cause, depth * 2)).collect()
+}
+
+fn delivery(delivery: &Delivery) -> String {
+    let mut text = format!("{} {}\n", delivery.stream, delivery.sequence);
+    for (name, value) in &delivery.headers {
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    text
+}
+
+fn message(detail: &Detail) -> String {
+    if !detail.payload.is_null() {
+        let mut payload = detail.payload.clone();
+        secrets::hide(&mut payload);
+        return format!("{payload:#}");
+    }
+    if detail.payload_base64.is_empty() {
+        return "nothing to show: it is empty, or was too large to be announced".to_owned();
+    }
+    let bytes = STANDARD.decode(&detail.payload_base64).unwrap_or_default();
+    let noise: String = String::from_utf8_lossy(&bytes).chars().take(LONGEST_NOISE).collect();
+    format!("{} bytes that are no JSON:\n{noise}", bytes.len())
+}
+
+fn happened(past: &Moment) -> String {
+    let by = past.operator.as_ref().map(|operator| format!(" by {operator}")).unwrap_or_default();
+    let because = past.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let detail = past.detail.as_ref().filter(|detail| !detail.is_null());
+    let detail = detail.map(|detail| format!(" ({})", one_line(detail))).unwrap_or_default();
+    format!("{} {}{by}{because}{detail}\n", moment(past.at), past.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    fn letter() -> Value {
+        json!({
+            "id": "01890000-0000-7000-8000-000000000001", "status": "PENDING", "service": "payment",
+            "step": "payment-processing", "origin": "message", "message_type": "StockReserved",
+            "message_id": "01890000-0000-7000-8000-0000000000aa", "saga": "01890000-0000-7000-8000-0000000000bb",
+            "reason": "injected: fail_permanently: connection reset", "fingerprint": "9f86d081884c7d65", "attempts": 1,
+            "replays": 0, "first_failed_at": "2026-11-20T14:18:36.123456Z",
+            "last_failed_at": "2026-11-20T14:18:37Z", "edited": false, "version": 3,
+        })
+    }
+
+    #[test]
+    fn a_page_of_letters_is_a_table() {
+        let mut noise = letter();
+        noise["message_type"] = Value::Null;
+        noise["reason"] = format!("not an envelope: {}", "x".repeat(100)).into();
+        let page = from_value(json!({"dead_letters": [letter(), noise], "next": "abc"}));
+        insta::assert_snapshot!("dlq_list", list(&page.expect("a page")));
+        assert_eq!(list(&Page { dead_letters: vec![], next: None }), "no dead letters");
+    }
+
+    #[test]
+    fn a_letter_shows_everything_but_secrets() {
+        let mut whole = letter();
+        let more = json!({
+            "edited": true, "redrive": "01890000-0000-7000-8000-0000000000cc",
+            "error_chain": ["injected", "fail_permanently", "connection reset"],
+            "delivery": {"stream": "INVENTORY", "sequence": 17, "headers": [["Nats-Msg-Id", "x"]]},
+            "payload": {"id": "m", "data": {"customer": "ada", "payment": {"token": "tok_ok"}}},
+            "payload_base64": "e30=",
+            "original": {"message_id": "01890000-0000-7000-8000-0000000000dd", "payload_base64": "e30="},
+            "notes": [{"at": "2026-11-20T14:20:00Z", "operator": "ada", "text": "asked the bank"}],
+            "history": [
+                {"at": "2026-11-20T14:18:36Z", "what": "failed", "detail": "attempt 1"},
+                {"at": "2026-11-20T14:21:00Z", "what": "replayed", "operator": "ada", "reason": "bank is back"},
+            ],
+        });
+        for (name, value) in more.as_object().expect("members") {
+            whole[name] = value.clone();
+        }
+        let shown = detail(&from_value(whole).expect("a letter"));
+        assert!(!shown.contains("tok_ok"), "{shown}");
+        insta::assert_snapshot!("dlq_show", shown);
+    }
+
+    #[test]
+    fn a_message_that_is_no_json_is_shown_as_text() {
+        let mut whole = letter();
+        whole["payload"] = Value::Null;
+        whole["payload_base64"] = STANDARD.encode(b"\xffgarbage\x1b[2J").into();
+        let shown = detail(&from_value(whole).expect("a letter"));
+        assert!(shown.contains("12 bytes that are no JSON:\n  \u{fffd}garbage"), "{shown}");
+    }
+
+    #[test]
+    fn counts_and_groups_are_for_people() {
+        let numbers = json!({
+            "total": 3, "by_service": {"payment": 3},
+            "by_status": {"PENDING": 2, "REPLAYING": 1, "RESOLVED": 0, "DISCARDED": 0},
+        });
+        insta::assert_snapshot!("dlq_count", counts(&from_value(numbers).expect("counts")));
+        let group = json!({
+            "fingerprint": "9f86d081884c7d65", "count": 2, "service": "payment", "step": "payment-processing",
+            "message_type": "StockReserved", "reason": "injected", "first_failed_at": "2026-11-20T14:18:36Z",
+            "last_failed_at": "2026-11-20T14:18:37Z", "sample": "01890000-0000-7000-8000-000000000001",
+        });
+        insta::assert_snapshot!(
+            "dlq_groups",
+            groups(&from_value(json!({"groups": [group]})).expect("groups"))
+        );
+        assert_eq!(groups(&Groups { groups: vec![] }), "no dead letters");
+    }
+}

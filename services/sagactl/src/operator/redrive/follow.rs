@@ -1,0 +1,175 @@
+//! Shell: watching a redrive until it ends. The redrive is admin's: it goes on whether or not anybody watches.
+
+use std::cell::{Cell, RefCell};
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::events::Events;
+use super::state;
+use super::view::{Ending, Redrive};
+use crate::exit::{self, Refusal, refuse};
+use crate::operator::admin::Admin;
+use crate::operator::read;
+use crate::say::say;
+
+/// Admin says something at least every 5 seconds.
+const SILENCE: Duration = Duration::from_secs(15);
+/// Admin may be restarted meanwhile; after this long without a word it is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How soon to listen again after a stream ended.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Where no bar can be drawn, a line is printed this often.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+/// Watches until it ends; Ctrl-C ends only the watching.
+pub async fn run(admin: &Admin, id: &str, json: bool) -> anyhow::Result<ExitCode> {
+    let progress = Progress::new(json);
+    let outcome = tokio::select! {
+        outcome = watch(admin, id, &progress) => outcome,
+        _ = tokio::signal::ctrl_c() => {
+            progress.finish();
+            let text = format!(
+                "redrive {id} is no longer watched, and goes on: sagactl redrive follow {id}, or pause, or cancel"
+            );
+            return Err(Refusal::new(exit::INTERRUPTED, text).into());
+        }
+    };
+    progress.finish();
+    let end = outcome.with_context(|| format!("redrive {id}"))?;
+    let redrive: Redrive = read(end.clone())?;
+    if json {
+        say(&end.to_string());
+    } else {
+        say(&format!("redrive {id} is {}", redrive.progress()));
+    }
+    verdict(&redrive)
+}
+
+fn verdict(redrive: &Redrive) -> anyhow::Result<ExitCode> {
+    let id = &redrive.id;
+    match redrive.ending() {
+        Some(Ending::Done) => Ok(ExitCode::SUCCESS),
+        Some(Ending::Stopped) => {
+            let why = redrive.stopped_because.as_deref().unwrap_or("it does not say why");
+            Err(refuse(format!(
+                "redrive {id} stopped: {why}; when that is mended: sagactl redrive resume {id}"
+            )))
+        }
+        Some(Ending::Cancelled) => Err(refuse(format!("redrive {id} was cancelled"))),
+        None => bail!("redrive {id} is {}", redrive.status),
+    }
+}
+
+/// Its end. A stream that breaks is opened again, for admin may be restarted.
+async fn watch(admin: &Admin, id: &str, progress: &Progress) -> anyhow::Result<Value> {
+    let mut heard = None;
+    loop {
+        let error = match listen(admin, id, progress, &mut heard).await {
+            Ok(Some(end)) => return Ok(end),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error
+            && (exit::code_of(&error) != exit::FAILED || !is_patient(heard))
+        {
+            return Err(error);
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// Whether admin answered a short while ago. One that never did is not waited for.
+fn is_patient(heard: Option<Instant>) -> bool {
+    heard.is_some_and(|heard| heard.elapsed() <= PATIENCE)
+}
+
+/// Listens until it ends, or until the stream does.
+async fn listen(
+    admin: &Admin,
+    id: &str,
+    progress: &Progress,
+    heard: &mut Option<Instant>,
+) -> anyhow::Result<Option<Value>> {
+    let mut note = |state: Value| -> anyhow::Result<Option<Value>> {
+        *heard = Some(Instant::now());
+        let redrive: Redrive = read(state.clone())?;
+        progress.show(&redrive);
+        Ok(redrive.ending().map(|_| state))
+    };
+    // One that has ended may have no events any more.
+    if let Some(end) = note(state(admin, id).await?)? {
+        return Ok(Some(end));
+    }
+    let mut stream = admin.listen(&["dlq", "redrive", id, "events"]).await?;
+    let mut events = Events::default();
+    loop {
+        let bytes = timeout(SILENCE, stream.chunk()).await.context("admin has become silent")?;
+        let Some(bytes) = bytes.map_err(reqwest::Error::without_url)? else { return Ok(None) };
+        for data in events.push(&bytes)? {
+            let Ok(state @ Value::Object(_)) = serde_json::from_str(&data) else { continue };
+            if let Some(end) = note(state)? {
+                return Ok(Some(end));
+            }
+        }
+    }
+}
+
+/// A bar on a terminal, lines in a log, nothing when only JSON is wanted.
+struct Progress {
+    bar: ProgressBar,
+    lines: bool,
+    printed: RefCell<String>,
+    printed_at: Cell<Option<Instant>>,
+}
+
+impl Progress {
+    fn new(json: bool) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = if is_terminal && !json { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
+            bar.set_style(style);
+        }
+        Self { bar, lines: !is_terminal && !json, printed: RefCell::default(), printed_at: Cell::new(None) }
+    }
+
+    fn show(&self, redrive: &Redrive) {
+        self.bar.set_length(redrive.matching);
+        self.bar.set_position(redrive.settled());
+        self.bar.set_message(redrive.progress());
+        let is_due = self.printed_at.get().is_none_or(|at| at.elapsed() >= LINE_EVERY);
+        let is_news = *self.printed.borrow() != redrive.status;
+        if self.lines && redrive.ending().is_none() && (is_due || is_news) {
+            self.printed_at.set(Some(Instant::now()));
+            self.printed.replace(redrive.status.clone());
+            eprintln!("  {}", redrive.progress());
+        }
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::from_value;
+
+    use super::*;
+    use crate::operator::redrive::view::tests::redrive;
+
+    #[test]
+    fn only_a_redrive_that_is_done_succeeds() {
+        let end = |status| verdict(&from_value(redrive(status)).expect("a redrive"));
+        assert!(end("DONE").is_ok());
+        let stopped = end("STOPPED").expect_err("refused");
+        assert_eq!(exit::code_of(&stopped), exit::REFUSED);
+        assert!(stopped.to_string().contains("a canary failed again"), "{stopped}");
+        assert_eq!(exit::code_of(&end("CANCELLED").expect_err("refused")), exit::REFUSED);
+    }
+}

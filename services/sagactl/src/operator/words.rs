@@ -1,0 +1,98 @@
+//! Shell: what operators write on the command line.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::admin;
+use crate::command::duration;
+
+/// As long as the header that carries it may be.
+const LONGEST_NAME: usize = 100;
+
+/// Who does this: the one who is named, else `$SAGA_OPERATOR`, else `$USER` if that can be a name, else nobody:
+/// then it is admin that says "anonymous", or refuses.
+pub fn operator_of(
+    named: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<String>, String> {
+    if let Some(named) = named {
+        return Ok(Some(named.to_owned()));
+    }
+    match variable("SAGA_OPERATOR").filter(|name| !name.is_empty()) {
+        Some(name) => operator_name(&name).map(Some).map_err(|why| format!("SAGA_OPERATOR: {why}")),
+        None => Ok(variable("USER").and_then(|user| operator_name(&user).ok())),
+    }
+}
+
+/// Reads an operator's name.
+pub fn operator_name(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    let is_visible = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    if (1..=LONGEST_NAME).contains(&name.len()) && is_visible {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("an operator's name is 1 to {LONGEST_NAME} visible ASCII characters"))
+    }
+}
+
+/// Reads the address of an admin.
+pub fn address(text: &str) -> Result<String, String> {
+    admin::address(text).map(|_| text.to_owned())
+}
+
+/// Reads a moment: `10m` is ten minutes ago.
+pub fn moment(text: &str) -> Result<Timestamp, String> {
+    let bad = || "write it like 10m (ago) or 2026-01-31T12:00:00Z".to_owned();
+    let Ok(ago) = duration(text) else { return text.parse().map_err(|_| bad()) };
+    let ago = SignedDuration::try_from(ago).map_err(|_| bad())?;
+    Timestamp::now().checked_sub(ago).map_err(|_| bad())
+}
+
+/// Reads JSON.
+pub fn json(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))
+}
+
+/// Reads a delay, in milliseconds.
+pub fn delay_ms(text: &str) -> Result<u64, String> {
+    let delay = duration(text)?.as_millis();
+    match u64::try_from(delay) {
+        Ok(delay @ 1..=600_000) => Ok(delay),
+        _ => Err("from 1ms to 10m".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operator_is_who_is_named_or_whose_shell_it_is() {
+        let of = |named: Option<&str>, set: &[(&str, &str)]| {
+            let find =
+                |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            operator_of(named, find)
+        };
+        let both = [("SAGA_OPERATOR", "ada"), ("USER", "root")];
+        assert_eq!(of(Some("eve"), &both), Ok(Some("eve".to_owned())));
+        assert_eq!(of(None, &both), Ok(Some("ada".to_owned())));
+        assert_eq!(of(None, &both[1..]), Ok(Some("root".to_owned())));
+        assert_eq!(of(None, &[("USER", "jörg")]), Ok(None));
+        assert!(of(None, &[("SAGA_OPERATOR", "a\tb")]).is_err());
+        assert!(operator_name(&"x".repeat(101)).is_err());
+    }
+
+    #[test]
+    fn a_moment_is_a_while_ago_or_a_timestamp() {
+        let ago = moment("10m").expect("a moment").duration_until(Timestamp::now()).as_secs();
+        assert!((600..610).contains(&ago), "{ago}");
+        assert_eq!(moment("2026-01-31T12:00:00Z").expect("a moment").as_second(), 1_769_860_800);
+        assert!(moment("yesterday").is_err() && moment("9999999y").is_err());
+    }
+
+    #[test]
+    fn a_delay_is_from_a_millisecond_to_ten_minutes() {
+        assert_eq!(delay_ms("1s 500ms"), Ok(1_500));
+        assert!(delay_ms("0s").is_err() && delay_ms("11m").is_err() && delay_ms("5").is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! Pure: values as people read them.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// What stands for nothing.
+pub const NOTHING: &str = "–";
+
+/// Text for a terminal: what would move its cursor or colour it is escaped. Lines stay lines.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
+/// A value in one line.
+pub fn one_line(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(members) => {
+            let shown = members.iter().map(|(name, value)| {
+                let line = one_line(value);
+                if value.is_object() { format!("{name} ({line})") } else { format!("{name} {line}") }
+            });
+            shown.collect::<Vec<_>>().join(" · ")
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
+    }
+}
+
+/// A moment, to the second, UTC.
+pub fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+/// The beginning of a text, in one line.
+pub fn short(text: &str, longest: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= longest {
+        return line;
+    }
+    let begin: String = line.chars().take(longest.saturating_sub(1)).collect();
+    format!("{begin}…")
+}
+
+/// A value that may be missing.
+pub fn or_nothing(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
+}
+
+/// Names and values, one below the other; what is missing is left out.
+pub fn listed(pairs: &[(&str, Option<String>)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, value) in pairs {
+        if let Some(value) = value {
+            let _ = writeln!(text, "  {name:<width$}  {value}");
+        }
+    }
+    text
+}
+
+/// Every line moved to the right.
+pub fn indented(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_would_command_the_terminal_is_escaped() {
+        assert_eq!(printable("a\u{1b}[2J\rb\nc\u{9b}"), "a\\u{1b}[2J\\rb\nc\\u{9b}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_letters() {
+        assert_eq!(short("über\nalles hinaus", 6), "über …");
+        assert_eq!(short("short", 5), "short");
+    }
+
+    #[test]
+    fn an_object_is_one_line() {
+        assert_eq!(one_line(&json!({"a": 1, "b": {"c": "x"}})), "a 1 · b (c x)");
+    }
+
+    #[test]
+    fn what_is_missing_is_left_out() {
+        let pairs = [("one", Some("1".to_owned())), ("two", None), ("three", Some("3".to_owned()))];
+        assert_eq!(listed(&pairs), "  one    1\n  three  3\n");
+    }
+}

@@ -1,0 +1,143 @@
+//! Pure: everything that a run can come to, and how often it did: a world in which something never happens
+//! proves nothing about it.
+
+use std::collections::BTreeMap;
+
+/// Something that a run can come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// An order was confirmed.
+    Confirmed,
+    /// An order was cancelled for want of stock.
+    OutOfStock,
+    /// An order was cancelled because the payment failed.
+    PaymentFailed,
+    /// An order was cancelled by its deadline.
+    TimedOut,
+    /// An order was cancelled by its customer.
+    CustomerRequest,
+    /// A reservation's cancellation came first.
+    StockVoid,
+    /// A payment's cancellation came first.
+    PaymentVoid,
+    /// A payment was cancelled while the bank was asked, and its capture went back.
+    DoomedAndRefunded,
+    /// The capture of a cancelled order went back.
+    Refunded,
+    /// A charge was reversed because the bank never answered clearly.
+    Reversed,
+    /// Something was tried again.
+    Retried,
+    /// The business said no.
+    Rejected,
+    /// Something was parked for a human.
+    Parked,
+    /// Something was parked that nobody can read.
+    PoisonParked,
+    /// Money owed was parked.
+    RefundParked,
+    /// A wish of an operator was parked itself.
+    WishParked,
+    /// The broker gave a message up, and it was parked.
+    GivenUpByBroker,
+    /// An operator handed a letter back.
+    Replayed,
+    /// Two operators wanted the same letter at once, and one was refused.
+    SecondOperatorRefused,
+    /// A replay was forced.
+    ReplayForced,
+    /// A replay was handled.
+    ReplayResolved,
+    /// A replay failed again.
+    ReplayFailed,
+    /// A letter was edited, and the edited message was handled.
+    EditedAndResolved,
+    /// A letter was given up.
+    Discarded,
+    /// A letter that had been given up was taken up again.
+    Restored,
+    /// A breaker opened.
+    BreakerOpened,
+    /// A breaker let a probe through.
+    HalfOpenProbe,
+    /// A breaker closed again.
+    BreakerClosed,
+    /// The bank was away as long as the world was rough, and every order ended all the same.
+    BankOutageSurvived,
+    /// The broker was away as long as the world was rough, and every order ended all the same.
+    BrokerOutageSurvived,
+    /// A saga failed, and was mended.
+    SagaMended,
+}
+
+impl Ending {
+    /// Everything that a run can come to.
+    pub const ALL: [Self; 31] = [
+        Self::Confirmed,
+        Self::OutOfStock,
+        Self::PaymentFailed,
+        Self::TimedOut,
+        Self::CustomerRequest,
+        Self::StockVoid,
+        Self::PaymentVoid,
+        Self::DoomedAndRefunded,
+        Self::Refunded,
+        Self::Reversed,
+        Self::Retried,
+        Self::Rejected,
+        Self::Parked,
+        Self::PoisonParked,
+        Self::RefundParked,
+        Self::WishParked,
+        Self::GivenUpByBroker,
+        Self::Replayed,
+        Self::SecondOperatorRefused,
+        Self::ReplayForced,
+        Self::ReplayResolved,
+        Self::ReplayFailed,
+        Self::EditedAndResolved,
+        Self::Discarded,
+        Self::Restored,
+        Self::BreakerOpened,
+        Self::HalfOpenProbe,
+        Self::BreakerClosed,
+        Self::BankOutageSurvived,
+        Self::BrokerOutageSurvived,
+        Self::SagaMended,
+    ];
+}
+
+/// How often each ending was reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endings(BTreeMap<Ending, u64>);
+
+impl Endings {
+    /// Reached once more.
+    pub fn count(&mut self, ending: Ending) {
+        self.count_many(ending, 1);
+    }
+
+    /// Reached so many times more.
+    pub fn count_many(&mut self, ending: Ending, times: u64) {
+        if times > 0 {
+            *self.0.entry(ending).or_default() += times;
+        }
+    }
+
+    /// How often it was reached.
+    #[must_use]
+    pub fn of(&self, ending: Ending) -> u64 {
+        self.0.get(&ending).copied().unwrap_or(0)
+    }
+
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|(ending, times)| self.count_many(*ending, *times));
+    }
+
+    /// Endings that were never reached.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Ending> {
+        Ending::ALL.into_iter().filter(|ending| self.of(*ending) == 0).collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! Pure: what goes wrong in a world, decided by its seed, as long as it is rough.
+
+/// How long something is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outage {
+    /// It never is.
+    Never,
+    /// For a good part of the rough time.
+    Long,
+    /// As long as the world is rough.
+    Whole,
+}
+
+impl Outage {
+    /// Whether it is away at this happening of so many.
+    #[must_use]
+    pub const fn is_on(self, happening: usize, of: usize) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Long => happening * 4 >= of && happening * 4 < of * 3,
+            Self::Whole => true,
+        }
+    }
+}
+
+/// What goes wrong: in percent of the occasions, where not said otherwise.
+#[derive(Debug, Clone)]
+pub struct Weather {
+    /// Whether inbox marks are looked at. Without, nothing else than the domain keeps repetitions harmless; no
+    /// step may fail then, because nothing says what becomes of a message that fails after it was handled.
+    pub has_inbox: bool,
+    /// A process dies at a given moment.
+    pub dies: u8,
+    /// A batch of publishes is cut short, or its acknowledgements are lost.
+    pub publish_fails: u8,
+    /// The broker has forgotten the ids it knew.
+    pub window_forgets: u8,
+    /// The bank does not hear of a charge.
+    pub charge_fails: u8,
+    /// The bank does not hear of a refund.
+    pub refund_fails: u8,
+    /// The bank refuses a refund for good.
+    pub refund_refused: u8,
+    /// The bank's answer is lost.
+    pub answer_lost: u8,
+    /// Tries of a call before it is given up.
+    pub task_attempts: u32,
+    /// A step fails, and may work later.
+    pub step_fails: u8,
+    /// A step fails, and can never work.
+    pub step_breaks: u8,
+    /// Somebody publishes something that nobody can read, per happening.
+    pub poison: u8,
+    /// A message is published in a version that nobody reads yet, per round of a relay.
+    pub too_new: u8,
+    /// The broker gives a message up, per happening.
+    pub gives_up: u8,
+    /// The bank is away.
+    pub bank_away: Outage,
+    /// The broker is away.
+    pub broker_away: Outage,
+    /// In the end the operator gives some letters up in place of mending them.
+    pub discards_some: bool,
+}
+
+/// Nothing but what a network, a disk and a process do.
+const MILD: Weather = Weather {
+    has_inbox: true,
+    dies: 10,
+    publish_fails: 15,
+    window_forgets: 20,
+    charge_fails: 20,
+    refund_fails: 20,
+    refund_refused: 0,
+    answer_lost: 20,
+    task_attempts: 3,
+    step_fails: 0,
+    step_breaks: 0,
+    poison: 0,
+    too_new: 0,
+    gives_up: 0,
+    bank_away: Outage::Never,
+    broker_away: Outage::Never,
+    discards_some: false,
+};
+
+/// Nothing but an outage. The attempts are the real default: more than a breaker needs failures to open. No process
+/// dies, because a new life's breakers know nothing of the failures before it, and begin to count anew.
+const OUTAGE: Weather = Weather {
+    dies: 0,
+    publish_fails: 0,
+    window_forgets: 0,
+    charge_fails: 0,
+    refund_fails: 0,
+    answer_lost: 0,
+    task_attempts: 6,
+    ..MILD
+};
+
+impl Weather {
+    /// The weather of a world. Every other one has no inboxes.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let discards_some = seed / 16 % 3 == 2;
+        if !seed.is_multiple_of(2) {
+            let plain = match seed / 2 % 6 {
+                0 => Self { charge_fails: 75, ..MILD },
+                1 => Self { refund_fails: 95, refund_refused: 40, ..MILD },
+                2 => Self { bank_away: Outage::Whole, ..OUTAGE },
+                3 => Self { broker_away: Outage::Whole, ..OUTAGE },
+                4 => Self { bank_away: Outage::Long, ..MILD },
+                _ => MILD,
+            };
+            return Self { has_inbox: false, discards_some, ..plain };
+        }
+        let weather = match seed / 2 % 8 {
+            0 => Self { charge_fails: 75, poison: 1, ..MILD },
+            1 => Self { refund_refused: 70, step_breaks: 3, ..MILD },
+            2 => Self { bank_away: Outage::Whole, ..OUTAGE },
+            3 => Self { broker_away: Outage::Whole, ..OUTAGE },
+            4 => Self { step_fails: 30, step_breaks: 5, ..MILD },
+            5 => Self { poison: 5, too_new: 8, gives_up: 4, ..MILD },
+            6 => Self { step_breaks: 15, dies: 4, ..MILD },
+            _ => Self {
+                bank_away: Outage::Long,
+                step_fails: 10,
+                step_breaks: 4,
+                poison: 2,
+                too_new: 3,
+                gives_up: 2,
+                refund_refused: 30,
+                ..MILD
+            },
+        };
+        Self { discards_some, ..weather }
+    }
+
+    /// Whether nothing but an outage goes wrong.
+    #[must_use]
+    pub fn is_outage_alone(&self) -> bool {
+        let is_away = [self.bank_away, self.broker_away].contains(&Outage::Whole);
+        let else_wrong = [self.dies, self.publish_fails, self.charge_fails, self.refund_fails];
+        is_away && else_wrong == [0; 4]
+    }
+}
