@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use shared::decider::{Decider, FieldValue};
 use shared::http::Problem;
-use shared::store::{Group, LetterStatus, Query, Store, StoreFault};
+use shared::store::{LetterStatus, Query, Store, StoreFault};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -120,11 +120,11 @@ pub(crate) fn to_send(drive: &Drive) -> Wanted {
 async fn courses(store: &dyn Store, redrive: Uuid) -> Result<Vec<(String, u64)>, StoreFault> {
     // Everything that begins with `<redrive>/`: '0' is the character after '/'.
     let bound = |end: char| ("redrive", FieldValue::Text(format!("{redrive}{end}")));
-    let query = Query { from: vec![bound('/')], below: vec![bound('0')], limit: 10_000, ..Query::default() };
-    let groups = store.groups(Letter::KIND, "redrive", "failed_at", query).await?;
+    let query = Query { from: vec![bound('/')], below: vec![bound('0')], ..Query::default() };
+    let counts = store.counts(Letter::KIND, "redrive", query).await?;
     let standing =
-        |group: Group| (group.value.rsplit('/').next().unwrap_or_default().to_owned(), group.count);
-    Ok(groups.into_iter().map(standing).collect())
+        |(course, count): (String, u64)| (course.rsplit('/').next().unwrap_or_default().to_owned(), count);
+    Ok(counts.into_iter().map(standing).collect())
 }
 
 /// How many letters one round has sent.
@@ -150,9 +150,7 @@ pub(crate) async fn in_flight(store: &dyn Store, tag: Tag) -> Result<u64, StoreF
 }
 
 async fn total(store: &dyn Store, query: Query) -> Result<u64, StoreFault> {
-    let query = Query { limit: LetterStatus::ALL.len() + 1, ..query };
-    let groups = store.groups(Letter::KIND, "status", "failed_at", query).await?;
-    Ok(groups.iter().map(|group| group.count).sum())
+    Ok(store.counts(Letter::KIND, "redrive", query).await?.values().sum())
 }
 
 /// A letter that one round sent, and that failed again: in the same way as before, or in any way.

@@ -136,6 +136,9 @@ pub(crate) async fn grouped(
 /// # Errors
 /// When the store fails.
 pub(crate) async fn count(store: &dyn Store, wanted: &Wanted) -> Result<u64, StoreFault> {
+    if wanted.filter.text.is_none() {
+        return Ok(store.counts(Letter::KIND, "status", wanted.query()).await?.values().sum());
+    }
     let groups = grouped(store, "status", wanted, LetterStatus::ALL.len() + 1).await?;
     Ok(groups.iter().map(|group| group.count).sum())
 }

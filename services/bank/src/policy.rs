@@ -119,7 +119,9 @@ impl BankService {
             (Wish::Capture(_) | Wish::Decline(_), Charge::Captured(_)) => {
                 Answer::Captured { reference: reference(charge), is_first }
             }
-            (Wish::Capture(_) | Wish::Decline(_), Charge::Refused(_, reason)) => Answer::Refused { reason: *reason },
+            (Wish::Capture(_) | Wish::Decline(_), Charge::Refused(_, reason)) => {
+                Answer::Refused { reason: *reason }
+            }
             // What was given back or blocked is not captured again.
             (Wish::Capture(_) | Wish::Decline(_), Charge::Refunded(_) | Charge::Blocked) => {
                 Answer::Refused { reason: PaymentFailure::Declined }

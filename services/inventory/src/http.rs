@@ -186,6 +186,7 @@ async fn change_price(
 
 /// Which products to list.
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
     /// At most this many (1 to 100; 20 when not given).

@@ -226,6 +226,7 @@ async fn show(
 
 /// Which orders to list.
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
     /// Only this customer's.

@@ -37,6 +37,7 @@ pub fn routes(app: PaymentApp) -> OpenApiRouter {
 
 /// Which payments to list.
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
     /// Only the one of this order.

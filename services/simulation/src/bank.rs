@@ -33,10 +33,14 @@ impl World {
                 self.payment.crash(self.now);
                 return;
             }
-            let answer = self.judged(answer, permit);
+            let id = task.id;
+            let answer = self.judged(&task, answer, permit);
             let input = Input::called(task, answer, self.rng.u32(..));
             if let Ok(committed) = self.payment.commit(vec![input], self.now) {
                 committed.outcomes.iter().for_each(|outcome| self.see(outcome));
+                if !matches!(committed.outcomes[..], [Outcome::Retried(_)]) {
+                    self.payment.breakers.answers.settled(id);
+                }
             }
             if self.is_rough {
                 return;
@@ -44,26 +48,31 @@ impl World {
         }
     }
 
-    /// Tells the breaker, and learns from it what a failure means.
+    /// Tells the breaker, and finds out what a failure means, as `shared::engine::calls` does.
     fn judged(
         &mut self,
+        task: &Task,
         answer: Result<serde_json::Value, NoAnswer>,
         permit: Permit,
     ) -> Result<serde_json::Value, FailedTry> {
         let at = clock(self.now);
         match answer {
             Ok(answer) => {
+                self.payment.breakers.answers.answered(at);
                 self.payment.breakers.record(BANK, permit, Verdict::Success, at);
                 Ok(answer)
             }
             // It was there to say no.
             Err(NoAnswer::Never(why)) => {
+                self.payment.breakers.answers.answered(at);
                 self.payment.breakers.record(BANK, permit, Verdict::Ignored, at);
                 Err(FailedTry::new(Severity::Permanent, format!("{NO_ANSWER}{why}")))
             }
             Err(NoAnswer::NotNow(why)) => {
-                let severity: Severity =
-                    failed::<PaymentService>(self, |world| &mut world.payment, BANK, permit);
+                let left = failed::<PaymentService>(self, |world| &mut world.payment, BANK, permit);
+                let is_about_the_call = self.payment.breakers.answers.failed(task.id, at);
+                let consumes = self.sabotage == Sabotage::OutageConsumesAttempts || is_about_the_call;
+                let severity = if consumes { left } else { Severity::Outage };
                 Err(FailedTry::new(severity, format!("{NO_ANSWER}{why}")))
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use shared::resilience::{Breaker, BreakerPolicy, Permit, State, Verdict};
+use shared::resilience::{Answers, Breaker, BreakerPolicy, Permit, State, Verdict};
 use shared::retry::Severity;
 use shared::service::Step;
 
@@ -26,6 +26,8 @@ pub struct Seen {
 #[derive(Debug)]
 pub struct Breakers {
     all: BTreeMap<&'static str, Breaker>,
+    /// Who was answered by what is called.
+    pub answers: Answers,
     /// What was seen.
     pub seen: Seen,
 }
@@ -36,11 +38,12 @@ impl Breakers {
     pub fn of(steps: &'static [Step]) -> Self {
         let names = steps.iter().flat_map(|step| [step.name].into_iter().chain(step.needs.iter().copied()));
         let all = names.map(|name| (name, Breaker::new(BreakerPolicy::default()))).collect();
-        Self { all, seen: Seen::default() }
+        Self { all, answers: Answers::default(), seen: Seen::default() }
     }
 
     /// A process that starts anew remembers nothing of what failed before.
     pub fn forget(&mut self) {
+        self.answers = Answers::default();
         self.all.values_mut().for_each(|breaker| *breaker = Breaker::new(BreakerPolicy::default()));
     }
 

@@ -84,10 +84,9 @@ const MILD: Weather = Weather {
     discards_some: false,
 };
 
-/// Nothing but an outage. The attempts are the real default: more than a breaker needs failures to open. No process
-/// dies, because a new life's breakers know nothing of the failures before it, and begin to count anew.
+/// Nothing but an outage, in which processes die too. The attempts are the real default.
 const OUTAGE: Weather = Weather {
-    dies: 0,
+    dies: 4,
     publish_fails: 0,
     window_forgets: 0,
     charge_fails: 0,
@@ -104,7 +103,7 @@ impl Weather {
         let discards_some = seed / 16 % 3 == 2;
         if !seed.is_multiple_of(2) {
             let plain = match seed / 2 % 6 {
-                0 => Self { charge_fails: 75, ..MILD },
+                0 => Self { charge_fails: 45, task_attempts: 1, ..MILD },
                 1 => Self { refund_fails: 95, refund_refused: 40, ..MILD },
                 2 => Self { bank_away: Outage::Whole, ..OUTAGE },
                 3 => Self { broker_away: Outage::Whole, ..OUTAGE },
@@ -114,7 +113,7 @@ impl Weather {
             return Self { has_inbox: false, discards_some, ..plain };
         }
         let weather = match seed / 2 % 8 {
-            0 => Self { charge_fails: 75, poison: 1, ..MILD },
+            0 => Self { charge_fails: 45, task_attempts: 1, poison: 1, ..MILD },
             1 => Self { refund_refused: 70, step_breaks: 3, ..MILD },
             2 => Self { bank_away: Outage::Whole, ..OUTAGE },
             3 => Self { broker_away: Outage::Whole, ..OUTAGE },
@@ -139,7 +138,7 @@ impl Weather {
     #[must_use]
     pub fn is_outage_alone(&self) -> bool {
         let is_away = [self.bank_away, self.broker_away].contains(&Outage::Whole);
-        let else_wrong = [self.dies, self.publish_fails, self.charge_fails, self.refund_fails];
-        is_away && else_wrong == [0; 4]
+        let else_wrong = [self.publish_fails, self.charge_fails, self.refund_fails];
+        is_away && else_wrong == [0; 3]
     }
 }

@@ -45,10 +45,10 @@ struct Advisory {
 }
 
 impl Advisory {
-    /// In words. The kind is part of the subject.
-    fn why(&self, subject: &str) -> String {
+    /// In words.
+    fn why(&self, is_terminated: bool) -> String {
         let deliveries = self.deliveries;
-        match (subject.contains(".MSG_TERMINATED."), self.reason.as_str()) {
+        match (is_terminated, self.reason.as_str()) {
             (false, _) => format!("the broker gave it up after {deliveries} deliveries"),
             (true, "") => "it was terminated at the broker".to_owned(),
             (true, reason) => format!("it was terminated at the broker: {reason}"),
@@ -143,13 +143,15 @@ async fn take<S: Service>(
     };
     let step = gate.step();
     let (payload, headers) = fetch(bus, &advisory).await?;
-    let why = advisory.why(&message.subject);
+    let is_terminated = message.subject.contains(".MSG_TERMINATED.");
+    let why = advisory.why(is_terminated);
     warn!(step = step.name, stream = advisory.stream, sequence = advisory.stream_seq, "{why}");
     let fallback_id = ids::of_stream_position(&advisory.stream, advisory.stream_seq);
     let delivery = Delivery { stream: advisory.stream, sequence: advisory.stream_seq, headers };
     // What this very process left alone, because a breaker was open or nothing could be stored, has done nothing
     // wrong and is handled now. What kills the process finds one that remembers nothing of the kind.
-    let trouble = (!gate.was_interrupted()).then(|| FailedTry::new(Severity::Permanent, why));
+    let is_ours = !is_terminated && gate.was_interrupted();
+    let trouble = (!is_ours).then(|| FailedTry::new(Severity::Permanent, why));
     let input =
         Input::message(step, payload, fallback_id, fastrand::u32(..)).delivered(delivery).in_trouble(trouble);
     engine.settle(input).await.map(|_| ()).map_err(|unavailable| unavailable.to_string())

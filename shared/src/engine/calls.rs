@@ -18,7 +18,7 @@ use super::input::{Input, Outcome};
 use super::{Engine, error_links, panic_text};
 use crate::gate::severity_after_failure;
 use crate::metrics::Metrics;
-use crate::resilience::{Guard, Pass};
+use crate::resilience::{Answers, Guard, Pass};
 use crate::retry::{FailedTry, Severity};
 use crate::service::Service;
 use crate::store::Task;
@@ -70,28 +70,10 @@ struct Inner {
     fewer: Notify,
     backlog: usize,
     guard: Guard,
+    origin: Instant,
     answers: Mutex<Answers>,
     /// Whether the timers left tasks where they are for want of room.
     is_wanted: AtomicBool,
-}
-
-/// Who was answered when: what tells a call that fails from a dependency that is away. Forgotten by a restart, which
-/// costs nobody an attempt.
-#[derive(Default)]
-struct Answers {
-    /// The last answer of any kind.
-    answered_at: Option<Instant>,
-    /// The last failure of each task that waits for another try.
-    failed_at: HashMap<Uuid, Instant>,
-}
-
-impl Answers {
-    /// Notes a failure. Answers whether others were answered since this task failed before: only then is it about
-    /// the call, and not about whom it calls.
-    fn fail(&mut self, task: Uuid) -> bool {
-        let before = self.failed_at.insert(task, Instant::now());
-        before.is_some_and(|before| self.answered_at.is_some_and(|answered| answered > before))
-    }
 }
 
 /// Room for the task that an input may bring, kept until the input is settled.
@@ -122,6 +104,7 @@ impl Calls {
             fewer: Notify::new(),
             backlog,
             guard,
+            origin: Instant::now(),
             answers: Mutex::default(),
             is_wanted: AtomicBool::new(false),
         };
@@ -219,7 +202,7 @@ impl Inner {
     ) -> Result<serde_json::Value, FailedTry> {
         let failed = match answer {
             Ok(answer) => {
-                self.answers().answered_at = Some(Instant::now());
+                self.answers().answered(self.origin.elapsed());
                 pass.succeed();
                 return Ok(answer);
             }
@@ -227,12 +210,12 @@ impl Inner {
         };
         if failed.severity == Severity::Permanent {
             // It was there to say no.
-            self.answers().answered_at = Some(Instant::now());
+            self.answers().answered(self.origin.elapsed());
             pass.ignore();
             return Err(failed);
         }
         pass.fail();
-        let severity = match self.answers().fail(task) {
+        let severity = match self.answers().failed(task, self.origin.elapsed()) {
             true => severity_after_failure(&self.guard),
             false => Severity::Outage,
         };
@@ -280,7 +263,7 @@ pub async fn run<S: Service>(
             let id = task.id;
             let settled = engine.settle(Input::called(task, answer, fastrand::u32(..))).await;
             if !matches!(settled, Ok(Outcome::Retried(_))) {
-                inner.answers().failed_at.remove(&id);
+                inner.answers().settled(id);
             }
             if is_room {
                 engine.timer_wake().notify_one();

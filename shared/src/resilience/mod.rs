@@ -2,6 +2,7 @@
 //!
 //! [`Breaker`] decides and knows no clock; [`Guard`] is a breaker to share, with the clock.
 
+mod answers;
 mod breaker;
 mod guard;
 mod window;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::answers::Answers;
 pub use self::breaker::{Breaker, Permit, Snapshot, State, Transition, Verdict};
 pub use self::guard::{Guard, GuardView, Pass, TransitionView};
 use self::window::Tally;

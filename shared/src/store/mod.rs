@@ -537,8 +537,12 @@ pub trait Store: Send + Sync + 'static {
     /// Rows of a kind.
     fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>>;
 
-    /// Counts the rows that `query` finds, by the value of `by`, largest group first; `query.limit` bounds the
-    /// groups. `times` is a field of times.
+    /// Counts the rows that `query` finds, by the value of the field `by`; empty for rows without one.
+    fn counts(&self, kind: &'static str, by: &'static str, query: Query)
+    -> Answer<'_, BTreeMap<String, u64>>;
+
+    /// The same with more, which takes longer: when the first and the last of each group were, by `times`, a field
+    /// of times. Largest group first; `query.limit` bounds the groups.
     fn groups(
         &self,
         kind: &'static str,

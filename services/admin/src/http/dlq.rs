@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shared::contract::DeadLettered;
+use shared::decider::Decider;
 use shared::http::{Problem, Segment};
 use shared::row::RowKey;
-use shared::store::LetterStatus;
+use shared::store::{LetterStatus, Query};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -138,15 +139,14 @@ struct LetterCounts {
 async fn counts(State(admin): State<Admin>) -> Result<Json<LetterCounts>, Problem> {
     let store = admin.app.store.as_ref();
     let mut by_status: BTreeMap<_, _> = LetterStatus::ALL.map(|status| (status.as_str(), 0)).into();
-    for group in reading::grouped(store, "status", &Wanted::default(), by_status.len()).await? {
-        if let Some(status) = LetterStatus::named(&group.value) {
-            by_status.insert(status.as_str(), group.count);
+    for (status, count) in store.counts(Letter::KIND, "status", Query::default()).await? {
+        if let Some(status) = LetterStatus::named(&status) {
+            by_status.insert(status.as_str(), count);
         }
     }
     let unresolved =
         Wanted { statuses: vec![LetterStatus::Pending, LetterStatus::Replaying], ..Wanted::default() };
-    let by_service = reading::grouped(store, "service", &unresolved, 100).await?;
-    let by_service: BTreeMap<_, _> = by_service.into_iter().map(|group| (group.value, group.count)).collect();
+    let by_service = store.counts(Letter::KIND, "service", unresolved.query()).await?;
     Ok(Json(LetterCounts { total: by_service.values().sum(), by_status, by_service }))
 }
 

@@ -255,6 +255,15 @@ impl Store for SqliteStore {
         self.read(move |conn| read::find(conn, kind, &query))
     }
 
+    fn counts(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        query: Query,
+    ) -> Answer<'_, BTreeMap<String, u64>> {
+        self.read(move |conn| read::counts(conn, kind, by, &query))
+    }
+
     fn groups(
         &self,
         kind: &'static str,

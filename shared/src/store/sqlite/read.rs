@@ -86,6 +86,23 @@ pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<F
         .map_err(oops("looking rows up"))
 }
 
+pub(super) fn counts(
+    conn: &Connection,
+    kind: &str,
+    by: &str,
+    query: &Query,
+) -> Result<BTreeMap<String, u64>, StoreFault> {
+    let (conditions, values) = conditions(query);
+    let sql = format!("SELECT {by}, count(*) FROM row_{kind} WHERE 1{conditions} GROUP BY {by}");
+    let read = |row: &rusqlite::Row<'_>| {
+        let value: Option<String> = row.get(0)?;
+        Ok((value.unwrap_or_default(), u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)))
+    };
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), read)?.collect())
+        .map_err(oops("counting rows"))
+}
+
 pub(super) fn groups(
     conn: &Connection,
     kind: &str,

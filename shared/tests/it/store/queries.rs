@@ -125,6 +125,9 @@ pub async fn rows_are_counted_by_the_value_of_a_field_largest_group_first(store:
     };
     let groups = async |query| store.groups("shelf", "status", "pieces", query).await;
     let (new, listed) = (group("NEW", 4, 5, 99, "z"), group("LISTED", 2, 0, 20, "c"));
+    let counted = store.counts("shelf", "status", all()).await?;
+    let wanted = [&new, &listed].map(|group| (group.value.clone(), group.count));
+    assert_eq!(counted, wanted.into());
     assert_eq!(groups(all()).await?, [new.clone(), listed.clone()]);
     assert_eq!(groups(Query { limit: 1, ..all() }).await?, [new]);
     let few = Query { below: vec![("pieces", FieldValue::from(31))], ..all() };
