@@ -37,7 +37,7 @@ scenario() {
   wait_until "no order waits" "$(past_deadline)" is 0 count_orders "$customer" PENDING
   expect "orders of these clients" 200 "$(count_orders "$customer")"
   show "    $(count_orders "$customer" CONFIRMED) CONFIRMED, $(count_orders "$customer" CANCELLED) CANCELLED"
-  wait_until "every saga has ended" $((2 * soon)) is 0 unfinished_sagas "$customer"
+  wait_until "every saga has ended" $((2 * soon)) is 0 unfinished_sagas "$customer" 200
 
   step "the one that ended last"
   id=$(get "$admin/api/admin/sagas?customer=$customer&limit=200" '.sagas | max_by(.last_fact_at).id')
@@ -64,9 +64,4 @@ has_taken() {
   count=$(grep -c ' 202$' "$scratch/taken")
   printf '%s' "$count"
   ((count >= $1))
-}
-
-unfinished_sagas() {
-  get "$admin/api/admin/sagas?customer=$1&limit=200" \
-    '200 - ([.sagas[] | select(.status == "COMPLETED" or .status == "COMPENSATED")] | length)'
 }

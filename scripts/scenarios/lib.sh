@@ -7,6 +7,10 @@
 plenty=100
 # For what takes milliseconds, unless something hangs.
 soon=20
+# Who does what scenarios do as an operator.
+operator="demo"
+# When a pause ends by itself, in seconds since 1970; empty: never. For orders that would give up meanwhile.
+pause_ends=''
 
 bold='' dim='' red='' green='' blue='' plain=''
 if [[ -t 1 && -z ${NO_COLOR:-} ]]; then
@@ -22,6 +26,8 @@ announce() {
 # The subshell's last act, however it ends.
 end_scenario() {
   local failed=$BASH_COMMAND job
+  # What is put right here is not to be interrupted.
+  trap '' INT TERM HUP
   # Each in a process group of its own (set -m).
   for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
   if [[ $ended == no ]]; then
@@ -29,15 +35,30 @@ end_scenario() {
     if ((failures == 0)); then show "  ${red}✘ failed: $failed${plain}"; fi
     show "  ${red}✘ the scenario ends here${plain}"
   fi
-  [[ $ended == yes ]] && ((failures == 0)) || exit 1
+  if [[ $ended == yes ]] && ((failures == 0)); then
+    # Half-open it would stay so until somebody calls the bank again.
+    reset_breakers || true
+    return
+  fi
+  start_what_is_down || true
+  mend_what_faults_left || true
+  exit 1
 }
 
 step() {
   show "" "  ${bold}$*${plain}"
-  if [[ $pausing == yes ]]; then
+  [[ $pausing == yes ]] || return 0
+  local left=$((${pause_ends:-0} - $(date +%s)))
+  if [[ -z $pause_ends ]]; then
     read -r -p "  ${dim}[Enter]${plain} "
+  elif ((left > 0)); then
+    # A line break in place of the Enter that did not come.
+    read -r -t "$left" -p "  ${dim}[Enter, or in $left s by itself: the order gives up soon]${plain} " || show ""
   fi
 }
+
+# How to do on the command line what was just done by HTTP.
+same_by() { show "    ${dim}the same: sagactl $*${plain}"; }
 
 # --- requests ---------------------------------------------------------------------------------------------
 
@@ -94,6 +115,8 @@ place() {
 
 # A jq function: the whole seconds of a timestamp since 1970.
 seconds='def seconds: sub("\\.[0-9]+"; "") | fromdate; '
+# The same in milliseconds.
+millis=$seconds'def millis: (seconds * 1000) + ((capture("(?<part>\\.[0-9]+)").part // ".0" | "0" + . | tonumber) * 1000 | floor); '
 
 # Seconds until the last order must have given up, and a little more.
 past_deadline() { echo $((deadline - $(date +%s) + soon)); }
@@ -131,6 +154,28 @@ payment_id() { get "$payment/api/payments?order=$1" '.[0].id'; }
 saga_state() { get "$admin/api/admin/sagas/$1" .status; }
 facts() { get "$admin/api/admin/sagas/$1" '[.timeline[].type] | join(" ")'; }
 dead_letters() { get "$admin/api/admin/dlq/count" .total; }
+letter_state() { get "$admin/api/admin/dlq/$1" .status; }
+# The dead letters of an order that wait for a human: how many, and the newest.
+letters_of() { get "$admin/api/admin/dlq?saga=$1&status=PENDING" '.dead_letters | length'; }
+letter_of() { get "$admin/api/admin/dlq?saga=$1&status=PENDING&limit=1" '.dead_letters[0].id // "none"'; }
+bank_breaker() { get "$admin/api/admin/breakers" '.[].breakers[] | select(.name == "bank").state'; }
+# One step's tallies: "handled retrying dead".
+tallies_of() {
+  get "$admin/api/admin/services" ".[].machinery.steps[]? | select(.step == \"$1\") | \"\(.handled) \(.retrying) \(.dead)\""
+}
+# What the broker still has for a step.
+waiting_for() { get "$admin/api/admin/services" ".[].machinery.steps[]? | select(.step == \"$1\").waiting"; }
+# metric URL NAME: the sum of a service's counters or gauges of this name; "name{label=…" narrows it.
+metric() {
+  curl --silent --show-error --max-time 60 "$1/metrics" |
+    awk -v name="$2" 'index($1, name) == 1 && $1 !~ /^#/ { sum += $2 } END { print sum + 0 }'
+}
+
+# unfinished_sagas CUSTOMER COUNT: how many of the COUNT sagas (200 at most) have not ended.
+unfinished_sagas() {
+  get "$admin/api/admin/sagas?customer=$1&limit=200" \
+    "$2"' - ([.sagas[] | select(.status == "COMPLETED" or .status == "COMPENSATED")] | length)'
+}
 
 # count_orders CUSTOMER [STATUS]: how many there are, page by page.
 count_orders() {
@@ -160,6 +205,80 @@ ends() {
 control() {
   show "  ${blue}\$ sagactl $*${plain}"
   "$sagactl" "$@" 2>&1
+}
+
+# inject SERVICE KIND [MEMBERS]: makes a fault on purpose; leaves its number in `fault`.
+inject() {
+  local service=$1 kind=$2 more=${3:-}
+  shown='{service, id, kind, step, next} | with_entries(select(.value))' request POST "$admin/api/admin/faults" \
+    "{\"service\":\"$service\",\"kind\":\"$kind\"${more:+,$more}}" "X-Operator: $operator"
+  expect "the fault is there" 201 "$status"
+  [[ $status == 201 ]]
+  fault=$(field .id)
+}
+
+# end_fault SERVICE ID
+end_fault() {
+  request DELETE "$admin/api/admin/faults/$1/$2" "" "X-Operator: $operator"
+  expect "the fault is gone" 200 "$status"
+}
+
+# replay_letter ID REASON: hands it back to the step that failed.
+replay_letter() {
+  shown='{id, status, step}' request POST "$admin/api/admin/dlq/$1/replay" "{\"reason\":\"$2\"}" "X-Operator: $operator"
+  expect "handed back" "202 REPLAYING" "$status $(field .status)"
+}
+
+# Ends all faults and what came of them, as far as a scenario that was cut off has left any; says nothing otherwise.
+mend_what_faults_left() {
+  local faults redrive letter
+  faults=$(get "$admin/api/admin/faults" '.faults | length')
+  if ((${faults:-0} > 0)); then
+    show "  ending $faults fault(s) made on purpose"
+    ask DELETE faults >/dev/null
+  fi
+  reset_breakers
+  for redrive in $(get "$admin/api/admin/dlq/redrive" \
+    ".redrives[] | select(.operator == \"$operator\" and .status != \"DONE\" and .status != \"CANCELLED\").id"); do
+    show "  cancelling redrive $redrive"
+    ask POST "dlq/redrive/$redrive/cancel" >/dev/null
+  done
+  if [[ $(injected_letters) != 0 ]]; then
+    show "  handing back the dead letters of faults made on purpose"
+    ask POST dlq/redrive '{"filter":{"text":"injected:"},"canary":0,"force":true,"reason":"left by a scenario that was cut off"}' >/dev/null
+    wait_until "none is left" $((2 * soon)) is 0 injected_letters
+  fi
+  for letter in $(poison_letters); do
+    show "  discarding dead letter $letter, which is no message"
+    ask DELETE "dlq/$letter" '{"reason":"left by a scenario that was cut off"}' >/dev/null
+  done
+}
+
+# Closes every breaker that is not.
+reset_breakers() {
+  local breakers name
+  breakers=$(get "$admin/api/admin/breakers" '.[] | "\(.service)/\(.breakers[] | select(.state != "CLOSED").name)"')
+  for name in $breakers; do
+    show "  resetting the breaker $name"
+    ask POST "breakers/$name" '{"action":"reset"}' >/dev/null
+  done
+}
+
+# Dead letters of faults made on purpose that wait for a human or are being replayed; at most 200.
+injected_letters() { get "$admin/api/admin/dlq?text=injected:&status=PENDING,REPLAYING&limit=200" '.dead_letters | length'; }
+
+# The dead letters that wait for a human and are what the fault publish_garbage publishes.
+poison_letters() {
+  local letter
+  for letter in $(get "$admin/api/admin/dlq?status=PENDING&limit=200" '.dead_letters[] | select(.origin == "foreign").id'); do
+    get "$admin/api/admin/dlq/$letter" "select(.payload_base64 == \"$(printf '{"this is": "no envelope"' | base64)\").id"
+  done
+}
+
+# ask METHOD PATH [BODY]: as an operator, unshown.
+ask() {
+  curl --silent --show-error --max-time 60 --request "$1" --header "X-Operator: $operator" \
+    ${3:+--header 'Content-Type: application/json' --data "$3"} "$admin/api/admin/$2"
 }
 
 # keep_in_stock SKU: sees to it that plenty is there.
@@ -214,6 +333,14 @@ wait_until() {
     sleep 0.1
   done
   pass "$what"
+}
+
+# at_least_is N COMMAND…: whether the command prints N or more.
+at_least_is() {
+  local found
+  found=$("${@:2}")
+  printf '%s' "$found"
+  [[ $found =~ ^[0-9]+$ ]] && ((found >= $1))
 }
 
 # is WANTED COMMAND…: whether the command prints it. For wait_until, which shows what was found instead.

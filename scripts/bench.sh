@@ -1,0 +1,422 @@
+#!/usr/bin/env bash
+# Measures what the system promises under load and after an outage. Starts systems of its own, and stops exactly those.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+  cat <<USAGE
+usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
+
+  breaker           what asking a circuit breaker costs
+  dead-letters      10,000 dead letters: how long lists and groups take, how fast a redrive of all is
+  outage            200 orders per second while the bank is dead for 60 s: memory, losses, how fast the backlog drains
+  happy DIR         this build against the programs in DIR, by turns: throughput, latency, CPU per saga
+  all               breaker, dead-letters and outage (without a benchmark: the same)
+
+  --letters N       dead letters (10000)
+  --rate N          orders per second: of outage (200), of happy (500), of the orders for dead-letters (500)
+  --outage S        seconds that the bank is dead (60)
+  --pairs N         pairs of runs of happy (4)
+  --duration S      seconds that one run of happy is measured (20)
+  --json            one JSON object instead of tables; progress goes to standard error
+  --keep            keep the data and the logs
+  --no-build        measure what is built already
+
+Everything runs in a temporary folder and on free ports. Exit code 0 when all that must hold held (books, nothing lost),
+1 when not, 2 when the command makes no sense.
+USAGE
+}
+
+wanted=() other='' json=no keep=no building=yes failed=0 results='{}'
+letters=10000 rate='' outage_s=60 pairs=4 duration_s=20
+folder='' systems=()
+
+main() {
+  parse "$@"
+  "$root/scripts/setup.sh"
+  # The broker for programs in other folders, too.
+  NATS_SERVER_BIN=$(nats_server)
+  export NATS_SERVER_BIN
+  [[ $building == no ]] || build >&2
+  [[ -x $sagactl ]] || die "nothing is built (leave out --no-build)"
+  folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-bench.XXXXXX")
+  trap clean_up EXIT
+  trap 'exit 130' INT TERM HUP
+  local benchmark
+  for benchmark in "${wanted[@]}"; do
+    "bench_${benchmark//-/_}"
+  done
+  if [[ $json == yes ]]; then jq . <<<"$results"; fi
+  ((failed == 0))
+}
+
+parse() {
+  while (($# > 0)); do
+    case $1 in
+      -h | --help) usage && exit 0 ;;
+      --json) json=yes ;;
+      --keep) keep=yes ;;
+      --no-build) building=no ;;
+      --letters | --rate | --outage | --pairs | --duration)
+        [[ ${2:-} =~ ^[1-9][0-9]{0,6}$ ]] || refuse "$1 needs a number"
+        case $1 in
+          --letters) letters=$2 ;;
+          --rate) rate=$2 ;;
+          --outage) outage_s=$2 ;;
+          --pairs) pairs=$2 ;;
+          --duration) duration_s=$2 ;;
+        esac
+        shift
+        ;;
+      all) wanted+=(breaker dead-letters outage) ;;
+      breaker | dead-letters | outage) wanted+=("$1") ;;
+      happy)
+        [[ -x ${2:-}/sagactl ]] || refuse "happy needs the folder of other programs (there is no ${2:-DIR}/sagactl)"
+        [[ -r /proc/self/stat ]] || refuse "happy reads CPU times from /proc, which is not here"
+        wanted+=(happy) other=$(cd "$2" && pwd)
+        shift
+        ;;
+      *) refuse "there is no '$1' (see: bench.sh --help)" ;;
+    esac
+    shift
+  done
+  ((${#wanted[@]} > 0)) || wanted=(breaker dead-letters outage)
+}
+
+refuse() {
+  say "bench.sh: $*"
+  exit 2
+}
+
+clean_up() {
+  trap '' INT TERM HUP
+  local job
+  for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
+  stop_system
+  if [[ $keep == yes ]]; then say "data and logs: $folder"; else rm -rf "$folder"; fi
+}
+
+# --- what the benchmarks share ----------------------------------------------------------------------------
+
+# For people: on standard output, unless that is for programs.
+show() { if [[ $json == yes ]]; then printf '%s\n' "$@" >&2; else printf '%s\n' "$@"; fi; }
+title() { show "" "== $*"; }
+# must WHAT COMMAND…: something that has to hold.
+must() {
+  if "${@:2}"; then
+    show "  ✔ $1"
+  else
+    show "  ✘ $1"
+    failed=$((failed + 1))
+  fi
+}
+# note NAME JSON: a result.
+note() { results=$(jq --arg name "$1" --argjson value "$2" '. + {($name): $value}' <<<"$results"); }
+
+# start_system PROGRAMS FLAGS…: a new one, on free ports; leaves its addresses in $admin $order … and its pids.
+start_system() {
+  local programs=$1 base urls
+  shift
+  base=$(free_ports)
+  data=$folder/$(date +%s)-$base
+  systems=("$programs/sagactl" "$data")
+  if ! timeout 120 "$programs/sagactl" --data "$data" up --detach --port-base "$base" "$@" >"$folder/up.log" 2>&1; then
+    tail -n 5 "$folder/up.log" >&2
+    die "the system did not start"
+  fi
+  urls=$(status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"')
+  # shellcheck disable=SC2034 # each has its name
+  read -r admin order inventory payment bank <<<"$urls"
+}
+
+stop_system() {
+  ((${#systems[@]} > 0)) || return 0
+  timeout 60 "${systems[0]}" --data "${systems[1]}" down >/dev/null 2>&1 || say "the system in ${systems[1]} could not be stopped"
+  [[ $keep == yes ]] || rm -rf "${systems[1]}"
+  systems=()
+}
+
+# Its own exit code tells of readiness.
+status() { "${systems[0]}" --data "${systems[1]}" status --json || true; }
+control() { "${systems[0]}" --data "${systems[1]}" "$@" >/dev/null 2>&1; }
+
+# Six ports in a row that nobody listens on.
+free_ports() {
+  local base port
+  while :; do
+    base=$((20000 + RANDOM % 12000))
+    for ((port = base; port < base + 6; port++)); do
+      if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue 2; fi
+    done
+    echo "$base"
+    return
+  done
+}
+
+get() { curl --silent --show-error --max-time 60 "$1" | jq -r "$2"; }
+send() {
+  curl --silent --show-error --max-time 60 --request "$1" --header 'X-Operator: bench' \
+    --header 'Content-Type: application/json' --data "$3" "$admin/api/admin/$2"
+}
+# Milliseconds since 1970; where the shell has no such clock, in steps of a second.
+millis() { if [[ -n ${EPOCHREALTIME:-} ]]; then echo $((${EPOCHREALTIME/[.,]/} / 1000)); else echo $(($(date +%s) * 1000)); fi; }
+
+# wait_for SECONDS COMMAND…: until it holds.
+wait_for() {
+  local until=$((SECONDS + $1))
+  until "${@:2}"; do
+    ((SECONDS < until)) || return 1
+    sleep 0.2
+  done
+}
+
+audit_is_good() { [[ $(get "$admin/api/admin/audit?wait=30" .verdict) == BALANCED ]]; }
+letters_in() { get "$admin/api/admin/dlq/count" ".by_status.$1"; }
+has_letters() { [[ $(letters_in "$1") == "$2" ]]; }
+
+# --- breaker ----------------------------------------------------------------------------------------------
+
+bench_breaker() {
+  title "breaker: what asking it costs"
+  local text
+  text=$(cd "$root" && timeout 900 cargo bench --quiet -p shared --bench breaker 2>"$folder/bench.log") || {
+    tail -n 5 "$folder/bench.log" >&2
+    die "the benchmark failed"
+  }
+  show "$text"
+  # divan: "├─ name   fastest │ slowest │ median │ mean │ samples │ iters"; arguments have lines of their own.
+  note breaker "$(awk '
+    { gsub(/[├╰│─]/, " ") }
+    $3 ~ /^(ps|ns|µs|ms|s)$/ && $2 + 0 > 0 { print $1, $6, $7; next }
+    NF == 1 { print $1 }' <<<"$text" | jq -R -n '[inputs | split(" ")] | reduce .[] as $line ({of: null, all: []};
+      if ($line | length) == 1 then .of = $line[0]
+      else .all += [{bench: (if ($line[0] | test("^[0-9]")) then "\(.of) \($line[0])" else $line[0] end),
+        median: "\($line[1]) \($line[2])"}] end) | .all')"
+}
+
+# --- dead letters -----------------------------------------------------------------------------------------
+
+bench_dead_letters() {
+  local per_second=${rate:-500}
+  title "dead-letters: $letters of one step"
+  start_system "$bin"
+  send POST faults '{"service":"inventory","kind":"fail_permanently","step":"inventory-sale"}' >/dev/null
+  show "  sending orders, $per_second per second; each is confirmed, and its sale is parked"
+  # Its audit finds what is parked: that is meant.
+  timeout $((letters / per_second + 180)) "$sagactl" --data "$data" load --rate "$per_second" --mix happy=100,declined=0,out_of_stock=0 \
+    --duration "$(((letters * 1000 + per_second - 1) / per_second))ms" --json >"$folder/load.json" 2>/dev/null || true
+  local sent=$letters letters
+  letters=$(jq .started "$folder/load.json")
+  must "$letters dead letters, of $sent wanted" wait_for 120 has_letters PENDING "$letters"
+  local letter cause saga
+  read -r letter cause saga <<<"$(get "$admin/api/admin/dlq?limit=1" '.dead_letters[0] | "\(.id) \(.fingerprint) \(.saga)"')"
+
+  local table=() measured='[]'
+  measure "a page of 50" "dlq?limit=50"
+  measure "a page of 200" "dlq?limit=200"
+  measure "page 100 of 50" "dlq?limit=50&cursor=$(cursor_of_page 100)"
+  measure "one status, service, step" "dlq?status=PENDING&service=inventory&step=inventory-sale&limit=50"
+  measure "one cause" "dlq?fingerprint=$cause&limit=50"
+  measure "one saga" "dlq?saga=$saga"
+  measure "of the last minute" "dlq?failed_after=$(date -u -d '1 minute ago' +%Y-%m-%dT%H:%M:%SZ 2>/dev/null || date -u -v-1M +%Y-%m-%dT%H:%M:%SZ)&limit=50"
+  measure "text that all have" "dlq?text=never&limit=50"
+  measure "text that none has" "dlq?text=unheard-of&limit=50"
+  measure "count" "dlq/count"
+  measure "groups" "dlq/groups"
+  measure "one letter" "dlq/$letter"
+  show "" "  GET, 50 times each           median ms     max ms" "${table[@]}" ""
+
+  send DELETE faults '{}' >/dev/null
+  local began took redrive per_s
+  began=$(millis)
+  redrive=$(send POST dlq/redrive "{\"filter\":{\"fingerprint\":\"$cause\"},\"canary\":1,\"reason\":\"bench\"}" | jq -r .id)
+  must "a redrive without a limit is done" wait_for 300 redrive_is_done "$redrive"
+  must "all are RESOLVED" wait_for 60 has_letters RESOLVED "$letters"
+  took=$(($(millis) - began))
+  per_s=$((letters * 1000 / took))
+  show "  $letters letters in $took ms: $per_s per second, from the request until all are RESOLVED"
+  must "the books balance" audit_is_good
+  note dead_letters "$(jq -n --argjson reads "$measured" --argjson letters "$letters" --argjson ms "$took" --argjson rate "$per_s" \
+    '{letters: $letters, reads: $reads, redrive_ms: $ms, redriven_per_s: $rate}')"
+  stop_system
+}
+
+redrive_is_done() { [[ $(get "$admin/api/admin/dlq/redrive/$1" .status) == DONE ]]; }
+
+# measure WHAT PATH: 50 requests over one connection.
+measure() {
+  local what=$1 path=$2 times median max n
+  times=$(for ((n = 0; n < 50; n++)); do printf 'url = "%s/api/admin/%s"\noutput = "/dev/null"\n' "$admin" "$path"; done |
+    curl --silent --show-error --fail --max-time 60 --write-out '%{time_total}\n' --config -) || die "GET $path failed"
+  read -r median max <<<"$(sort -n <<<"$times" | awk '{ t[NR] = $1 * 1000 } END { printf "%.2f %.2f", t[int((NR + 1) / 2)], t[NR] }')"
+  table+=("$(printf '  %-26s %11s %10s' "$what" "$median" "$max")")
+  measured=$(jq --arg what "$what" --argjson median "$median" --argjson max "$max" \
+    '. + [{get: $what, median_ms: $median, max_ms: $max}]' <<<"$measured")
+}
+
+# The cursor that leads to page N, of 50 each.
+cursor_of_page() {
+  local n cursor='' last=''
+  for ((n = 1; n < $1; n++)); do
+    cursor=$(get "$admin/api/admin/dlq?limit=50${cursor:+&cursor=$cursor}" '.next // ""')
+    [[ -n $cursor ]] || break
+    last=$cursor
+  done
+  echo "$last"
+}
+
+# --- outage -----------------------------------------------------------------------------------------------
+
+bench_outage() {
+  local per_second=${rate:-200} before_s=15 after_s=40
+  title "outage: $per_second orders per second, the bank dead for $outage_s s"
+  # Nobody gives up meanwhile: what is measured is the way through, not the way back.
+  start_system "$bin" --set order.service.deadline=30m
+  local all_s=$((before_s + outage_s + after_s)) load began recovered='' drained='' row at sampled=0
+  timeout $((all_s + 180)) "$sagactl" --data "$data" load --rate "$per_second" --duration "${all_s}s" --mix happy=100,declined=0,out_of_stock=0 \
+    --json >"$folder/load.json" 2>"$folder/load.err" &
+  load=$!
+  : >"$folder/samples"
+  # The shelf is filled first: the clock starts with the first order.
+  wait_for 60 first_order_is_there || die "no order comes"
+  began=$SECONDS
+  local bank_is=up
+  while kill -0 "$load" 2>/dev/null; do
+    at=$((SECONDS - began))
+    if [[ $bank_is == up && -z $recovered ]] && ((at >= before_s)); then
+      sample "$at" before
+      control kill bank
+      bank_is=dead
+      show "  $at s: the bank is dead"
+    elif [[ $bank_is == dead ]] && ((at >= before_s + outage_s)); then
+      sample "$at" outage
+      row=$(progress)
+      control start bank
+      bank_is=up recovered=$(millis)
+      local backlog=$((${row% *} - ${row#* })) confirmed_then=${row#* }
+      show "  $at s: the bank is back; $backlog orders wait"
+    fi
+    if ((at >= sampled + 5)); then
+      sampled=$at
+      sample "$at" "$(if [[ -n $recovered ]]; then echo after; elif [[ $bank_is == dead ]]; then echo outage; else echo before; fi)"
+    fi
+    if [[ -n $recovered && -z $drained ]]; then
+      row=$(progress)
+      # No more than one second's worth of orders is under way.
+      if ((${row% *} - ${row#* } <= per_second)); then
+        drained=$(($(millis) - recovered))
+        local drain_rate=$(((${row#* } - confirmed_then) * 1000 / (drained > 0 ? drained : 1)))
+        show "  $at s: the backlog is gone, $drained ms after the bank came back"
+      fi
+    fi
+    sleep 0.5
+  done
+  wait "$load" || true
+  [[ -n $drained ]] || die "the backlog was not gone within $after_s s (raise nothing, look at $folder/load.err)"
+
+  local started completed unfinished errors dead
+  read -r started completed unfinished errors <<<"$(jq -r '"\(.started) \(.completed) \(.unfinished + .failed) \(.errors)"' "$folder/load.json")"
+  dead=$(get "$admin/api/admin/dlq/count" .total)
+  show "" "  RSS in MiB      at outage start   max in outage   grown by      max after"
+  local growth
+  growth=$(memory_growth)
+  show "$(jq -r '.[] | "\(.service)\t\(.start)\t\(.max)\t\(.grown)\t\(.after)"' <<<"$growth" |
+    awk -F '\t' '{ printf "  %-16s %14s %15s %10s %14s\n", $1, $2, $3, $4, $5 }')"
+  show "" "  drained at $drain_rate orders per second, while $per_second per second came: $(awk "BEGIN { printf \"%.1f\", $drain_rate / $per_second }") times as fast"
+  must "orders that were taken and lost: $unfinished of $started, refused: $errors" test "$unfinished,$errors" = 0,0
+  must "all are confirmed: $completed" test "$completed" = "$started"
+  must "dead letters: $dead" test "$dead" = 0
+  must "the books balance" audit_is_good
+  note outage "$(jq -n --argjson memory "$growth" --argjson rate "$per_second" --argjson drain "$drain_rate" --argjson drained "$drained" \
+    --argjson backlog "$backlog" --argjson started "$started" --argjson completed "$completed" --argjson lost "$unfinished" \
+    --argjson dead "$dead" '{orders_per_s: $rate, started: $started, completed: $completed, lost: $lost, dead_letters: $dead,
+      backlog: $backlog, drained_after_ms: $drained, drained_per_s: $drain, rss_mib: $memory}')"
+  stop_system
+}
+
+first_order_is_there() { [[ $(progress) != "0 "* ]]; }
+
+# "CREATED ENDED" so far.
+progress() {
+  get "$order/internal/machinery" \
+    '.published | "\(."order.created" // 0) \((."order.confirmed" // 0) + (."order.cancelled" // 0))"'
+}
+
+# sample SECOND PHASE: the memory of every process.
+sample() {
+  status | jq -c --argjson at "$1" --arg phase "$2" \
+    '{at: $at, phase: $phase, rss: ([.processes[] | select(.rss_mib) | {(.name): .rss_mib}] | add)}' >>"$folder/samples"
+}
+
+# Per process: what it had when the outage began, the most it had in it and after it. The bank was not there.
+memory_growth() {
+  jq -s '(map(select(.phase == "before")) | last.rss) as $start
+    | [$start | keys[] | select(. != "bank")] as $names
+    | . as $all | $names | map(. as $name
+      | ([$all[] | select(.phase == "outage").rss[$name]] | max) as $most
+      | ([$all[] | select(.phase == "after").rss[$name]] | max) as $after
+      | {service: $name, start: $start[$name], max: $most, grown: (($most - $start[$name]) * 10 | round / 10), after: $after})' \
+    "$folder/samples"
+}
+
+# --- happy ------------------------------------------------------------------------------------------------
+
+bench_happy() {
+  local per_second=${rate:-500} pair
+  title "happy: this build against $other, $pairs pairs of $duration_s s, $per_second orders per second"
+  : >"$folder/runs"
+  show "  pair  build   orders/s   p50 ms   p99 ms   CPU ms per saga   books"
+  for ((pair = 1; pair <= pairs; pair++)); do
+    # By turns, so that what else the machine does meets both.
+    if ((pair % 2)); then
+      run_happy "$pair" this "$bin" "$per_second"
+      run_happy "$pair" other "$other" "$per_second"
+    else
+      run_happy "$pair" other "$other" "$per_second"
+      run_happy "$pair" this "$bin" "$per_second"
+    fi
+  done
+  local summary
+  summary=$(jq -s 'def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
+    def round3: . * 1000 | round / 1000;
+    def ratios(part): group_by(.pair) | map((map(select(.build == "this"))[0] | part) / (map(select(.build == "other"))[0] | part))
+      | {median: (median | round3), min: (min | round3), max: (max | round3)};
+    {throughput: ratios(.rate), p50: ratios(.p50), p99: ratios(.p99), cpu_per_saga: ratios(.cpu_ms), runs: .}' "$folder/runs")
+  show "" "  this / other, per pair: median (min … max)"
+  show "$(jq -r 'to_entries[] | select(.key != "runs") | "  \(.key)\t\(.value.median)\t\(.value.min) … \(.value.max)"' <<<"$summary" |
+    awk -F '\t' '{ printf "%-16s %8s   (%s)\n", $1, $2, $3 }')"
+  note happy "$summary"
+}
+
+# run_happy PAIR BUILD PROGRAMS RATE
+run_happy() {
+  local pair=$1 build=$2 programs=$3 per_second=$4 before after
+  start_system "$programs"
+  before=$(cpu_ms)
+  timeout $((duration_s + 180)) "$programs/sagactl" --data "$data" load --rate "$per_second" --warmup 5s --duration "${duration_s}s" \
+    --json >"$folder/load.json" 2>/dev/null || true
+  after=$(cpu_ms)
+  jq -c --argjson pair "$pair" --arg build "$build" --argjson cpu $((after - before)) \
+    '{pair: $pair, build: $build, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, backlog_grew, books_balanced,
+      unfinished, errors, cpu_ms: ($cpu / (.completed + .compensated + .warmup_orders) * 1000 | round / 1000)}' \
+    "$folder/load.json" >>"$folder/runs"
+  stop_system
+  show "$(tail -n 1 "$folder/runs" | jq -r '"\(.pair)\t\(.build)\t\(.rate)\t\(.p50)\t\(.p99)\t\(.cpu_ms)\t\(if .books_balanced then "balance" else "DO NOT BALANCE" end)\(if .backlog_grew then ", backlog grew" else "" end)"' |
+    awk -F '\t' '{ printf "  %4s  %-6s %9s %8s %8s %17s   %s\n", $1, $2, $3, $4, $5, $6, $7 }')"
+  [[ $(tail -n 1 "$folder/runs" | jq '.books_balanced and .unfinished == 0 and .errors == 0') == true ]] || failed=$((failed + 1))
+}
+
+# Milliseconds of CPU that the five services and the broker have used so far.
+cpu_ms() {
+  local pid stat ticks=0 fields per_s
+  per_s=$(getconf CLK_TCK)
+  for pid in $(status | jq '.processes[].pid // empty'); do
+    stat=$(<"/proc/$pid/stat")
+    # After the name, which is in brackets: state is the first field, user and system time the 12th and 13th.
+    read -r -a fields <<<"${stat##*) }"
+    ticks=$((ticks + fields[11] + fields[12]))
+  done
+  echo $((ticks * 1000 / per_s))
+}
+
+main "$@"
