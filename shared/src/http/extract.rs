@@ -72,7 +72,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(value)) => Ok(Self(value)),
-            Err(rejection) => Err(Problem::new(StatusCode::BAD_REQUEST, rejection.body_text())),
+            Err(rejection) => Err(named(rejection.body_text())),
         }
     }
 }
@@ -86,9 +86,22 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(value)) => Ok(Self(value)),
-            Err(rejection) => Err(Problem::new(StatusCode::BAD_REQUEST, rejection.body_text())),
+            Err(rejection) => Err(named(rejection.body_text())),
         }
     }
+}
+
+/// 400 with what the parser said, which is about one parameter: `…: unknown field `x`, …`, `…: Cannot parse `x` with …`
+/// or `…: x: what is wrong`.
+fn named(sentence: String) -> Problem {
+    let wrong = sentence.split_once(": ").map_or("", |(_, wrong)| wrong);
+    let quoted = |marker: &str| wrong.split_once(marker)?.1.split('`').next();
+    let markers = ["unknown field `", "missing field `", "Cannot parse `"];
+    let named = markers.into_iter().find_map(|marker| Some((quoted(marker)?, wrong)));
+    let errors = named
+        .or_else(|| wrong.split_once(": "))
+        .map(|(field, detail)| FieldError { field: field.to_owned(), detail: detail.to_owned() });
+    Problem { errors: errors.into_iter().collect(), ..Problem::new(StatusCode::BAD_REQUEST, sentence) }
 }
 
 /// The wait that a client prefers (`Prefer: wait=10`, RFC 7240 §4.3), capped at 30 seconds.
@@ -101,4 +114,28 @@ pub fn wait_preference(headers: &HeaderMap) -> Option<Duration> {
         .flat_map(|value| value.split(','))
         .find_map(|preference| preference.trim().strip_prefix("wait=")?.trim().parse().ok())
         .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameter_at_fault_is_named() {
+        for (sentence, field, detail) in [
+            ("Failed to deserialize query string: saga: UUID parsing failed", "saga", "UUID parsing failed"),
+            (
+                "Failed to deserialize query string: unknown field `bogus`, expected `a`",
+                "bogus",
+                "unknown field",
+            ),
+            ("Invalid URL: Cannot parse `id` with value `x`: UUID parsing failed", "id", "Cannot parse"),
+        ] {
+            let problem = named(sentence.to_owned());
+            let [error] = &problem.errors[..] else { panic!("{problem:?}") };
+            assert_eq!((problem.status, error.field.as_str()), (400, field));
+            assert!(error.detail.starts_with(detail), "{}", error.detail);
+        }
+        assert_eq!(named("something else".to_owned()).errors, []);
+    }
 }

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use shared::http::{Problem, Segment};
+use shared::http::{Params, Problem, Segment};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::dlq::detail;
-use super::extract::{Ask, Filters, Operator, checked_reason, needed};
+use super::extract::{Ask, Operator, checked_reason, needed};
 use crate::commands::{Refused, Wish};
 use crate::filter::{Filter, Wanted};
 use crate::letter_view::{LetterDetail, LetterItem};
@@ -101,7 +101,7 @@ async fn discard(
     State(admin): State<Admin>,
     Segment(letter): Segment<Uuid>,
     Operator(operator): Operator,
-    Filters(query): Filters<Why>,
+    Params(query): Params<Why>,
     Ask(body): Ask<Why>,
 ) -> Result<Json<LetterItem>, Problem> {
     // Some clients send no body with DELETE: the reason may come in the address.

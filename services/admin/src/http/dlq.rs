@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shared::contract::DeadLettered;
 use shared::decider::Decider;
-use shared::http::{Problem, Segment};
+use shared::http::{Params, Problem, Segment};
 use shared::row::RowKey;
 use shared::store::{LetterStatus, Query};
 use utoipa::{IntoParams, ToSchema};
@@ -22,7 +22,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Filters, checked_filter, checked_limit, cursor, place_of};
+use super::extract::{checked_filter, checked_limit, cursor, place_of};
 use crate::filter::{Filter, Wanted};
 use crate::letter_view::{History, LetterDetail, LetterItem};
 use crate::letters::Letter;
@@ -96,7 +96,7 @@ struct LetterPage {
 ))]
 async fn list(
     State(admin): State<Admin>,
-    Filters(params): Filters<ListParams>,
+    Params(params): Params<ListParams>,
 ) -> Result<Json<LetterPage>, Problem> {
     let limit = checked_limit(params.limit)?;
     let after = params.cursor.as_deref().map(place_of).transpose()?;
@@ -182,7 +182,7 @@ struct LetterGroups {
 ))]
 async fn groups(
     State(admin): State<Admin>,
-    Filters(params): Filters<GroupParams>,
+    Params(params): Params<GroupParams>,
 ) -> Result<Json<LetterGroups>, Problem> {
     let limit = checked_limit(params.limit)?;
     let GroupParams { service, step, message_type, .. } = params;

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use garde::Validate;
 use serde::de::DeserializeOwned;
-use shared::http::{Body, FieldError, Params, Problem};
+use shared::http::{Body, Problem};
 use shared::store::FoundRow;
 use utoipa::IntoParams;
 
@@ -71,32 +71,6 @@ where
         let body = if bytes.is_empty() { RawBody::from("{}") } else { RawBody::from(bytes) };
         Body::from_request(Request::from_parts(parts, body), state).await.map(|Body(value, _)| Self(value))
     }
-}
-
-/// Query parameters; what is wrong with one is said by its name.
-pub(super) struct Filters<T>(pub(super) T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Filters<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Params::from_request_parts(parts, state).await {
-            Ok(Params(value)) => Ok(Self(value)),
-            Err(mut problem) => {
-                problem.errors = named(&problem.detail).into_iter().collect();
-                Err(problem)
-            }
-        }
-    }
-}
-
-/// The parameter that the parser's sentence is about: `…: unknown field `x`, …` or `…: x: what is wrong`.
-fn named(sentence: &str) -> Option<FieldError> {
-    let (_, wrong) = sentence.split_once(": ")?;
-    let quoted = |marker: &str| wrong.split_once(marker)?.1.split('`').next();
-    let field = quoted("unknown field `").or_else(|| quoted("missing field `"));
-    let field = field.or_else(|| Some(wrong.split_once(": ")?.0))?;
-    Some(FieldError { field: field.to_owned(), detail: wrong.to_owned() })
 }
 
 /// How many entries a page holds.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shared::decider::{Decider, FieldValue};
-use shared::http::Problem;
+use shared::http::{Params, Problem};
 use shared::store::Query;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Filters, checked_limit, paged};
+use super::extract::{checked_limit, paged};
 use crate::operations::{Action, Operation};
 use crate::reading;
 
@@ -81,7 +81,7 @@ struct LogPage {
 ))]
 async fn log(
     State(admin): State<Admin>,
-    Filters(params): Filters<LogParams>,
+    Params(params): Params<LogParams>,
 ) -> Result<Json<LogPage>, Problem> {
     let limit = checked_limit(params.limit)?;
     let wanted = [

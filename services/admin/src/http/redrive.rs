@@ -12,7 +12,7 @@ use futures::stream;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use shared::decider::Decider;
-use shared::http::{Problem, Segment};
+use shared::http::{Params, Problem, Segment};
 use shared::row::RowKey;
 use shared::store::Query;
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,7 +23,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Ask, Filters, Operator, checked_filter, checked_limit, needed, paged};
+use super::extract::{Ask, Operator, checked_filter, checked_limit, needed, paged};
 use crate::commands::{Steer, Wish};
 use crate::filter::{Filter, Wanted};
 use crate::letters::By;
@@ -159,7 +159,7 @@ struct RedrivePage {
 ))]
 async fn list(
     State(admin): State<Admin>,
-    Filters(params): Filters<ListParams>,
+    Params(params): Params<ListParams>,
 ) -> Result<Json<RedrivePage>, Problem> {
     let limit = checked_limit(params.limit)?;
     let store = admin.app.store.as_ref();

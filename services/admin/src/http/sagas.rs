@@ -5,7 +5,7 @@ use axum::extract::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use shared::decider::{Decider, FieldValue};
-use shared::http::{Problem, Segment};
+use shared::http::{Params, Problem, Segment};
 use shared::money::Money;
 use shared::row::RowKey;
 use shared::saga::{HeardFact, Owed, SagaStatus, SagaView};
@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Filters, checked_limit, paged};
+use super::extract::{checked_limit, paged};
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(sagas)).routes(routes!(saga))
@@ -109,7 +109,7 @@ struct SagaPage {
 ))]
 async fn sagas(
     State(admin): State<Admin>,
-    Filters(params): Filters<SagaParams>,
+    Params(params): Params<SagaParams>,
 ) -> Result<Json<SagaPage>, Problem> {
     let limit = checked_limit(params.limit)?;
     let now = Timestamp::now();

@@ -6,14 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
-use shared::http::{Problem, Readiness};
+use shared::http::{Params, Problem, Readiness};
 use shared::operator::Machinery;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
-use super::extract::Filters;
 use crate::audit::{self, Report};
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
@@ -77,7 +76,7 @@ struct AuditParams {
 ))]
 async fn books(
     State(admin): State<Admin>,
-    Filters(params): Filters<AuditParams>,
+    Params(params): Params<AuditParams>,
 ) -> Result<Json<Report>, Problem> {
     let wait = params.wait.unwrap_or(0);
     if wait > 30 {
