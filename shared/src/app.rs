@@ -300,8 +300,8 @@ async fn meet_the_others<S: Service, X: Send + Sync + 'static>(
     loops.spawn(relay::run(relay, publisher, app.engine.relay_wake(), app.metrics.clone()));
     for gate in &gates {
         for subscription in gate.step().hears {
-            let (gate, faults) = (gate.clone(), app.faults.clone());
-            loops.spawn(Consumer::new(bus.clone(), app.engine.clone(), gate, faults, subscription).run());
+            let (bus, engine, gate) = (bus.clone(), app.engine.clone(), gate.clone());
+            loops.spawn(Consumer::new(bus, engine, gate, subscription).run());
         }
     }
     loops.spawn(advisories::run(bus, app.engine.clone(), gates));

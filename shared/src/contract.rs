@@ -338,6 +338,15 @@ pub struct DeadLettered {
     pub original: Option<OriginalMessage>,
 }
 
+impl DeadLettered {
+    /// From now on the letter is about the edited message; what was parked at first is remembered.
+    pub fn take_edit(&mut self, edited: &EditedMessage) {
+        let payload_base64 = std::mem::replace(&mut self.payload_base64, edited.payload_base64.clone());
+        let message_id = std::mem::replace(&mut self.message_id, edited.message_id);
+        self.original.get_or_insert(OriginalMessage { message_id, payload_base64 });
+    }
+}
+
 /// Any service: a dead letter was replayed and is handled now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterResolved {

@@ -10,7 +10,7 @@ use futures::future::select_all;
 
 use crate::engine::Outcome;
 use crate::faults::{FaultKind, Faults};
-use crate::resilience::{BreakerPolicy, Guard, Pass, State};
+use crate::resilience::{BreakerPolicy, Guard, Pass};
 use crate::retry::{FailedTry, Severity};
 use crate::service::{Service, Step};
 
@@ -90,6 +90,12 @@ impl Gate {
     #[must_use]
     pub fn step(&self) -> &'static Step {
         self.0.step
+    }
+
+    /// Faults made on purpose.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.0.faults
     }
 
     /// Whether nothing may be tried now, because a breaker is open or a fault says so.
@@ -178,16 +184,6 @@ impl Gate {
     }
 }
 
-/// What follows from a failure that its breaker has just counted: while the breaker is not closed, the other
-/// side is away, and nobody's attempts are consumed.
-#[must_use]
-pub fn severity_after_failure(guard: &Guard) -> Severity {
-    match guard.state() {
-        State::Closed | State::ForcedClosed => Severity::Transient,
-        State::Open | State::HalfOpen | State::ForcedOpen => Severity::Outage,
-    }
-}
-
 impl Leave {
     /// Begins the try. Answers what faults made on purpose do to it; a transient one counts against the step's
     /// breaker.
@@ -200,7 +196,7 @@ impl Leave {
             Some(FailedTry::new(Severity::Permanent, "injected: this can never work"))
         } else if strikes(FaultKind::FailTransiently).is_some() {
             self.pass.take().into_iter().for_each(Pass::fail);
-            let severity = guard.as_ref().map_or(Severity::Transient, severity_after_failure);
+            let severity = guard.as_ref().map_or(Severity::Transient, |guard| guard.state().severity());
             Some(FailedTry::new(severity, "injected: not now"))
         } else {
             None
@@ -211,17 +207,7 @@ impl Leave {
     /// Tells the breaker how the try ended.
     pub fn ended<S: Service>(mut self, outcome: &Outcome<S>) {
         self.is_under_way = false;
-        let Some(pass) = self.pass.take() else { return };
-        match outcome {
-            Outcome::Done(_) | Outcome::Replayed(_) => pass.succeed(),
-            // What the business says, and what is wrong with one message, says nothing of the step.
-            Outcome::Duplicate
-            | Outcome::Rejected(_)
-            | Outcome::KeyReused
-            | Outcome::Retried(_)
-            | Outcome::Dead(_)
-            | Outcome::Faulted(_) => pass.ignore(),
-        }
+        self.pass.take().into_iter().for_each(|pass| pass.record(outcome.verdict()));
     }
 }
 

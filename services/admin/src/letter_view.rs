@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use shared::contract::{DeadLettered, Delivery, EditedMessage, LetterOrigin, OriginalMessage};
+use shared::contract::{DeadLettered, Delivery, LetterOrigin, OriginalMessage};
 use shared::row::StoredEvent;
 use shared::store::LetterStatus;
 use utoipa::ToSchema;
@@ -181,7 +181,7 @@ impl History {
                 match edited {
                     Some(edited) => {
                         let detail = json!({ "message_id": edited.message_id });
-                        self.take_edit(edited);
+                        self.announced.iter_mut().for_each(|announced| announced.take_edit(&edited));
                         ("edited and replayed", Some(by), Some(detail))
                     }
                     None => ("replayed", Some(by), redrive),
@@ -197,16 +197,6 @@ impl History {
         };
         let (operator, reason) = by.map_or((None, None), |By { operator, reason }| (Some(operator), reason));
         self.moments.push(Moment { at, what, operator, reason, detail });
-    }
-
-    /// From now on the letter is about the edited message.
-    fn take_edit(&mut self, edited: EditedMessage) {
-        let Some(announced) = &mut self.announced else { return };
-        let original = OriginalMessage {
-            message_id: std::mem::replace(&mut announced.message_id, edited.message_id),
-            payload_base64: std::mem::replace(&mut announced.payload_base64, edited.payload_base64),
-        };
-        announced.original.get_or_insert(original);
     }
 
     /// Everything known of the letter that has this history; `payload` is [`DeadLettered::payload_base64`],

@@ -90,12 +90,9 @@ impl Breakers {
         self.seen.closed += u64::from(before == State::HalfOpen && after == State::Closed);
     }
 
-    /// What follows from a failure that was just recorded, as in [`shared::gate::severity_after_failure`].
+    /// What follows from a failure that was just recorded.
     #[must_use]
     pub fn severity(&self, name: &str, at: Duration) -> Severity {
-        match self.all.get(name).map(|breaker| breaker.state(at)) {
-            Some(State::Closed | State::ForcedClosed) | None => Severity::Transient,
-            Some(State::Open | State::HalfOpen | State::ForcedOpen) => Severity::Outage,
-        }
+        self.all.get(name).map_or(Severity::Transient, |breaker| breaker.state(at).severity())
     }
 }

@@ -138,16 +138,8 @@ fn ended<S: Service>(world: &mut World, pick: Pick<S>, attempt: Attempt, outcome
     world.see(outcome);
     let Some(permit) = attempt.permit else { return };
     let counts_refusals = world.sabotage == Sabotage::BreakerCountsRefusals;
-    let verdict = match outcome {
-        Outcome::Done(_) | Outcome::Replayed(_) => Verdict::Success,
-        Outcome::Rejected(_) if counts_refusals => Verdict::Failure,
-        Outcome::Duplicate
-        | Outcome::Rejected(_)
-        | Outcome::KeyReused
-        | Outcome::Retried(_)
-        | Outcome::Dead(_)
-        | Outcome::Faulted(_) => Verdict::Ignored,
-    };
+    let is_counted = counts_refusals && matches!(outcome, Outcome::Rejected(_));
+    let verdict = if is_counted { Verdict::Failure } else { outcome.verdict() };
     let at = clock(world.now);
     pick(world).breakers.record(attempt.step.name, permit, verdict, at);
 }

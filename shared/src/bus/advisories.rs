@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tracing::{debug, error, warn};
 
 use super::connection::{Bus, BusFault};
-use super::consumer::headers_of;
+use super::consumer::{headers_of, messages_of};
 use crate::contract::Delivery;
 use crate::engine::{Engine, Input, error_chain};
 use crate::gate::Gate;
@@ -27,8 +27,6 @@ const STREAM: &str = "ADVISORY";
 const KINDS: [&str; 2] = ["MAX_DELIVERIES", "MSG_TERMINATED"];
 /// Advisories asked for at once: each costs a look into a stream, and there are few.
 const PULL: usize = 100;
-const PULL_EXPIRES: Duration = Duration::from_secs(4);
-const HEARTBEAT: Duration = Duration::from_secs(2);
 /// Pause after something went wrong.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -69,10 +67,7 @@ pub(super) async fn ensure_stream(bus: &Bus) -> Result<(), BusFault> {
         max_age: bus.settings.retention,
         ..stream::Config::default()
     };
-    match bus.jetstream.create_or_update_stream(config).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(BusFault::Stream { stream: STREAM.to_owned(), source: Box::new(error) }),
-    }
+    bus.keep_stream(config).await
 }
 
 /// Parks what the broker gives up on, until dropped.
@@ -108,14 +103,7 @@ async fn listen<S: Service>(bus: &Bus, engine: &Engine<S>, heard: &Heard) -> Res
     };
     let consumer =
         bus.jetstream.create_consumer_on_stream(config, STREAM).await.map_err(|error| error.to_string())?;
-    let mut messages = consumer
-        .stream()
-        .max_messages_per_batch(PULL)
-        .expires(PULL_EXPIRES)
-        .heartbeat(HEARTBEAT)
-        .messages()
-        .await
-        .map_err(|error| error.to_string())?;
+    let mut messages = messages_of(&consumer, PULL).await?;
     while let Some(message) = messages.next().await {
         let message = message.map_err(|error| error_chain(&error))?;
         take(bus, engine, heard, &message).await?;

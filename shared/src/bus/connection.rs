@@ -171,9 +171,8 @@ impl Bus {
     /// # Errors
     /// As [`Bus::ensure_streams`].
     pub async fn ensure_stream(&self, service: &str) -> Result<(), BusFault> {
-        let name = stream_of(service);
         let config = stream::Config {
-            name: name.clone(),
+            name: stream_of(service),
             subjects: vec![format!("{service}.>")],
             retention: stream::RetentionPolicy::Limits,
             storage: stream::StorageType::File,
@@ -184,9 +183,15 @@ impl Bus {
             allow_atomic_publish: true,
             ..stream::Config::default()
         };
+        self.keep_stream(config).await
+    }
+
+    /// Makes a stream that is not there, and brings one that is up to this.
+    pub(super) async fn keep_stream(&self, config: stream::Config) -> Result<(), BusFault> {
+        let stream = config.name.clone();
         match self.jetstream.create_or_update_stream(config).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(BusFault::Stream { stream: name, source: Box::new(error) }),
+            Err(error) => Err(BusFault::Stream { stream, source: Box::new(error) }),
         }
     }
 

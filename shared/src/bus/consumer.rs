@@ -13,7 +13,7 @@ use super::connection::{Bus, BusFault};
 use crate::contract::Delivery;
 use crate::engine::calls::Place;
 use crate::engine::{Engine, Input, Outcome, error_chain};
-use crate::faults::{FaultKind, Faults};
+use crate::faults::FaultKind;
 use crate::gate::{Gate, Leave, Mischief};
 use crate::ids;
 use crate::service::{Service, Step, Subscription};
@@ -31,8 +31,8 @@ pub struct Consumer<S: Service> {
     bus: Bus,
     engine: Engine<S>,
     gate: Gate,
-    faults: Faults,
     subscription: &'static Subscription,
+    stream: String,
 }
 
 /// Leave for one message, with room for the call that it may end with.
@@ -51,18 +51,12 @@ enum Flow {
 }
 
 /// A pull consumer of JetStream.
-type Pull = consumer::Consumer<pull::Config>;
+pub(super) type Pull = consumer::Consumer<pull::Config>;
 
 impl<S: Service> Consumer<S> {
     /// Feeds `engine` with what `subscription` of the gate's step hears.
-    pub const fn new(
-        bus: Bus,
-        engine: Engine<S>,
-        gate: Gate,
-        faults: Faults,
-        subscription: &'static Subscription,
-    ) -> Self {
-        Self { bus, engine, gate, faults, subscription }
+    pub fn new(bus: Bus, engine: Engine<S>, gate: Gate, subscription: &'static Subscription) -> Self {
+        Self { bus, engine, gate, subscription, stream: subscription.stream() }
     }
 
     /// Runs until dropped.
@@ -105,14 +99,7 @@ impl<S: Service> Consumer<S> {
         if self.ramp_up(&consumer, &acknowledge).await? == Flow::Shut {
             return Ok(());
         }
-        let mut messages = consumer
-            .stream()
-            .max_messages_per_batch(self.bus.settings.pull)
-            .expires(PULL_EXPIRES)
-            .heartbeat(HEARTBEAT)
-            .messages()
-            .await
-            .map_err(|error| error.to_string())?;
+        let mut messages = messages_of(&consumer, self.bus.settings.pull).await?;
         let mut shuts = std::pin::pin!(self.gate.shuts());
         loop {
             let message = tokio::select! {
@@ -201,12 +188,12 @@ impl<S: Service> Consumer<S> {
         let Ticket { mut leave, place } = ticket;
         let Mischief { trouble, delay } = leave.begin();
         let input = self.input(&message).in_trouble(trouble);
-        let (engine, faults, acknowledge) = (self.engine.clone(), self.faults.clone(), acknowledge.clone());
+        let (engine, gate, acknowledge) = (self.engine.clone(), self.gate.clone(), acknowledge.clone());
         let handing_in = async move {
             let settled = move |outcome: Outcome<S>| {
                 leave.ended(&outcome);
                 drop(place);
-                faults.crash(FaultKind::CrashBeforeAck);
+                gate.faults().crash(FaultKind::CrashBeforeAck);
                 // Full only while the broker is away, and then the message comes again anyway.
                 let _ = acknowledge.try_send(message);
             };
@@ -226,13 +213,25 @@ impl<S: Service> Consumer<S> {
     }
 
     fn input(&self, message: &Message) -> Input<S> {
-        let stream = self.subscription.stream();
         let sequence = message.info().map_or(0, |info| info.stream_sequence);
-        let fallback_id = ids::of_stream_position(&stream, sequence);
-        let delivery = Delivery { stream, sequence, headers: headers_of(message.headers.as_ref()) };
+        let fallback_id = ids::of_stream_position(&self.stream, sequence);
+        let delivery =
+            Delivery { stream: self.stream.clone(), sequence, headers: headers_of(message.headers.as_ref()) };
         Input::message(self.gate.step(), message.payload.clone(), fallback_id, fastrand::u32(..))
             .delivered(delivery)
     }
+}
+
+/// The messages of a consumer, of which `pull` are asked for at once, until something goes wrong.
+pub(super) async fn messages_of(consumer: &Pull, pull: usize) -> Result<pull::Stream, String> {
+    consumer
+        .stream()
+        .max_messages_per_batch(pull)
+        .expires(PULL_EXPIRES)
+        .heartbeat(HEARTBEAT)
+        .messages()
+        .await
+        .map_err(|error| error.to_string())
 }
 
 /// Headers, in the order of their names.

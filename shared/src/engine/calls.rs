@@ -16,7 +16,6 @@ use uuid::Uuid;
 
 use super::input::{Input, Outcome};
 use super::{Engine, error_links, panic_text};
-use crate::gate::severity_after_failure;
 use crate::metrics::Metrics;
 use crate::resilience::{Answers, Guard, Pass};
 use crate::retry::{FailedTry, Severity};
@@ -216,7 +215,7 @@ impl Inner {
         }
         pass.fail();
         let severity = match self.answers().failed(task, self.origin.elapsed()) {
-            true => severity_after_failure(&self.guard),
+            true => self.guard.state().severity(),
             false => Severity::Outage,
         };
         Err(FailedTry { severity, ..failed })

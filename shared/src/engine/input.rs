@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::contract::Delivery;
 use crate::envelope::{Envelope, Message, Undecodable};
 use crate::ids;
+use crate::resilience::Verdict;
 use crate::retry::FailedTry;
 use crate::row::RowKey;
 use crate::service::{Heard, Service, Step};
@@ -243,6 +244,21 @@ pub enum Outcome<S: Service> {
 }
 
 impl<S: Service> Outcome<S> {
+    /// What it tells the breaker of its step: what the business says, and what is wrong with one message, says
+    /// nothing of the step.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        match self {
+            Self::Done(_) | Self::Replayed(_) => Verdict::Success,
+            Self::Duplicate
+            | Self::Rejected(_)
+            | Self::KeyReused
+            | Self::Retried(_)
+            | Self::Dead(_)
+            | Self::Faulted(_) => Verdict::Ignored,
+        }
+    }
+
     /// The outcome's name in metrics and logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::input::{Input, Matter};
-use crate::contract::{DeadLettered, EditedMessage, Fact, LetterOrigin, OriginalMessage, Wish, WishKind};
+use crate::contract::{DeadLettered, EditedMessage, Fact, LetterOrigin, Wish, WishKind};
 use crate::ids;
 use crate::retry::FailedTry;
 use crate::service::{Service, Step};
@@ -182,7 +182,7 @@ fn replay<S: Service>(
     writes: &mut Writes,
 ) -> Result<(), String> {
     if let Some(edited) = edited {
-        take_edit(edited, &mut stored.letter);
+        stored.letter.take_edit(edited);
     }
     stored.status = LetterStatus::Replaying;
     let letter = &stored.letter;
@@ -217,13 +217,4 @@ fn replay<S: Service>(
         }
     }
     Ok(())
-}
-
-fn take_edit(edited: &EditedMessage, letter: &mut DeadLettered) {
-    let original = OriginalMessage {
-        message_id: letter.message_id,
-        payload_base64: std::mem::replace(&mut letter.payload_base64, edited.payload_base64.clone()),
-    };
-    letter.original.get_or_insert(original);
-    letter.message_id = edited.message_id;
 }

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::BreakerPolicy;
 use super::window::{Sliding, Tally};
+use crate::retry::Severity;
 
 /// Transitions that a breaker remembers.
 const REMEMBERED: usize = 20;
@@ -45,6 +46,18 @@ pub enum State {
     ForcedOpen,
     /// Admits all until somebody says otherwise.
     ForcedClosed,
+}
+
+impl State {
+    /// What follows from a failure that has just been recorded: while the breaker is not closed the other side is
+    /// away, and nobody's attempts are consumed.
+    #[must_use]
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::Closed | Self::ForcedClosed => Severity::Transient,
+            Self::Open | Self::HalfOpen | Self::ForcedOpen => Severity::Outage,
+        }
+    }
 }
 
 /// Leave for one call. Hand it back to [`Breaker::record`]: a probe that is not recorded keeps its place.

@@ -189,6 +189,11 @@ impl Pass {
         self.end(Verdict::Ignored);
     }
 
+    /// The call ended like this.
+    pub fn record(mut self, verdict: Verdict) {
+        self.end(verdict);
+    }
+
     fn end(&mut self, verdict: Verdict) {
         if let Some(permit) = self.permit.take() {
             self.guard.with(|breaker, at| {

@@ -8,14 +8,14 @@ use axum::http::StatusCode;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use shared::http::{Params, Problem, Segment};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
 use super::dlq::detail;
-use super::extract::{Ask, Operator, checked_reason, needed};
+use super::extract::{Ask, Operator, Why, checked_reason, needed};
 use crate::commands::{Refused, Wish};
 use crate::filter::{Filter, Wanted};
 use crate::letter_view::{LetterDetail, LetterItem};
@@ -79,16 +79,6 @@ pub(super) async fn changed(
 ) -> Result<LetterItem, Problem> {
     let reply = admin.ask(By { operator, reason }, wish, Some(letter)).await?;
     reply.letter.ok_or_else(|| Problem::internal(&"a changed letter that is none"))
-}
-
-/// Why.
-#[derive(Debug, Default, Deserialize, Validate, ToSchema, IntoParams)]
-#[serde(deny_unknown_fields, default)]
-#[into_params(parameter_in = Query)]
-struct Why {
-    /// Why.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
-    reason: Option<String>,
 }
 
 /// Give a dead letter up: its message is not handled after all.

@@ -6,10 +6,11 @@ use axum::http::request::Parts;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use garde::Validate;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use shared::http::{Body, Problem};
 use shared::store::FoundRow;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::Admin;
 use crate::filter::{Filter, Place};
@@ -71,6 +72,16 @@ where
         let body = if bytes.is_empty() { RawBody::from("{}") } else { RawBody::from(bytes) };
         Body::from_request(Request::from_parts(parts, body), state).await.map(|Body(value, _)| Self(value))
     }
+}
+
+/// A body that says why, and nothing else.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Why {
+    /// Why.
+    #[garde(inner(length(chars, min = 1, max = 500)))]
+    pub(super) reason: Option<String>,
 }
 
 /// How many entries a page holds.

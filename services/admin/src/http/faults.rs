@@ -17,7 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
-use super::extract::{Ask, Operator};
+use super::extract::{Ask, Operator, Why};
 use crate::letters::By;
 use crate::operations::Action;
 
@@ -143,22 +143,13 @@ struct ClearedThere {
     cleared: u64,
 }
 
-/// Why.
-#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-struct ClearFaults {
-    /// Why.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
-    reason: Option<String>,
-}
-
 /// End all faults, in all services and the bank.
 #[utoipa::path(delete, path = "/api/admin/faults", params(Operator),
-    request_body(content = Option<ClearFaults>), responses((status = 200, body = Cleared)))]
+    request_body(content = Option<Why>), responses((status = 200, body = Cleared)))]
 async fn clear_all(
     State(admin): State<Admin>,
     Operator(operator): Operator,
-    Ask(ClearFaults { reason }): Ask<ClearFaults>,
+    Ask(Why { reason }): Ask<Why>,
 ) -> Result<Json<Cleared>, Problem> {
     let (by, services) = (By { operator, reason }, &admin.services);
     let cleared = admin.logged(by, Action::FaultClearAll, "all".to_owned(), None, async {
@@ -182,14 +173,14 @@ async fn clear_all(
 /// End one fault.
 #[utoipa::path(delete, path = "/api/admin/faults/{service}/{id}",
     params(("service" = String, Path), ("id" = u64, Path), Operator),
-    request_body(content = Option<ClearFaults>), responses(
+    request_body(content = Option<Why>), responses(
     (status = 200, body = Cleared), (status = 404, body = Problem), (status = 503, body = Problem),
 ))]
 async fn clear(
     State(admin): State<Admin>,
     Segment((service, id)): Segment<(String, u64)>,
     Operator(operator): Operator,
-    Ask(ClearFaults { reason }): Ask<ClearFaults>,
+    Ask(Why { reason }): Ask<Why>,
 ) -> Result<Json<Cleared>, Problem> {
     admin.known_service(&service, &[])?;
     let (by, target) = (By { operator, reason }, service.clone());

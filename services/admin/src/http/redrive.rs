@@ -23,7 +23,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Ask, Operator, checked_filter, checked_limit, needed, paged};
+use super::extract::{Ask, Operator, Why, checked_filter, checked_limit, needed, paged};
 use crate::commands::{Steer, Wish};
 use crate::filter::{Filter, Wanted};
 use crate::letters::By;
@@ -184,15 +184,6 @@ async fn show(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<
     progress::known_redrive(admin.app.store.as_ref(), id).await.map(Json)
 }
 
-/// Why.
-#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-struct SteerRedrive {
-    /// Why.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
-    reason: Option<String>,
-}
-
 async fn steer(admin: &Admin, id: Uuid, by: By, steer: Steer) -> Result<Json<RedriveView>, Problem> {
     admin.ask(by, Wish::Steer(id, steer), Some(id)).await?;
     progress::known_redrive(admin.app.store.as_ref(), id).await.map(Json)
@@ -200,42 +191,42 @@ async fn steer(admin: &Admin, id: Uuid, by: By, steer: Steer) -> Result<Json<Red
 
 /// Send nothing more for now.
 #[utoipa::path(post, path = "/api/admin/dlq/redrive/{id}/pause", params(("id" = Uuid, Path), Operator),
-    request_body(content = Option<SteerRedrive>), responses(
+    request_body(content = Option<Why>), responses(
     (status = 200, body = RedriveView), (status = 404, body = Problem), (status = 409, body = Problem),
 ))]
 async fn pause(
     State(admin): State<Admin>,
     Segment(id): Segment<Uuid>,
     Operator(operator): Operator,
-    Ask(SteerRedrive { reason }): Ask<SteerRedrive>,
+    Ask(Why { reason }): Ask<Why>,
 ) -> Result<Json<RedriveView>, Problem> {
     steer(&admin, id, By { operator, reason }, Steer::Pause).await
 }
 
 /// Go on; with a new round and its canary, after it stopped by itself.
 #[utoipa::path(post, path = "/api/admin/dlq/redrive/{id}/resume", params(("id" = Uuid, Path), Operator),
-    request_body(content = Option<SteerRedrive>), responses(
+    request_body(content = Option<Why>), responses(
     (status = 200, body = RedriveView), (status = 404, body = Problem), (status = 409, body = Problem),
 ))]
 async fn resume(
     State(admin): State<Admin>,
     Segment(id): Segment<Uuid>,
     Operator(operator): Operator,
-    Ask(SteerRedrive { reason }): Ask<SteerRedrive>,
+    Ask(Why { reason }): Ask<Why>,
 ) -> Result<Json<RedriveView>, Problem> {
     steer(&admin, id, By { operator, reason }, Steer::Resume).await
 }
 
 /// Send nothing more, ever. What is on its way goes on.
 #[utoipa::path(post, path = "/api/admin/dlq/redrive/{id}/cancel", params(("id" = Uuid, Path), Operator),
-    request_body(content = Option<SteerRedrive>), responses(
+    request_body(content = Option<Why>), responses(
     (status = 200, body = RedriveView), (status = 404, body = Problem), (status = 409, body = Problem),
 ))]
 async fn cancel(
     State(admin): State<Admin>,
     Segment(id): Segment<Uuid>,
     Operator(operator): Operator,
-    Ask(SteerRedrive { reason }): Ask<SteerRedrive>,
+    Ask(Why { reason }): Ask<Why>,
 ) -> Result<Json<RedriveView>, Problem> {
     steer(&admin, id, By { operator, reason }, Steer::Cancel).await
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin::{Admin, Asked};
-use super::{more, show};
+use super::{PageOptions, more, show};
 use crate::table::table;
 use crate::text::{moment, one_line, or_nothing, short};
 
@@ -24,15 +24,8 @@ pub struct LogOptions {
     /// Only what was done to this: a dead letter, a redrive, a breaker.
     #[arg(long)]
     target: Option<String>,
-    /// At most this many (1 to 200; 50 when not given).
-    #[arg(long, value_name = "N")]
-    limit: Option<u32>,
-    /// Where the last page ended.
-    #[arg(long)]
-    cursor: Option<String>,
-    /// The API's own JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    page: PageOptions,
 }
 
 /// `sagactl log`: of everybody, or of the operator who is named.
@@ -40,10 +33,9 @@ pub async fn run(admin: &Admin, options: LogOptions, named: Option<&str>) -> any
     let asked = Asked::default()
         .with("operator", named)
         .with("action", options.action)
-        .with("target", options.target)
-        .with("limit", options.limit)
-        .with("cursor", options.cursor);
-    show(admin.ask(&["audit", "log"], &asked).await?, options.json, list)
+        .with("target", options.target);
+    let page = options.page;
+    show(admin.ask(&["audit", "log"], &page.asked(asked)).await?, page.json, list)
 }
 
 #[derive(Debug, Deserialize)]

@@ -15,10 +15,11 @@ mod words;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use self::admin::Asked;
 pub use self::admin::{Admin, address_of};
 pub use self::words::{address, operator_name, operator_of};
 use crate::exit;
@@ -44,6 +45,27 @@ pub enum OperatorCommand {
     Outbox(outbox::OutboxOptions),
     /// The audit log: who did what, newest first; --operator NAME shows only theirs
     Log(log::LogOptions),
+}
+
+/// Which part of a list, and in which form.
+#[derive(Debug, Args)]
+pub struct PageOptions {
+    /// At most this many (1 to 200; 50 when not given).
+    #[arg(long, value_name = "N")]
+    limit: Option<u32>,
+    /// Where the last page ended.
+    #[arg(long)]
+    cursor: Option<String>,
+    /// The API's own JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl PageOptions {
+    /// Asks for it, beside what is asked already.
+    fn asked(&self, asked: Asked) -> Asked {
+        asked.with("limit", self.limit).with("cursor", self.cursor.as_deref())
+    }
 }
 
 /// Runs one; `admin` is only made when somebody is to be asked.

@@ -12,7 +12,7 @@ use shared::saga::SagaStatus;
 use uuid::Uuid;
 
 use super::admin::{Admin, Asked};
-use super::{more, show};
+use super::{PageOptions, more, show};
 use crate::table::table;
 use crate::text::{listed, moment, one_line, or_nothing};
 
@@ -46,15 +46,8 @@ pub enum SagaCommand {
         /// Only those that contain this text.
         #[arg(long)]
         text: Option<String>,
-        /// At most this many (1 to 200; 50 when not given).
-        #[arg(long, value_name = "N")]
-        limit: Option<u32>,
-        /// Where the last page ended.
-        #[arg(long)]
-        cursor: Option<String>,
-        /// The API's own JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        page: PageOptions,
     },
     /// Show a saga: what was said when, the steps that remain, and who owes them
     Show {
@@ -69,16 +62,14 @@ pub enum SagaCommand {
 /// `sagactl saga`.
 pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode> {
     match command {
-        SagaCommand::List { status, overdue, stuck_at, customer, text, limit, cursor, json } => {
+        SagaCommand::List { status, overdue, stuck_at, customer, text, page } => {
             let asked = Asked::default()
                 .with("status", status)
                 .with("overdue", overdue.then_some(true))
                 .with("stuck_at", stuck_at)
                 .with("customer", customer)
-                .with("text", text)
-                .with("limit", limit)
-                .with("cursor", cursor);
-            show(admin.ask(&["sagas"], &asked).await?, json, list)
+                .with("text", text);
+            show(admin.ask(&["sagas"], &page.asked(asked)).await?, page.json, list)
         }
         SagaCommand::Show { id, json } => {
             show(admin.ask(&["sagas", &id.to_string()], &Asked::default()).await?, json, detail)

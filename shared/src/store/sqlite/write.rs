@@ -9,7 +9,7 @@ use super::read::stored_letter;
 use super::{micros, oops};
 use crate::decider::FieldValue;
 use crate::row::{RowKind, StoredRow};
-use crate::store::{KeyedAnswer, Known, Loaded, Reads, RowWrite, StoreFault, StoredLetter, Writes};
+use crate::store::{KeyedAnswer, Known, Loaded, Reads, RowWrite, StoreFault, StoredLetter, Task, Writes};
 
 /// Statements over the tables of the kinds, made once.
 #[derive(Debug)]
@@ -281,41 +281,10 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
     let claim = writes.claim.as_ref();
     let (owner, lease_until) = (claim.map(|(owner, _)| owner), claim.map(|(_, until)| micros(*until)));
     for task in &writes.tasks {
-        conn.prepare_cached(
-            "INSERT INTO task
-             (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
-              letter)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10)",
-        )?
-        .execute(params![
-            task.id,
-            task.kind,
-            task.correlation_id,
-            task.payload,
-            task.attempts,
-            task.claim,
-            owner,
-            lease_until,
-            micros(task.created_at),
-            task.letter
-        ])?;
+        insert_task(conn, INSERT_TASK, task, owner, lease_until)?;
     }
     for task in &writes.tasks_again {
-        conn.prepare_cached(
-            "INSERT OR IGNORE INTO task
-             (id, kind, correlation_id, payload, attempts, claim, next_attempt, created_at, letter)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)",
-        )?
-        .execute(params![
-            task.id,
-            task.kind,
-            task.correlation_id,
-            task.payload,
-            task.attempts,
-            task.claim,
-            micros(task.created_at),
-            task.letter
-        ])?;
+        insert_task(conn, &format!("{INSERT_TASK} ON CONFLICT (id) DO NOTHING"), task, None, None)?;
     }
     for retry in &writes.task_retries {
         conn.prepare_cached(
@@ -328,6 +297,31 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
         conn.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
     }
     Ok(())
+}
+
+const INSERT_TASK: &str = "INSERT INTO task
+    (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at, letter)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10)";
+
+fn insert_task(
+    conn: &Connection,
+    sql: &str,
+    task: &Task,
+    owner: Option<&String>,
+    lease_until: Option<i64>,
+) -> rusqlite::Result<usize> {
+    conn.prepare_cached(sql)?.execute(params![
+        task.id,
+        task.kind,
+        task.correlation_id,
+        task.payload,
+        task.attempts,
+        task.claim,
+        owner,
+        lease_until,
+        micros(task.created_at),
+        task.letter
+    ])
 }
 
 /// Adds to the counts that outlive trimming.

@@ -136,8 +136,8 @@ impl Rig {
     /// Lets a step listen to the broker.
     pub fn listens(&mut self, bus: &Bus, step: &'static Step) {
         for subscription in step.hears {
-            let (engine, gate, faults) = (self.engine.clone(), self.gate(step), self.faults.clone());
-            self.background.spawn(Consumer::new(bus.clone(), engine, gate, faults, subscription).run());
+            let consumer = Consumer::new(bus.clone(), self.engine.clone(), self.gate(step), subscription);
+            self.background.spawn(consumer.run());
         }
     }
 

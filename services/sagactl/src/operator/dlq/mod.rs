@@ -18,7 +18,7 @@ use self::filter::{InStatus, Place};
 pub use self::views::{Group, group_table};
 use super::admin::{Admin, Asked};
 use super::redrive::RedriveOptions;
-use super::{redrive, show};
+use super::{PageOptions, redrive, show};
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
@@ -81,15 +81,8 @@ pub struct ListOptions {
     status: InStatus,
     #[command(flatten)]
     filter: Filter,
-    /// At most this many (1 to 200; 50 when not given).
-    #[arg(long, value_name = "N")]
-    limit: Option<u32>,
-    /// Where the last page ended.
-    #[arg(long)]
-    cursor: Option<String>,
-    /// The API's own JSON.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    page: PageOptions,
 }
 
 /// Which groups to list.
@@ -129,9 +122,9 @@ pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode>
     let everything = Asked::default();
     match command {
         DlqCommand::List(options) => {
-            let ListOptions { status, filter, limit, cursor, json } = *options;
-            let asked = filter.asked(status.asked()).with("limit", limit).with("cursor", cursor);
-            show(admin.ask(&["dlq"], &asked).await?, json, views::list)
+            let ListOptions { status, filter, page } = *options;
+            let asked = page.asked(filter.asked(status.asked()));
+            show(admin.ask(&["dlq"], &asked).await?, page.json, views::list)
         }
         DlqCommand::Count { json } => {
             show(admin.ask(&["dlq", "count"], &everything).await?, json, views::counts)

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use self::view::{Preview, Redrive};
 use super::admin::{Admin, Asked};
 use super::dlq::{Filter, because};
-use super::{read, show};
+use super::{PageOptions, read, show};
 use crate::exit::refuse;
 use crate::say::say;
 
@@ -21,17 +21,7 @@ use crate::say::say;
 #[derive(Debug, Subcommand)]
 pub enum RedriveCommand {
     /// List redrives, newest first
-    List {
-        /// At most this many (1 to 200; 50 when not given).
-        #[arg(long, value_name = "N")]
-        limit: Option<u32>,
-        /// Where the last page ended.
-        #[arg(long)]
-        cursor: Option<String>,
-        /// The API's own JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    List(PageOptions),
     /// Show one
     Show {
         /// Which.
@@ -153,9 +143,9 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
 pub async fn run(admin: &Admin, command: RedriveCommand) -> anyhow::Result<ExitCode> {
     let path = ["dlq", "redrive"];
     match command {
-        RedriveCommand::List { limit, cursor, json } => {
-            let asked = Asked::default().with("limit", limit).with("cursor", cursor);
-            show(admin.ask(&path, &asked).await?, json, view::list)
+        RedriveCommand::List(page) => {
+            let asked = page.asked(Asked::default());
+            show(admin.ask(&path, &asked).await?, page.json, view::list)
         }
         RedriveCommand::Show { id, json } => show(state(admin, &id.to_string()).await?, json, view::detail),
         RedriveCommand::Pause(change) => tell(admin, "pause", change).await,
