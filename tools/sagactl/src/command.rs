@@ -1,20 +1,19 @@
-//! Shell: what people can ask of this program.
+//! Shell: the command line: what people can ask of this program.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use anyhow::bail;
+use clap::{Parser, Subcommand};
+use reqwest::Url;
 
-use crate::exit;
+use crate::args::{self, address, operator_name};
 use crate::load::LoadOptions;
-use crate::member::Member;
-use crate::operator::{self, OperatorCommand};
-use crate::system::Setting;
+use crate::local::{LocalCommand, Member, System};
+use crate::operator::OperatorCommand;
+use crate::output::exit;
+use crate::reconciliation::ReconciliationOptions;
 
-/// Longest wait that the audit is asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-/// The command line.
+/// The whole of it.
 #[derive(Debug, Parser)]
 #[command(
     name = "sagactl",
@@ -24,111 +23,44 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 )]
 pub struct Arguments {
     /// Folder with the data of the local system.
-    #[arg(long, global = true, value_name = "DIR", env = "SAGA_DATA", default_value = ".saga", value_parser = folder)]
+    #[arg(long, global = true, value_name = "DIR", env = "SAGA_DATA", default_value = ".saga", value_parser = args::folder)]
     pub data: PathBuf,
     /// Address of another admin than the local system's; then no data folder is needed.
-    #[arg(long, global = true, value_name = "URL", env = "SAGA_ADMIN", value_parser = operator::address)]
-    pub admin: Option<String>,
+    #[arg(long, global = true, value_name = "URL", env = "SAGA_ADMIN", value_parser = address)]
+    pub admin: Option<Url>,
     /// Who does this, for the audit log [env: SAGA_OPERATOR=] [default: $USER]; with `log`: whose entries.
     // No default and no variable here: `log` must tell whether somebody was named.
-    #[arg(long, global = true, value_name = "NAME", value_parser = operator::operator_name)]
+    #[arg(long, global = true, value_name = "NAME", value_parser = operator_name)]
     pub operator: Option<String>,
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// What to do, in the order of the help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start nats-server and the five services, each a process of its own
-    Up(UpOptions),
-    /// Stop everything that `up` started
-    Down,
-    /// Show every process: pid, port, readiness, memory, uptime. Exit code 0 when all are ready
-    Status {
-        /// One JSON object instead of a table.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Stop one process
-    Stop {
-        /// Which.
-        name: Member,
-    },
-    /// Start one process again, and wait until it is ready
-    Start {
-        /// Which.
-        name: Member,
-    },
-    /// Kill one process (SIGKILL), as a crash would
-    Kill {
-        /// Which.
-        name: Member,
-    },
-    /// Delete the rows of a kind and fold them anew from the events; the service must be stopped
-    Rebuild {
-        /// Which service.
-        service: Member,
-        /// Kind of rows, e.g. "saga" of admin.
-        kind: String,
-    },
+    #[command(flatten)]
+    Local(LocalCommand),
     /// Ask whether the books balance. Exit code 0 when they do, 2 when not
-    Audit {
-        /// Gives a busy system this long to become quiet.
-        #[arg(long, default_value = "30s", value_parser = audit_wait)]
-        wait: Duration,
-        /// The audit's own JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Audit(ReconciliationOptions),
     /// Send orders at a fixed rate, measure how long each takes to its end, and audit the books
     Load(LoadOptions),
-    /// See what is stuck or parked, and mend it.
     #[command(flatten)]
     Operate(OperatorCommand),
 }
 
-/// How to start the system.
-#[derive(Debug, Args)]
-pub struct UpOptions {
-    /// Return when everything is ready; the processes go on.
-    #[arg(long)]
-    pub detach: bool,
-    /// Delete the data of earlier runs first.
-    #[arg(long)]
-    pub fresh: bool,
-    /// Ports from N on: admin N, order, inventory, payment, bank, nats N+5. Without it 8080 to 8084 and 4222.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=65_530))]
-    pub port_base: Option<u16>,
-    /// A setting of a service, e.g. order.service.deadline=5s (may be repeated).
-    #[arg(long, value_name = "SERVICE.KEY=VALUE")]
-    pub set: Vec<Setting>,
-    /// Start with an empty catalogue.
-    #[arg(long)]
-    pub no_seed: bool,
-}
-
-/// Reads a path. Whoever means a message's data is told how to say it.
-fn folder(text: &str) -> Result<PathBuf, String> {
-    match text {
-        "" => Err("a folder has a name".to_owned()),
-        json if json.starts_with('{') => {
-            Err("this is the folder of the local system; a message's data is --new-data".to_owned())
-        }
-        path => Ok(path.into()),
+/// The address of the admin that is meant: the one that is named, or the local system's.
+pub fn admin_of(named: Option<Url>, folder: &Path) -> anyhow::Result<Url> {
+    if let Some(named) = named {
+        return Ok(named);
     }
-}
-
-/// Reads `250ms`, `30s`, `2m`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime_serde::re::humantime::parse_duration(text)
-        .map_err(|_| "write it like 250ms, 30s or 2m".to_owned())
-}
-
-fn audit_wait(text: &str) -> Result<Duration, String> {
-    let wait = duration(text)?;
-    if wait > LONGEST_WAIT { Err(format!("at most {}s", LONGEST_WAIT.as_secs())) } else { Ok(wait) }
+    let Some(system) = System::find(folder)? else {
+        bail!(
+            "no system in {}: start one with scripts/up.sh, name its folder with --data, or an admin with --admin",
+            folder.display()
+        )
+    };
+    address(&system.url_of(Member::Admin)).map_err(exit::refuse)
 }
 
 #[cfg(test)]

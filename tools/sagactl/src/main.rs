@@ -1,30 +1,24 @@
 //! Shell: the command line of a local system: start, stop, watch, load and audit it, and mend what got stuck.
-//!
-//! Exit codes: 0 done; 1 it did not work (nobody answers, something broke); 2 the command makes no sense or was
-//! refused, the books do not balance, or a redrive stopped; 3 the system runs already; 4 there is no such thing;
-//! 130 interrupted while following a redrive.
 
-mod audit;
-mod catalogue;
+// What can be asked.
 mod command;
-mod exit;
-mod http;
+
+// The local system: its processes, from their start to their end.
+mod local;
+
+// Orders at a fixed rate, followed to their end.
 mod load;
-mod member;
-mod nats;
+
+// What operators ask of admin, to see what is stuck and to mend it.
 mod operator;
-mod process;
-mod readiness;
-mod rebuild;
-mod say;
-mod single;
-mod status;
-mod stop;
-mod supervise;
-mod system;
-mod table;
-mod text;
-mod up;
+
+// Whether stock, money and messages agree.
+mod reconciliation;
+
+// Requests to the services; words of the command line; what is printed, and exit codes.
+mod args;
+mod http;
+mod output;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -32,9 +26,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
-use crate::command::{Arguments, Command};
+use crate::command::{Arguments, Command, admin_of};
+use crate::local::System;
 use crate::operator::Admin;
-use crate::system::System;
+use crate::output::{complain, exit};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -49,28 +44,19 @@ fn main() -> ExitCode {
     };
     // A closed pipe at the other end is no failure of ours.
     let _ = std::io::stdout().flush();
-    outcome.unwrap_or_else(|error| ExitCode::from(say::complain(&error)))
+    outcome.unwrap_or_else(|error| ExitCode::from(complain(&error)))
 }
 
-async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let folder = std::path::absolute(&arguments.data)?;
-    let system = || System::open(&folder);
-    let address = || operator::address_of(arguments.admin.as_deref(), &folder);
-    match arguments.command {
-        Command::Up(options) => up::run(folder, options).await,
-        Command::Down => stop::down(&folder).await,
-        Command::Status { json } => status::run(&system()?, json).await,
-        Command::Stop { name } => single::stop(&system()?, name).await,
-        Command::Start { name } => single::start(&system()?, name).await,
-        Command::Kill { name } => single::kill(&system()?, name).await,
-        Command::Rebuild { service, kind } => rebuild::run(&system()?, service, &kind),
-        Command::Audit { wait, json } => audit::run(&address()?, wait, json).await,
-        Command::Load(options) => load::run(&system()?, options).await,
+async fn run(Arguments { data, admin, operator, command }: Arguments) -> anyhow::Result<ExitCode> {
+    let folder = std::path::absolute(data)?;
+    match command {
+        Command::Local(command) => local::run(command, folder).await,
+        Command::Audit(options) => reconciliation::run(admin_of(admin, &folder)?.as_str(), options).await,
+        Command::Load(options) => load::run(&System::open(&folder)?, options).await,
         Command::Operate(command) => {
-            let named = arguments.operator.as_deref();
-            let operator = operator::operator_of(named, |name| std::env::var(name).ok());
-            let operator = operator.map_err(exit::refuse)?;
-            operator::run(command, || Admin::at(&address()?, operator), named).await
+            let who = args::operator_of(operator.as_deref(), |name| std::env::var(name).ok());
+            let who = who.map_err(exit::refuse)?;
+            operator::run(command, || Admin::at(admin_of(admin, &folder)?, who), operator.as_deref()).await
         }
     }
 }

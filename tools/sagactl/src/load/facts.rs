@@ -15,8 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::generator::Happening;
-use crate::member::Member;
-use crate::system::System;
+use crate::local::{Member, System};
 
 /// A broker on the same machine connects at once.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);

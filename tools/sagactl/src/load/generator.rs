@@ -20,9 +20,9 @@ use super::report::{self, Report};
 use super::sender::Sender;
 use super::shelf;
 use crate::http::Http;
-use crate::member::Member;
-use crate::system::System;
-use crate::{audit, status};
+use crate::local::status;
+use crate::local::{Member, System};
+use crate::reconciliation;
 
 /// Requests that wait for an answer at the same time; an order that comes due beyond is shed.
 const REQUESTS: usize = 2_000;
@@ -63,7 +63,7 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     run.drain(&mut happenings, &progress).await;
     progress.finish();
     let rss_mib = status::memory(system);
-    let audit = audit::ask(&http, &system.url_of(Member::Admin), AUDIT_WAIT).await?;
+    let audit = reconciliation::ask(&http, &system.url_of(Member::Admin), AUDIT_WAIT).await?;
     let report = Report::of(&run, rate, rss_mib, audit);
     report::print(&report, options.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -24,8 +24,8 @@ use std::time::Duration;
 use clap::Args;
 
 use self::options::{Mix, rate};
-use crate::command::duration;
-use crate::system::System;
+use crate::args::duration;
+use crate::local::System;
 
 /// Longest run: its orders fit the shelf.
 const LONGEST: Duration = Duration::from_hours(2);

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::generator::Run;
-use crate::audit::Audit;
-use crate::member::Member;
-use crate::table::table;
+use crate::local::Member;
+use crate::output::plain_table as table;
+use crate::reconciliation::Reconciliation;
 
 /// Longest latency told apart from longer ones: ten minutes, in microseconds.
 const LONGEST_US: u64 = 600_000_000;
@@ -83,7 +83,7 @@ pub struct Report {
 impl Report {
     /// Sums up.
     #[expect(clippy::float_arithmetic, reason = "shown to people")]
-    pub fn of(run: &Run, rate_wanted: u32, rss_mib: BTreeMap<Member, f64>, audit: Audit) -> Self {
+    pub fn of(run: &Run, rate_wanted: u32, rss_mib: BTreeMap<Member, f64>, audit: Reconciliation) -> Self {
         let counts = run.ledger.counts();
         let (from, until) = (run.plan.due(run.plan.first_measured), run.plan.due(run.plan.orders));
         let failed = run.ledger.failed();

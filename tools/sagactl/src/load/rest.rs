@@ -12,10 +12,9 @@ use serde_json::Value;
 use super::plan::Plan;
 use super::report::{self, Percentiles};
 use super::shelf;
-use crate::audit;
 use crate::http::Http;
-use crate::member::Member;
-use crate::system::System;
+use crate::local::{Member, System};
+use crate::reconciliation;
 
 /// Orders before the first measured one: they open the connection.
 const WARM_UP: u64 = 5;
@@ -42,7 +41,7 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     let plan =
         Plan::new(1, Duration::ZERO, length, "happy=100".parse().map_err(anyhow::Error::msg)?, &run_id);
     let latency_us = measure(system, &plan).await?;
-    let audit = audit::ask(&http, &system.url_of(Member::Admin), AUDIT_WAIT).await?;
+    let audit = reconciliation::ask(&http, &system.url_of(Member::Admin), AUDIT_WAIT).await?;
     let report = RestReport {
         orders: count,
         confirmed: latency_us.len(),

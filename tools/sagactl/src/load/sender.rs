@@ -15,8 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::member::Member;
-use crate::system::System;
+use crate::local::{Member, System};
 
 /// An answer that takes longer is an error.
 const TIMEOUT: Duration = Duration::from_secs(30);

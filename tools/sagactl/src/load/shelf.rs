@@ -4,10 +4,9 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::plan::{ITEMS, SOLD_OUT, item};
-use crate::catalogue::{self, Product};
 use crate::http::Http;
-use crate::member::Member;
-use crate::system::System;
+use crate::local::catalogue::{self, Product};
+use crate::local::{Member, System};
 
 /// Most that inventory takes at once.
 const DELIVERY: u32 = 1_000_000;

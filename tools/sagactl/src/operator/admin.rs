@@ -1,18 +1,14 @@
 //! Shell: requests to admin in an operator's name; what it answers becomes an exit code.
 
-use std::fmt::Display;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 
-use crate::exit::{self, Refusal};
 use crate::http::{self, Answer, Http};
-use crate::member::Member;
-use crate::system::System;
-use crate::text::short;
+use crate::output::exit::{self, Refusal};
+use crate::output::text::short;
 
 /// Admin asks other services in turn, and a thousand letters take their time.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,8 +47,7 @@ pub struct Admin {
 
 impl Admin {
     /// The one at this address.
-    pub fn at(base: &str, operator: Option<String>) -> anyhow::Result<Self> {
-        let base = address(base).map_err(exit::refuse)?;
+    pub fn at(base: Url, operator: Option<String>) -> anyhow::Result<Self> {
         Ok(Self { http: Http::new()?, base, operator })
     }
 
@@ -106,32 +101,6 @@ impl Admin {
     }
 }
 
-/// The address of the admin that is meant: the one that is named, or the local system's.
-pub fn address_of(named: Option<&str>, folder: &Path) -> anyhow::Result<String> {
-    if let Some(named) = named {
-        return Ok(named.to_owned());
-    }
-    let Some(system) = System::find(folder)? else {
-        bail!(
-            "no system in {}: start one with scripts/up.sh, name its folder with --data, or an admin with --admin",
-            folder.display()
-        )
-    };
-    Ok(system.url_of(Member::Admin))
-}
-
-/// Reads an address.
-pub fn address(text: &str) -> Result<Url, String> {
-    let bad = |why: &dyn Display| {
-        format!("{text:?} is no address of an admin ({why}): write it like http://HOST:8080")
-    };
-    let url = Url::parse(text).map_err(|error| bad(&error))?;
-    match url.scheme() {
-        "http" | "https" => Ok(url),
-        scheme => Err(bad(&format_args!("{scheme} is neither http nor https"))),
-    }
-}
-
 /// What was answered, or an error that ends the program with the code that its status means.
 fn settled(answer: Answer, url: &Url) -> anyhow::Result<Value> {
     if answer.body.is_null() && answer.status.as_u16() < 500 {
@@ -174,7 +143,9 @@ mod tests {
 
     #[test]
     fn names_cannot_leave_their_place_in_the_path() {
-        let admin = Admin::at("http://host:1/behind/a/proxy/", None).expect("an admin");
+        let address = |text| crate::args::address(text);
+        let base = address("http://host:1/behind/a/proxy/").expect("an address");
+        let admin = Admin::at(base, None).expect("an admin");
         let url = admin.url(&["breakers", "payment", "bank/../x?y"]);
         assert_eq!(url.as_str(), "http://host:1/behind/a/proxy/api/admin/breakers/payment/bank%2F..%2Fx%3Fy");
         assert!(address("host:8080").is_err() && address("8080").is_err());

@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::admin::{Admin, Asked};
 use super::{read, show};
-use crate::say::say;
-use crate::table::table;
-use crate::text::{moment, or_nothing};
+use crate::output::plain_table as table;
+use crate::output::say;
+use crate::output::text::{moment, or_nothing};
 
 /// What to do with circuit breakers; they are listed when nothing is said.
 #[derive(Debug, Args)]

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use shared::faults::{ActiveFault, FaultKind};
 
 use super::admin::{Admin, Asked};
-use super::words::delay_ms;
 use super::{read, show};
-use crate::say::say;
-use crate::table::table;
-use crate::text::{one_line, or_nothing};
+use crate::args::delay_ms;
+use crate::output::plain_table as table;
+use crate::output::say;
+use crate::output::text::{one_line, or_nothing};
 
 /// What to do with planted faults; they are listed when nothing is said.
 #[derive(Debug, Args)]

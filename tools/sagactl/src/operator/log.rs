@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::admin::{Admin, Asked};
 use super::{PageOptions, more, show};
-use crate::table::table;
-use crate::text::{moment, one_line, or_nothing, short};
+use crate::output::plain_table as table;
+use crate::output::text::{moment, one_line, or_nothing, short};
 
 /// What is shown of a detail in a table.
 const LONGEST_DETAIL: usize = 80;

@@ -10,7 +10,6 @@ mod log;
 mod outbox;
 mod redrive;
 mod saga;
-mod words;
 
 use std::process::ExitCode;
 
@@ -19,11 +18,10 @@ use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use self::admin::Admin;
 use self::admin::Asked;
-pub use self::admin::{Admin, address_of};
-pub use self::words::{address, operator_name, operator_of};
-use crate::exit;
-use crate::say::{complain, say};
+use crate::output::exit;
+use crate::output::{complain, say};
 
 /// What to ask of admin.
 #[derive(Debug, Subcommand)]

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::admin::{Admin, Asked};
 use super::{read, show};
-use crate::say::say;
-use crate::table::table;
-use crate::text::{moment, or_nothing, short};
+use crate::output::plain_table as table;
+use crate::output::say;
+use crate::output::text::{moment, or_nothing, short};
 
 /// What is shown of an error in a table.
 const LONGEST_ERROR: usize = 80;

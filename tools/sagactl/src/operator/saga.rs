@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,8 +13,9 @@ use uuid::Uuid;
 
 use super::admin::{Admin, Asked};
 use super::{PageOptions, more, show};
-use crate::table::table;
-use crate::text::{listed, moment, one_line, or_nothing};
+use crate::args::one_of;
+use crate::output::plain_table as table;
+use crate::output::text::{listed, moment, one_line, or_nothing};
 
 const STATUSES: [&str; 7] = [
     SagaStatus::Started.as_str(),
@@ -32,7 +33,7 @@ pub enum SagaCommand {
     /// List sagas, newest first
     List {
         /// Only in this status.
-        #[arg(long, ignore_case = true, value_parser = PossibleValuesParser::new(STATUSES).map(|status| status.to_uppercase()))]
+        #[arg(long, ignore_case = true, value_parser = one_of(STATUSES))]
         status: Option<String>,
         /// Only those past their deadline that have not ended.
         #[arg(long)]

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::because;
-use crate::exit::{self, refuse};
 use crate::operator::admin::Admin;
 use crate::operator::{each, read};
-use crate::say::{complain, say};
+use crate::output::exit::{self, refuse};
+use crate::output::{complain, say};
 
 /// `sagactl dlq replay ID…`.
 pub async fn replay(

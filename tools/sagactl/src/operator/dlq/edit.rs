@@ -14,10 +14,11 @@ use uuid::Uuid;
 
 use super::change::{forced, standing};
 use super::secrets;
-use crate::exit::{self, Refusal, refuse};
+use crate::args;
 use crate::operator::admin::{Admin, Asked};
-use crate::operator::{read, words};
-use crate::say::say;
+use crate::operator::read;
+use crate::output::exit::{self, Refusal, refuse};
+use crate::output::say;
 
 /// What to write instead. With none of --new-data, --payload and --file an editor is opened on the data.
 #[derive(Debug, Args)]
@@ -25,10 +26,10 @@ pub struct EditOptions {
     /// Which.
     id: Uuid,
     /// The message's data. A token written *** stays what it was.
-    #[arg(long, value_name = "JSON", value_parser = words::json, conflicts_with_all = ["payload", "file"])]
+    #[arg(long, value_name = "JSON", value_parser = args::json, conflicts_with_all = ["payload", "file"])]
     new_data: Option<Value>,
     /// The whole envelope.
-    #[arg(long, value_name = "JSON", value_parser = words::json, conflicts_with = "file")]
+    #[arg(long, value_name = "JSON", value_parser = args::json, conflicts_with = "file")]
     payload: Option<Value>,
     /// The message's data, in a file; - is standard input.
     #[arg(long, value_name = "PATH")]
@@ -108,7 +109,7 @@ async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<Exi
     if after.trim_end() == before {
         return Err(refuse("nothing was changed, and nothing is sent"));
     }
-    let sent = match words::json(&after) {
+    let sent = match args::json(&after) {
         Ok(edited) => send(admin, id, body, Part::Data, edited).await,
         Err(why) => Err(refuse(why)),
     };
@@ -146,7 +147,7 @@ fn from_file(path: &Path) -> anyhow::Result<Value> {
         std::fs::read_to_string(path).map(|read| text = read)
     };
     reading.with_context(|| format!("{} cannot be read", path.display()))?;
-    words::json(&text).map_err(|why| refuse(format!("{}: {why}", path.display())))
+    args::json(&text).map_err(|why| refuse(format!("{}: {why}", path.display())))
 }
 
 async fn fetch(admin: &Admin, id: Uuid) -> anyhow::Result<Contents> {

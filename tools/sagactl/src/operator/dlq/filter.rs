@@ -1,12 +1,12 @@
 //! Pure: which dead letters are meant.
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use crate::args::{moment, one_of};
 use crate::operator::admin::Asked;
-use crate::operator::words::moment;
 
 const STATUSES: [&str; 4] = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"];
 
@@ -14,7 +14,7 @@ const STATUSES: [&str; 4] = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"];
 #[derive(Debug, Args)]
 pub struct InStatus {
     /// Only in these statuses, e.g. PENDING,REPLAYING.
-    #[arg(long, ignore_case = true, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES).map(|status| status.to_uppercase()))]
+    #[arg(long, ignore_case = true, value_delimiter = ',', value_parser = one_of(STATUSES))]
     status: Vec<String>,
 }
 

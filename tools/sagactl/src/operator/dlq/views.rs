@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::secrets;
 use crate::operator::more;
-use crate::table::table;
-use crate::text::{indented, listed, moment, one_line, or_nothing, short};
+use crate::output::plain_table as table;
+use crate::output::text::{indented, listed, moment, one_line, or_nothing, short};
 
 /// What is shown of a reason in a table.
 const LONGEST_REASON: usize = 60;

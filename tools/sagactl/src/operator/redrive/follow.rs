@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::events::Events;
 use super::state;
 use super::view::{Ending, Redrive};
-use crate::exit::{self, Refusal, refuse};
 use crate::operator::admin::Admin;
 use crate::operator::read;
-use crate::say::say;
+use crate::output::exit::{self, Refusal, refuse};
+use crate::output::say;
 
 /// Admin says something at least every 5 seconds.
 const SILENCE: Duration = Duration::from_secs(15);

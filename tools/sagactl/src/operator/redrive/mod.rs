@@ -14,8 +14,8 @@ use self::view::{Preview, Redrive};
 use super::admin::{Admin, Asked};
 use super::dlq::{Filter, because};
 use super::{PageOptions, read, show};
-use crate::exit::refuse;
-use crate::say::say;
+use crate::output::exit::refuse;
+use crate::output::say;
 
 /// What to do with redrives.
 #[derive(Debug, Subcommand)]
@@ -170,7 +170,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::exit;
+    use crate::output::exit;
 
     #[derive(Debug, Parser)]
     struct Line {

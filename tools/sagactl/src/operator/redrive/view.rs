@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::operator::dlq::{Group, group_table};
 use crate::operator::more;
-use crate::table::table;
-use crate::text::{listed, moment, one_line};
+use crate::output::plain_table as table;
+use crate::output::text::{listed, moment, one_line};
 
 /// A redrive.
 #[derive(Debug, Clone, Deserialize)]

@@ -1,9 +1,9 @@
-//! Shell: what this program prints. Whoever closes the pipe has read enough: that is no failure.
+//! Shell: printing. Whoever closes the pipe has read enough: that is no failure.
 
 use std::io::Write as _;
 
-use crate::exit;
-use crate::text::printable;
+use super::exit;
+use super::text::printable;
 
 /// Prints text that others wrote, so that it cannot command the terminal.
 pub fn say(text: &str) {

@@ -1,7 +1,5 @@
 //! Pure: how this program ends, for scripts.
 
-use std::fmt;
-
 /// What was asked for did not work: unreachable, or broken.
 pub const FAILED: u8 = 1;
 /// The command makes no sense or was refused; the books do not balance; a redrive stopped.
@@ -23,26 +21,18 @@ pub const HELP: &str = "Exit codes:
   130  interrupted while following a redrive, which goes on";
 
 /// An error that ends the program with a code of its own.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
 pub struct Refusal {
     code: u8,
     text: String,
 }
 
 impl Refusal {
-    /// One with this code.
     pub fn new(code: u8, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// The command makes no sense.
 pub fn refuse(text: impl Into<String>) -> anyhow::Error {

@@ -8,10 +8,10 @@ use futures::stream::FuturesUnordered;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 
+use super::member::Member;
+use super::process::{self, Started};
+use super::system::System;
 use crate::http::Http;
-use crate::member::Member;
-use crate::process::{self, Started};
-use crate::system::System;
 
 /// Longest start: a broker with a large store reads it first.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,14 +51,11 @@ pub async fn wait(http: &Http, system: &System, started: &mut [(Member, Started)
                 Some(ready) => {
                     let ready = ready?;
                     late.retain(|member| *member != ready);
-                    eprintln!("  {:<10} ready at {}", ready.name(), system.url_of(ready));
+                    eprintln!("  {ready:<10} ready at {}", system.url_of(ready));
                 }
                 None => return Ok(()),
             },
-            _ = reminder.tick() => {
-                let names: Vec<_> = late.iter().map(|member| member.name()).collect();
-                eprintln!("  waiting for {}", names.join(", "));
-            }
+            _ = reminder.tick() => eprintln!("  waiting for {}", Member::names(late.iter().copied())),
         }
     }
 }
@@ -74,23 +71,16 @@ async fn wait_for(
         if is_ready(http, system, member).await {
             return Ok(member);
         }
+        let failed = match started.child.try_wait()? {
+            Some(status) => format!("ended right after its start ({status})"),
+            None if Instant::now() >= until => format!("is not ready after {}s", LIMIT.as_secs()),
+            None => {
+                tokio::time::sleep(process::POLL).await;
+                continue;
+            }
+        };
         let log = system.log_of(member);
-        let words = || process::last_words(&log, started.log_start);
-        if let Some(status) = started.child.try_wait()? {
-            bail!(
-                "{member} ended right after its start ({status}); the end of {}:\n{}",
-                log.display(),
-                words()
-            );
-        }
-        if Instant::now() >= until {
-            bail!(
-                "{member} is not ready after {}s; the end of {}:\n{}",
-                LIMIT.as_secs(),
-                log.display(),
-                words()
-            );
-        }
-        tokio::time::sleep(process::POLL).await;
+        let words = process::last_words(&log, started.log_start);
+        bail!("{member} {failed}; the end of {}:\n{words}", log.display());
     }
 }

@@ -6,21 +6,17 @@ use anyhow::{Context as _, bail};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use super::member::Member;
+use super::process::POLL;
+use super::system::System;
 use crate::http::Http;
-use crate::member::Member;
-use crate::process::POLL;
-use crate::system::System;
 
 /// A product as inventory takes it. Prices are in euro cents.
 #[derive(Debug, Clone)]
 pub struct Product {
-    /// Stock keeping unit.
     pub sku: String,
-    /// What people call it.
     pub name: String,
-    /// Price of one piece.
     pub price_minor: i64,
-    /// Pieces on hand.
     pub quantity: u32,
     /// Whether the monitor replenishes it.
     pub replenish: bool,

@@ -1,13 +1,15 @@
 //! Pure: the six processes of a local system: their names and their ports.
 
-use std::fmt;
-
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumIter, IntoEnumIterator as _};
 
-/// One process of the local system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+/// One process of the local system. Its name is that of its program, its log and its folder.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum, Display, EnumIter,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Member {
     /// The broker.
     Nats,
@@ -25,27 +27,18 @@ pub enum Member {
 
 impl Member {
     /// All, in the order in which they start.
-    pub const ALL: [Self; 6] =
-        [Self::Nats, Self::Bank, Self::Order, Self::Inventory, Self::Payment, Self::Admin];
-    /// All but the broker.
-    pub const SERVICES: [Self; 5] = [Self::Bank, Self::Order, Self::Inventory, Self::Payment, Self::Admin];
-
-    /// Its name: of the program, the log, the folder, and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nats => "nats",
-            Self::Bank => "bank",
-            Self::Order => "order",
-            Self::Inventory => "inventory",
-            Self::Payment => "payment",
-            Self::Admin => "admin",
-        }
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::iter()
     }
-}
 
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    /// All but the broker.
+    pub fn services() -> impl Iterator<Item = Self> {
+        Self::iter().filter(|member| *member != Self::Nats)
+    }
+
+    /// Their names in one line.
+    pub fn names(members: impl IntoIterator<Item = Self>) -> String {
+        members.into_iter().map(|member| member.to_string()).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -77,7 +70,7 @@ impl Ports {
         }
     }
 
-    /// The port of one.
+    /// Where this one listens.
     pub const fn of(&self, member: Member) -> u16 {
         match member {
             Member::Nats => self.nats,

@@ -1,32 +1,57 @@
-//! Shell: the foreground: says when a process comes or goes, until told to stop.
+//! Shell: the foreground: says when a process comes or goes, until a signal ends everything.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::Duration;
 
-use crate::member::Member;
-use crate::system::{self, System};
-use crate::up::StopSignals;
-use crate::{process, stop};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::member::Member;
+use super::system::System;
+use super::{folder, process, stop};
 
 /// What a person takes for "at once".
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// SIGINT, SIGTERM and SIGHUP: from the moment this exists they end nothing by themselves.
+pub struct ShutdownSignal([Signal; 3]);
+
+impl ShutdownSignal {
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    /// Resolves when one of them comes.
+    pub async fn recv(&mut self) {
+        let Self([interrupt, terminate, hangup]) = self;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
 
 /// Watches until a signal comes, then stops everything. Also ends when everything was stopped from elsewhere.
 pub async fn run(
     system: &System,
     mut children: Vec<(Member, Child)>,
-    mut told_to_stop: StopSignals,
+    mut shutdown_signal: ShutdownSignal,
 ) -> anyhow::Result<ExitCode> {
-    let mut known: BTreeSet<Member> = Member::ALL.into();
+    let mut known: BTreeSet<Member> = Member::all().collect();
     loop {
         tokio::select! {
-            () = told_to_stop.recv() => break,
+            () = shutdown_signal.recv() => break,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         let ended = reap(&mut children);
         let running: BTreeSet<_> =
-            Member::ALL.into_iter().filter(|member| process::find(system, *member).is_some()).collect();
+            Member::all().filter(|member| process::find(system, *member).is_some()).collect();
         for member in known.difference(&running) {
             say_gone(system, *member, ended.iter().find(|(ended, _)| ended == member));
         }
@@ -40,7 +65,7 @@ pub async fn run(
         }
     }
     println!("stopping everything");
-    let _lock = system::lock(system.folder()).await?;
+    let _lock = folder::lock(system.folder()).await?;
     stop::all(system).await?;
     reap(&mut children);
     Ok(ExitCode::SUCCESS)

@@ -1,10 +1,13 @@
-//! Shell: what operators write on the command line.
+//! Shell: what people write on the command line, and how it is read.
 
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::{SignedDuration, Timestamp};
+use reqwest::Url;
 use serde_json::Value;
-
-use super::admin;
-use crate::command::duration;
 
 /// As long as the header that carries it may be.
 const LONGEST_NAME: usize = 100;
@@ -24,7 +27,7 @@ pub fn operator_of(
     }
 }
 
-/// Reads an operator's name.
+/// Reads who somebody is, as the audit log will have it.
 pub fn operator_name(text: &str) -> Result<String, String> {
     let name = text.trim();
     let is_visible = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
@@ -35,9 +38,38 @@ pub fn operator_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads the address of an admin.
-pub fn address(text: &str) -> Result<String, String> {
-    admin::address(text).map(|_| text.to_owned())
+/// Reads where an admin is.
+pub fn address(text: &str) -> Result<Url, String> {
+    let bad = |why: &dyn Display| {
+        format!("{text:?} is no address of an admin ({why}): write it like http://HOST:8080")
+    };
+    let url = Url::parse(text).map_err(|error| bad(&error))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        scheme => Err(bad(&format_args!("{scheme} is neither http nor https"))),
+    }
+}
+
+/// Reads a path. Whoever means a message's data is told how to say it.
+pub fn folder(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("a folder has a name".to_owned()),
+        json if json.starts_with('{') => {
+            Err("this is the folder of the local system; a message's data is --new-data".to_owned())
+        }
+        path => Ok(path.into()),
+    }
+}
+
+/// Reads one of these names, which are in capitals, in whatever case it is written.
+pub fn one_of(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(names).map(|name| name.to_uppercase())
+}
+
+/// Reads `250ms`, `30s`, `2m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime_serde::re::humantime::parse_duration(text)
+        .map_err(|_| "write it like 250ms, 30s or 2m".to_owned())
 }
 
 /// Reads a moment: `10m` is ten minutes ago.
@@ -48,7 +80,7 @@ pub fn moment(text: &str) -> Result<Timestamp, String> {
     Timestamp::now().checked_sub(ago).map_err(|_| bad())
 }
 
-/// Reads JSON.
+/// Reads what a message says.
 pub fn json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))
 }

@@ -6,32 +6,54 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use clap::Args;
 
-use crate::command::UpOptions;
+use super::member::{Member, Ports};
+use super::plan::{Plan, Setting};
+use super::process::{self, Started};
+use super::supervise::{self, ShutdownSignal};
+use super::system::System;
+use super::{broker, catalogue, folder, readiness, stop};
 use crate::http::Http;
-use crate::member::{Member, Ports};
-use crate::process::{self, Started};
-use crate::system::{self, Plan, System};
-use crate::{catalogue, exit, nats, readiness, single, stop, supervise};
+use crate::output::exit;
+
+/// How to start the system.
+#[derive(Debug, Args)]
+pub struct UpOptions {
+    /// Return when everything is ready; the processes go on.
+    #[arg(long)]
+    detach: bool,
+    /// Delete the data of earlier runs first.
+    #[arg(long)]
+    fresh: bool,
+    /// Ports from N on: admin N, order, inventory, payment, bank, nats N+5. Without it 8080 to 8084 and 4222.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=65_530))]
+    port_base: Option<u16>,
+    /// A setting of a service, e.g. order.service.deadline=5s (may be repeated).
+    #[arg(long, value_name = "SERVICE.KEY=VALUE")]
+    set: Vec<Setting>,
+    /// Start with an empty catalogue.
+    #[arg(long)]
+    no_seed: bool,
+}
 
 /// `sagactl up`.
-pub async fn run(folder: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
+pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
-    system::check_is_ours(&folder)?;
-    let plan = plan(&options)?;
-    let lock = system::lock(&folder).await?;
-    if let Some(system) = System::find(&folder)?
+    folder::check_is_ours(&path)?;
+    let plan = plan(options.port_base, options.set)?;
+    let lock = folder::lock(&path).await?;
+    if let Some(system) = System::find(&path)?
         && say_if_running(&system)
     {
         return Ok(ExitCode::from(exit::RUNS_ALREADY));
     }
-    let system = prepare(&folder, plan, options.fresh)?;
-    let mut told_to_stop = StopSignals::listen()?;
+    let system = prepare(&path, plan, options.fresh)?;
+    let mut shutdown_signal = ShutdownSignal::listen()?;
     let mut started = Vec::new();
     let outcome = tokio::select! {
         outcome = bring_up(&system, &mut started, !options.no_seed) => outcome,
-        () = told_to_stop.recv() => Err(anyhow::anyhow!("interrupted while starting")),
+        () = shutdown_signal.recv() => Err(anyhow::anyhow!("interrupted while starting")),
     };
     if let Err(error) = outcome {
         stop::all(&system).await?;
@@ -40,58 +62,34 @@ pub async fn run(folder: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode
     drop(lock);
     print_urls(&system, &format!("ready after {:.1?}", began.elapsed()));
     if options.detach {
-        println!("stop it with scripts/down.sh, or: sagactl --data {} down", folder.display());
+        println!("stop it with scripts/down.sh, or: sagactl --data {} down", path.display());
         return Ok(ExitCode::SUCCESS);
     }
     println!("Ctrl-C stops everything");
     let children = started.into_iter().map(|(member, started)| (member, started.child)).collect();
-    supervise::run(&system, children, told_to_stop).await
-}
-
-/// SIGINT, SIGTERM and SIGHUP: from the moment this exists they end nothing by themselves.
-pub struct StopSignals([Signal; 3]);
-
-impl StopSignals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    /// Resolves when one of them comes.
-    pub async fn recv(&mut self) {
-        let Self([interrupt, terminate, hangup]) = self;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
+    supervise::run(&system, children, shutdown_signal).await
 }
 
 /// Checked before anything is touched: programs, broker.
-fn plan(options: &UpOptions) -> anyhow::Result<Plan> {
+fn plan(port_base: Option<u16>, settings: Vec<Setting>) -> anyhow::Result<Plan> {
     let program = env::current_exe().context("this program's own path is not to be found")?;
     let bin_dir = program.parent().map(Path::to_owned).unwrap_or_default();
-    let missing: Vec<_> =
-        Member::SERVICES.into_iter().filter(|member| !bin_dir.join(member.name()).is_file()).collect();
+    let missing =
+        Member::names(Member::services().filter(|member| !bin_dir.join(member.to_string()).is_file()));
     if !missing.is_empty() {
-        let names = missing.into_iter().map(Member::name).collect::<Vec<_>>().join(", ");
         bail!(
-            "not built: {names} (looked in {}); run scripts/up.sh, which builds everything",
+            "not built: {missing} (looked in {}); run scripts/up.sh, which builds everything",
             bin_dir.display()
         );
     }
-    let nats_server = nats::find_program(&bin_dir)?;
-    let ports = options.port_base.map_or(Ports::STANDARD, Ports::from_base);
-    Ok(Plan::new(ports, bin_dir, nats_server, options.set.clone()))
+    let nats_server = broker::find_program(&bin_dir)?;
+    let ports = port_base.map_or(Ports::STANDARD, Ports::from_base);
+    Ok(Plan::new(ports, bin_dir, nats_server, settings))
 }
 
 fn say_if_running(system: &System) -> bool {
     let is_running = |member: &Member| process::find(system, *member).is_some();
-    let (running, stopped): (Vec<_>, Vec<_>) = Member::ALL.into_iter().partition(is_running);
+    let (running, stopped): (Vec<_>, Vec<_>) = Member::all().partition(is_running);
     if running.is_empty() {
         return false;
     }
@@ -105,17 +103,15 @@ fn say_if_running(system: &System) -> bool {
     true
 }
 
-fn prepare(folder: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
-    let system = System::planned(folder, plan);
-    for member in Member::ALL {
-        single::check_port(&system, member)?;
-    }
+fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
+    let system = System::planned(path, plan);
+    Member::all().try_for_each(|member| process::check_port(&system, member))?;
     if fresh {
-        system::wipe(folder)?;
+        folder::wipe(path)?;
     }
     system.create()?;
-    nats::configure(&system)?;
-    Member::ALL.into_iter().for_each(|member| process::forget(&system, member));
+    broker::configure(&system)?;
+    Member::all().for_each(|member| process::forget(&system, member));
     Ok(system)
 }
 
@@ -124,7 +120,7 @@ async fn bring_up(system: &System, started: &mut Vec<(Member, Started)>, seed: b
     eprintln!("starting the system in {}", system.folder().display());
     started.push((Member::Nats, process::spawn(system, Member::Nats)?));
     readiness::wait(&http, system, started).await?;
-    for member in Member::SERVICES {
+    for member in Member::services() {
         started.push((member, process::spawn(system, member)?));
     }
     readiness::wait(&http, system, &mut started[1..]).await?;
@@ -144,8 +140,8 @@ fn print_urls(system: &System, headline: &str) {
     println!("{headline}");
     for member in [Member::Admin, Member::Order, Member::Inventory, Member::Payment, Member::Bank] {
         let url = system.url_of(member);
-        println!("  {:<10} {url}   {url}/docs", member.name());
+        println!("  {member:<10} {url}   {url}/docs");
     }
-    println!("  {:<10} {}", Member::Nats.name(), system.url_of(Member::Nats));
+    println!("  {:<10} {}", Member::Nats, system.url_of(Member::Nats));
     println!("  {:<10} {}", "logs", system.log_dir().display());
 }

@@ -6,8 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use crate::member::Member;
-use crate::system::{System, write_whole};
+use super::folder::write_whole;
+use super::member::Member;
+use super::system::System;
 
 /// The oldest broker this system trusts.
 const MINIMUM: (u64, u64) = (2, 15);
@@ -18,12 +19,10 @@ pub fn find_program(bin_dir: &Path) -> anyhow::Result<PathBuf> {
         let program = PathBuf::from(named);
         return match version(&program) {
             Some(version) if version >= MINIMUM => Ok(program),
-            Some((major, minor)) => {
-                bail!(
-                    "NATS_SERVER_BIN={} is nats-server {major}.{minor}, 2.15 or newer is needed",
-                    program.display()
-                )
-            }
+            Some((major, minor)) => bail!(
+                "NATS_SERVER_BIN={} is nats-server {major}.{minor}, 2.15 or newer is needed",
+                program.display()
+            ),
             None => bail!("NATS_SERVER_BIN={} is no nats-server: correct it or unset it", program.display()),
         };
     }
@@ -54,7 +53,7 @@ fn parse_version(text: &str) -> Option<(u64, u64)> {
 
 /// Writes the broker's configuration.
 pub fn configure(system: &System) -> anyhow::Result<()> {
-    let path = system.nats_config();
+    let path = system.broker_config();
     let store = system.data_of(Member::Nats).join("jetstream");
     let text = config(system.port_of(Member::Nats), &store);
     write_whole(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))

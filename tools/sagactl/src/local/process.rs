@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,9 +14,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use nix::sys::signal::{self, Signal};
 use sysinfo::{Pid, ProcessRefreshKind, ProcessStatus, ProcessesToUpdate};
+use tokio::time::sleep;
 
-use crate::member::Member;
-use crate::system::{System, write_whole};
+use super::folder::write_whole;
+use super::member::Member;
+use super::system::System;
 
 /// Start times are derived from the boot time, which some kernels report a second off now and then.
 const START_TIME_SLACK_S: u64 = 2;
@@ -28,14 +31,16 @@ const BROKER_MEMORY: &str = "160MiB";
 const TAIL_LINES: usize = 10;
 const TAIL_BYTES: u64 = 16 * 1024;
 
+/// How long a dying process may keep its port, and how often that is looked at.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
+const PORT_POLL: Duration = Duration::from_millis(20);
+
 /// A process that runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Running {
-    /// Its id.
     pub pid: u32,
     /// Resident memory.
     pub rss_bytes: u64,
-    /// How long it runs.
     pub uptime_s: u64,
 }
 
@@ -63,11 +68,14 @@ pub fn spawn(system: &System, member: Member) -> anyhow::Result<Started> {
         .stderr(log)
         .process_group(0)
         .spawn()
-        .with_context(|| {
-            format!("{} cannot be started: run scripts/up.sh to build everything", program.display())
-        })?;
+        .with_context(|| unstartable(&program))?;
     record(system, member, child.id())?;
     Ok(Started { child, log_start })
+}
+
+/// What is said of a program that is not there or does not run.
+pub fn unstartable(program: &Path) -> String {
+    format!("{} cannot be started: run scripts/up.sh to build everything", program.display())
 }
 
 fn record(system: &System, member: Member, pid: u32) -> anyhow::Result<()> {
@@ -105,6 +113,29 @@ fn observe(pid: u32) -> Option<(Observed, u64)> {
     Some((Observed { process, is_alive }, seen.start_time()))
 }
 
+/// Refuses to start a process whose port somebody else has.
+pub fn check_port(system: &System, member: Member) -> anyhow::Result<()> {
+    let port = system.port_of(member);
+    match TcpListener::bind(("127.0.0.1", port)) {
+        Ok(_) => Ok(()),
+        Err(error) => bail!(
+            "port {port}, which {member} needs, cannot be had ({error}): free it, or start the system with --port-base"
+        ),
+    }
+}
+
+/// As [`check_port`], but a process that was just killed may take a moment to let go: the kernel counts it as
+/// dead while its last threads still finish a write, and keeps its sockets until they have.
+pub async fn wait_for_port(system: &System, member: Member) -> anyhow::Result<()> {
+    let until = Instant::now() + PORT_PATIENCE;
+    loop {
+        match check_port(system, member) {
+            Err(_) if Instant::now() < until => sleep(PORT_POLL).await,
+            checked => return checked,
+        }
+    }
+}
+
 /// Whether it was started and never said to be stopped: a process that is recorded and does not run has died.
 pub fn is_recorded(system: &System, member: Member) -> bool {
     system.pid_file_of(member).exists()
@@ -136,7 +167,7 @@ pub async fn wait_until_gone(system: &System, member: Member, limit: Duration) -
         if Instant::now() >= until {
             return false;
         }
-        tokio::time::sleep(POLL).await;
+        sleep(POLL).await;
     }
     true
 }

@@ -8,9 +8,9 @@ use anyhow::bail;
 use futures::future;
 use nix::sys::signal::Signal;
 
-use crate::member::Member;
-use crate::process;
-use crate::system::{self, System};
+use super::member::Member;
+use super::system::System;
+use super::{folder, process};
 
 /// A service ends within 10 seconds of SIGTERM; one that does not is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -18,14 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// `sagactl down`.
-pub async fn down(folder: &Path) -> anyhow::Result<ExitCode> {
-    let Some(system) = System::find(folder)? else {
-        eprintln!("nothing was ever started in {}", folder.display());
+pub async fn down(path: &Path) -> anyhow::Result<ExitCode> {
+    let Some(system) = System::find(path)? else {
+        eprintln!("nothing was ever started in {}", path.display());
         return Ok(ExitCode::SUCCESS);
     };
-    let _lock = system::lock(folder).await?;
-    if Member::ALL.into_iter().all(|member| process::find(&system, member).is_none()) {
-        eprintln!("nothing runs in {}", folder.display());
+    let _lock = folder::lock(path).await?;
+    if Member::all().all(|member| process::find(&system, member).is_none()) {
+        eprintln!("nothing runs in {}", path.display());
     }
     all(&system).await?;
     Ok(ExitCode::SUCCESS)
@@ -33,7 +33,7 @@ pub async fn down(folder: &Path) -> anyhow::Result<ExitCode> {
 
 /// Stops everything that runs, to be called under the lock.
 pub async fn all(system: &System) -> anyhow::Result<()> {
-    let services = future::join_all(Member::SERVICES.map(|member| one(system, member))).await;
+    let services = future::join_all(Member::services().map(|member| one(system, member))).await;
     // The broker goes last, so that what the services publish while they stop is kept.
     let broker = one(system, Member::Nats).await;
     services.into_iter().chain([broker]).collect()
@@ -47,9 +47,9 @@ pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
     };
     process::send(running, Signal::SIGTERM)?;
     if process::wait_until_gone(system, member, PATIENCE).await {
-        eprintln!("  {:<10} stopped", member.name());
+        eprintln!("  {member:<10} stopped");
     } else {
-        eprintln!("  {:<10} did not stop within {}s and is killed", member.name(), PATIENCE.as_secs());
+        eprintln!("  {member:<10} did not stop within {}s and is killed", PATIENCE.as_secs());
         kill(system, member).await?;
     }
     process::forget(system, member);

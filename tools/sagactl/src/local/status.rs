@@ -5,14 +5,12 @@ use std::process::ExitCode;
 use futures::future;
 use serde::Serialize;
 
+use super::member::Member;
+use super::system::System;
+use super::{process, readiness};
 use crate::http::Http;
-use crate::member::Member;
-use crate::process;
-use crate::readiness;
-use crate::say::say;
-use crate::system::System;
-use crate::table::table;
-use crate::text::or_nothing;
+use crate::output::text::or_nothing;
+use crate::output::{Column, left, right, say, table_with_sum};
 
 #[derive(Debug, Serialize)]
 struct Status {
@@ -36,9 +34,9 @@ struct Row {
 /// `sagactl status`.
 pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
     let http = Http::new()?;
-    let rows = future::join_all(Member::ALL.map(|member| look(&http, system, member))).await;
+    let rows = future::join_all(Member::all().map(|member| look(&http, system, member))).await;
     let all_bytes =
-        Member::ALL.into_iter().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
+        Member::all().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
     let status = Status {
         data: system.folder().display().to_string(),
         ready: rows.iter().all(|row| row.ready),
@@ -67,7 +65,7 @@ async fn look(http: &Http, system: &System, member: Member) -> Row {
 /// Resident memory of what runs, by name.
 pub fn memory(system: &System) -> std::collections::BTreeMap<Member, f64> {
     let running = |member| process::find(system, member).map(|running| (member, mib(running.rss_bytes)));
-    Member::ALL.into_iter().filter_map(running).collect()
+    Member::all().filter_map(running).collect()
 }
 
 #[expect(clippy::float_arithmetic, reason = "for people, to a tenth")]
@@ -76,26 +74,27 @@ fn mib(bytes: u64) -> f64 {
     (bytes as f64 / f64::from(1 << 20) * 10.0).round() / 10.0
 }
 
+const COLUMNS: [Column<Row>; 6] = [
+    left("name", |row| row.name.to_string()),
+    right("pid", |row| or_nothing(row.pid)),
+    right("port", |row| row.port.to_string()),
+    left("ready", |row| ready(row).to_owned()),
+    right("RSS MiB", |row| or_nothing(row.rss_mib.map(|mib| format!("{mib:.1}")))),
+    right("uptime", |row| or_nothing(row.uptime_s.map(uptime))),
+];
+
 fn shown(status: &Status) -> String {
-    let row = |row: &Row| {
-        let ready = match (row.pid, row.ready) {
-            (None, _) => "not running",
-            (Some(_), false) => "no",
-            (Some(_), true) => "yes",
-        };
-        [
-            row.name.to_string(),
-            or_nothing(row.pid),
-            row.port.to_string(),
-            ready.to_owned(),
-            or_nothing(row.rss_mib.map(|mib| format!("{mib:.1}"))),
-            or_nothing(row.uptime_s.map(uptime)),
-        ]
-    };
-    let mut all = ["all", "", "", "", "", ""].map(str::to_owned);
-    all[4] = format!("{:.1}", status.rss_mib);
-    let rows = status.processes.iter().map(row).chain([all]);
-    table(["name", "pid", "port", "ready", "RSS MiB", "uptime"], rows, &[1, 2, 4, 5])
+    let rss_mib = format!("{:.1}", status.rss_mib);
+    let sum = ["all", "", "", "", &rss_mib, ""].map(str::to_owned);
+    table_with_sum(&COLUMNS, &status.processes, sum)
+}
+
+const fn ready(row: &Row) -> &'static str {
+    match (row.pid, row.ready) {
+        (None, _) => "not running",
+        (Some(_), false) => "no",
+        (Some(_), true) => "yes",
+    }
 }
 
 fn uptime(seconds: u64) -> String {

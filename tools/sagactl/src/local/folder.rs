@@ -1,0 +1,101 @@
+//! Shell: the folder of a local system: whose it is, and who may start or stop processes in it.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+/// Describes the system; its presence tells that the folder is ours.
+pub const PLAN_FILE: &str = "system.json";
+/// Held by whoever starts or stops processes.
+const LOCK_FILE: &str = "lock";
+/// A stop takes up to 10 seconds: waiting that long for another's to end makes scripts simple.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
+/// How often another's lock is tried again.
+const LOCK_POLL: Duration = Duration::from_millis(50);
+
+/// Refuses a folder that holds something else than a local system.
+pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| unwritable(folder)),
+    };
+    let names: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    // Only the lock: a start that went no further.
+    if names.iter().all(|name| name == LOCK_FILE) || names.iter().any(|name| name == PLAN_FILE) {
+        return Ok(());
+    }
+    bail!(
+        "{} holds other things than a local system, and is left alone: choose another folder with --data",
+        folder.display()
+    )
+}
+
+/// Deletes all that is in the folder, to be called under [`lock`] and after [`check_is_ours`].
+pub fn wipe(folder: &Path) -> anyhow::Result<()> {
+    let wipe = || -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else if entry.file_name() != LOCK_FILE {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    };
+    wipe().with_context(|| format!("{} cannot be emptied", folder.display()))
+}
+
+/// Makes the folder and takes it: until the answer is dropped nobody else starts or stops its processes.
+pub async fn lock(folder: &Path) -> anyhow::Result<File> {
+    let open = || -> io::Result<File> {
+        fs::create_dir_all(folder)?;
+        File::create(folder.join(LOCK_FILE))
+    };
+    let file = open().with_context(|| unwritable(folder))?;
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => tokio::time::sleep(LOCK_POLL).await,
+            Err(TryLockError::WouldBlock) => bail!(
+                "another sagactl is starting or stopping processes in {}: wait for it",
+                folder.display()
+            ),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(|| unwritable(folder)),
+        }
+    }
+}
+
+/// Writes a file so that a reader finds the old or the new, never a part.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let half_done = path.with_extension("new");
+    fs::write(&half_done, bytes)?;
+    fs::rename(half_done, path)
+}
+
+/// What is said of a folder in which nothing can be made.
+pub fn unwritable(folder: &Path) -> String {
+    format!("{} cannot be written: choose another folder with --data", folder.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_other_things_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        assert!(check_is_ours(&path.join("not-there")).is_ok());
+        assert!(check_is_ours(path).is_ok());
+        fs::write(path.join("thesis.txt"), "precious").expect("a file");
+        assert!(check_is_ours(path).is_err());
+        fs::write(path.join(PLAN_FILE), "{}").expect("a file");
+        assert!(check_is_ours(path).is_ok());
+    }
+}

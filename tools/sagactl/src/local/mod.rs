@@ -1,0 +1,84 @@
+//! Shell: the local system: nats-server and the five services as processes of this machine, in one folder.
+
+// The six processes, their names and ports.
+mod member;
+
+// How they are started, and the folder in which they live.
+mod folder;
+mod plan;
+mod system;
+
+// One process: start, find, signal; the broker's own configuration; whether it can do its work; its end.
+mod broker;
+mod process;
+mod readiness;
+mod stop;
+
+// What can be asked of the system.
+mod rebuild;
+mod single;
+pub mod status;
+mod supervise;
+mod up;
+
+// The products it sells.
+pub mod catalogue;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+pub use self::member::Member;
+pub use self::system::System;
+
+/// What to do with the local system.
+#[derive(Debug, Subcommand)]
+pub enum LocalCommand {
+    /// Start nats-server and the five services, each a process of its own
+    Up(up::UpOptions),
+    /// Stop everything that `up` started
+    Down,
+    /// Show every process: pid, port, readiness, memory, uptime. Exit code 0 when all are ready
+    Status {
+        /// One JSON object instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop one process
+    Stop {
+        /// The one to stop.
+        name: Member,
+    },
+    /// Start one process again, and wait until it is ready
+    Start {
+        /// The one to start.
+        name: Member,
+    },
+    /// Kill one process (SIGKILL), as a crash would
+    Kill {
+        /// The one to kill.
+        name: Member,
+    },
+    /// Delete the rows of a kind and fold them anew from the events; the service must be stopped
+    Rebuild {
+        /// Service whose rows they are.
+        service: Member,
+        /// Kind of rows, e.g. "saga" of admin.
+        kind: String,
+    },
+}
+
+/// Does it with the system in `folder`, an absolute path.
+pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitCode> {
+    let system = || System::open(&folder);
+    match command {
+        LocalCommand::Up(options) => up::run(folder, options).await,
+        LocalCommand::Down => stop::down(&folder).await,
+        LocalCommand::Status { json } => status::run(&system()?, json).await,
+        LocalCommand::Stop { name } => single::stop(&system()?, name).await,
+        LocalCommand::Start { name } => single::start(&system()?, name).await,
+        LocalCommand::Kill { name } => single::kill(&system()?, name).await,
+        LocalCommand::Rebuild { service, kind } => rebuild::run(&system()?, service, &kind),
+    }
+}

@@ -1,0 +1,162 @@
+//! Shell: a local system: where its data, logs and programs are, and what its processes are started with.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use super::folder::{PLAN_FILE, unwritable, write_whole};
+use super::member::Member;
+use super::plan::Plan;
+
+/// A local system: its folder, an absolute path, and its plan.
+#[derive(Debug, Clone)]
+pub struct System {
+    folder: PathBuf,
+    plan: Plan,
+}
+
+impl System {
+    /// The system that was started in `folder`.
+    pub fn open(folder: &Path) -> anyhow::Result<Self> {
+        match Self::find(folder)? {
+            Some(system) => Ok(system),
+            None => bail!(
+                "no system in {}: start one with scripts/up.sh, or name its folder with --data",
+                folder.display()
+            ),
+        }
+    }
+
+    /// The same, or `None` when nothing was ever started there.
+    pub fn find(folder: &Path) -> anyhow::Result<Option<Self>> {
+        let file = folder.join(PLAN_FILE);
+        let text = match fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", file.display())),
+        };
+        let plan = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is damaged; delete the folder to start anew", file.display()))?;
+        Ok(Some(Self { folder: folder.to_owned(), plan }))
+    }
+
+    /// A system that is not there yet.
+    pub fn planned(folder: &Path, plan: Plan) -> Self {
+        Self { folder: folder.to_owned(), plan }
+    }
+
+    /// Makes the folders and writes the plan, to be called under the folder's lock.
+    pub fn create(&self) -> anyhow::Result<()> {
+        let text = serde_json::to_vec_pretty(&self.plan)?;
+        let make = || -> io::Result<()> {
+            for member in Member::all() {
+                fs::create_dir_all(self.data_of(member))?;
+            }
+            fs::create_dir_all(self.log_dir())?;
+            fs::create_dir_all(self.folder.join("run"))?;
+            write_whole(&self.folder.join(PLAN_FILE), &text)
+        };
+        make().with_context(|| unwritable(&self.folder))
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn log_dir(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    pub fn log_of(&self, member: Member) -> PathBuf {
+        self.log_dir().join(format!("{member}.log"))
+    }
+
+    pub fn pid_file_of(&self, member: Member) -> PathBuf {
+        self.folder.join("run").join(format!("{member}.pid"))
+    }
+
+    pub fn data_of(&self, member: Member) -> PathBuf {
+        self.folder.join(member.to_string())
+    }
+
+    pub const fn port_of(&self, member: Member) -> u16 {
+        self.plan.ports.of(member)
+    }
+
+    pub fn url_of(&self, member: Member) -> String {
+        let scheme = if member == Member::Nats { "nats" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.port_of(member))
+    }
+
+    pub fn program_of(&self, member: Member) -> PathBuf {
+        match member {
+            Member::Nats => self.plan.nats_server.clone(),
+            Member::Bank | Member::Order | Member::Inventory | Member::Payment | Member::Admin => {
+                self.plan.bin_dir.join(member.to_string())
+            }
+        }
+    }
+
+    pub fn broker_config(&self) -> PathBuf {
+        self.data_of(Member::Nats).join("nats.conf")
+    }
+
+    /// What one process is started with.
+    pub fn arguments_of(&self, member: Member) -> Vec<String> {
+        if member == Member::Nats {
+            return vec!["--config".to_owned(), self.broker_config().display().to_string()];
+        }
+        let database = self.data_of(member).join(format!("{member}.db"));
+        let mut settings = vec![
+            format!("http.bind=127.0.0.1:{}", self.port_of(member)),
+            format!("store.url=sqlite:{}", database.display()),
+            "log.format=json".to_owned(),
+            // A local system is for trying things out. What is asked for stands behind it, and wins.
+            "faults.enabled=true".to_owned(),
+        ];
+        let peer = |peer: Member| format!("service.{peer}={}", self.url_of(peer));
+        match member {
+            Member::Nats | Member::Bank | Member::Order | Member::Inventory => {}
+            Member::Payment => settings.push(peer(Member::Bank)),
+            Member::Admin => {
+                settings.extend([Member::Order, Member::Inventory, Member::Payment, Member::Bank].map(peer))
+            }
+        }
+        if member != Member::Bank {
+            settings.push(format!("bus.url={}", self.url_of(Member::Nats)));
+        }
+        settings.extend(self.plan.settings.get(&member).into_iter().flatten().cloned());
+        settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::member::Ports;
+    use crate::local::plan::Setting;
+
+    fn system() -> System {
+        let settings = ["order.service.deadline=5s".parse(), "bank.log.filter=debug".parse()];
+        let settings = settings
+            .into_iter()
+            .map(|setting: Result<Setting, String>| setting.expect("a setting"))
+            .collect();
+        let plan = Plan::new(Ports::from_base(7000), "/bin-dir".into(), "/nats-server".into(), settings);
+        System { folder: "/data".into(), plan }
+    }
+
+    #[test]
+    fn a_service_gets_what_it_needs_and_what_was_asked_for() {
+        let order = system().arguments_of(Member::Order).join(" ");
+        let wanted = "--set http.bind=127.0.0.1:7001 --set store.url=sqlite:/data/order/order.db \
+            --set log.format=json --set faults.enabled=true --set bus.url=nats://127.0.0.1:7005 --set service.deadline=5s";
+        assert_eq!(order, wanted);
+        let bank = system().arguments_of(Member::Bank).join(" ");
+        assert!(!bank.contains("bus.url") && bank.ends_with("log.filter=debug"), "{bank}");
+        let admin = system().arguments_of(Member::Admin).join(" ");
+        assert!(admin.contains("service.payment=http://127.0.0.1:7003"), "{admin}");
+    }
+}
