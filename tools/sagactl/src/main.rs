@@ -56,7 +56,7 @@ async fn run(Arguments { data, admin, operator, command }: Arguments) -> anyhow:
         Command::Operate(command) => {
             let who = args::operator_of(operator.as_deref(), |name| std::env::var(name).ok());
             let who = who.map_err(exit::refuse)?;
-            operator::run(command, || Admin::at(admin_of(admin, &folder)?, who), operator.as_deref()).await
+            operator::run(command, || Admin::at(admin_of(admin, &folder)?, who), operator).await
         }
     }
 }

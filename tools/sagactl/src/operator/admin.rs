@@ -1,42 +1,26 @@
 //! Shell: requests to admin in an operator's name; what it answers becomes an exit code.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::answer::{self, Form};
 use crate::http::{self, Answer, Http};
 use crate::output::exit::{self, Refusal};
 use crate::output::text::short;
 
-/// Admin asks other services in turn, and a thousand letters take their time.
+/// Admin asks other services in turn, and a thousand dead letters take their time.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A stream of events is opened anew after this at the latest.
 const LONGEST_STREAM: Duration = Duration::from_hours(1);
 
 /// What is shown of a complaint.
 const LONGEST_COMPLAINT: usize = 1_000;
-
-/// Members of a query, those that were asked for.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Asked(Vec<(&'static str, String)>);
-
-impl Asked {
-    /// One more, if it is there.
-    #[must_use]
-    pub fn with(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
-        self.0.extend(value.map(|value| (name, value.to_string())));
-        self
-    }
-
-    /// All of them as an object, or `None` when there are none.
-    pub fn into_object(self) -> Option<Value> {
-        let members = self.0.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value)));
-        let members: serde_json::Map<_, _> = members.collect();
-        (!members.is_empty()).then_some(Value::Object(members))
-    }
-}
 
 /// Admin, and who asks it.
 pub struct Admin {
@@ -46,27 +30,37 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// The one at this address.
     pub fn at(base: Url, operator: Option<String>) -> anyhow::Result<Self> {
         Ok(Self { http: Http::new()?, base, operator })
     }
 
     /// `GET`.
-    pub async fn ask(&self, path: &[&str], asked: &Asked) -> anyhow::Result<Value> {
+    pub async fn ask(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<Value> {
         let url = self.url(path);
-        let request = self.request(Method::GET, &url).query(&asked.0);
+        let request = self.request(Method::GET, &url).query(query);
         settled(http::answer(request, url.as_str()).await?, &url)
     }
 
-    /// A request that changes something.
-    pub async fn tell(&self, method: Method, path: &[&str], body: &Value) -> anyhow::Result<Value> {
+    /// `GET`, whose answer is printed: as it came, or as `render` puts it for people.
+    pub async fn show<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &impl Serialize,
+        form: Form,
+        render: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<ExitCode> {
+        answer::show(self.ask(path, query).await?, form, render)
+    }
+
+    /// A request that changes something. Members of the body that were not [said] are not sent.
+    pub async fn tell(&self, method: Method, path: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         let url = self.url(path);
-        let request = self.request(method, &url).json(body);
+        let request = self.request(method, &url).json(&said(body)?);
         settled(http::answer(request, url.as_str()).await?, &url)
     }
 
     /// `POST`.
-    pub async fn post(&self, path: &[&str], body: &Value) -> anyhow::Result<Value> {
+    pub async fn post(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         self.tell(Method::POST, path, body).await
     }
 
@@ -99,6 +93,15 @@ impl Admin {
         }
         url
     }
+}
+
+/// An object without the members that are null: nobody said anything about them.
+pub fn said(object: &impl Serialize) -> anyhow::Result<Value> {
+    let mut object = serde_json::to_value(object)?;
+    if let Value::Object(members) = &mut object {
+        members.retain(|_, member| !member.is_null());
+    }
+    Ok(object)
 }
 
 /// What was answered, or an error that ends the program with the code that its status means.

@@ -8,57 +8,44 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{Admin, Asked};
-use super::{read, show};
-use crate::output::plain_table as table;
-use crate::output::say;
+use super::admin::Admin;
+use super::answer::read;
+use super::listing::{OfService, OrList};
 use crate::output::text::{moment, or_nothing};
+use crate::output::{Column, left, right, say, table};
 
-/// What to do with circuit breakers; they are listed when nothing is said.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct BreakerOptions {
-    #[command(subcommand)]
-    command: Option<BreakerCommand>,
-    /// The API's own JSON.
-    #[arg(long)]
-    json: bool,
-}
-
+/// What operators make breakers do.
 #[derive(Debug, Subcommand)]
-enum BreakerCommand {
+pub enum BreakerCommand {
     /// Hold one open: nothing is let through until it is closed or reset
-    Open {
-        /// Which.
-        #[arg(value_name = "SERVICE/NAME")]
-        breaker: BreakerName,
-        /// Why.
-        #[arg(long)]
-        reason: String,
-    },
+    Open(Hold),
     /// Hold one closed: everything is let through until it is opened or reset
-    Close {
-        /// Which.
-        #[arg(value_name = "SERVICE/NAME")]
-        breaker: BreakerName,
-        /// Why.
-        #[arg(long)]
-        reason: String,
-    },
+    Close(Hold),
     /// Let one decide for itself again, from closed on
     Reset {
-        /// Which.
+        /// As sagactl breakers lists it.
         #[arg(value_name = "SERVICE/NAME")]
         breaker: BreakerName,
-        /// Why.
+        /// Why, for the audit log.
         #[arg(long)]
         reason: Option<String>,
     },
 }
 
+/// Which breaker to hold.
+#[derive(Debug, Args)]
+pub struct Hold {
+    /// As sagactl breakers lists it.
+    #[arg(value_name = "SERVICE/NAME")]
+    breaker: BreakerName,
+    /// Why, for the audit log.
+    #[arg(long)]
+    reason: String,
+}
+
 /// `SERVICE/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct BreakerName {
+pub struct BreakerName {
     service: String,
     name: String,
 }
@@ -77,29 +64,21 @@ impl FromStr for BreakerName {
 }
 
 /// `sagactl breakers`.
-pub async fn run(admin: &Admin, options: BreakerOptions) -> anyhow::Result<ExitCode> {
-    let (breaker, action, reason) = match options.command {
-        None => return show(admin.ask(&["breakers"], &Asked::default()).await?, options.json, list),
-        Some(BreakerCommand::Open { breaker, reason }) => (breaker, "open", Some(reason)),
-        Some(BreakerCommand::Close { breaker, reason }) => (breaker, "closed", Some(reason)),
+pub async fn run(
+    admin: &Admin,
+    OrList { command, form }: OrList<BreakerCommand>,
+) -> anyhow::Result<ExitCode> {
+    let (breaker, action, reason) = match command {
+        None => return admin.show(&["breakers"], &(), form, |services: &Vec<_>| list(services)).await,
+        Some(BreakerCommand::Open(Hold { breaker, reason })) => (breaker, "open", Some(reason)),
+        Some(BreakerCommand::Close(Hold { breaker, reason })) => (breaker, "closed", Some(reason)),
         Some(BreakerCommand::Reset { breaker, reason }) => (breaker, "reset", reason),
     };
     let BreakerName { service, name } = breaker;
-    let mut body = json!({ "action": action });
-    if let Some(reason) = reason {
-        body["reason"] = reason.into();
-    }
+    let body = json!({ "action": action, "reason": reason });
     let now: Breaker = read(admin.post(&["breakers", &service, &name], &body).await?)?;
     say(&format!("{service}/{} is {}", now.name, now.state));
     Ok(ExitCode::SUCCESS)
-}
-
-#[derive(Debug, Deserialize)]
-struct OfService {
-    service: String,
-    problem: Option<String>,
-    #[serde(default)]
-    breakers: Vec<Breaker>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,32 +102,26 @@ struct Transition {
     why: String,
 }
 
-fn list(services: &Vec<OfService>) -> String {
-    let percent = |rate: Option<u8>| or_nothing(rate.map(|rate| format!("{rate} %")));
-    let rows = services.iter().flat_map(|of| {
-        of.breakers.iter().map(move |breaker| {
-            [
-                format!("{}/{}", of.service, breaker.name),
-                breaker.state.clone(),
-                breaker.calls.to_string(),
-                format!("{} ({})", breaker.failures, percent(breaker.failure_rate)),
-                format!("{} ({})", breaker.slow, percent(breaker.slow_rate)),
-                breaker.refused.to_string(),
-                or_nothing(breaker.open_until.map(moment)),
-                or_nothing(
-                    breaker.transitions.last().map(|last| format!("{} {}", moment(last.at), last.why)),
-                ),
-            ]
-        })
-    });
-    let header = ["breaker", "state", "calls", "failed", "slow", "refused", "open until", "last change"];
-    let mut text = table(header, rows, &[2, 3, 4, 5]);
-    for of in services {
-        if let Some(problem) = &of.problem {
-            text.push_str(&format!("\n{} cannot be asked: {problem}", of.service));
-        }
-    }
-    text
+fn list(services: &[OfService<Breaker>]) -> String {
+    let columns: [Column<(&str, &Breaker)>; 8] = [
+        left("breaker", |(service, breaker)| format!("{service}/{}", breaker.name)),
+        left("state", |(_, breaker)| breaker.state.clone()),
+        right("calls", |(_, breaker)| breaker.calls.to_string()),
+        right("failed", |(_, breaker)| share(breaker.failures, breaker.failure_rate)),
+        right("slow", |(_, breaker)| share(breaker.slow, breaker.slow_rate)),
+        right("refused", |(_, breaker)| breaker.refused.to_string()),
+        left("open until", |(_, breaker)| or_nothing(breaker.open_until.map(moment))),
+        left("last change", |(_, breaker)| or_nothing(breaker.transitions.last().map(change))),
+    ];
+    table(&columns, &OfService::items(services)) + &OfService::problems(services)
+}
+
+fn share(count: u64, percent: Option<u8>) -> String {
+    format!("{count} ({})", or_nothing(percent.map(|percent| format!("{percent} %"))))
+}
+
+fn change(transition: &Transition) -> String {
+    format!("{} {}", moment(transition.at), transition.why)
 }
 
 #[cfg(test)]
@@ -167,7 +140,7 @@ mod tests {
     #[test]
     fn breakers_are_a_table_and_a_silent_service_is_named() {
         let policy = json!({"failure_rate": 50});
-        let services = from_value(json!([
+        let services: Vec<_> = from_value(json!([
             {"service": "payment", "breakers": [
                 {"name": "bank", "state": "OPEN", "calls": 10, "failures": 6, "slow": 0, "failure_rate": 60,
                  "slow_rate": 0, "refused": 4, "policy": policy, "open_until": "2026-11-20T14:18:46Z",
@@ -178,7 +151,8 @@ mod tests {
                  "transitions": []},
             ]},
             {"service": "inventory", "problem": "inventory does not answer", "breakers": []},
-        ]));
-        insta::assert_snapshot!("breakers", list(&services.expect("breakers")));
+        ]))
+        .expect("breakers");
+        insta::assert_snapshot!("breakers", list(&services));
     }
 }

@@ -1,40 +1,26 @@
-//! Shell: faults that are planted on purpose, to see that the system mends itself.
+//! Shell: faults that are injected on purpose, to see that the system mends itself.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use shared::faults::{ActiveFault, FaultKind};
 
-use super::admin::{Admin, Asked};
-use super::{read, show};
+use super::admin::Admin;
+use super::answer::{Form, read};
+use super::listing::OrList;
 use crate::args::delay_ms;
-use crate::output::plain_table as table;
-use crate::output::say;
 use crate::output::text::{one_line, or_nothing};
+use crate::output::{Column, left, right, say, table};
 
-/// What to do with planted faults; they are listed when nothing is said.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct FaultOptions {
-    #[command(subcommand)]
-    command: Option<FaultCommand>,
-    /// The API's own JSON.
-    #[arg(long)]
-    json: bool,
-}
-
+/// What operators do with faults.
 #[derive(Debug, Subcommand)]
-enum FaultCommand {
+pub enum FaultCommand {
     /// List the faults that are planted
-    List {
-        /// The API's own JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    List(Form),
     /// Plant one; it stays until it is used up or cleared
     Inject(Injection),
     /// Clear one, or all everywhere
@@ -49,11 +35,12 @@ enum FaultCommand {
     Kinds,
 }
 
-#[derive(Debug, Args)]
-struct Injection {
-    /// Where.
+/// The request.
+#[derive(Debug, Args, Serialize)]
+pub struct Injection {
+    /// Service that it happens to.
     service: String,
-    /// What; sagactl faults kinds explains them.
+    /// What happens; sagactl faults kinds explains them.
     kind: String,
     /// Only at this step.
     #[arg(long)]
@@ -66,73 +53,43 @@ struct Injection {
     next: Option<u32>,
     /// How long, e.g. 500ms.
     #[arg(long, value_parser = delay_ms)]
+    #[serde(rename = "delay_ms")]
     delay: Option<u64>,
     /// Makes the dice of this service repeat themselves.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-impl Injection {
-    fn body(self) -> Value {
-        let mut body = json!({ "service": self.service, "kind": self.kind });
-        let members = [
-            ("step", self.step.map(Value::from)),
-            ("probability", self.probability.map(Value::from)),
-            ("next", self.next.map(Value::from)),
-            ("delay_ms", self.delay.map(Value::from)),
-            ("seed", self.seed.map(Value::from)),
-        ];
-        for (name, value) in members {
-            if let Some(value) = value {
-                body[name] = value;
-            }
-        }
-        body
-    }
-}
-
-/// `sagactl faults`.
+/// `sagactl faults`. The kinds are known without admin.
 pub async fn run(
     admin: impl FnOnce() -> anyhow::Result<Admin>,
-    options: FaultOptions,
+    OrList { command, form }: OrList<FaultCommand>,
 ) -> anyhow::Result<ExitCode> {
-    match options.command {
-        None => listing(&admin()?, options.json).await,
-        Some(FaultCommand::List { json }) => listing(&admin()?, json).await,
-        Some(FaultCommand::Kinds) => {
-            say(&kinds());
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(FaultCommand::Inject(injection)) => {
-            let planted: Planted = read(admin()?.post(&["faults"], &injection.body()).await?)?;
-            let (service, id) = (&planted.service, planted.fault.id);
-            let kind = name(planted.fault.kind);
+    match command.unwrap_or(FaultCommand::List(form)) {
+        FaultCommand::List(form) => return admin()?.show(&["faults"], &(), form, list).await,
+        FaultCommand::Kinds => say(&kinds()),
+        FaultCommand::Inject(injection) => {
+            let InjectedFault { service, fault } = read(admin()?.post(&["faults"], &injection).await?)?;
+            let (kind, id) = (name(fault.kind), fault.id);
             say(&format!("planted {kind} in {service}; undo it with: sagactl faults clear {service} {id}"));
-            Ok(ExitCode::SUCCESS)
         }
-        Some(FaultCommand::Clear { service: Some(service), id: Some(id) }) => {
+        FaultCommand::Clear { service: Some(service), id: Some(id) } => {
             admin()?.tell(Method::DELETE, &["faults", &service, &id.to_string()], &json!({})).await?;
             say(&format!("cleared {id} at {service}"));
-            Ok(ExitCode::SUCCESS)
         }
-        Some(FaultCommand::Clear { .. }) => clear_all(&admin()?).await,
+        FaultCommand::Clear { .. } => clear_all(&admin()?).await?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn listing(admin: &Admin, json: bool) -> anyhow::Result<ExitCode> {
-    show(admin.ask(&["faults"], &Asked::default()).await?, json, list)
-}
-
-async fn clear_all(admin: &Admin) -> anyhow::Result<ExitCode> {
-    let cleared: Cleared = read(admin.tell(Method::DELETE, &["faults"], &json!({})).await?)?;
-    say(&format!("cleared {}", cleared.cleared));
-    if cleared.unreachable.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+async fn clear_all(admin: &Admin) -> anyhow::Result<()> {
+    let Cleared { cleared, unreachable } = read(admin.tell(Method::DELETE, &["faults"], &json!({})).await?)?;
+    say(&format!("cleared {cleared}"));
+    if !unreachable.is_empty() {
+        let names = unreachable.join(", ");
+        anyhow::bail!("not asked, for they do not answer: {names}; clear again when they do");
     }
-    anyhow::bail!(
-        "not asked, for they do not answer: {}; clear again when they do",
-        cleared.unreachable.join(", ")
-    )
+    Ok(())
 }
 
 #[derive(Debug, Deserialize)]
@@ -144,7 +101,7 @@ struct Cleared {
 
 #[derive(Debug, Deserialize)]
 struct Active {
-    faults: Vec<Planted>,
+    faults: Vec<InjectedFault>,
     #[serde(default)]
     unreachable: Vec<String>,
     #[serde(default)]
@@ -154,30 +111,30 @@ struct Active {
 }
 
 #[derive(Debug, Deserialize)]
-struct Planted {
+struct InjectedFault {
     service: String,
     #[serde(flatten)]
     fault: ActiveFault,
 }
 
+const COLUMNS: [Column<InjectedFault>; 8] = [
+    left("service", |of| of.service.clone()),
+    right("id", |of| of.fault.id.to_string()),
+    left("kind", |of| name(of.fault.kind)),
+    left("step", |of| or_nothing(of.fault.step.as_ref())),
+    right("how often", |of| format!("{} %", of.fault.probability)),
+    left("how long", |of| {
+        of.fault.next.map_or_else(|| "until cleared".to_owned(), |next| format!("next {next}"))
+    }),
+    right("delay", |of| or_nothing(of.fault.delay_ms.map(|delay| format!("{delay} ms")))),
+    right("hits", |of| of.fault.hits.to_string()),
+];
+
 fn list(active: &Active) -> String {
-    let row = |Planted { service, fault }: &Planted| {
-        [
-            service.clone(),
-            fault.id.to_string(),
-            name(fault.kind),
-            or_nothing(fault.step.as_ref()),
-            format!("{} %", fault.probability),
-            fault.next.map_or_else(|| "until cleared".to_owned(), |next| format!("next {next}")),
-            or_nothing(fault.delay_ms.map(|delay| format!("{delay} ms"))),
-            fault.hits.to_string(),
-        ]
-    };
-    let header = ["service", "id", "kind", "step", "how often", "how long", "delay", "hits"];
     let mut text = if active.faults.is_empty() {
         "no faults are planted".to_owned()
     } else {
-        table(header, active.faults.iter().map(row), &[1, 4, 6, 7])
+        table(&COLUMNS, &active.faults)
     };
     let seeds = active.seeds.iter().map(|(service, seed)| format!("{service} {seed}")).collect::<Vec<_>>();
     let lines = [
@@ -197,11 +154,14 @@ fn name(kind: FaultKind) -> String {
 }
 
 fn kinds() -> String {
+    let columns: [Column<(&str, FaultKind)>; 3] = [
+        left("kind", |(_, kind)| name(*kind)),
+        left("where", |(place, _)| (*place).to_owned()),
+        left("what happens", |(_, kind)| what_happens(*kind).to_owned()),
+    ];
     let of_a_service = FaultKind::OF_A_SERVICE.map(|kind| ("a service", kind));
     let of_the_bank = FaultKind::OF_THE_BANK.map(|kind| ("the bank", kind));
-    let all = of_a_service.into_iter().chain(of_the_bank);
-    let rows = all.map(|(place, kind)| [name(kind), place.to_owned(), what_happens(kind).to_owned()]);
-    table(["kind", "where", "what happens"], rows, &[])
+    table(&columns, &[&of_a_service[..], &of_the_bank].concat())
 }
 
 const fn what_happens(kind: FaultKind) -> &'static str {
@@ -232,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn planted_faults_are_a_table() {
+    fn injected_faults_are_a_table() {
         let active = from_value(json!({
             "faults": [
                 {"service": "payment", "id": 1, "kind": "fail_permanently", "step": "payment-processing",

@@ -2,36 +2,26 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::{Admin, Asked};
-use super::{read, show};
-use crate::output::plain_table as table;
-use crate::output::say;
+use super::admin::Admin;
+use super::answer::read;
+use super::listing::{OfService, OrList};
 use crate::output::text::{moment, or_nothing, short};
+use crate::output::{Column, left, right, say, table};
 
 /// What is shown of an error in a table.
 const LONGEST_ERROR: usize = 80;
 
-/// What to do with outboxes; they are listed when nothing is said.
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub struct OutboxOptions {
-    #[command(subcommand)]
-    command: Option<OutboxCommand>,
-    /// The API's own JSON.
-    #[arg(long)]
-    json: bool,
-}
-
+/// What operators do with outboxes.
 #[derive(Debug, Subcommand)]
-enum OutboxCommand {
+pub enum OutboxCommand {
     /// Publish again what failed for good
     Retry {
-        /// Whose.
+        /// Service whose outbox it is.
         service: String,
         /// Which entry; without it, all that failed.
         seq: Option<i64>,
@@ -39,12 +29,12 @@ enum OutboxCommand {
 }
 
 /// `sagactl outbox`.
-pub async fn run(admin: &Admin, options: OutboxOptions) -> anyhow::Result<ExitCode> {
-    let Some(OutboxCommand::Retry { service, seq }) = options.command else {
-        return show(admin.ask(&["outbox"], &Asked::default()).await?, options.json, list);
+pub async fn run(admin: &Admin, OrList { command, form }: OrList<OutboxCommand>) -> anyhow::Result<ExitCode> {
+    let Some(OutboxCommand::Retry { service, seq }) = command else {
+        return admin.show(&["outbox"], &(), form, |services: &Vec<_>| list(services)).await;
     };
-    let body = seq.map_or_else(|| json!({}), |seq| json!({ "seq": seq }));
-    let Retried { retried } = read(admin.post(&["outbox", &service, "retry"], &body).await?)?;
+    let answer = admin.post(&["outbox", &service, "retry"], &json!({ "seq": seq })).await?;
+    let Retried { retried } = read(answer)?;
     say(&format!("{service} tries {retried} again"));
     Ok(ExitCode::SUCCESS)
 }
@@ -52,13 +42,6 @@ pub async fn run(admin: &Admin, options: OutboxOptions) -> anyhow::Result<ExitCo
 #[derive(Debug, Deserialize)]
 struct Retried {
     retried: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct OfService {
-    service: String,
-    entries: Option<Vec<Entry>>,
-    problem: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,31 +54,25 @@ struct Entry {
     created_at: Timestamp,
 }
 
-fn list(services: &Vec<OfService>) -> String {
-    let entries = services.iter().flat_map(|of| of.entries.iter().flatten().map(move |entry| (of, entry)));
-    let rows = entries.map(|(of, entry)| {
-        [
-            of.service.clone(),
-            entry.seq.to_string(),
-            entry.status.clone(),
-            entry.subject.clone(),
-            entry.attempts.to_string(),
-            moment(entry.created_at),
-            or_nothing(entry.last_error.as_ref().map(|error| short(error, LONGEST_ERROR))),
-        ]
-    });
-    let rows: Vec<_> = rows.collect();
-    let mut text = if rows.is_empty() {
+fn list(services: &[OfService<Entry>]) -> String {
+    let columns: [Column<(&str, &Entry)>; 7] = [
+        left("service", |(service, _)| (*service).to_owned()),
+        right("seq", |(_, entry)| entry.seq.to_string()),
+        left("status", |(_, entry)| entry.status.clone()),
+        left("subject", |(_, entry)| entry.subject.clone()),
+        right("attempts", |(_, entry)| entry.attempts.to_string()),
+        left("since", |(_, entry)| moment(entry.created_at)),
+        left("last error", |(_, entry)| {
+            or_nothing(entry.last_error.as_ref().map(|error| short(error, LONGEST_ERROR)))
+        }),
+    ];
+    let entries = OfService::items(services);
+    let shown = if entries.is_empty() {
         "nothing waits to be published".to_owned()
     } else {
-        table(["service", "seq", "status", "subject", "attempts", "since", "last error"], rows, &[1, 4])
+        table(&columns, &entries)
     };
-    for of in services {
-        if let Some(problem) = &of.problem {
-            text.push_str(&format!("\n{} cannot be asked: {problem}", of.service));
-        }
-    }
-    text
+    shown + &OfService::problems(services)
 }
 
 #[cfg(test)]
@@ -106,15 +83,16 @@ mod tests {
 
     #[test]
     fn what_waits_is_a_table_and_a_silent_service_is_named() {
-        let services = from_value(json!([
+        let services: Vec<_> = from_value(json!([
             {"service": "order", "entries": [
                 {"seq": 7, "id": "01890000-0000-7000-8000-000000000001", "subject": "order.created",
                  "status": "FAILED", "attempts": 8, "last_error": "payload too large\nat 1",
                  "created_at": "2026-11-20T14:18:36Z"},
             ], "problem": null},
             {"service": "payment", "problem": "payment does not answer"},
-        ]));
-        insta::assert_snapshot!("outbox", list(&services.expect("outboxes")));
-        assert_eq!(list(&vec![]), "nothing waits to be published");
+        ]))
+        .expect("outboxes");
+        insta::assert_snapshot!("outbox", list(&services));
+        assert_eq!(list(&[]), "nothing waits to be published");
     }
 }

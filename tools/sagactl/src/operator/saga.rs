@@ -1,21 +1,22 @@
 //! Shell: sagas: where each stands, what was said, and who owes what.
 
+use std::ops::Not;
 use std::process::ExitCode;
 
-use clap::Subcommand;
-
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shared::money::Money;
 use shared::saga::SagaStatus;
 use uuid::Uuid;
 
-use super::admin::{Admin, Asked};
-use super::{PageOptions, more, show};
+use super::admin::Admin;
+use super::answer::Form;
+use super::listing::{Page, PageOptions};
 use crate::args::one_of;
-use crate::output::plain_table as table;
 use crate::output::text::{listed, moment, one_line, or_nothing};
+use crate::output::{Column, left, right, table};
 
 const STATUSES: [&str; 7] = [
     SagaStatus::Started.as_str(),
@@ -31,61 +32,50 @@ const STATUSES: [&str; 7] = [
 #[derive(Debug, Subcommand)]
 pub enum SagaCommand {
     /// List sagas, newest first
-    List {
-        /// Only in this status.
-        #[arg(long, ignore_case = true, value_parser = one_of(STATUSES))]
-        status: Option<String>,
-        /// Only those past their deadline that have not ended.
-        #[arg(long)]
-        overdue: bool,
-        /// Only those whose next step is this one.
-        #[arg(long, value_name = "STEP")]
-        stuck_at: Option<String>,
-        /// Only of this customer.
-        #[arg(long)]
-        customer: Option<String>,
-        /// Only those that contain this text.
-        #[arg(long)]
-        text: Option<String>,
-        #[command(flatten)]
-        page: PageOptions,
-    },
+    List(ListOptions),
     /// Show a saga: what was said when, the steps that remain, and who owes them
     Show {
-        /// Which: the order's id.
+        /// The order's id.
         id: Uuid,
-        /// The API's own JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        form: Form,
     },
+}
+
+/// Which sagas to list.
+#[derive(Debug, Args, Serialize)]
+pub struct ListOptions {
+    /// Only in this status.
+    #[arg(long, ignore_case = true, value_parser = one_of(STATUSES))]
+    status: Option<String>,
+    /// Only those past their deadline that have not ended.
+    #[arg(long)]
+    #[serde(skip_serializing_if = "Not::not")]
+    overdue: bool,
+    /// Only those whose next step is this one.
+    #[arg(long, value_name = "STEP")]
+    stuck_at: Option<String>,
+    /// Only of this customer.
+    #[arg(long)]
+    customer: Option<String>,
+    /// Only those that contain this text.
+    #[arg(long)]
+    text: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    page: PageOptions,
 }
 
 /// `sagactl saga`.
 pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode> {
     match command {
-        SagaCommand::List { status, overdue, stuck_at, customer, text, page } => {
-            let asked = Asked::default()
-                .with("status", status)
-                .with("overdue", overdue.then_some(true))
-                .with("stuck_at", stuck_at)
-                .with("customer", customer)
-                .with("text", text);
-            show(admin.ask(&["sagas"], &page.asked(asked)).await?, page.json, list)
-        }
-        SagaCommand::Show { id, json } => {
-            show(admin.ask(&["sagas", &id.to_string()], &Asked::default()).await?, json, detail)
-        }
+        SagaCommand::List(options) => admin.show(&["sagas"], &options, options.page.form, list).await,
+        SagaCommand::Show { id, form } => admin.show(&["sagas", &id.to_string()], &(), form, detail).await,
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Page {
-    sagas: Vec<Item>,
-    next: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Item {
+struct Saga {
     id: String,
     status: String,
     next: Option<Owed>,
@@ -95,6 +85,13 @@ struct Item {
     overdue: bool,
     cancelled_because: Option<String>,
     last_fact_at: Option<Timestamp>,
+}
+
+impl Saga {
+    fn deadline(&self) -> Option<String> {
+        let overdue = if self.overdue { " OVERDUE" } else { "" };
+        self.deadline.map(|deadline| moment(deadline) + overdue)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,7 +104,7 @@ struct Owed {
 #[derive(Debug, Deserialize)]
 struct Detail {
     #[serde(flatten)]
-    saga: Item,
+    saga: Saga,
     timeline: Vec<Moment>,
     remaining: Vec<Owed>,
 }
@@ -123,51 +120,49 @@ struct Moment {
     detail: Value,
 }
 
-fn list(page: &Page) -> String {
-    if page.sagas.is_empty() {
-        return "no sagas".to_owned();
-    }
-    let row = |saga: &Item| {
-        let deadline = or_nothing(saga.deadline.map(moment));
-        [
-            saga.id.clone(),
-            saga.status.clone(),
-            or_nothing(saga.next.as_ref().map(|next| next.step.clone())),
-            or_nothing(saga.customer.as_ref()),
-            or_nothing(saga.total),
-            if saga.overdue { format!("{deadline} OVERDUE") } else { deadline },
-            or_nothing(saga.last_fact_at.map(moment)),
-        ]
-    };
-    let header = ["saga", "status", "waits for", "customer", "total", "deadline", "last fact"];
-    format!("{}{}", table(header, page.sagas.iter().map(row), &[4]), more(page.next.as_deref()))
+const COLUMNS: [Column<Saga>; 7] = [
+    left("saga", |saga| saga.id.clone()),
+    left("status", |saga| saga.status.clone()),
+    left("waits for", |saga| or_nothing(saga.next.as_ref().map(|next| &next.step))),
+    left("customer", |saga| or_nothing(saga.customer.as_ref())),
+    right("total", |saga| or_nothing(saga.total)),
+    left("deadline", |saga| or_nothing(saga.deadline())),
+    left("last fact", |saga| or_nothing(saga.last_fact_at.map(moment))),
+];
+
+fn list(page: &Page<Saga>) -> String {
+    page.shown("no sagas", &COLUMNS)
 }
+
+const TIMELINE: [Column<Moment>; 5] = [
+    right("after", |said| format!("+{} ms", said.after_ms)),
+    left("who", |said| said.producer.clone()),
+    left("said", |said| said.fact.clone()),
+    left("message", |said| said.message_id.clone()),
+    left("detail", |said| if said.detail.is_null() { String::new() } else { one_line(&said.detail) }),
+];
+
+const OWED: [Column<Owed>; 3] = [
+    left("step", |owed| owed.step.clone()),
+    left("owner", |owed| owed.owner.clone()),
+    left("will say", |owed| owed.fact.clone()),
+];
 
 fn detail(detail: &Detail) -> String {
     let saga = &detail.saga;
-    let overdue = if saga.overdue { " OVERDUE" } else { "" };
     let head = listed(&[
         ("status", Some(saga.status.clone())),
         ("cancelled because", saga.cancelled_because.clone()),
         ("customer", saga.customer.clone()),
         ("total", saga.total.map(|total| total.to_string())),
-        ("deadline", saga.deadline.map(|deadline| format!("{}{overdue}", moment(deadline)))),
+        ("deadline", saga.deadline()),
     ]);
-    let said = detail.timeline.iter().map(|said| {
-        let note = if said.detail.is_null() { String::new() } else { one_line(&said.detail) };
-        let after = format!("+{} ms", said.after_ms);
-        [after, said.producer.clone(), said.fact.clone(), said.message_id.clone(), note]
-    });
-    let timeline = table(["after", "who", "said", "message", "detail"], said, &[0]);
-    let mut text = format!("saga {}\n{head}\n{timeline}\n", saga.id);
-    if detail.remaining.is_empty() {
-        text.push_str("\nnobody owes anything\n");
+    let owed = if detail.remaining.is_empty() {
+        "nobody owes anything".to_owned()
     } else {
-        let owed =
-            detail.remaining.iter().map(|owed| [owed.step.clone(), owed.owner.clone(), owed.fact.clone()]);
-        text.push_str(&format!("\nstill to come\n{}\n", table(["step", "owner", "will say"], owed, &[])));
-    }
-    text
+        format!("still to come\n{}", table(&OWED, &detail.remaining))
+    };
+    format!("saga {}\n{head}\n{}\n\n{owed}\n", saga.id, table(&TIMELINE, &detail.timeline))
 }
 
 #[cfg(test)]
@@ -189,9 +184,9 @@ mod tests {
     fn a_page_of_sagas_is_a_table() {
         let bare =
             json!({"id": "01890000-0000-7000-8000-000000000002", "status": "STARTED", "overdue": false});
-        let page: Page = from_value(json!({"sagas": [item(), bare], "next": "abc"})).expect("a page");
+        let page: Page<Saga> = from_value(json!({"sagas": [item(), bare], "next": "abc"})).expect("a page");
         insta::assert_snapshot!("saga_list", list(&page));
-        assert_eq!(list(&Page { sagas: vec![], next: None }), "no sagas");
+        assert_eq!(list(&Page { items: vec![], next: None }), "no sagas");
     }
 
     #[test]

@@ -20,7 +20,6 @@ pub const fn right<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T>
 }
 
 /// A table. A row is a line however narrow the terminal is: an id that is cut in pieces cannot be copied.
-#[expect(dead_code, reason = "soon")]
 pub fn table<T>(columns: &[Column<T>], rows: &[T]) -> String {
     draw(columns, rows).to_string()
 }

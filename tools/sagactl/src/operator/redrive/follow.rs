@@ -11,12 +11,10 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::events::Events;
-use super::state;
 use super::view::{Ending, Redrive};
 use crate::operator::admin::Admin;
-use crate::operator::read;
+use crate::operator::answer::{Form, read, show};
 use crate::output::exit::{self, Refusal, refuse};
-use crate::output::say;
 
 /// Admin says something at least every 5 seconds.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -28,8 +26,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// Watches until it ends; Ctrl-C ends only the watching.
-pub async fn run(admin: &Admin, id: &str, json: bool) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new(json);
+pub async fn run(admin: &Admin, id: &str, form: Form) -> anyhow::Result<ExitCode> {
+    let progress = Progress::new(form.json);
     let outcome = tokio::select! {
         outcome = watch(admin, id, &progress) => outcome,
         _ = tokio::signal::ctrl_c() => {
@@ -43,11 +41,7 @@ pub async fn run(admin: &Admin, id: &str, json: bool) -> anyhow::Result<ExitCode
     progress.finish();
     let end = outcome.with_context(|| format!("redrive {id}"))?;
     let redrive: Redrive = read(end.clone())?;
-    if json {
-        say(&end.to_string());
-    } else {
-        say(&format!("redrive {id} is {}", redrive.progress()));
-    }
+    show(end, form, |redrive: &Redrive| format!("redrive {id} is {}", redrive.progress()))?;
     verdict(&redrive)
 }
 
@@ -103,7 +97,7 @@ async fn listen(
         Ok(redrive.ending().map(|_| state))
     };
     // One that has ended may have no events any more.
-    if let Some(end) = note(state(admin, id).await?)? {
+    if let Some(end) = note(admin.ask(&["dlq", "redrive", id], &()).await?)? {
         return Ok(Some(end));
     }
     let mut stream = admin.listen(&["dlq", "redrive", id, "events"]).await?;

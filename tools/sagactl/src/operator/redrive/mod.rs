@@ -1,19 +1,21 @@
 //! Shell: redrives: bulk replays that admin drives and watches.
 
+mod view;
+
 mod events;
 mod follow;
-mod view;
 
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use self::view::{Preview, Redrive};
-use super::admin::{Admin, Asked};
-use super::dlq::{Filter, because};
-use super::{PageOptions, read, show};
+use super::admin::{Admin, said};
+use super::answer::{Form, read, show};
+use super::dead_letter::filter::Filter;
+use super::listing::PageOptions;
 use crate::output::exit::refuse;
 use crate::output::say;
 
@@ -24,21 +26,20 @@ pub enum RedriveCommand {
     List(PageOptions),
     /// Show one
     Show {
-        /// Which.
+        /// The one to show.
         id: Uuid,
-        /// The API's own JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        form: Form,
     },
     /// Send nothing more for now
-    Pause(Change),
+    Pause(ChangeOptions),
     /// Go on with one that is paused or stopped
-    Resume(Change),
+    Resume(ChangeOptions),
     /// Send nothing more ever
-    Cancel(Change),
+    Cancel(ChangeOptions),
     /// Watch one until it ends. Exit code 0 when it is done, 2 when it stopped or was cancelled
     Follow {
-        /// Which.
+        /// The one to watch.
         id: Uuid,
         /// Only its end, as the API's own JSON.
         #[arg(long)]
@@ -46,12 +47,12 @@ pub enum RedriveCommand {
     },
 }
 
-/// Which redrive, and why.
+/// Which redrive to change.
 #[derive(Debug, Args)]
-pub struct Change {
-    /// Which.
+pub struct ChangeOptions {
+    /// The redrive that is meant.
     id: Uuid,
-    /// Why.
+    /// Why, for the audit log.
     #[arg(long)]
     reason: Option<String>,
 }
@@ -67,7 +68,7 @@ pub struct RedriveOptions {
     /// At most so many a second; as fast as it goes when not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     rate: Option<u16>,
-    /// Why.
+    /// Why, for the audit log.
     #[arg(long, required_unless_present = "preview")]
     reason: Option<String>,
     /// Even those that were replayed three times.
@@ -86,35 +87,28 @@ pub struct RedriveOptions {
 
 impl RedriveOptions {
     /// The request.
-    fn body(self) -> anyhow::Result<Value> {
-        let filter = self.filter.asked(Asked::default()).into_object().ok_or_else(|| {
-            refuse("say which dead letters, e.g. with --fingerprint: a redrive of all of them is never meant")
-        })?;
-        let mut body = because(self.reason);
-        body["filter"] = filter;
-        for (name, value) in [("canary", self.canary.map(Value::from)), ("rate", self.rate.map(Value::from))]
-        {
-            if let Some(value) = value {
-                body[name] = value;
-            }
+    fn body(&self) -> anyhow::Result<Value> {
+        let filter = said(&self.filter)?;
+        if filter == json!({}) {
+            return Err(refuse(
+                "say which dead letters, e.g. with --fingerprint: a redrive of all of them is never meant",
+            ));
         }
-        if self.force {
-            body["force"] = true.into();
-        }
-        Ok(body)
+        let Self { canary, rate, reason, force, .. } = self;
+        let force = force.then_some(true);
+        said(&json!({ "filter": filter, "canary": canary, "rate": rate, "reason": reason, "force": force }))
     }
 }
 
 /// `sagactl dlq redrive`: shows what it would do, starts it, and watches it to its end.
 pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<ExitCode> {
-    let (only_preview, detach, json) = (options.preview, options.detach, options.json);
-    let body = options.body()?;
-    let mut asked = body.clone();
-    asked["preview"] = true.into();
-    let answer = admin.post(&["dlq", "redrive"], &asked).await?;
+    let mut body = options.body()?;
+    let form = Form { json: options.json };
+    body["preview"] = true.into();
+    let answer = admin.post(&["dlq", "redrive"], &body).await?;
     let preview: Preview = read(answer.clone())?;
-    if only_preview || preview.matching == 0 {
-        return show(answer, json, view::preview);
+    if options.preview || preview.matching == 0 {
+        return show(answer, form, view::preview);
     }
     if preview.replayable == 0 {
         return Err(refuse(format!(
@@ -122,46 +116,47 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
             preview.matching
         )));
     }
-    if !json {
+    if !form.json {
         say(&view::preview(&preview));
     }
-    let started = admin.post(&["dlq", "redrive"], &body).await?;
-    let redrive: Redrive = read(started.clone())?;
-    if detach {
-        return show(started, json, |redrive: &Redrive| {
-            let id = &redrive.id;
+    body["preview"] = Value::Null;
+    let answer = admin.post(&["dlq", "redrive"], &body).await?;
+    let started: Redrive = read(answer.clone())?;
+    let id = &started.id;
+    if options.detach {
+        return show(answer, form, |_: &Redrive| {
             format!("redrive {id} is under way; watch it with: sagactl redrive follow {id}")
         });
     }
-    if !json {
-        say(&format!("redrive {} is under way", redrive.id));
+    if !form.json {
+        say(&format!("redrive {id} is under way"));
     }
-    follow::run(admin, &redrive.id, json).await
+    follow::run(admin, id, form).await
 }
 
 /// `sagactl redrive`.
 pub async fn run(admin: &Admin, command: RedriveCommand) -> anyhow::Result<ExitCode> {
-    let path = ["dlq", "redrive"];
     match command {
-        RedriveCommand::List(page) => {
-            let asked = page.asked(Asked::default());
-            show(admin.ask(&path, &asked).await?, page.json, view::list)
+        RedriveCommand::List(page) => admin.show(&["dlq", "redrive"], &page, page.form, view::list).await,
+        RedriveCommand::Show { id, form } => {
+            admin.show(&["dlq", "redrive", &id.to_string()], &(), form, view::detail).await
         }
-        RedriveCommand::Show { id, json } => show(state(admin, &id.to_string()).await?, json, view::detail),
         RedriveCommand::Pause(change) => tell(admin, "pause", change).await,
         RedriveCommand::Resume(change) => tell(admin, "resume", change).await,
         RedriveCommand::Cancel(change) => tell(admin, "cancel", change).await,
-        RedriveCommand::Follow { id, json } => follow::run(admin, &id.to_string(), json).await,
+        RedriveCommand::Follow { id, json } => follow::run(admin, &id.to_string(), Form { json }).await,
     }
 }
 
-async fn tell(admin: &Admin, what: &str, Change { id, reason }: Change) -> anyhow::Result<ExitCode> {
-    let answer = admin.post(&["dlq", "redrive", &id.to_string(), what], &because(reason)).await?;
-    show(answer, false, |redrive: &Redrive| format!("redrive {} is {}", redrive.id, redrive.progress()))
-}
-
-async fn state(admin: &Admin, id: &str) -> anyhow::Result<Value> {
-    admin.ask(&["dlq", "redrive", id], &Asked::default()).await
+async fn tell(
+    admin: &Admin,
+    what: &str,
+    ChangeOptions { id, reason }: ChangeOptions,
+) -> anyhow::Result<ExitCode> {
+    let answer = admin.post(&["dlq", "redrive", &id.to_string(), what], &json!({ "reason": reason })).await?;
+    let redrive: Redrive = read(answer)?;
+    say(&format!("redrive {} is {}", redrive.id, redrive.progress()));
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

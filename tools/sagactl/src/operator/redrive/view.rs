@@ -3,18 +3,17 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
+use strum::EnumString;
 
-use crate::operator::dlq::{Group, group_table};
-use crate::operator::more;
-use crate::output::plain_table as table;
+use crate::operator::dead_letter::group::{DeadLetterGroup, group_table};
+use crate::operator::listing::Page;
 use crate::output::text::{listed, moment, one_line};
+use crate::output::{Column, left, right};
 
 /// A redrive.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Redrive {
-    /// Its id.
     pub id: String,
-    /// Where it stands.
     pub status: String,
     /// Why it stopped by itself.
     pub stopped_because: Option<String>,
@@ -26,7 +25,7 @@ pub struct Redrive {
     operator: String,
     reason: String,
     round: u64,
-    /// Letters that it was started for.
+    /// Dead letters that it was started for.
     pub matching: u64,
     sent: u64,
     resolved: u64,
@@ -37,8 +36,9 @@ pub struct Redrive {
     updated_at: Timestamp,
 }
 
-/// How a redrive ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a redrive ended. Every other status is that of one that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum Ending {
     /// All was handed back.
     Done,
@@ -51,15 +51,10 @@ pub enum Ending {
 impl Redrive {
     /// How it ended, if it did.
     pub fn ending(&self) -> Option<Ending> {
-        match self.status.as_str() {
-            "DONE" => Some(Ending::Done),
-            "STOPPED" => Some(Ending::Stopped),
-            "CANCELLED" => Some(Ending::Cancelled),
-            _ => None,
-        }
+        self.status.parse().ok()
     }
 
-    /// Letters of which it is known what became of them.
+    /// Dead letters of which it is known what became of them.
     pub fn settled(&self) -> u64 {
         self.resolved + self.failed
     }
@@ -73,37 +68,22 @@ impl Redrive {
     }
 }
 
-/// A page of redrives.
-#[derive(Debug, Deserialize)]
-pub struct Page {
-    redrives: Vec<Redrive>,
-    next: Option<String>,
+const COLUMNS: [Column<Redrive>; 9] = [
+    left("redrive", |redrive| redrive.id.clone()),
+    left("status", |redrive| redrive.status.clone()),
+    left("filter", |redrive| one_line(&redrive.filter)),
+    left("who", |redrive| redrive.operator.clone()),
+    right("matching", |redrive| redrive.matching.to_string()),
+    right("resolved", |redrive| redrive.resolved.to_string()),
+    right("failed", |redrive| redrive.failed.to_string()),
+    right("to come", |redrive| redrive.remaining.to_string()),
+    left("started", |redrive| moment(redrive.created_at)),
+];
+
+pub fn list(page: &Page<Redrive>) -> String {
+    page.shown("no redrives", &COLUMNS)
 }
 
-/// A page as a table.
-pub fn list(page: &Page) -> String {
-    if page.redrives.is_empty() {
-        return "no redrives".to_owned();
-    }
-    let row = |redrive: &Redrive| {
-        [
-            redrive.id.clone(),
-            redrive.status.clone(),
-            one_line(&redrive.filter),
-            redrive.operator.clone(),
-            redrive.matching.to_string(),
-            redrive.resolved.to_string(),
-            redrive.failed.to_string(),
-            redrive.remaining.to_string(),
-            moment(redrive.created_at),
-        ]
-    };
-    let header =
-        ["redrive", "status", "filter", "who", "matching", "resolved", "failed", "to come", "started"];
-    format!("{}{}", table(header, page.redrives.iter().map(row), &[4, 5, 6, 7]), more(page.next.as_deref()))
-}
-
-/// All of one.
 pub fn detail(redrive: &Redrive) -> String {
     let rate =
         redrive.rate.map_or_else(|| "as fast as it goes".to_owned(), |rate| format!("{rate} a second"));
@@ -126,16 +106,15 @@ pub fn detail(redrive: &Redrive) -> String {
 /// What a redrive would do.
 #[derive(Debug, Deserialize)]
 pub struct Preview {
-    /// Letters that match the filter.
+    /// Dead letters that match the filter.
     pub matching: u64,
     /// Those of them that may be replayed.
     pub replayable: u64,
     over_limit: u64,
     #[serde(default)]
-    groups: Vec<Group>,
+    groups: Vec<DeadLetterGroup>,
 }
 
-/// The preview.
 pub fn preview(preview: &Preview) -> String {
     let Preview { matching, replayable, over_limit, groups } = preview;
     let mut text = format!("{matching} match, {replayable} of them can be replayed");
@@ -170,7 +149,7 @@ pub mod tests {
     fn redrives_are_a_table() {
         let page = json!({"redrives": [redrive("RUNNING"), redrive("DONE")], "next": null});
         insta::assert_snapshot!("redrive_list", list(&from_value(page).expect("a page")));
-        assert_eq!(list(&Page { redrives: vec![], next: None }), "no redrives");
+        assert_eq!(list(&Page { items: vec![], next: None }), "no redrives");
     }
 
     #[test]

@@ -10,24 +10,18 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::secrets;
-use crate::operator::more;
-use crate::output::plain_table as table;
+use crate::operator::listing::Page;
 use crate::output::text::{indented, listed, moment, one_line, or_nothing, short};
+use crate::output::{Column, left, right};
 
 /// What is shown of a reason in a table.
 const LONGEST_REASON: usize = 60;
 /// What is shown of a message that is no JSON.
 const LONGEST_NOISE: usize = 2_000;
 
-/// A page of letters.
+/// As a list has it.
 #[derive(Debug, Deserialize)]
-pub struct Page {
-    dead_letters: Vec<Letter>,
-    next: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Letter {
+pub struct DeadLetter {
     id: String,
     status: String,
     service: String,
@@ -48,30 +42,24 @@ struct Letter {
     version: i64,
 }
 
-/// A page as a table.
-pub fn list(page: &Page) -> String {
-    if page.dead_letters.is_empty() {
-        return "no dead letters".to_owned();
-    }
-    let row = |letter: &Letter| {
-        [
-            letter.id.clone(),
-            letter.status.clone(),
-            letter.service.clone(),
-            letter.step.clone(),
-            or_nothing(letter.message_type.as_ref()),
-            letter.attempts.to_string(),
-            letter.replays.to_string(),
-            moment(letter.last_failed_at),
-            short(&letter.reason, LONGEST_REASON),
-        ]
-    };
-    let header =
-        ["dead letter", "status", "service", "step", "type", "attempts", "replays", "last failed", "reason"];
-    format!("{}{}", table(header, page.dead_letters.iter().map(row), &[5, 6]), more(page.next.as_deref()))
+const COLUMNS: [Column<DeadLetter>; 9] = [
+    left("dead letter", |dead_letter| dead_letter.id.clone()),
+    left("status", |dead_letter| dead_letter.status.clone()),
+    left("service", |dead_letter| dead_letter.service.clone()),
+    left("step", |dead_letter| dead_letter.step.clone()),
+    left("type", |dead_letter| or_nothing(dead_letter.message_type.as_ref())),
+    right("attempts", |dead_letter| dead_letter.attempts.to_string()),
+    right("replays", |dead_letter| dead_letter.replays.to_string()),
+    left("last failed", |dead_letter| moment(dead_letter.last_failed_at)),
+    left("reason", |dead_letter| short(&dead_letter.reason, LONGEST_REASON)),
+];
+
+/// A page of them.
+pub fn list(page: &Page<DeadLetter>) -> String {
+    page.shown("no dead letters", &COLUMNS)
 }
 
-/// Numbers of letters.
+/// How many dead letters there are.
 #[derive(Debug, Deserialize)]
 pub struct Counts {
     total: u64,
@@ -80,7 +68,6 @@ pub struct Counts {
     by_service: BTreeMap<String, u64>,
 }
 
-/// How many there are.
 pub fn counts(counts: &Counts) -> String {
     let mut text = format!("{} unresolved\n", counts.total);
     for (name, counts) in [("by status", &counts.by_status), ("unresolved by service", &counts.by_service)] {
@@ -92,65 +79,11 @@ pub fn counts(counts: &Counts) -> String {
     text
 }
 
-/// Groups, the largest first.
-#[derive(Debug, Deserialize)]
-pub struct Groups {
-    groups: Vec<Group>,
-}
-
-/// Letters that failed in the same way.
-#[derive(Debug, Deserialize)]
-pub struct Group {
-    fingerprint: String,
-    count: u64,
-    service: String,
-    step: String,
-    message_type: Option<String>,
-    reason: String,
-    first_failed_at: Timestamp,
-    last_failed_at: Timestamp,
-    sample: String,
-}
-
-/// All groups.
-pub fn groups(groups: &Groups) -> String {
-    if groups.groups.is_empty() { "no dead letters".to_owned() } else { group_table(&groups.groups) }
-}
-
-/// Groups as a table.
-pub fn group_table(groups: &[Group]) -> String {
-    let row = |group: &Group| {
-        [
-            group.fingerprint.clone(),
-            group.count.to_string(),
-            group.service.clone(),
-            group.step.clone(),
-            or_nothing(group.message_type.as_ref()),
-            moment(group.first_failed_at),
-            moment(group.last_failed_at),
-            group.sample.clone(),
-            short(&group.reason, LONGEST_REASON),
-        ]
-    };
-    let header = [
-        "fingerprint",
-        "count",
-        "service",
-        "step",
-        "type",
-        "first failed",
-        "last failed",
-        "sample",
-        "reason",
-    ];
-    table(header, groups.iter().map(row), &[1])
-}
-
-/// A letter, and all that hangs on it.
+/// A dead letter, and all that hangs on it.
 #[derive(Debug, Deserialize)]
 pub struct Detail {
     #[serde(flatten)]
-    letter: Letter,
+    dead_letter: DeadLetter,
     #[serde(default)]
     error_chain: Vec<String>,
     delivery: Option<Delivery>,
@@ -193,7 +126,7 @@ struct Moment {
     detail: Option<Value>,
 }
 
-/// All there is to know of a letter, but for secrets.
+/// All there is to know of it, but for secrets.
 pub fn detail(detail: &Detail) -> String {
     let mut text = head(detail);
     let mut section = |name: &str, body: &str| {
@@ -201,7 +134,7 @@ pub fn detail(detail: &Detail) -> String {
             let _ = write!(text, "\n{name}\n{}", indented(body.trim_end(), 2));
         }
     };
-    section("error", &error(&detail.letter.reason, &detail.error_chain));
+    section("error", &error(&detail.dead_letter.reason, &detail.error_chain));
     section("delivery", &detail.delivery.as_ref().map(delivery).unwrap_or_default());
     section("message", &message(detail));
     let note = |note: &Note| format!("{} {}: {}\n", moment(note.at), note.operator, note.text);
@@ -211,27 +144,27 @@ pub fn detail(detail: &Detail) -> String {
 }
 
 fn head(detail: &Detail) -> String {
-    let letter = &detail.letter;
-    let message_type = letter.message_type.as_deref().unwrap_or("unknown type");
+    let dead_letter = &detail.dead_letter;
+    let message_type = dead_letter.message_type.as_deref().unwrap_or("unknown type");
     let original = detail.original.as_ref().map(|original| format!(", edited (was {})", original.message_id));
     let edited =
-        original.unwrap_or_else(|| if letter.edited { ", edited".to_owned() } else { String::new() });
+        original.unwrap_or_else(|| if dead_letter.edited { ", edited".to_owned() } else { String::new() });
     let lines = listed(&[
-        ("status", Some(letter.status.clone())),
-        ("service", Some(letter.service.clone())),
-        ("step", Some(letter.step.clone())),
-        ("origin", Some(letter.origin.clone())),
-        ("message", Some(format!("{message_type} {}{edited}", letter.message_id))),
-        ("saga", letter.saga.clone()),
-        ("fingerprint", Some(letter.fingerprint.clone())),
-        ("attempts", Some(letter.attempts.to_string())),
-        ("replays", Some(letter.replays.to_string())),
-        ("first failed", Some(moment(letter.first_failed_at))),
-        ("last failed", Some(moment(letter.last_failed_at))),
-        ("redrive", letter.redrive.clone()),
-        ("version", Some(letter.version.to_string())),
+        ("status", Some(dead_letter.status.clone())),
+        ("service", Some(dead_letter.service.clone())),
+        ("step", Some(dead_letter.step.clone())),
+        ("origin", Some(dead_letter.origin.clone())),
+        ("message", Some(format!("{message_type} {}{edited}", dead_letter.message_id))),
+        ("saga", dead_letter.saga.clone()),
+        ("fingerprint", Some(dead_letter.fingerprint.clone())),
+        ("attempts", Some(dead_letter.attempts.to_string())),
+        ("replays", Some(dead_letter.replays.to_string())),
+        ("first failed", Some(moment(dead_letter.first_failed_at))),
+        ("last failed", Some(moment(dead_letter.last_failed_at))),
+        ("redrive", dead_letter.redrive.clone()),
+        ("version", Some(dead_letter.version.to_string())),
     ]);
-    format!("dead letter {}\n{lines}", letter.id)
+    format!("dead letter {}\n{lines}", dead_letter.id)
 }
 
 /// Each cause one further to the right. The reason is the same in one line.
@@ -278,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    fn letter() -> Value {
+    fn dead_letter() -> Value {
         json!({
             "id": "01890000-0000-7000-8000-000000000001", "status": "PENDING", "service": "payment",
             "step": "payment-processing", "origin": "message", "message_type": "StockReserved",
@@ -290,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_letters_is_a_table() {
-        let mut noise = letter();
+    fn a_page_of_dead_letters_is_a_table() {
+        let mut noise = dead_letter();
         noise["message_type"] = Value::Null;
         noise["reason"] = format!("not an envelope: {}", "x".repeat(100)).into();
-        let page = from_value(json!({"dead_letters": [letter(), noise], "next": "abc"}));
+        let page = from_value(json!({"dead_letters": [dead_letter(), noise], "next": "abc"}));
         insta::assert_snapshot!("dlq_list", list(&page.expect("a page")));
-        assert_eq!(list(&Page { dead_letters: vec![], next: None }), "no dead letters");
+        assert_eq!(list(&Page { items: vec![], next: None }), "no dead letters");
     }
 
     #[test]
-    fn a_letter_shows_everything_but_secrets() {
-        let mut whole = letter();
+    fn a_dead_letter_shows_everything_but_secrets() {
+        let mut whole = dead_letter();
         let more = json!({
             "edited": true, "redrive": "01890000-0000-7000-8000-0000000000cc",
             "error_chain": ["injected", "fail_permanently", "connection reset"],
@@ -318,36 +251,26 @@ mod tests {
         for (name, value) in more.as_object().expect("members") {
             whole[name] = value.clone();
         }
-        let shown = detail(&from_value(whole).expect("a letter"));
+        let shown = detail(&from_value(whole).expect("a dead letter"));
         assert!(!shown.contains("tok_ok"), "{shown}");
         insta::assert_snapshot!("dlq_show", shown);
     }
 
     #[test]
     fn a_message_that_is_no_json_is_shown_as_text() {
-        let mut whole = letter();
+        let mut whole = dead_letter();
         whole["payload"] = Value::Null;
         whole["payload_base64"] = STANDARD.encode(b"\xffgarbage\x1b[2J").into();
-        let shown = detail(&from_value(whole).expect("a letter"));
+        let shown = detail(&from_value(whole).expect("a dead letter"));
         assert!(shown.contains("12 bytes that are no JSON:\n  \u{fffd}garbage"), "{shown}");
     }
 
     #[test]
-    fn counts_and_groups_are_for_people() {
+    fn counts_are_for_people() {
         let numbers = json!({
             "total": 3, "by_service": {"payment": 3},
             "by_status": {"PENDING": 2, "REPLAYING": 1, "RESOLVED": 0, "DISCARDED": 0},
         });
         insta::assert_snapshot!("dlq_count", counts(&from_value(numbers).expect("counts")));
-        let group = json!({
-            "fingerprint": "9f86d081884c7d65", "count": 2, "service": "payment", "step": "payment-processing",
-            "message_type": "StockReserved", "reason": "injected", "first_failed_at": "2026-11-20T14:18:36Z",
-            "last_failed_at": "2026-11-20T14:18:37Z", "sample": "01890000-0000-7000-8000-000000000001",
-        });
-        insta::assert_snapshot!(
-            "dlq_groups",
-            groups(&from_value(json!({"groups": [group]})).expect("groups"))
-        );
-        assert_eq!(groups(&Groups { groups: vec![] }), "no dead letters");
     }
 }

@@ -1,33 +1,30 @@
 //! Pure: which dead letters are meant.
 
 use clap::Args;
-
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::args::{moment, one_of};
-use crate::operator::admin::Asked;
 
 const STATUSES: [&str; 4] = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"];
 
 /// In which status.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct InStatus {
     /// Only in these statuses, e.g. PENDING,REPLAYING.
     #[arg(long, ignore_case = true, value_delimiter = ',', value_parser = one_of(STATUSES))]
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "joined")]
     status: Vec<String>,
 }
 
-impl InStatus {
-    /// As members of a query.
-    pub fn asked(self) -> Asked {
-        Asked::default().with("status", (!self.status.is_empty()).then(|| self.status.join(",")))
-    }
+fn joined<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&names.join(","))
 }
 
 /// Where a message failed.
-#[derive(Debug, Args)]
-pub struct Place {
+#[derive(Debug, Args, Serialize)]
+pub struct FailedAt {
     /// Only of this service.
     #[arg(long)]
     service: Option<String>,
@@ -36,21 +33,16 @@ pub struct Place {
     step: Option<String>,
     /// Only messages of this type, e.g. StockReserved.
     #[arg(long = "type", value_name = "TYPE")]
+    #[serde(rename = "type")]
     message_type: Option<String>,
 }
 
-impl Place {
-    /// As members of a query.
-    pub fn asked(self, asked: Asked) -> Asked {
-        asked.with("service", self.service).with("step", self.step).with("type", self.message_type)
-    }
-}
-
 /// Which dead letters.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct Filter {
     #[command(flatten)]
-    place: Place,
+    #[serde(flatten)]
+    failed_at: FailedAt,
     /// Only those that failed in this way; sagactl dlq groups lists them.
     #[arg(long)]
     fingerprint: Option<String>,
@@ -59,46 +51,39 @@ pub struct Filter {
     saga: Option<Uuid>,
     /// Only those that failed since, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN", value_parser = moment)]
+    #[serde(rename = "failed_after")]
     since: Option<Timestamp>,
     /// Only those that failed before, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN", value_parser = moment)]
+    #[serde(rename = "failed_before")]
     until: Option<Timestamp>,
     /// Only those with this text in their reason or type.
     #[arg(long)]
     text: Option<String>,
 }
 
-impl Filter {
-    /// As members of a query.
-    pub fn asked(self, asked: Asked) -> Asked {
-        self.place
-            .asked(asked)
-            .with("fingerprint", self.fingerprint)
-            .with("saga", self.saga)
-            .with("failed_after", self.since)
-            .with("failed_before", self.until)
-            .with("text", self.text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::operator::admin::said;
 
-    #[derive(Debug, Parser)]
+    #[derive(Debug, Parser, Serialize)]
     struct Line {
         #[command(flatten)]
+        #[serde(flatten)]
         status: InStatus,
         #[command(flatten)]
+        #[serde(flatten)]
         filter: Filter,
     }
 
-    fn asked(line: &str) -> Option<Asked> {
-        let line = Line::try_parse_from(std::iter::once("x").chain(line.split(' '))).ok()?;
-        Some(line.filter.asked(line.status.asked()))
+    fn asked(line: &str) -> Option<Value> {
+        let words = line.split_whitespace();
+        let line = Line::try_parse_from(std::iter::once("x").chain(words)).ok()?;
+        Some(said(&line).expect("an object"))
     }
 
     #[test]
@@ -107,14 +92,13 @@ mod tests {
         let wanted = json!({
             "status": "PENDING,REPLAYING", "type": "StockReserved", "failed_after": "2026-01-31T12:00:00Z",
         });
-        assert_eq!(asked(line).expect("a filter").into_object(), Some(wanted));
+        assert_eq!(asked(line), Some(wanted));
         assert_eq!(asked("--status LOST"), None);
         assert_eq!(asked("--saga 7"), None);
     }
 
     #[test]
     fn no_filter_is_none() {
-        let line = Line::try_parse_from(["x"]).expect("a line");
-        assert_eq!(line.filter.asked(line.status.asked()).into_object(), None);
+        assert_eq!(asked(""), Some(json!({})));
     }
 }

@@ -12,18 +12,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::change::{forced, standing};
+use super::change::standing;
 use super::secrets;
 use crate::args;
-use crate::operator::admin::{Admin, Asked};
-use crate::operator::read;
+use crate::operator::admin::Admin;
+use crate::operator::answer::read;
 use crate::output::exit::{self, Refusal, refuse};
 use crate::output::say;
 
 /// What to write instead. With none of --new-data, --payload and --file an editor is opened on the data.
 #[derive(Debug, Args)]
 pub struct EditOptions {
-    /// Which.
+    /// The one to edit.
     id: Uuid,
     /// The message's data. A token written *** stays what it was.
     #[arg(long, value_name = "JSON", value_parser = args::json, conflicts_with_all = ["payload", "file"])]
@@ -34,7 +34,7 @@ pub struct EditOptions {
     /// The message's data, in a file; - is standard input.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Why.
+    /// Why, for the audit log.
     #[arg(long)]
     reason: String,
     /// Even one that was replayed three times, or whose replay is under way and seems lost.
@@ -52,7 +52,7 @@ enum Part {
 /// `sagactl dlq edit`.
 pub async fn run(admin: &Admin, options: EditOptions) -> anyhow::Result<ExitCode> {
     let EditOptions { id, new_data, payload, file, reason, force } = options;
-    let body = forced(json!({ "reason": reason }), force);
+    let body = json!({ "reason": reason, "force": force.then_some(true) });
     match (new_data, payload, file) {
         (Some(data), ..) => send(admin, id, body, Part::Data, data).await,
         (None, Some(payload), _) => send(admin, id, body, Part::Payload, payload).await,
@@ -80,8 +80,8 @@ async fn send(
         Part::Payload => "payload",
     };
     body[name] = value;
-    let letter = admin.post(&["dlq", &id.to_string(), "edit"], &body).await;
-    say(&standing(letter.with_context(|| format!("{id}: not edited"))?)?);
+    let edited = admin.post(&["dlq", &id.to_string(), "edit"], &body).await;
+    say(&standing(edited.with_context(|| format!("{id}: not edited"))?)?);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,14 +92,14 @@ async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<Exi
             "say what to write with --new-data, --payload or --file: an editor needs a terminal",
         ));
     }
-    let letter = fetch(admin, id).await?;
-    let mut data = letter
+    let dead_letter = fetch(admin, id).await?;
+    let mut data = dead_letter
         .envelope()?
         .get("data")
         .cloned()
         .context("this message has no data to edit: give the whole envelope with --payload")?;
     // Somebody else's change meanwhile is not overwritten.
-    body["version"] = letter.version.into();
+    body["version"] = dead_letter.version.into();
     secrets::hide(&mut data);
     let before = serde_json::to_string_pretty(&data)?;
     let file = tempfile::Builder::new().prefix("dead-letter-").suffix(".json").tempfile()?;
@@ -151,10 +151,10 @@ fn from_file(path: &Path) -> anyhow::Result<Value> {
 }
 
 async fn fetch(admin: &Admin, id: Uuid) -> anyhow::Result<Contents> {
-    read(admin.ask(&["dlq", &id.to_string()], &Asked::default()).await?)
+    read(admin.ask(&["dlq", &id.to_string()], &()).await?)
 }
 
-/// What a letter contains.
+/// What a dead letter contains.
 #[derive(Debug, Deserialize)]
 struct Contents {
     version: i64,

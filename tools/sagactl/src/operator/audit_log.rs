@@ -4,20 +4,22 @@ use std::process::ExitCode;
 
 use clap::Args;
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::admin::{Admin, Asked};
-use super::{PageOptions, more, show};
-use crate::output::plain_table as table;
+use super::admin::Admin;
+use super::listing::{Page, PageOptions};
 use crate::output::text::{moment, one_line, or_nothing, short};
+use crate::output::{Column, left};
 
 /// What is shown of a detail in a table.
 const LONGEST_DETAIL: usize = 80;
 
 /// Which entries of the audit log; --operator NAME shows only theirs.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct LogOptions {
+    #[arg(skip)]
+    operator: Option<String>,
     /// Only this action, e.g. dlq.replay.
     #[arg(long)]
     action: Option<String>,
@@ -25,27 +27,18 @@ pub struct LogOptions {
     #[arg(long)]
     target: Option<String>,
     #[command(flatten)]
+    #[serde(flatten)]
     page: PageOptions,
 }
 
 /// `sagactl log`: of everybody, or of the operator who is named.
-pub async fn run(admin: &Admin, options: LogOptions, named: Option<&str>) -> anyhow::Result<ExitCode> {
-    let asked = Asked::default()
-        .with("operator", named)
-        .with("action", options.action)
-        .with("target", options.target);
-    let page = options.page;
-    show(admin.ask(&["audit", "log"], &page.asked(asked)).await?, page.json, list)
+pub async fn run(admin: &Admin, options: LogOptions, operator: Option<String>) -> anyhow::Result<ExitCode> {
+    let options = LogOptions { operator, ..options };
+    admin.show(&["audit", "log"], &options, options.page.form, list).await
 }
 
 #[derive(Debug, Deserialize)]
-struct Page {
-    entries: Vec<Entry>,
-    next: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Entry {
+struct AuditEntry {
     at: Timestamp,
     operator: String,
     action: String,
@@ -55,24 +48,20 @@ struct Entry {
     outcome: String,
 }
 
-fn list(page: &Page) -> String {
-    if page.entries.is_empty() {
-        return "no entries".to_owned();
-    }
-    let row = |entry: &Entry| {
-        let detail = entry.detail.as_ref().map(|detail| short(&one_line(detail), LONGEST_DETAIL));
-        [
-            moment(entry.at),
-            entry.operator.clone(),
-            entry.action.clone(),
-            entry.target.clone(),
-            short(&entry.outcome, LONGEST_DETAIL),
-            or_nothing(entry.reason.as_ref().map(|reason| short(reason, LONGEST_DETAIL))),
-            or_nothing(detail),
-        ]
-    };
-    let header = ["when", "who", "what", "to what", "outcome", "why", "detail"];
-    format!("{}{}", table(header, page.entries.iter().map(row), &[]), more(page.next.as_deref()))
+const COLUMNS: [Column<AuditEntry>; 7] = [
+    left("when", |entry| moment(entry.at)),
+    left("who", |entry| entry.operator.clone()),
+    left("what", |entry| entry.action.clone()),
+    left("to what", |entry| entry.target.clone()),
+    left("outcome", |entry| short(&entry.outcome, LONGEST_DETAIL)),
+    left("why", |entry| or_nothing(entry.reason.as_ref().map(|reason| short(reason, LONGEST_DETAIL)))),
+    left("detail", |entry| {
+        or_nothing(entry.detail.as_ref().map(|detail| short(&one_line(detail), LONGEST_DETAIL)))
+    }),
+];
+
+fn list(page: &Page<AuditEntry>) -> String {
+    page.shown("no entries", &COLUMNS)
 }
 
 #[cfg(test)]

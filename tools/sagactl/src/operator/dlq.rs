@@ -1,0 +1,103 @@
+//! Shell: `sagactl dlq`: what people can do with dead letters.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::admin::Admin;
+use super::answer::Form;
+use super::dead_letter::change::{self, ChangeOptions, ReplayOptions};
+use super::dead_letter::edit::{self, EditOptions};
+use super::dead_letter::filter::{FailedAt, Filter, InStatus};
+use super::dead_letter::{group, view};
+use super::listing::PageOptions;
+use super::redrive::{self, RedriveOptions};
+
+/// What to do with dead letters.
+#[derive(Debug, Subcommand)]
+pub enum DlqCommand {
+    /// List dead letters, the last to fail first
+    List(Box<ListOptions>),
+    /// Count them by status and service
+    Count(Form),
+    /// List the ways in which messages failed, the most frequent first; those that are pending when no status is given
+    Groups(GroupOptions),
+    /// Show all there is to know of one
+    Show {
+        /// The one to show.
+        id: Uuid,
+        /// The API's own JSON; card tokens are in it.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Hand messages back to the step that failed
+    Replay(ReplayOptions),
+    /// Hand a message back with other contents
+    Edit(EditOptions),
+    /// Give dead letters up
+    Discard(ChangeOptions),
+    /// Take discarded dead letters back
+    Restore(ChangeOptions),
+    /// Write a note at a dead letter
+    Note {
+        /// The one to write it at.
+        id: Uuid,
+        /// The note.
+        text: String,
+    },
+    /// Hand many back: a few first, the rest when those did not fail again; stops when they do
+    Redrive(Box<RedriveOptions>),
+}
+
+/// Which dead letters to list.
+#[derive(Debug, Args, Serialize)]
+pub struct ListOptions {
+    #[command(flatten)]
+    #[serde(flatten)]
+    status: InStatus,
+    #[command(flatten)]
+    #[serde(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    #[serde(flatten)]
+    page: PageOptions,
+}
+
+/// Which groups to list.
+#[derive(Debug, Args, Serialize)]
+pub struct GroupOptions {
+    #[command(flatten)]
+    #[serde(flatten)]
+    status: InStatus,
+    #[command(flatten)]
+    #[serde(flatten)]
+    failed_at: FailedAt,
+    /// At most this many (1 to 200; 50 when not given).
+    #[arg(long, value_name = "N")]
+    limit: Option<u32>,
+    #[command(flatten)]
+    #[serde(skip)]
+    form: Form,
+}
+
+/// `sagactl dlq`.
+pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        DlqCommand::List(options) => admin.show(&["dlq"], &options, options.page.form, view::list).await,
+        DlqCommand::Count(form) => admin.show(&["dlq", "count"], &(), form, view::counts).await,
+        DlqCommand::Groups(options) => {
+            admin.show(&["dlq", "groups"], &options, options.form, group::list).await
+        }
+        DlqCommand::Show { id, json } => {
+            admin.show(&["dlq", &id.to_string()], &(), Form { json }, view::detail).await
+        }
+        DlqCommand::Replay(options) => change::replay(admin, options).await,
+        DlqCommand::Edit(options) => edit::run(admin, options).await,
+        DlqCommand::Discard(options) => change::discard(admin, options).await,
+        DlqCommand::Restore(options) => change::restore(admin, options).await,
+        DlqCommand::Note { id, text } => change::note(admin, id, &text).await,
+        DlqCommand::Redrive(options) => redrive::start(admin, *options).await,
+    }
+}
