@@ -14,15 +14,15 @@ use shared::service::stream_of;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::generator::Happening;
+use super::measured::Arrival;
 use crate::local::{Member, System};
 
 /// A broker on the same machine connects at once.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// After a missed heartbeat the client's stream wakes nobody: it is asked again this often.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// The facts of a saga, by who says them.
-const SPEAKERS: [(&str, &[FactType]); 3] = [
+/// The facts of a saga, by who publishes them.
+const PRODUCERS: [(&str, &[FactType]); 3] = [
     (
         "order",
         &[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled, FactType::DeadLettered],
@@ -47,27 +47,27 @@ const SPEAKERS: [(&str, &[FactType]); 3] = [
     ),
 ];
 
-/// Starts hearing all facts of sagas that are said from now on.
-pub async fn listen(system: &System, to: &mpsc::Sender<Happening>) -> anyhow::Result<()> {
+/// Starts hearing all facts of sagas that are published from now on.
+pub async fn listen(system: &System, to: &mpsc::Sender<Arrival>) -> anyhow::Result<()> {
     let url = system.url_of(Member::Nats);
     let bus =
         Bus::connect(BusSettings { url: url.clone(), ..BusSettings::default() }, "sagactl-load").await?;
     let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
-    for (speaker, facts) in SPEAKERS {
-        let messages = subscribe(&bus, speaker, facts).await?;
+    for (producer, facts) in PRODUCERS {
+        let messages = subscribe(&bus, producer, facts).await?;
         tokio::spawn(hear(messages, to.clone()));
     }
     Ok(())
 }
 
-async fn subscribe(bus: &Bus, speaker: &str, facts: &[FactType]) -> anyhow::Result<Ordered> {
-    let name = stream_of(speaker);
+async fn subscribe(bus: &Bus, producer: &str, facts: &[FactType]) -> anyhow::Result<Ordered> {
+    let name = stream_of(producer);
     let stream =
         bus.jetstream().get_stream(&name).await.with_context(|| format!("stream {name} is not there"))?;
     let start_sequence = stream.cached_info().state.last_sequence + 1;
     let config = OrderedConfig {
-        filter_subjects: facts.iter().map(|fact| fact.subject(speaker, "")).collect(),
+        filter_subjects: facts.iter().map(|fact| fact.subject(producer, "")).collect(),
         // By number, not "new": when the client makes the consumer anew, nothing in between is missed.
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
         ..OrderedConfig::default()
@@ -77,7 +77,7 @@ async fn subscribe(bus: &Bus, speaker: &str, facts: &[FactType]) -> anyhow::Resu
     consumer.messages().await.with_context(|| format!("stream {name} cannot be read"))
 }
 
-async fn hear(mut messages: Ordered, to: mpsc::Sender<Happening>) {
+async fn hear(mut messages: Ordered, to: mpsc::Sender<Arrival>) {
     loop {
         let message = match timeout(ASK_AGAIN, messages.next()).await {
             Err(_elapsed) => continue,
@@ -93,7 +93,7 @@ async fn hear(mut messages: Ordered, to: mpsc::Sender<Happening>) {
         let opened = Envelope::from_bytes(&message.payload).and_then(|envelope| envelope.open());
         let Ok(opened) = opened else { continue };
         let Some(order) = opened.fact.saga() else { continue };
-        if to.send(Happening::Heard(order, Box::new(HeardFact::of(&opened)))).await.is_err() {
+        if to.send(Arrival::Fact(order, Box::new(HeardFact::of(&opened)))).await.is_err() {
             return;
         }
     }

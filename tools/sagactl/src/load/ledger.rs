@@ -6,7 +6,7 @@ use std::time::Duration;
 use shared::saga::{HeardFact, SagaStatus, SagaView};
 use uuid::Uuid;
 
-use super::plan::Plan;
+use super::schedule::Schedule;
 
 /// Ended sagas that are remembered, so that a late fact does not start them again. Facts of one saga are
 /// seconds apart at most; this is half a minute at thousands of orders per second.
@@ -19,9 +19,9 @@ const STRANGER_AFTER: Duration = Duration::from_mins(2);
 pub struct Counts {
     /// Orders that were sent, and not refused.
     pub started: u64,
-    /// Confirmed.
+    /// Those that ended confirmed.
     pub completed: u64,
-    /// Cancelled, everything undone.
+    /// Those that ended cancelled, everything undone.
     pub compensated: u64,
     /// Orders that were not taken, by reason.
     pub errors: BTreeMap<String, u64>,
@@ -54,10 +54,10 @@ pub struct Ended {
     pub at: Duration,
 }
 
-/// The books of one run.
+/// What is known of the orders of one run.
 #[derive(Debug)]
 pub struct Ledger {
-    plan: Plan,
+    schedule: Schedule,
     open: BTreeMap<u64, Open>,
     sagas: BTreeMap<Uuid, Saga>,
     remembered: BTreeSet<Uuid>,
@@ -66,10 +66,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Empty books.
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(schedule: Schedule) -> Self {
         Self {
-            plan,
+            schedule,
             open: BTreeMap::new(),
             sagas: BTreeMap::new(),
             remembered: BTreeSet::new(),
@@ -80,8 +79,8 @@ impl Ledger {
 
     /// An order became due.
     pub fn start(&mut self, number: u64) {
-        let is_measured = number >= self.plan.first_measured;
-        self.open.insert(number, Open { due: self.plan.due(number), is_measured, is_heard_of: false });
+        let is_measured = number >= self.schedule.first_measured;
+        self.open.insert(number, Open { due: self.schedule.due(number), is_measured, is_heard_of: false });
         self.counts.started += u64::from(is_measured);
     }
 
@@ -108,7 +107,7 @@ impl Ledger {
             saga.ended.get_or_insert((at, status));
         }
         if let Some(customer) = &fact.detail.customer {
-            saga.number = self.plan.number_of(customer);
+            saga.number = self.schedule.number_of(customer);
             let open = saga.number.and_then(|number| self.open.get_mut(&number));
             let Some(open) = open else {
                 self.forget(order);
@@ -162,7 +161,6 @@ impl Ledger {
         ours.filter(|saga| saga.view.status() == SagaStatus::Failed).count() as u64
     }
 
-    /// The counts so far.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -181,8 +179,8 @@ mod tests {
     /// A hundred orders per second, the first ten as warm-up, all started.
     fn ledger() -> Ledger {
         let mix = "happy=100".parse().expect("a mix");
-        let plan = Plan::new(100, Duration::from_millis(100), Duration::from_secs(1), mix, "run");
-        let mut ledger = Ledger::new(plan);
+        let schedule = Schedule::new(100, Duration::from_millis(100), Duration::from_secs(1), mix, "run");
+        let mut ledger = Ledger::new(schedule);
         (0..110).for_each(|number| ledger.start(number));
         ledger
     }

@@ -1,12 +1,66 @@
-//! Pure: rate and mix, as people write them.
+//! Pure: how to load the system, as people write it.
 
 use std::str::FromStr;
+use std::time::Duration;
 
+use clap::Args;
+use strum::{EnumString, VariantNames};
+
+use crate::args::duration;
+
+/// Longest run: its orders fit the shelf.
+const LONGEST: Duration = Duration::from_hours(2);
 /// More than one machine can send.
 const HIGHEST_RATE: u32 = 100_000;
 
+/// How to load the system.
+#[derive(Debug, Args)]
+pub struct LoadOptions {
+    /// Orders per second.
+    #[arg(long, value_parser = rate, required_unless_present_any = ["rest", "at_rest"])]
+    pub rate: Option<u32>,
+    /// How long orders are sent and measured.
+    #[arg(long, default_value = "60s", value_parser = run_length)]
+    pub duration: Duration,
+    /// How long orders are sent before, without being measured.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub warmup: Duration,
+    /// Which orders, in percent.
+    #[arg(long, value_name = "KIND=PERCENT,…", default_value = "happy=90,declined=5,out_of_stock=5")]
+    pub mix: Mix,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// Instead: N orders one after another, each measured from POST to CONFIRMED.
+    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "at_rest"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rest: Option<u32>,
+    /// The same as --rest COUNT.
+    #[arg(long, conflicts_with = "rate", requires = "count")]
+    pub at_rest: bool,
+    /// How many orders with --at-rest.
+    #[arg(long, value_name = "N", requires = "at_rest", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub count: Option<u32>,
+}
+
+fn run_length(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
+    match length {
+        Duration::ZERO => Err("must be longer than 0s".to_owned()),
+        length if length > LONGEST => Err(format!("at most {}s", LONGEST.as_secs())),
+        length => Ok(length),
+    }
+}
+
+fn rate(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(rate @ 1..=HIGHEST_RATE) => Ok(rate),
+        _ => Err(format!("must be a whole number from 1 to {HIGHEST_RATE}, in orders per second")),
+    }
+}
+
 /// What becomes of an order, by its own doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum Kind {
     /// It is confirmed.
     Happy,
@@ -16,22 +70,22 @@ pub enum Kind {
     OutOfStock,
 }
 
-/// Shares in percent.
+/// Shares of the kinds, in their order, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mix {
-    happy: u64,
-    declined: u64,
-    out_of_stock: u64,
-}
+pub struct Mix([u64; 3]);
 
 impl Mix {
+    /// Every order the same.
+    pub const HAPPY: Self = Self([100, 0, 0]);
+
     /// The kind of the order with this number. Kinds are spread evenly, and every hundred has the exact shares.
-    pub fn kind(&self, number: u64) -> Kind {
+    pub const fn kind(&self, number: u64) -> Kind {
+        let Self([happy, declined, _]) = *self;
         // 61 has no factor in common with 100, so a hundred numbers in a row hit every slot once.
         let slot = number % 100 * 61 % 100;
-        if slot < self.happy {
+        if slot < happy {
             Kind::Happy
-        } else if slot < self.happy + self.declined {
+        } else if slot < happy + declined {
             Kind::Declined
         } else {
             Kind::OutOfStock
@@ -43,32 +97,21 @@ impl FromStr for Mix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut mix = Self { happy: 0, declined: 0, out_of_stock: 0 };
+        let mut shares = [0_u64; 3];
         for part in text.split(',') {
             let (name, share) =
                 part.split_once('=').ok_or("write it like happy=90,declined=5,out_of_stock=5")?;
             let percent = share.parse().map_err(|_| format!("{share:?} is no whole percentage"))?;
-            match name.trim() {
-                "happy" => mix.happy = percent,
-                "declined" => mix.declined = percent,
-                "out_of_stock" => mix.out_of_stock = percent,
-                _ => {
-                    return Err(format!(
-                        "there is no kind {name:?}; kinds are happy, declined, out_of_stock"
-                    ));
-                }
-            }
+            let kind: Kind = name
+                .trim()
+                .parse()
+                .map_err(|_| format!("there is no kind {name:?}; kinds are {}", Kind::VARIANTS.join(", ")))?;
+            shares[kind as usize] = percent;
         }
-        let all = [mix.happy, mix.declined, mix.out_of_stock].into_iter().fold(0, u64::saturating_add);
-        if all == 100 { Ok(mix) } else { Err(format!("the shares make {all} %, they must make 100 %")) }
-    }
-}
-
-/// Orders per second.
-pub fn rate(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(rate @ 1..=HIGHEST_RATE) => Ok(rate),
-        _ => Err(format!("must be a whole number from 1 to {HIGHEST_RATE}, in orders per second")),
+        match shares.into_iter().fold(0, u64::saturating_add) {
+            100 => Ok(Self(shares)),
+            all => Err(format!("the shares make {all} %, they must make 100 %")),
+        }
     }
 }
 

@@ -3,58 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use hdrhistogram::Histogram;
 use serde::Serialize;
-use serde_json::Value;
 
-use super::generator::Run;
+use super::measured::Measured;
+use super::percentiles::{Percentiles, percentile_table};
 use crate::local::Member;
-use crate::output::plain_table as table;
 use crate::reconciliation::Reconciliation;
-
-/// Longest latency told apart from longer ones: ten minutes, in microseconds.
-const LONGEST_US: u64 = 600_000_000;
-
-/// A histogram of microseconds, to three digits.
-pub fn histogram() -> anyhow::Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, LONGEST_US, 3).context("no histogram")
-}
-
-/// Percentiles in milliseconds.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Percentiles {
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-}
-
-impl Percentiles {
-    /// Of a histogram of microseconds.
-    #[expect(
-        clippy::float_arithmetic,
-        clippy::cast_precision_loss,
-        reason = "shown to people, far below 2^52"
-    )]
-    pub fn of(histogram: &Histogram<u64>) -> Self {
-        let ms = |us: u64| us as f64 / 1_000.0;
-        let at = |quantile| ms(histogram.value_at_quantile(quantile));
-        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: ms(histogram.max()) }
-    }
-
-    /// As a row of a table.
-    pub fn row(&self, name: &str) -> [String; 6] {
-        let ms = |ms: f64| format!("{ms:.1}");
-        [name.to_owned(), ms(self.p50), ms(self.p90), ms(self.p99), ms(self.p999), ms(self.max)]
-    }
-}
-
-/// A table of percentiles.
-pub fn percentile_table(rows: impl IntoIterator<Item = [String; 6]>) -> String {
-    table(["ms", "p50", "p90", "p99", "p99.9", "max"], rows, &[1, 2, 3, 4, 5])
-}
 
 /// What a run showed.
 #[derive(Debug, Serialize)]
@@ -74,25 +28,29 @@ pub struct Report {
     latency_ms: Percentiles,
     http_latency_ms: Percentiles,
     backlog_grew: bool,
-    books_balanced: bool,
-    audit: Value,
+    #[serde(flatten)]
+    reconciliation: Reconciliation,
     rss_mib: BTreeMap<Member, f64>,
     rss_mib_total: f64,
 }
 
 impl Report {
-    /// Sums up.
     #[expect(clippy::float_arithmetic, reason = "shown to people")]
-    pub fn of(run: &Run, rate_wanted: u32, rss_mib: BTreeMap<Member, f64>, audit: Reconciliation) -> Self {
+    pub fn of(
+        run: &Measured,
+        rate_wanted: u32,
+        rss_mib: BTreeMap<Member, f64>,
+        reconciliation: Reconciliation,
+    ) -> Self {
         let counts = run.ledger.counts();
-        let (from, until) = (run.plan.due(run.plan.first_measured), run.plan.due(run.plan.orders));
+        let (from, until) = (run.schedule.due(run.schedule.first_measured), run.schedule.end());
         let failed = run.ledger.failed();
         let ending = run.ends.map_or(Duration::ZERO, |(first, last)| last - first);
         Self {
             rate_wanted,
             rate_achieved: per_second(counts.completed + counts.compensated, ending.max(until - from)),
             duration_s: (until - from).as_secs_f64(),
-            warmup_orders: run.plan.first_measured,
+            warmup_orders: run.schedule.first_measured,
             started: counts.started,
             completed: counts.completed,
             compensated: counts.compensated,
@@ -100,11 +58,10 @@ impl Report {
             unfinished: run.ledger.in_flight().saturating_sub(failed),
             errors: counts.errors.values().sum(),
             errors_by_reason: counts.errors.clone(),
-            latency_ms: Percentiles::of(&run.latency_us),
-            http_latency_ms: Percentiles::of(&run.http_latency_us),
+            latency_ms: run.latencies.percentiles(),
+            http_latency_ms: run.http_latencies.percentiles(),
             backlog_grew: run.backlog.grew(from, until, rate_wanted),
-            books_balanced: audit.balanced,
-            audit: audit.report,
+            reconciliation,
             rss_mib_total: (rss_mib.values().sum::<f64>() * 10.0).round() / 10.0,
             rss_mib,
         }
@@ -112,7 +69,7 @@ impl Report {
 
     /// Whether everything ended and the books balance.
     pub const fn is_good(&self) -> bool {
-        self.books_balanced && self.unfinished == 0 && self.failed == 0
+        self.reconciliation.balanced && self.unfinished == 0 && self.failed == 0
     }
 }
 
@@ -138,20 +95,20 @@ pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     for (reason, count) in &report.errors_by_reason {
         println!("  {count} × {reason}");
     }
-    let rows = [report.latency_ms.row("to the end"), report.http_latency_ms.row("to the answer")];
-    println!("{}", percentile_table(rows));
+    let latencies = [("to the end", report.latency_ms), ("to the answer", report.http_latency_ms)];
+    println!("{}", percentile_table(&latencies));
     println!("backlog {}", if report.backlog_grew { "GREW" } else { "did not grow" });
     let memory: Vec<_> = report.rss_mib.iter().map(|(member, mib)| format!("{member} {mib:.0}")).collect();
     println!("memory  {} = {:.0} MiB", memory.join(" + "), report.rss_mib_total);
-    print_verdict(report.books_balanced, &report.audit);
+    print_verdict(&report.reconciliation);
     Ok(())
 }
 
 /// Says whether the books balance, and if not, what does not add up.
-pub fn print_verdict(balanced: bool, audit: &Value) {
-    if balanced {
+pub fn print_verdict(reconciliation: &Reconciliation) {
+    if reconciliation.balanced {
         println!("books   balance");
     } else {
-        println!("books   DO NOT BALANCE; see sagactl audit\n{audit:#}");
+        println!("books   DO NOT BALANCE; see sagactl audit\n{:#}", reconciliation.report);
     }
 }

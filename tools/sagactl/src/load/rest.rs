@@ -4,30 +4,29 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::plan::Plan;
-use super::report::{self, Percentiles};
+use super::options::Mix;
+use super::percentiles::{Latencies, Percentiles, percentile_table};
+use super::report::print_verdict;
+use super::schedule::Schedule;
 use super::shelf;
 use crate::http::Http;
 use crate::local::{Member, System};
-use crate::reconciliation;
+use crate::reconciliation::{self, LONGEST_WAIT, Reconciliation};
 
 /// Orders before the first measured one: they open the connection.
 const WARM_UP: u64 = 5;
-/// The audit waits this long for quiet.
-const AUDIT_WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 struct RestReport {
     orders: u64,
     confirmed: u64,
     latency_ms: Percentiles,
-    books_balanced: bool,
-    audit: Value,
+    #[serde(flatten)]
+    reconciliation: Reconciliation,
 }
 
 /// `sagactl load --rest N`: each order is sent when the one before it has ended, and measured from its POST
@@ -38,34 +37,28 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     shelf::fill(&http, system, count + WARM_UP).await?;
     let run_id = format!("{:08x}", fastrand::u32(..));
     let length = Duration::from_secs(count + WARM_UP);
-    let plan =
-        Plan::new(1, Duration::ZERO, length, "happy=100".parse().map_err(anyhow::Error::msg)?, &run_id);
-    let latency_us = measure(system, &plan).await?;
-    let audit = reconciliation::ask(&http, &system.url_of(Member::Admin), AUDIT_WAIT).await?;
-    let report = RestReport {
-        orders: count,
-        confirmed: latency_us.len(),
-        latency_ms: Percentiles::of(&latency_us),
-        books_balanced: audit.balanced,
-        audit: audit.report,
-    };
+    let schedule = Schedule::new(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
+    let latencies = measure(system, &schedule).await?;
+    let reconciliation = reconciliation::ask(&http, &system.url_of(Member::Admin), LONGEST_WAIT).await?;
+    let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
+    let report = RestReport { orders: count, confirmed, latency_ms, reconciliation };
     if json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
         println!("{count} orders one after another, from POST to CONFIRMED");
-        println!("{}", report::percentile_table([report.latency_ms.row("one order")]));
-        report::print_verdict(report.books_balanced, &report.audit);
+        println!("{}", percentile_table(&[("one order", latency_ms)]));
+        print_verdict(&report.reconciliation);
     }
-    Ok(if report.books_balanced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.reconciliation.balanced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn measure(system: &System, plan: &Plan) -> anyhow::Result<Histogram<u64>> {
+async fn measure(system: &System, schedule: &Schedule) -> anyhow::Result<Latencies> {
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
     let url = format!("{}/api/orders", system.url_of(Member::Order));
-    let bar = ProgressBar::with_draw_target(Some(plan.orders), ProgressDrawTarget::stderr_with_hz(5));
-    let mut latency_us = report::histogram()?;
-    for number in 0..plan.orders {
-        let body = plan.body(number);
+    let bar = ProgressBar::with_draw_target(Some(schedule.orders), ProgressDrawTarget::stderr_with_hz(5));
+    let mut latencies = Latencies::new()?;
+    for number in 0..schedule.orders {
+        let body = schedule.body(number);
         let sent = Instant::now();
         let request =
             client.post(&url).header("content-type", "application/json").header("prefer", "wait=10");
@@ -77,10 +70,10 @@ async fn measure(system: &System, plan: &Plan) -> anyhow::Result<Histogram<u64>>
             bail!("order {number} was not confirmed within 10s: {answer}");
         }
         if number >= WARM_UP {
-            latency_us.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+            latencies.record(latency);
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(latency_us)
+    Ok(latencies)
 }

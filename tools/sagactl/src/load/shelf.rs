@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::plan::{ITEMS, SOLD_OUT, item};
+use super::schedule::{ITEMS, SOLD_OUT, item};
 use crate::http::Http;
 use crate::local::catalogue::{self, Product};
 use crate::local::{Member, System};

@@ -9,4 +9,4 @@ mod say;
 mod table;
 
 pub use self::say::{complain, say};
-pub use self::table::{Column, left, plain_table, right, table, table_with_sum};
+pub use self::table::{Column, left, right, table, table_with_sum};

@@ -43,22 +43,3 @@ fn draw<T>(columns: &[Column<T>], rows: &[T]) -> Table {
     }
     table
 }
-
-pub fn plain_table<const COLUMNS: usize>(
-    header: [&str; COLUMNS],
-    rows: impl IntoIterator<Item = [String; COLUMNS]>,
-    right: &[usize],
-) -> String {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in right {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.to_string()
-}

@@ -16,19 +16,18 @@ pub fn item(number: u64) -> String {
 
 /// All orders of a run.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct Schedule {
     rate: u32,
     mix: Mix,
     /// Orders before this one are not measured.
     pub first_measured: u64,
-    /// How many orders there are.
     pub orders: u64,
     /// What the customers of this run have in common.
     pub run: String,
 }
 
-impl Plan {
-    /// A plan; `run` keeps it apart from every other run.
+impl Schedule {
+    /// `run` keeps it apart from every other run.
     pub fn new(rate: u32, warmup: Duration, duration: Duration, mix: Mix, run: &str) -> Self {
         let orders_in = |time: Duration| {
             u64::try_from(time.as_micros() * u128::from(rate) / 1_000_000).unwrap_or(u64::MAX)
@@ -42,6 +41,11 @@ impl Plan {
     pub fn due(&self, number: u64) -> Duration {
         let nanos = u128::from(number) * 1_000_000_000 / u128::from(self.rate);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// When the last order has been sent.
+    pub fn end(&self) -> Duration {
+        self.due(self.orders)
     }
 
     /// The body of an order. Every second one has two lines.
@@ -76,28 +80,28 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(rate: u32) -> Plan {
+    fn schedule(rate: u32) -> Schedule {
         let mix = "happy=90,declined=5,out_of_stock=5".parse().expect("a mix");
-        Plan::new(rate, Duration::from_secs(1), Duration::from_secs(2), mix, "abc")
+        Schedule::new(rate, Duration::from_secs(1), Duration::from_secs(2), mix, "abc")
     }
 
     #[test]
     fn orders_are_due_at_fixed_intervals() {
-        let plan = plan(300);
-        assert_eq!((plan.first_measured, plan.orders), (300, 900));
-        assert_eq!(plan.due(0), Duration::ZERO);
-        assert_eq!(plan.due(1), Duration::from_nanos(3_333_333));
-        assert_eq!(plan.due(300), Duration::from_secs(1));
+        let schedule = schedule(300);
+        assert_eq!((schedule.first_measured, schedule.orders), (300, 900));
+        assert_eq!(schedule.due(0), Duration::ZERO);
+        assert_eq!(schedule.due(1), Duration::from_nanos(3_333_333));
+        assert_eq!(schedule.due(300), Duration::from_secs(1));
     }
 
     #[test]
     fn an_order_is_json_and_found_again_by_its_customer() {
-        let plan = plan(100);
+        let schedule = schedule(100);
         for number in 0..100 {
-            let order: serde_json::Value = serde_json::from_str(&plan.body(number)).expect("JSON");
-            assert_eq!(plan.number_of(order["customer"].as_str().expect("a customer")), Some(number));
+            let order: serde_json::Value = serde_json::from_str(&schedule.body(number)).expect("JSON");
+            assert_eq!(schedule.number_of(order["customer"].as_str().expect("a customer")), Some(number));
         }
-        assert_eq!(plan.number_of("load-abd-1"), None);
-        assert_eq!(plan.number_of("load-abc-x"), None);
+        assert_eq!(schedule.number_of("load-abd-1"), None);
+        assert_eq!(schedule.number_of("load-abc-x"), None);
     }
 }

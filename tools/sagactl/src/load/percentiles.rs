@@ -1,0 +1,65 @@
+//! Pure: percentiles of latencies.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::output::{Column, left, right, table};
+
+/// Longest latency told apart from longer ones: ten minutes, in microseconds.
+const LONGEST_US: u64 = 600_000_000;
+
+/// Latencies to three digits.
+pub struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    pub fn new() -> anyhow::Result<Self> {
+        Ok(Self(Histogram::new_with_bounds(1, LONGEST_US, 3).context("no histogram")?))
+    }
+
+    pub fn record(&mut self, latency: Duration) {
+        self.0.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// How many were recorded.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    #[expect(
+        clippy::float_arithmetic,
+        clippy::cast_precision_loss,
+        reason = "shown to people, far below 2^52"
+    )]
+    pub fn percentiles(&self) -> Percentiles {
+        let ms = |us: u64| us as f64 / 1_000.0;
+        let at = |quantile| ms(self.0.value_at_quantile(quantile));
+        Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: ms(self.0.max()) }
+    }
+}
+
+/// In milliseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Percentiles {
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+const COLUMNS: [Column<(&str, Percentiles)>; 6] = [
+    left("ms", |(name, _)| (*name).to_owned()),
+    right("p50", |(_, of)| format!("{:.1}", of.p50)),
+    right("p90", |(_, of)| format!("{:.1}", of.p90)),
+    right("p99", |(_, of)| format!("{:.1}", of.p99)),
+    right("p99.9", |(_, of)| format!("{:.1}", of.p999)),
+    right("max", |(_, of)| format!("{:.1}", of.max)),
+];
+
+/// Percentiles with the names of what they are of.
+pub fn percentile_table(rows: &[(&'static str, Percentiles)]) -> String {
+    table(&COLUMNS, rows)
+}
