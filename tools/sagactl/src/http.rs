@@ -6,18 +6,16 @@ use anyhow::{Context as _, anyhow};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
-/// A local service that does not answer within this is in trouble.
+/// A local service that does not answer within this hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An HTTP client.
 #[derive(Clone)]
 pub struct Http(reqwest::Client);
 
-/// An answer.
+/// What a service said, with any status.
 pub struct Answer {
-    /// Its status.
     pub status: StatusCode,
-    /// Its body; null when it is no JSON.
+    /// Null when it is no JSON.
     pub body: Value,
 }
 
@@ -37,13 +35,11 @@ impl Answer {
 }
 
 impl Http {
-    /// A client.
     pub fn new() -> anyhow::Result<Self> {
         let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build();
         Ok(Self(client.context("no HTTP client can be made")?))
     }
 
-    /// `GET`, however it ends.
     pub async fn get(&self, url: &str) -> anyhow::Result<Answer> {
         answer(self.request(Method::GET, url), url).await
     }
@@ -53,7 +49,6 @@ impl Http {
         answer(self.request(Method::GET, url).timeout(limit), url).await
     }
 
-    /// `POST`, however it ends.
     pub async fn post(&self, url: &str, body: &Value) -> anyhow::Result<Answer> {
         answer(self.request(Method::POST, url).json(body), url).await
     }

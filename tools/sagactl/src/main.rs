@@ -12,6 +12,9 @@ mod load;
 // What operators ask of admin, to see what is stuck and to mend it.
 mod operator;
 
+// Admin: requests, answers, lists.
+mod admin;
+
 // Whether stock, money and messages agree.
 mod reconciliation;
 
@@ -26,9 +29,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
+use crate::admin::Admin;
 use crate::command::{Arguments, Command, admin_of};
 use crate::local::System;
-use crate::operator::Admin;
 use crate::output::{complain, exit};
 
 fn main() -> ExitCode {

@@ -19,7 +19,6 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Beyond the wait it was asked for, admin reads the entries of all services.
 const RECONCILING_TAKES: Duration = Duration::from_mins(1);
 
-/// How to reconcile.
 #[derive(Debug, Args)]
 pub struct ReconciliationOptions {
     /// Gives a busy system this long to become quiet.

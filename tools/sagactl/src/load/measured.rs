@@ -10,7 +10,7 @@ use super::ledger::Ledger;
 use super::percentiles::Latencies;
 use super::schedule::Schedule;
 
-/// Something came back.
+/// What comes back during a run.
 pub enum Arrival {
     /// A fact of a saga was heard.
     Fact(Uuid, Box<HeardFact>),

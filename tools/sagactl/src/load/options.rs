@@ -62,7 +62,7 @@ fn rate(text: &str) -> Result<u32, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Kind {
-    /// It is confirmed.
+    /// It ends confirmed.
     Happy,
     /// The bank declines its card.
     Declined,

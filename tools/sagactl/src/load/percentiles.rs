@@ -40,7 +40,7 @@ impl Latencies {
     }
 }
 
-/// In milliseconds.
+/// Latencies in milliseconds, as a report has them.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Percentiles {
     p50: f64,

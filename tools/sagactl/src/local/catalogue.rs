@@ -45,7 +45,6 @@ const ASK_AT_ONCE: usize = 99;
 /// The order service hears of a product a few milliseconds after it was listed, unless something hangs.
 const KNOWN_WITHIN: Duration = Duration::from_secs(30);
 
-/// The demo's products.
 pub fn shop() -> Vec<Product> {
     let product = |(sku, name, price_minor, quantity): (&str, &str, i64, u32)| Product {
         sku: sku.to_owned(),

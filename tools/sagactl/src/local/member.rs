@@ -42,7 +42,7 @@ impl Member {
     }
 }
 
-/// Who listens where.
+/// Where each listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ports {
     nats: u16,

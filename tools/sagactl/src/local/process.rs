@@ -39,7 +39,6 @@ const PORT_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy)]
 pub struct Running {
     pub pid: u32,
-    /// Resident memory.
     pub rss_bytes: u64,
     pub uptime_s: u64,
 }
@@ -80,9 +79,9 @@ pub fn unstartable(program: &Path) -> String {
 
 fn record(system: &System, member: Member, pid: u32) -> anyhow::Result<()> {
     // Even when it has ended already: its starter has not reaped it.
-    let Some((_, started_at_s)) = observe(pid) else { bail!("{member} (pid {pid}) is not to be seen") };
+    let Some(seen) = observe(pid) else { bail!("{member} (pid {pid}) is not to be seen") };
     let path = system.pid_file_of(member);
-    write_whole(&path, format!("{pid} {started_at_s}\n").as_bytes())
+    write_whole(&path, format!("{pid} {}\n", seen.started_at_s).as_bytes())
         .with_context(|| format!("{} cannot be written", path.display()))
 }
 
@@ -91,17 +90,19 @@ pub fn find(system: &System, member: Member) -> Option<Running> {
     let text = fs::read_to_string(system.pid_file_of(member)).ok()?;
     let (pid, started_at_s) = text.trim().split_once(' ')?;
     let started_at_s: u64 = started_at_s.parse().ok()?;
-    let (running, seen_s) = observe(pid.parse().ok()?)?;
-    (running.is_alive && seen_s.abs_diff(started_at_s) <= START_TIME_SLACK_S).then_some(running.process)
+    let seen = observe(pid.parse().ok()?)?;
+    (seen.is_alive && seen.started_at_s.abs_diff(started_at_s) <= START_TIME_SLACK_S).then_some(seen.process)
 }
 
+/// What the kernel says of a pid.
 struct Observed {
     process: Running,
     is_alive: bool,
+    /// Seconds since 1970.
+    started_at_s: u64,
 }
 
-/// What the kernel says of a pid, and when that process started (seconds since 1970).
-fn observe(pid: u32) -> Option<(Observed, u64)> {
+fn observe(pid: u32) -> Option<Observed> {
     let pid = Pid::from_u32(pid);
     let mut kernel = sysinfo::System::new().ok()?;
     let what = ProcessRefreshKind::nothing().with_memory().without_tasks();
@@ -110,7 +111,7 @@ fn observe(pid: u32) -> Option<(Observed, u64)> {
     // A process that nobody has reaped yet is dead all the same.
     let is_alive = !matches!(seen.status(), ProcessStatus::Zombie | ProcessStatus::Dead);
     let process = Running { pid: pid.as_u32(), rss_bytes: seen.memory(), uptime_s: seen.run_time() };
-    Some((Observed { process, is_alive }, seen.start_time()))
+    Some(Observed { process, is_alive, started_at_s: seen.start_time() })
 }
 
 /// Refuses to start a process whose port somebody else has.

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::admin::Admin;
-use super::listing::{Page, PageOptions};
+use crate::admin::{Admin, Page, PageOptions};
 use crate::output::text::{moment, one_line, or_nothing, short};
 use crate::output::{Column, left};
 

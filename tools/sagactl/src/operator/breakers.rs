@@ -8,9 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::admin::Admin;
-use super::answer::read;
-use super::listing::{OfService, OrList};
+use crate::admin::{Admin, OfService, OrList, read};
 use crate::output::text::{moment, or_nothing};
 use crate::output::{Column, left, right, say, table};
 

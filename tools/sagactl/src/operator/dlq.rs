@@ -6,14 +6,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::admin::Admin;
-use super::answer::Form;
 use super::dead_letter::change::{self, ChangeOptions, ReplayOptions};
 use super::dead_letter::edit::{self, EditOptions};
 use super::dead_letter::filter::{FailedAt, Filter, InStatus};
 use super::dead_letter::{group, view};
-use super::listing::PageOptions;
 use super::redrive::{self, RedriveOptions};
+use crate::admin::{Admin, Form, PageOptions};
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]

@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use shared::faults::{ActiveFault, FaultKind};
 
-use super::admin::Admin;
-use super::answer::{Form, read};
-use super::listing::OrList;
+use crate::admin::{Admin, Form, OrList, read};
 use crate::args::delay_ms;
 use crate::output::text::{one_line, or_nothing};
 use crate::output::{Column, left, right, say, table};
@@ -35,7 +33,7 @@ pub enum FaultCommand {
     Kinds,
 }
 
-/// The request.
+/// What to inject: the request as it is sent.
 #[derive(Debug, Args, Serialize)]
 pub struct Injection {
     /// Service that it happens to.

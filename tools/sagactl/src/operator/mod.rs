@@ -2,11 +2,6 @@
 //!
 //! Every command asks [`Admin`], and shows the answer: as it came with `--json`, else for people.
 
-// Requests to admin, and what becomes of its answers.
-mod admin;
-mod answer;
-mod listing;
-
 // What was parked, and how it is handed back, one by one or in bulk.
 mod dead_letter;
 mod dlq;
@@ -23,8 +18,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-pub use self::admin::Admin;
-use self::listing::OrList;
+use crate::admin::{Admin, OrList};
 
 /// What to ask of admin.
 #[derive(Debug, Subcommand)]

@@ -11,9 +11,7 @@ use shared::money::Money;
 use shared::saga::SagaStatus;
 use uuid::Uuid;
 
-use super::admin::Admin;
-use super::answer::Form;
-use super::listing::{Page, PageOptions};
+use crate::admin::{Admin, Form, Page, PageOptions};
 use crate::args::one_of;
 use crate::output::text::{listed, moment, one_line, or_nothing};
 use crate::output::{Column, left, right, table};

@@ -5,17 +5,16 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// What stands for nothing.
 pub const NOTHING: &str = "–";
 
 /// Text for a terminal: what would move its cursor or colour it is escaped. Lines stay lines.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() && letter != '\n' {
-            shown.extend(letter.escape_default());
+    for character in text.chars() {
+        if character.is_control() && character != '\n' {
+            shown.extend(character.escape_default());
         } else {
-            shown.push(letter);
+            shown.push(character);
         }
     }
     shown
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_between_letters() {
+    fn a_long_text_is_cut_between_characters() {
         assert_eq!(short("über\nalles hinaus", 6), "über …");
         assert_eq!(short("short", 5), "short");
     }

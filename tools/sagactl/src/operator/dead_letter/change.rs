@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::operator::admin::Admin;
-use crate::operator::answer::{each, read};
+use crate::admin::{Admin, each, read};
 use crate::output::exit::{self, refuse};
 use crate::output::{complain, say};
 

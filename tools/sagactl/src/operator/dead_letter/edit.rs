@@ -14,9 +14,8 @@ use uuid::Uuid;
 
 use super::change::standing;
 use super::secrets;
+use crate::admin::{Admin, read};
 use crate::args;
-use crate::operator::admin::Admin;
-use crate::operator::answer::read;
 use crate::output::exit::{self, Refusal, refuse};
 use crate::output::say;
 
@@ -42,7 +41,7 @@ pub struct EditOptions {
     force: bool,
 }
 
-/// What is replaced.
+/// Which part of a message is replaced.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Data,

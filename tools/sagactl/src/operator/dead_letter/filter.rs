@@ -9,7 +9,6 @@ use crate::args::{moment, one_of};
 
 const STATUSES: [&str; 4] = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"];
 
-/// In which status.
 #[derive(Debug, Args, Serialize)]
 pub struct InStatus {
     /// Only in these statuses, e.g. PENDING,REPLAYING.
@@ -37,7 +36,6 @@ pub struct FailedAt {
     message_type: Option<String>,
 }
 
-/// Which dead letters.
 #[derive(Debug, Args, Serialize)]
 pub struct Filter {
     #[command(flatten)]
@@ -68,7 +66,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::operator::admin::said;
+    use crate::admin::said;
 
     #[derive(Debug, Parser, Serialize)]
     struct Line {

@@ -41,7 +41,6 @@ const COLUMNS: [Column<DeadLetterGroup>; 9] = [
     left("reason", |group| short(&group.reason, LONGEST_REASON)),
 ];
 
-/// All groups.
 pub fn list(Groups { groups }: &Groups) -> String {
     if groups.is_empty() { "no dead letters".to_owned() } else { group_table(groups) }
 }

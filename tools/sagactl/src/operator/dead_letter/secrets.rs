@@ -7,7 +7,6 @@ const HIDDEN: &str = "token";
 /// What is shown instead.
 const MASK: &str = "***";
 
-/// Hides the secrets.
 pub fn hide(value: &mut Value) {
     each_secret(value, &mut |secret| *secret = MASK.into());
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::secrets;
-use crate::operator::listing::Page;
+use crate::admin::Page;
 use crate::output::text::{indented, listed, moment, one_line, or_nothing, short};
 use crate::output::{Column, left, right};
 

@@ -1,6 +1,5 @@
 //! Shell: watching a redrive until it ends. The redrive is admin's: it goes on whether or not anybody watches.
 
-use std::cell::{Cell, RefCell};
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,8 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::events::Events;
 use super::view::{Ending, Redrive};
-use crate::operator::admin::Admin;
-use crate::operator::answer::{Form, read, show};
+use crate::admin::{Admin, Form, read, show};
 use crate::output::exit::{self, Refusal, refuse};
 
 /// Admin says something at least every 5 seconds.
@@ -27,18 +25,18 @@ const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// Watches until it ends; Ctrl-C ends only the watching.
 pub async fn run(admin: &Admin, id: &str, form: Form) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new(form.json);
+    let mut watch = Watch { admin, id, progress: Progress::new(form.json), heard: None };
     let outcome = tokio::select! {
-        outcome = watch(admin, id, &progress) => outcome,
-        _ = tokio::signal::ctrl_c() => {
-            progress.finish();
-            let text = format!(
-                "redrive {id} is no longer watched, and goes on: sagactl redrive follow {id}, or pause, or cancel"
-            );
-            return Err(Refusal::new(exit::INTERRUPTED, text).into());
-        }
+        outcome = watch.until_it_ends() => Some(outcome),
+        _ = tokio::signal::ctrl_c() => None,
     };
-    progress.finish();
+    watch.progress.bar.finish_and_clear();
+    let Some(outcome) = outcome else {
+        let text = format!(
+            "redrive {id} is no longer watched, and goes on: sagactl redrive follow {id}, or pause, or cancel"
+        );
+        return Err(Refusal::new(exit::INTERRUPTED, text).into());
+    };
     let end = outcome.with_context(|| format!("redrive {id}"))?;
     let redrive: Redrive = read(end.clone())?;
     show(end, form, |redrive: &Redrive| format!("redrive {id} is {}", redrive.progress()))?;
@@ -60,57 +58,58 @@ fn verdict(redrive: &Redrive) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Its end. A stream that breaks is opened again, for admin may be restarted.
-async fn watch(admin: &Admin, id: &str, progress: &Progress) -> anyhow::Result<Value> {
-    let mut heard = None;
-    loop {
-        let error = match listen(admin, id, progress, &mut heard).await {
-            Ok(Some(end)) => return Ok(end),
-            Ok(None) => None,
-            Err(error) => Some(error),
-        };
-        if let Some(error) = error
-            && (exit::code_of(&error) != exit::FAILED || !is_patient(heard))
-        {
-            return Err(error);
-        }
-        sleep(AGAIN).await;
-    }
+struct Watch<'a> {
+    admin: &'a Admin,
+    id: &'a str,
+    progress: Progress,
+    /// When admin last said how it stands.
+    heard: Option<Instant>,
 }
 
-/// Whether admin answered a short while ago. One that never did is not waited for.
-fn is_patient(heard: Option<Instant>) -> bool {
-    heard.is_some_and(|heard| heard.elapsed() <= PATIENCE)
-}
-
-/// Listens until it ends, or until the stream does.
-async fn listen(
-    admin: &Admin,
-    id: &str,
-    progress: &Progress,
-    heard: &mut Option<Instant>,
-) -> anyhow::Result<Option<Value>> {
-    let mut note = |state: Value| -> anyhow::Result<Option<Value>> {
-        *heard = Some(Instant::now());
-        let redrive: Redrive = read(state.clone())?;
-        progress.show(&redrive);
-        Ok(redrive.ending().map(|_| state))
-    };
-    // One that has ended may have no events any more.
-    if let Some(end) = note(admin.ask(&["dlq", "redrive", id], &()).await?)? {
-        return Ok(Some(end));
-    }
-    let mut stream = admin.listen(&["dlq", "redrive", id, "events"]).await?;
-    let mut events = Events::default();
-    loop {
-        let bytes = timeout(SILENCE, stream.chunk()).await.context("admin has become silent")?;
-        let Some(bytes) = bytes.map_err(reqwest::Error::without_url)? else { return Ok(None) };
-        for data in events.push(&bytes)? {
-            let Ok(state @ Value::Object(_)) = serde_json::from_str(&data) else { continue };
-            if let Some(end) = note(state)? {
-                return Ok(Some(end));
+impl Watch<'_> {
+    /// A stream that breaks is opened again, for admin may be restarted. One that never answered is not waited for.
+    async fn until_it_ends(&mut self) -> anyhow::Result<Value> {
+        loop {
+            match self.listen().await {
+                Ok(Some(end)) => return Ok(end),
+                Err(error) if exit::code_of(&error) != exit::FAILED || !self.is_patient() => {
+                    return Err(error);
+                }
+                Ok(None) | Err(_) => sleep(AGAIN).await,
             }
         }
+    }
+
+    fn is_patient(&self) -> bool {
+        self.heard.is_some_and(|heard| heard.elapsed() <= PATIENCE)
+    }
+
+    /// Its end, or nothing when the stream ends first.
+    async fn listen(&mut self) -> anyhow::Result<Option<Value>> {
+        // One that has ended may have no events any more.
+        if let Some(end) = self.note(self.admin.ask(&["dlq", "redrive", self.id], &()).await?)? {
+            return Ok(Some(end));
+        }
+        let mut stream = self.admin.listen(&["dlq", "redrive", self.id, "events"]).await?;
+        let mut events = Events::default();
+        loop {
+            let bytes = timeout(SILENCE, stream.chunk()).await.context("admin has become silent")?;
+            let Some(bytes) = bytes.map_err(reqwest::Error::without_url)? else { return Ok(None) };
+            for data in events.push(&bytes)? {
+                let Ok(state @ Value::Object(_)) = serde_json::from_str(&data) else { continue };
+                if let Some(end) = self.note(state)? {
+                    return Ok(Some(end));
+                }
+            }
+        }
+    }
+
+    /// Shows how it stands; answers the same when that is its end.
+    fn note(&mut self, state: Value) -> anyhow::Result<Option<Value>> {
+        self.heard = Some(Instant::now());
+        let redrive: Redrive = read(state.clone())?;
+        self.progress.show(&redrive);
+        Ok(redrive.ending().map(|_| state))
     }
 }
 
@@ -118,8 +117,8 @@ async fn listen(
 struct Progress {
     bar: ProgressBar,
     lines: bool,
-    printed: RefCell<String>,
-    printed_at: Cell<Option<Instant>>,
+    printed: String,
+    printed_at: Option<Instant>,
 }
 
 impl Progress {
@@ -129,24 +128,19 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
             bar.set_style(style);
         }
-        Self { bar, lines: !is_terminal && !json, printed: RefCell::default(), printed_at: Cell::new(None) }
+        Self { bar, lines: !is_terminal && !json, printed: String::new(), printed_at: None }
     }
 
-    fn show(&self, redrive: &Redrive) {
+    fn show(&mut self, redrive: &Redrive) {
         self.bar.set_length(redrive.matching);
         self.bar.set_position(redrive.settled());
         self.bar.set_message(redrive.progress());
-        let is_due = self.printed_at.get().is_none_or(|at| at.elapsed() >= LINE_EVERY);
-        let is_news = *self.printed.borrow() != redrive.status;
-        if self.lines && redrive.ending().is_none() && (is_due || is_news) {
-            self.printed_at.set(Some(Instant::now()));
-            self.printed.replace(redrive.status.clone());
+        let is_due = self.printed_at.is_none_or(|at| at.elapsed() >= LINE_EVERY);
+        if self.lines && redrive.ending().is_none() && (is_due || self.printed != redrive.status) {
+            self.printed_at = Some(Instant::now());
+            self.printed.clone_from(&redrive.status);
             eprintln!("  {}", redrive.progress());
         }
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
     }
 }
 

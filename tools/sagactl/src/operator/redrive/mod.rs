@@ -12,10 +12,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use self::view::{Preview, Redrive};
-use super::admin::{Admin, said};
-use super::answer::{Form, read, show};
 use super::dead_letter::filter::Filter;
-use super::listing::PageOptions;
+use crate::admin::{Admin, Form, PageOptions, read, said, show};
 use crate::output::exit::refuse;
 use crate::output::say;
 
@@ -86,7 +84,7 @@ pub struct RedriveOptions {
 }
 
 impl RedriveOptions {
-    /// The request.
+    /// The request, unless it would be for all dead letters.
     fn body(&self) -> anyhow::Result<Value> {
         let filter = said(&self.filter)?;
         if filter == json!({}) {

@@ -5,12 +5,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use strum::EnumString;
 
+use crate::admin::Page;
 use crate::operator::dead_letter::group::{DeadLetterGroup, group_table};
-use crate::operator::listing::Page;
 use crate::output::text::{listed, moment, one_line};
 use crate::output::{Column, left, right};
 
-/// A redrive.
+/// A redrive as admin tells it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Redrive {
     pub id: String,
@@ -44,7 +44,7 @@ pub enum Ending {
     Done,
     /// By itself; it may be resumed.
     Stopped,
-    /// By an operator.
+    /// By an operator, for good.
     Cancelled,
 }
 

@@ -34,7 +34,6 @@ impl Admin {
         Ok(Self { http: Http::new()?, base, operator })
     }
 
-    /// `GET`.
     pub async fn ask(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<Value> {
         let url = self.url(path);
         let request = self.request(Method::GET, &url).query(query);
@@ -52,14 +51,13 @@ impl Admin {
         answer::show(self.ask(path, query).await?, form, render)
     }
 
-    /// A request that changes something. Members of the body that were not [said] are not sent.
+    /// A request that changes something. Of the body only what was [said] is sent.
     pub async fn tell(&self, method: Method, path: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         let url = self.url(path);
         let request = self.request(method, &url).json(&said(body)?);
         settled(http::answer(request, url.as_str()).await?, &url)
     }
 
-    /// `POST`.
     pub async fn post(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         self.tell(Method::POST, path, body).await
     }

@@ -1,0 +1,12 @@
+//! Shell: admin, as operators ask it.
+
+// Requests in somebody's name.
+mod client;
+
+// What becomes of an answer, and of one that is a list.
+mod answer;
+mod listing;
+
+pub use self::answer::{Form, each, read, show};
+pub use self::client::{Admin, said};
+pub use self::listing::{OfService, OrList, Page, PageOptions};
