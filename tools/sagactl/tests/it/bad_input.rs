@@ -9,7 +9,7 @@ async fn bad_orders_are_refused_by_field_and_nothing_is_stored() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     // The order that probed the listing has to end first.
-    system.assert_books_balance().await;
+    system.assert_reconciled().await;
     let before = system.get("order", "/internal/books").await;
     let lines =
         |lines: Value| json!({"customer": "ada", "lines": lines, "payment": {"token": "tok_ok"}}).to_string();
@@ -44,7 +44,7 @@ async fn bad_orders_are_refused_by_field_and_nothing_is_stored() {
     ];
     for (body, status, field) in cases {
         let shown = body.chars().take(120).collect::<String>();
-        let request = system.http.post(system.url("order", "/api/orders")).body(body);
+        let request = system.post("order", "/api/orders").body(body);
         assert_problem(request, status, field, &shown).await;
     }
     assert_eq!(system.get("order", "/internal/books").await, before);
@@ -75,12 +75,12 @@ async fn unknown_things_and_reused_keys_are_told_apart() {
     for (program, path, status) in gets {
         assert_problem(system.http.get(system.url(program, path)), status, "", path).await;
     }
-    let cancel = system.http.post(system.url("order", &format!("{unknown}/cancel")));
+    let cancel = system.post("order", &format!("{unknown}/cancel"));
     assert_problem(cancel, 404, "", "cancelling an unknown order").await;
     assert_problem(system.http.delete(system.url("order", "/api/orders")), 405, "", "DELETE").await;
 
     let keyed = |body: Value| {
-        let request = system.http.post(system.url("order", "/api/orders")).header("Idempotency-Key", "k");
+        let request = system.post("order", "/api/orders").header("Idempotency-Key", "k");
         request.json(&body)
     };
     let first = keyed(order_for(&[("pen", 1)], "tok_ok")).send().await.expect("an answer");
@@ -102,17 +102,17 @@ async fn unknown_things_and_reused_keys_are_told_apart() {
         ),
     ];
     for (body, field) in bad_products {
-        let request = system.http.post(system.url("inventory", "/api/products")).json(&body);
+        let request = system.post("inventory", "/api/products").json(&body);
         assert_problem(request, 422, field, &body.to_string()).await;
     }
     let dollars = json!({
         "sku": "foreign", "name": "x", "quantity": 1, "unit_price": {"amount_minor": 1, "currency": "USD"},
     });
-    let listed = system.http.post(system.url("inventory", "/api/products")).json(&dollars).send().await;
+    let listed = system.post("inventory", "/api/products").json(&dollars).send().await;
     assert_eq!(listed.expect("an answer").status(), 201);
     crate::system::wait_until("mixed currencies are refused", async || {
         let mixed = order_for(&[("pen", 1), ("foreign", 1)], "tok_ok");
-        let answer = system.http.post(system.url("order", "/api/orders")).json(&mixed).send().await;
+        let answer = system.post("order", "/api/orders").json(&mixed).send().await;
         let body: Value = answer.expect("an answer").json().await.expect("JSON");
         body["errors"][0]["detail"].as_str().is_some_and(|detail| detail.contains("currency"))
     })

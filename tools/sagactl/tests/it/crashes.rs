@@ -12,7 +12,7 @@ use crate::system::{System, order_for, wait_until};
 async fn place_stubbornly(system: &System, number: usize) -> String {
     let mut placed = None;
     wait_until("the order is taken", async || {
-        let request = system.http.post(system.url("order", "/api/orders")).timeout(Duration::from_secs(5));
+        let request = system.post("order", "/api/orders").timeout(Duration::from_secs(5));
         let request = request.header("Idempotency-Key", format!("stubborn-{number}"));
         let answer = request.json(&order_for(&[("pen", 1), ("ink", 1)], "tok_ok")).send().await;
         let Ok(answer) = answer else { return false };
@@ -63,7 +63,7 @@ async fn killing_each_service_under_load_loses_and_doubles_nothing() {
     let (ids, ()) = tokio::join!(place_all(&system, 0..120), killing);
     assert_eq!(ids.len(), 120);
     assert_all_end(&system, &ids).await;
-    let report = system.assert_books_balance().await;
+    let report = system.assert_reconciled().await;
     // The orders, and the two probes of the listing.
     assert_eq!(report["summary"]["orders"], 122, "{report:#}");
 }
@@ -96,7 +96,7 @@ async fn a_dead_broker_delays_orders_and_loses_none() {
             answer.header("Prefer", "wait=30").send().await.expect("an answer").json().await.expect("JSON");
         assert_eq!(order["status"], "CONFIRMED");
     }
-    system.assert_books_balance().await;
+    system.assert_reconciled().await;
     assert_eq!(system.get("admin", "/api/admin/dlq/count").await["total"], 0);
 }
 
@@ -110,8 +110,8 @@ async fn a_participant_that_comes_back_after_the_deadline_undoes_its_late_work()
     assert_eq!(order["cancelled_because"], "timed_out");
     wait_until("the stock is back", async || system.stock("pen").await == (10, 0, 0)).await;
     system.sagactl(&["start", "payment"]);
-    system.assert_books_balance().await;
+    system.assert_reconciled().await;
     let status = system.payment_status(&order).await;
     assert!(["VOID", "REFUNDED"].iter().any(|undone| status == *undone), "{status}");
-    assert_eq!(system.assert_books_balance().await["summary"]["captured"], 0);
+    assert_eq!(system.assert_reconciled().await["summary"]["captured"], 0);
 }

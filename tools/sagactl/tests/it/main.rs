@@ -2,8 +2,10 @@
 
 mod bad_input;
 mod crashes;
+mod dead_letters;
 mod operator;
 mod orders;
 mod readme;
+mod redrives;
 mod startup;
 mod system;

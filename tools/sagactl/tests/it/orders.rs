@@ -26,13 +26,13 @@ async fn orders_are_confirmed_refused_declined_and_cancelled_and_the_books_balan
     }
 
     let cancel = format!("/api/orders/{}/cancel", confirmed["id"].as_str().expect("an id"));
-    let answer = system.http.post(system.url("order", &cancel)).send().await.expect("an answer");
+    let answer = system.post("order", &cancel).send().await.expect("an answer");
     assert_eq!(answer.json::<Value>().await.expect("JSON")["status"], "CANCELLED");
     wait_until("the money is back", async || system.payment_status(&confirmed).await == "REFUNDED").await;
     wait_until("the stock is back", async || system.stock("ink").await == (5, 0, 0)).await;
     assert_eq!(system.stock("pen").await, (8, 0, 2));
 
-    let report = system.assert_books_balance().await;
+    let report = system.assert_reconciled().await;
     assert_eq!(report["summary"]["captured"], 2);
     assert_eq!(report["summary"]["refunded"], 1);
     let saga =
@@ -46,7 +46,7 @@ async fn fifty_requests_at_once_under_one_key_are_one_order_and_one_charge() {
     let system = System::start(&[]);
     system.list("pen", 100).await;
     let request = || {
-        let request = system.http.post(system.url("order", "/api/orders")).header("Idempotency-Key", "one");
+        let request = system.post("order", "/api/orders").header("Idempotency-Key", "one");
         let request = request.json(&order_for(&[("pen", 1)], "tok_ok"));
         async {
             request.send().await.expect("an answer").json::<Value>().await.expect("JSON")["id"].to_string()
@@ -55,7 +55,7 @@ async fn fifty_requests_at_once_under_one_key_are_one_order_and_one_charge() {
     let ids: BTreeSet<String> = join_all((0..50).map(|_| request())).await.into_iter().collect();
     assert_eq!(ids.len(), 1, "{ids:?}");
     wait_until("it is sold", async || system.stock("pen").await == (99, 0, 1)).await;
-    assert_eq!(system.assert_books_balance().await["summary"]["captured"], 1);
+    assert_eq!(system.assert_reconciled().await["summary"]["captured"], 1);
 }
 
 /// Law 5: no oversell.
@@ -68,7 +68,7 @@ async fn many_buyers_of_few_pieces_get_exactly_those() {
     let confirmed = orders.iter().filter(|order| order["status"] == "CONFIRMED").count();
     assert_eq!(confirmed, 20);
     wait_until("all is sold", async || system.stock("rare").await == (0, 0, 20)).await;
-    system.assert_books_balance().await;
+    system.assert_reconciled().await;
 }
 
 /// Law 2: a message is handled, known, waiting, or parked; never dropped.
@@ -89,14 +89,14 @@ async fn what_cannot_be_read_is_parked_and_listed_and_the_rest_goes_on() {
     // Two for inventory, two for admin's own view.
     wait_until("all four are listed", async || {
         let listed = system.get("admin", "/api/admin/dlq").await;
-        listed["dead_letters"].as_array().is_some_and(|letters| letters.len() == 4)
+        listed["dead_letters"].as_array().is_some_and(|dead_letters| dead_letters.len() == 4)
     })
     .await;
     let count = system.get("admin", "/api/admin/dlq/count").await;
     assert_eq!(count["total"], 4);
     let listed = system.get("admin", "/api/admin/dlq?service=inventory").await;
-    for letter in listed["dead_letters"].as_array().expect("a list") {
-        let id = letter["id"].as_str().expect("an id");
+    for dead_letter in listed["dead_letters"].as_array().expect("a list") {
+        let id = dead_letter["id"].as_str().expect("an id");
         let shown = system.get("admin", &format!("/api/admin/dlq/{id}")).await;
         assert_eq!(shown["step"], "inventory-stock-reservation");
         assert!(!shown["payload_base64"].as_str().expect("a payload").is_empty());
@@ -108,7 +108,7 @@ async fn a_view_is_rebuilt_from_its_events_row_for_row_the_same() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let order = system.order(&[("pen", 1)], "tok_ok").await;
-    system.assert_books_balance().await;
+    system.assert_reconciled().await;
     let path = format!("/api/admin/sagas/{}", order["id"].as_str().expect("an id"));
     let before = system.get("admin", &path).await;
     system.sagactl(&["stop", "admin"]);

@@ -104,7 +104,7 @@ async fn requests_beyond_the_limit_are_shed_and_probes_are_not() {
     let system = System::start(&["order.http.max_requests=1"]);
     system.list("pen", 10).await;
     system.sagactl(&["stop", "payment"]);
-    let held = system.http.post(system.url("order", "/api/orders")).header("Prefer", "wait=20");
+    let held = system.post("order", "/api/orders").header("Prefer", "wait=20");
     let held = held.json(&crate::system::order_for(&[("pen", 1)], "tok_ok"));
     let mut status = 0;
     // It may meet the other request and be shed itself: then it comes again.

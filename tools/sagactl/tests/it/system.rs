@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::Once;
 use std::time::Duration;
 
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// Ports that one system takes, from its base on.
 const PORTS: u16 = 6;
 
-/// A running system.
+/// A system that runs until this is dropped.
 pub struct System {
     data: TempDir,
     base: u16,
@@ -99,6 +99,11 @@ impl System {
         format!("nats://127.0.0.1:{}", self.base + PORTS - 1)
     }
 
+    /// A request to be completed and sent.
+    pub fn post(&self, program: &str, path: &str) -> RequestBuilder {
+        self.http.post(self.url(program, path))
+    }
+
     pub async fn get(&self, program: &str, path: &str) -> Value {
         let response = self.http.get(self.url(program, path)).send().await.expect("an answer");
         assert!(response.status().is_success(), "GET {path}: {}", response.status());
@@ -111,13 +116,12 @@ impl System {
             "sku": sku, "name": sku, "quantity": pieces, "replenish": false,
             "unit_price": {"amount_minor": 1_000, "currency": "EUR"},
         });
-        let url = self.url("inventory", "/api/products");
-        let answer = self.http.post(url).json(&body).send().await.expect("an answer");
+        let answer = self.post("inventory", "/api/products").json(&body).send().await.expect("an answer");
         assert_eq!(answer.status(), 201, "{sku} is listed");
         // Beyond any stock and over the bank's limit: refused either way, and known or not by its status.
         wait_until("the catalogue knows the product", async || {
             let probe = order_for(&[(sku, 10_000)], "tok_declined");
-            let answer = self.http.post(self.url("order", "/api/orders")).json(&probe).send().await;
+            let answer = self.post("order", "/api/orders").json(&probe).send().await;
             answer.is_ok_and(|answer| answer.status() == 202)
         })
         .await;
@@ -125,7 +129,7 @@ impl System {
 
     /// Places an order and waits until it is confirmed or cancelled.
     pub async fn order(&self, lines: &[(&str, u32)], token: &str) -> Value {
-        let request = self.http.post(self.url("order", "/api/orders")).header("Prefer", "wait=20");
+        let request = self.post("order", "/api/orders").header("Prefer", "wait=20");
         let answer = request.json(&order_for(lines, token)).send().await.expect("an answer");
         assert_eq!(answer.status(), 201, "the order is settled");
         answer.json().await.expect("JSON")
@@ -143,7 +147,7 @@ impl System {
     }
 
     /// Nothing is under way any more, and everything adds up.
-    pub async fn assert_books_balance(&self) -> Value {
+    pub async fn assert_reconciled(&self) -> Value {
         let report = self.get("admin", "/api/admin/audit?wait=30").await;
         assert_eq!(report["verdict"], "BALANCED", "{report:#}");
         report
@@ -155,10 +159,10 @@ impl Drop for System {
         let stopped = self.try_sagactl(&["down"]);
         if std::thread::panicking() {
             for name in ["order", "inventory", "payment", "admin", "bank", "nats"] {
-                let log =
-                    std::fs::read_to_string(self.path().join(format!("log/{name}.log"))).unwrap_or_default();
-                let troubles = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
-                let last: Vec<_> = troubles.collect();
+                let log = self.path().join(format!("log/{name}.log"));
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                let last: Vec<_> =
+                    log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).collect();
                 eprintln!("-- {name}: {:#?}", &last[last.len().saturating_sub(10)..]);
             }
         } else {

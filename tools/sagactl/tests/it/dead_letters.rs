@@ -1,0 +1,103 @@
+//! Shell: dead letters, from failing to being mended: look, replay, edit, discard, restore.
+
+use serde_json::json;
+
+use crate::operator::{NOBODY, PATIENT, STEP};
+use crate::system::{System, wait_until};
+
+#[tokio::test]
+async fn a_dead_letter_is_found_shown_and_replayed() {
+    let system = System::start(&[PATIENT]);
+    system.list("pen", 10).await;
+    assert_eq!(system.sagactl(&["dlq", "list"]), "no dead letters\n");
+    assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0);
+    assert_eq!(system.sagactl(&["dlq", "groups"]), "no dead letters\n");
+
+    let orders = system.park(1).await;
+    let (id, dead_letter) = system.dead_letter();
+    assert_eq!(
+        [&dead_letter["service"], &dead_letter["step"], &dead_letter["saga"]],
+        ["payment", STEP, &orders[0]]
+    );
+    assert!(system.sagactl(&["dlq", "list", "--status", "pending", "--step", STEP]).contains(&id));
+    assert_eq!(system.sagactl(&["dlq", "list", "--service", "inventory"]), "no dead letters\n");
+    let fingerprint = dead_letter["fingerprint"].as_str().expect("a fingerprint");
+    assert!(system.sagactl(&["dlq", "groups"]).contains(fingerprint));
+    assert!(system.sagactl(&["saga", "list", "--stuck-at", STEP]).contains(&orders[0]));
+
+    system.sagactl(&["dlq", "note", &id, "asked the bank"]);
+    let shown = system.sagactl(&["dlq", "show", &id]);
+    for wanted in [STEP, fingerprint, &orders[0], "StockReserved", "asked the bank"] {
+        assert!(shown.contains(wanted), "{wanted} is not in: {shown}");
+    }
+    assert!(!shown.contains("tok_ok") && shown.contains("\"***\""), "the card token is hidden: {shown}");
+
+    let replayed = system.sagactl(&["dlq", "replay", &id, "--operator", "ada", "--reason", "bank is back"]);
+    assert!(replayed.contains(&format!("{id} is REPLAYING")), "{replayed}");
+    system.wait_until_confirmed(&orders).await;
+    wait_until("it is resolved", async || system.sagactl_json(&["dlq", "show", &id])["status"] == "RESOLVED")
+        .await;
+    system.refused(&["dlq", "replay", &id], 2, "RESOLVED");
+    let timeline = system.sagactl(&["saga", "show", &orders[0]]);
+    assert!(timeline.contains("OrderConfirmed") && timeline.contains("nobody owes anything"), "{timeline}");
+    let log = system.sagactl_json(&["log", "--operator", "ada", "--action", "dlq.replay"]);
+    assert_eq!([&log["entries"][0]["target"], &log["entries"][0]["reason"]], [id.as_str(), "bank is back"]);
+    system.assert_reconciled().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_discarded_restored_and_edited() {
+    let system = System::start(&[PATIENT]);
+    system.list("pen", 10).await;
+    let orders = system.park(1).await;
+    let (id, _) = system.dead_letter();
+
+    system.sagactl(&["dlq", "discard", &id, "--reason", "a test"]);
+    system.refused(&["dlq", "discard", &id], 2, "DISCARDED");
+    system.refused(&["dlq", "replay", &id], 2, "DISCARDED");
+    system.sagactl(&["dlq", "restore", &id]);
+    system.refused(&["dlq", "restore", &id], 2, "PENDING");
+    // What is refused does not keep the rest from being done.
+    system.refused(&["dlq", "discard", NOBODY, &id], 4, NOBODY);
+    assert_eq!(system.sagactl_json(&["dlq", "show", &id])["status"], "DISCARDED");
+    system.sagactl(&["dlq", "restore", &id]);
+
+    let mut data = system.sagactl_json(&["dlq", "show", &id])["payload"]["data"].clone();
+    assert_eq!(data["payment"]["token"], "tok_ok");
+    data["payment"]["token"] = "***".into();
+    system.refused(&["dlq", "edit", &id, "--reason", "a test"], 2, "--new-data");
+    system.refused(&["dlq", "edit", &id, "--reason", "a test", "--new-data", "{}"], 2, "data");
+    let file = system.path().join("data.json");
+    std::fs::write(&file, data.to_string()).expect("written");
+    system.sagactl(&["dlq", "edit", &id, "--reason", "as it was", "--file", &file.display().to_string()]);
+    // The token that was hidden is the old one again: with any other the bank would decline.
+    system.wait_until_confirmed(&orders).await;
+    assert_eq!(system.sagactl_json(&["dlq", "show", &id])["edited"], true);
+    system.assert_reconciled().await;
+}
+
+#[tokio::test]
+async fn what_was_replayed_too_often_needs_force() {
+    let system = System::start(&[PATIENT]);
+    system.list("pen", 10).await;
+    system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", "4"]);
+    let orders = system.place(1).await;
+    system.wait_for_dead_letters(1).await;
+    let (id, dead_letter) = system.dead_letter();
+    let fingerprint = dead_letter["fingerprint"].as_str().expect("a fingerprint");
+    for replays in 1..=3 {
+        let replay = ["dlq", "replay", "--fingerprint", fingerprint, "--reason", "hope"];
+        assert_eq!(system.sagactl(&replay), "1 replayed, 0 refused\n");
+        wait_until("it has failed again", async || {
+            let dead_letter = system.sagactl_json(&["dlq", "show", &id]);
+            (&dead_letter["status"], &dead_letter["replays"]) == (&json!("PENDING"), &json!(replays))
+        })
+        .await;
+    }
+    system.refused(&["dlq", "replay", &id], 2, "force");
+    system.refused(&["dlq", "replay", "--fingerprint", fingerprint, "--reason", "hope"], 2, &id);
+    system.refused(&["dlq", "redrive", "--step", STEP, "--reason", "hope"], 2, "--force");
+    system.sagactl(&["dlq", "replay", &id, "--force", "--reason", "mended"]);
+    system.wait_until_confirmed(&orders).await;
+    system.assert_reconciled().await;
+}
