@@ -21,30 +21,11 @@ use crate::local::{Member, System};
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// After a missed heartbeat the client's stream wakes nobody: it is asked again this often.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// The facts of a saga, by who publishes them.
-const PRODUCERS: [(&str, &[FactType]); 3] = [
-    (
-        "order",
-        &[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled, FactType::DeadLettered],
-    ),
-    (
-        "inventory",
-        &[
-            FactType::StockReserved,
-            FactType::StockReservationFailed,
-            FactType::StockReleased,
-            FactType::DeadLettered,
-        ],
-    ),
-    (
-        "payment",
-        &[
-            FactType::PaymentProcessed,
-            FactType::PaymentFailed,
-            FactType::PaymentRefunded,
-            FactType::DeadLettered,
-        ],
-    ),
+/// The facts of a saga, by who publishes them; dead letters are everybody's.
+const PRODUCERS: [(&str, [FactType; 3]); 3] = [
+    ("order", [FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled]),
+    ("inventory", [FactType::StockReserved, FactType::StockReservationFailed, FactType::StockReleased]),
+    ("payment", [FactType::PaymentProcessed, FactType::PaymentFailed, FactType::PaymentRefunded]),
 ];
 
 /// Starts hearing all facts of sagas that are published from now on.
@@ -55,7 +36,7 @@ pub async fn listen(system: &System, to: &mpsc::Sender<Arrival>) -> anyhow::Resu
     let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
     for (producer, facts) in PRODUCERS {
-        let messages = subscribe(&bus, producer, facts).await?;
+        let messages = subscribe(&bus, producer, &facts).await?;
         tokio::spawn(hear(messages, to.clone()));
     }
     Ok(())
@@ -65,9 +46,10 @@ async fn subscribe(bus: &Bus, producer: &str, facts: &[FactType]) -> anyhow::Res
     let name = stream_of(producer);
     let stream =
         bus.jetstream().get_stream(&name).await.with_context(|| format!("stream {name} is not there"))?;
+    let facts = facts.iter().chain([&FactType::DeadLettered]);
     let start_sequence = stream.cached_info().state.last_sequence + 1;
     let config = OrderedConfig {
-        filter_subjects: facts.iter().map(|fact| fact.subject(producer, "")).collect(),
+        filter_subjects: facts.map(|fact| fact.subject(producer, "")).collect(),
         // By number, not "new": when the client makes the consumer anew, nothing in between is missed.
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
         ..OrderedConfig::default()

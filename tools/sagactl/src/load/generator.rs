@@ -38,13 +38,20 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     let schedule = Schedule::new(rate, options.warmup, options.duration, options.mix, &run_id);
     let http = Http::new()?;
     shelf::fill(&http, system, schedule.orders).await?;
-    let (to, mut arrivals) = mpsc::channel(QUEUE);
+    let (to, arrivals) = mpsc::channel(QUEUE);
     facts::listen(system, &to).await?;
-    let progress = Progress::new(schedule.due(schedule.first_measured), schedule.end(), options.json);
-    let mut run = Run::new(schedule, Sender::new(system)?, to)?;
-    run.send_all(&mut arrivals, &progress).await;
-    run.drain(&mut arrivals, &progress).await;
-    progress.finish();
+    let mut run = Run {
+        progress: Progress::new(schedule.due(schedule.first_measured), schedule.end(), options.json),
+        measured: Measured::new(schedule)?,
+        began: Instant::now(),
+        sender: Sender::new(system)?,
+        requests: Arc::new(Semaphore::new(REQUESTS)),
+        to,
+        arrivals,
+    };
+    run.send_all().await;
+    run.drain().await;
+    run.progress.finish();
     let rss_mib = status::memory(system);
     let reconciliation = reconciliation::ask(&http, &system.url_of(Member::Admin), LONGEST_WAIT).await?;
     let report = Report::of(&run.measured, rate, rss_mib, reconciliation);
@@ -59,15 +66,12 @@ struct Run {
     sender: Sender,
     requests: Arc<Semaphore>,
     to: mpsc::Sender<Arrival>,
+    arrivals: mpsc::Receiver<Arrival>,
+    progress: Progress,
 }
 
 impl Run {
-    fn new(schedule: Schedule, sender: Sender, to: mpsc::Sender<Arrival>) -> anyhow::Result<Self> {
-        let (measured, requests) = (Measured::new(schedule)?, Arc::new(Semaphore::new(REQUESTS)));
-        Ok(Self { measured, began: Instant::now(), sender, requests, to })
-    }
-
-    async fn send_all(&mut self, arrivals: &mut mpsc::Receiver<Arrival>, progress: &Progress) {
+    async fn send_all(&mut self) {
         self.began = Instant::now();
         let (end, orders) = (self.measured.schedule.end(), self.measured.schedule.orders);
         let mut next = 0;
@@ -78,8 +82,8 @@ impl Run {
             let due = (self.began + self.measured.schedule.due(next)).into();
             tokio::select! {
                 () = sleep_until(due) => next = self.send_due(next),
-                _ = arrivals.recv_many(&mut gulp, GULP) => self.take_in(&mut gulp),
-                _ = sample.tick() => self.sample(progress),
+                _ = self.arrivals.recv_many(&mut gulp, GULP) => self.take_in(&mut gulp),
+                _ = sample.tick() => self.sample(),
             }
         }
     }
@@ -116,21 +120,21 @@ impl Run {
         gulp.drain(..).for_each(|arrival| self.measured.take_in(arrival, now));
     }
 
-    fn sample(&mut self, progress: &Progress) {
+    fn sample(&mut self) {
         let now = self.began.elapsed();
         self.measured.sample(now);
-        progress.show(now, &self.measured.ledger);
+        self.progress.show(now, &self.measured.ledger);
     }
 
-    async fn drain(&mut self, arrivals: &mut mpsc::Receiver<Arrival>, progress: &Progress) {
+    async fn drain(&mut self) {
         let until = Instant::now() + DRAIN_WITHIN;
         let mut sample = interval(SAMPLE_EVERY);
         let mut gulp = Vec::with_capacity(GULP);
         while self.measured.ledger.in_flight() > 0 && Instant::now() < until {
             tokio::select! {
-                _ = arrivals.recv_many(&mut gulp, GULP) => self.take_in(&mut gulp),
+                _ = self.arrivals.recv_many(&mut gulp, GULP) => self.take_in(&mut gulp),
                 _ = sample.tick() => {
-                    progress.show(self.began.elapsed(), &self.measured.ledger);
+                    self.progress.show(self.began.elapsed(), &self.measured.ledger);
                     if self.measured.ledger.in_flight() == self.measured.ledger.failed() {
                         break;
                     }

@@ -14,7 +14,7 @@ const REMEMBERED: usize = 100_000;
 /// A saga whose `OrderCreated` is not heard within this is none of ours.
 const STRANGER_AFTER: Duration = Duration::from_mins(2);
 
-/// Counts of a run. All but `errors` and `unfinished` leave the warm-up out.
+/// Counts of a run. All but `errors` leave the warm-up out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Orders that were sent, and not refused.

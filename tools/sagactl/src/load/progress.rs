@@ -1,6 +1,5 @@
 //! Shell: showing a run that is under way.
 
-use std::cell::Cell;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use super::ledger::Ledger;
 /// Where no bar can be drawn, a line is printed this often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// A bar on a terminal, lines in a log, nothing when only JSON is wanted.
+/// A bar on a terminal; elsewhere lines, unless only JSON is wanted.
 pub struct Progress {
     bar: ProgressBar,
     lines: bool,
-    last_line: Cell<Duration>,
+    last_line: Duration,
     warmup: Duration,
     length: Duration,
 }
@@ -28,11 +27,10 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}s  {msg}") {
             bar.set_style(style);
         }
-        Self { bar, lines: !is_terminal && !json, last_line: Cell::new(Duration::ZERO), warmup, length }
+        Self { bar, lines: !is_terminal && !json, last_line: Duration::ZERO, warmup, length }
     }
 
-    /// Shows where the run stands.
-    pub fn show(&self, now: Duration, ledger: &Ledger) {
+    pub fn show(&mut self, now: Duration, ledger: &Ledger) {
         let counts = ledger.counts();
         let ended = counts.completed + counts.compensated;
         let counted = now.saturating_sub(self.warmup);
@@ -40,8 +38,8 @@ impl Progress {
         let errors: u64 = counts.errors.values().sum();
         let text =
             format!("{ended} ended, {per_second}/s, {} in flight, {errors} errors", ledger.in_flight());
-        if self.lines && now >= self.last_line.get() + LINE_EVERY {
-            self.last_line.set(now);
+        if self.lines && now >= self.last_line + LINE_EVERY {
+            self.last_line = now;
             eprintln!("  {}s of {}s: {text}", now.as_secs(), self.length.as_secs());
         }
         let is_over = now > self.length;
@@ -49,7 +47,6 @@ impl Progress {
         self.bar.set_message(if is_over { format!("{text}, waiting for the rest") } else { text });
     }
 
-    /// Takes the bar away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -27,7 +27,7 @@ pub mod catalogue;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 pub use self::member::Member;
 pub use self::system::System;
@@ -46,20 +46,11 @@ pub enum LocalCommand {
         json: bool,
     },
     /// Stop one process
-    Stop {
-        /// The one to stop.
-        name: Member,
-    },
+    Stop(One),
     /// Start one process again, and wait until it is ready
-    Start {
-        /// The one to start.
-        name: Member,
-    },
+    Start(One),
     /// Kill one process (SIGKILL), as a crash would
-    Kill {
-        /// The one to kill.
-        name: Member,
-    },
+    Kill(One),
     /// Delete the rows of a kind and fold them anew from the events; the service must be stopped
     Rebuild {
         /// Service whose rows they are.
@@ -69,6 +60,13 @@ pub enum LocalCommand {
     },
 }
 
+/// Which process.
+#[derive(Debug, Args)]
+pub struct One {
+    /// The process that is meant.
+    name: Member,
+}
+
 /// Does it with the system in `folder`, an absolute path.
 pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitCode> {
     let system = || System::open(&folder);
@@ -76,9 +74,9 @@ pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitC
         LocalCommand::Up(options) => up::run(folder, options).await,
         LocalCommand::Down => stop::down(&folder).await,
         LocalCommand::Status { json } => status::run(&system()?, json).await,
-        LocalCommand::Stop { name } => single::stop(&system()?, name).await,
-        LocalCommand::Start { name } => single::start(&system()?, name).await,
-        LocalCommand::Kill { name } => single::kill(&system()?, name).await,
+        LocalCommand::Stop(One { name }) => single::stop(&system()?, name).await,
+        LocalCommand::Start(One { name }) => single::start(&system()?, name).await,
+        LocalCommand::Kill(One { name }) => single::kill(&system()?, name).await,
         LocalCommand::Rebuild { service, kind } => rebuild::run(&system()?, service, &kind),
     }
 }

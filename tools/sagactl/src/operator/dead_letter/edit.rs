@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use strum::IntoStaticStr;
 use uuid::Uuid;
 
 use super::change::standing;
@@ -42,7 +43,8 @@ pub struct EditOptions {
 }
 
 /// Which part of a message is replaced.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum Part {
     Data,
     Payload,
@@ -69,16 +71,13 @@ async fn send(
 ) -> anyhow::Result<ExitCode> {
     if secrets::is_hidden(&value) {
         let envelope = fetch(admin, id).await?.envelope()?;
-        match part {
-            Part::Data => secrets::put_back(&mut value, &envelope["data"]),
-            Part::Payload => secrets::put_back(&mut value, &envelope),
-        }
+        let original = match part {
+            Part::Data => &envelope["data"],
+            Part::Payload => &envelope,
+        };
+        secrets::put_back(&mut value, original);
     }
-    let name = match part {
-        Part::Data => "data",
-        Part::Payload => "payload",
-    };
-    body[name] = value;
+    body[<&str>::from(part)] = value;
     let edited = admin.post(&["dlq", &id.to_string(), "edit"], &body).await;
     say(&standing(edited.with_context(|| format!("{id}: not edited"))?)?);
     Ok(ExitCode::SUCCESS)
@@ -112,17 +111,11 @@ async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<Exi
         Ok(edited) => send(admin, id, body, Part::Data, edited).await,
         Err(why) => Err(refuse(why)),
     };
-    match sent {
-        Ok(code) => Ok(code),
-        Err(error) => {
-            let (_, path) = file.keep()?;
-            let text = format!(
-                "{error:#}; what you wrote is kept: mend it, and send it with --file {}",
-                path.display()
-            );
-            Err(Refusal::new(exit::code_of(&error), text).into())
-        }
-    }
+    let Err(error) = sent else { return sent };
+    let (_, path) = file.keep()?;
+    let text =
+        format!("{error:#}; what you wrote is kept: mend it, and send it with --file {}", path.display());
+    Err(Refusal::new(exit::code_of(&error), text).into())
 }
 
 fn edit(path: &Path) -> anyhow::Result<()> {

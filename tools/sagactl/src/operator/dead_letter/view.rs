@@ -146,9 +146,10 @@ pub fn detail(detail: &Detail) -> String {
 fn head(detail: &Detail) -> String {
     let dead_letter = &detail.dead_letter;
     let message_type = dead_letter.message_type.as_deref().unwrap_or("unknown type");
-    let original = detail.original.as_ref().map(|original| format!(", edited (was {})", original.message_id));
-    let edited =
-        original.unwrap_or_else(|| if dead_letter.edited { ", edited".to_owned() } else { String::new() });
+    let edited = match &detail.original {
+        Some(original) => format!(", edited (was {})", original.message_id),
+        None => if dead_letter.edited { ", edited" } else { "" }.to_owned(),
+    };
     let lines = listed(&[
         ("status", Some(dead_letter.status.clone())),
         ("service", Some(dead_letter.service.clone())),
