@@ -1,12 +1,9 @@
-//! Shell: what people write on the command line, and how it is read.
+//! Pure: what people write on the command line, and how it is read.
 
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use jiff::{SignedDuration, Timestamp};
-use reqwest::Url;
 use serde_json::Value;
 
 /// As long as the header that carries it may be.
@@ -38,18 +35,6 @@ pub fn operator_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads where an admin is.
-pub fn address(text: &str) -> Result<Url, String> {
-    let bad = |why: &dyn Display| {
-        format!("{text:?} is no address of an admin ({why}): write it like http://HOST:8080")
-    };
-    let url = Url::parse(text).map_err(|error| bad(&error))?;
-    match url.scheme() {
-        "http" | "https" => Ok(url),
-        scheme => Err(bad(&format_args!("{scheme} is neither http nor https"))),
-    }
-}
-
 /// Reads a path. Whoever means a message's data is told how to say it.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
     match text {
@@ -70,14 +55,6 @@ pub fn one_of(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueP
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime_serde::re::humantime::parse_duration(text)
         .map_err(|_| "write it like 250ms, 30s or 2m".to_owned())
-}
-
-/// Reads a moment: `10m` is ten minutes ago.
-pub fn moment(text: &str) -> Result<Timestamp, String> {
-    let bad = || "write it like 10m (ago) or 2026-01-31T12:00:00Z".to_owned();
-    let Ok(ago) = duration(text) else { return text.parse().map_err(|_| bad()) };
-    let ago = SignedDuration::try_from(ago).map_err(|_| bad())?;
-    Timestamp::now().checked_sub(ago).map_err(|_| bad())
 }
 
 /// Reads what a message says.
@@ -112,14 +89,6 @@ mod tests {
         assert_eq!(of(None, &[("USER", "jörg")]), Ok(None));
         assert!(of(None, &[("SAGA_OPERATOR", "a\tb")]).is_err());
         assert!(operator_name(&"x".repeat(101)).is_err());
-    }
-
-    #[test]
-    fn a_moment_is_a_while_ago_or_a_timestamp() {
-        let ago = moment("10m").expect("a moment").duration_until(Timestamp::now()).as_secs();
-        assert!((600..610).contains(&ago), "{ago}");
-        assert_eq!(moment("2026-01-31T12:00:00Z").expect("a moment").as_second(), 1_769_860_800);
-        assert!(moment("yesterday").is_err() && moment("9999999y").is_err());
     }
 
     #[test]

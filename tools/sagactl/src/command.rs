@@ -6,7 +6,8 @@ use anyhow::bail;
 use clap::{Parser, Subcommand};
 use reqwest::Url;
 
-use crate::args::{self, address, operator_name};
+use crate::admin::address;
+use crate::args::{self, operator_name};
 use crate::load::LoadOptions;
 use crate::local::{LocalCommand, Member, System};
 use crate::operator::OperatorCommand;

@@ -3,20 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::listing::Form;
 use crate::output::{complain, exit, say};
-
-/// For whom an answer is printed.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct Form {
-    /// The API's own JSON.
-    #[arg(long)]
-    pub json: bool,
-}
 
 /// Prints an answer: as it came, in one line, or as `render` puts it for people.
 pub fn show<T: DeserializeOwned>(

@@ -1,5 +1,6 @@
 //! Shell: requests to admin in an operator's name; what it answers becomes an exit code.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::answer::{self, Form};
+use super::answer;
+use super::listing::Form;
 use crate::http::{self, Answer, Http};
 use crate::output::exit::{self, Refusal};
 use crate::output::text::short;
@@ -93,6 +95,18 @@ impl Admin {
     }
 }
 
+/// Reads where an admin is.
+pub fn address(text: &str) -> Result<Url, String> {
+    let bad = |why: &dyn Display| {
+        format!("{text:?} is no address of an admin ({why}): write it like http://HOST:8080")
+    };
+    let url = Url::parse(text).map_err(|error| bad(&error))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        scheme => Err(bad(&format_args!("{scheme} is neither http nor https"))),
+    }
+}
+
 /// An object without the members that are null: nobody said anything about them.
 pub fn said(object: &impl Serialize) -> anyhow::Result<Value> {
     let mut object = serde_json::to_value(object)?;
@@ -144,7 +158,6 @@ mod tests {
 
     #[test]
     fn names_cannot_leave_their_place_in_the_path() {
-        let address = |text| crate::args::address(text);
         let base = address("http://host:1/behind/a/proxy/").expect("an address");
         let admin = Admin::at(base, None).expect("an admin");
         let url = admin.url(&["breakers", "payment", "bank/../x?y"]);

@@ -1,12 +1,19 @@
-//! Pure: lists: which part of one is asked for, and how it is shown.
+//! Pure: what is asked for, in which form, and how a list of it is shown.
 
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use super::answer::Form;
 use crate::output::{Column, table};
+
+/// For whom an answer is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Form {
+    /// The API's own JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// What to do with things of which there are few; they are listed when nothing is said.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! Shell: admin, as operators ask it.
+//! Admin, as operators ask it.
 
 // Requests in somebody's name.
 mod client;
@@ -7,6 +7,6 @@ mod client;
 mod answer;
 mod listing;
 
-pub use self::answer::{Form, each, read, show};
-pub use self::client::{Admin, said};
-pub use self::listing::{OfService, OrList, Page, PageOptions};
+pub use self::answer::{each, read, show};
+pub use self::client::{Admin, address, said};
+pub use self::listing::{Form, OfService, OrList, Page, PageOptions};

@@ -1,4 +1,4 @@
-//! Shell: what this program prints, and how it ends.
+//! What this program prints, and how it ends.
 
 // The codes it ends with, and errors that choose theirs.
 pub mod exit;

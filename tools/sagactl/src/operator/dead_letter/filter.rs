@@ -1,11 +1,11 @@
-//! Pure: which dead letters are meant.
+//! Shell: which dead letters are meant. Some failed a while ago: that depends on what time it is.
 
 use clap::Args;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::args::{moment, one_of};
+use crate::args::{duration, one_of};
 
 const STATUSES: [&str; 4] = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"];
 
@@ -60,6 +60,14 @@ pub struct Filter {
     text: Option<String>,
 }
 
+/// Reads a moment: `10m` is ten minutes ago.
+pub fn moment(text: &str) -> Result<Timestamp, String> {
+    let bad = || "write it like 10m (ago) or 2026-01-31T12:00:00Z".to_owned();
+    let Ok(ago) = duration(text) else { return text.parse().map_err(|_| bad()) };
+    let ago = SignedDuration::try_from(ago).map_err(|_| bad())?;
+    Timestamp::now().checked_sub(ago).map_err(|_| bad())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -98,5 +106,13 @@ mod tests {
     #[test]
     fn no_filter_is_none() {
         assert_eq!(asked(""), Some(json!({})));
+    }
+
+    #[test]
+    fn a_moment_is_a_while_ago_or_a_timestamp() {
+        let ago = moment("10m").expect("a moment").duration_until(Timestamp::now()).as_secs();
+        assert!((600..610).contains(&ago), "{ago}");
+        assert_eq!(moment("2026-01-31T12:00:00Z").expect("a moment").as_second(), 1_769_860_800);
+        assert!(moment("yesterday").is_err() && moment("9999999y").is_err());
     }
 }

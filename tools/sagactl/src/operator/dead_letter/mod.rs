@@ -1,4 +1,4 @@
-//! Shell: dead letters: which are meant, how they are shown, and what is done with them.
+//! Dead letters: which are meant, how they are shown, and what is done with them.
 
 // Which are meant.
 pub mod filter;
