@@ -1,4 +1,4 @@
-//! Shell: the command line of a local system: start, stop, watch, load and audit it, and mend what got stuck.
+//! Shell: the command line of a local system: start, stop, watch, load and reconcile it, and mend what got stuck.
 
 // What can be asked.
 mod command;
@@ -18,9 +18,13 @@ mod admin;
 // Whether stock, money and messages agree.
 mod reconciliation;
 
-// Requests to the services; words of the command line; what is printed, and exit codes.
-mod args;
+// Requests to the services.
 mod http;
+
+// Words of the command line.
+mod args;
+
+// What is printed, and exit codes.
 mod output;
 
 use std::io::Write as _;

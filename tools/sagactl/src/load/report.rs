@@ -67,7 +67,7 @@ impl Report {
         }
     }
 
-    /// Whether everything ended and the books balance.
+    /// Whether everything ended, and stock, money and messages agree.
     pub const fn is_good(&self) -> bool {
         self.reconciliation.balanced && self.unfinished == 0 && self.failed == 0
     }
@@ -104,7 +104,7 @@ pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says whether the books balance, and if not, what does not add up.
+/// Says whether stock, money and messages agree, and if not, what does not add up.
 pub fn print_verdict(reconciliation: &Reconciliation) {
     if reconciliation.balanced {
         println!("books   balance");

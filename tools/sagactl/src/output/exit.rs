@@ -2,7 +2,7 @@
 
 /// What was asked for did not work: unreachable, or broken.
 pub const FAILED: u8 = 1;
-/// The command makes no sense or was refused; the books do not balance; a redrive stopped.
+/// The command makes no sense or was refused; reconciliation finds something; a redrive stopped.
 pub const REFUSED: u8 = 2;
 /// The system runs already.
 pub const RUNS_ALREADY: u8 = 3;
