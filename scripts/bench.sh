@@ -179,7 +179,7 @@ has_letters() { [[ $(letters_in "$1") == "$2" ]]; }
 bench_breaker() {
   title "breaker: what asking it costs"
   local text
-  text=$(cd "$root" && timeout 900 cargo bench --quiet -p shared --bench breaker 2>"$folder/bench.log") || {
+  text=$(cd "$root" && timeout 900 cargo bench --quiet -p saga-core --bench breaker 2>"$folder/bench.log") || {
     tail -n 5 "$folder/bench.log" >&2
     die "the benchmark failed"
   }

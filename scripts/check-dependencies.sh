@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider.
+# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider, and none of the
+# pure crates knows a runtime, a broker, a database, HTTP or a log.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,6 +31,12 @@ jq -r '.packages[] | select(.source != null and (.source | startswith("registry+
 
 cargo tree --workspace --edges normal --prefix none --locked 2>/dev/null | awk '$1 == "ring" || $1 == "openssl-sys" {print "  " $1 " " $2}' |
   sort -u | complain "a second TLS provider beside aws-lc-rs"
+
+for crate in saga-core contract; do
+  cargo tree -p "$crate" --all-features --edges normal --prefix none --locked |
+    awk '$1 ~ /^(tokio|futures|async-|rusqlite|sqlx|axum|tower|hyper|reqwest|http$|tracing|log$|fastrand|rand$|config$|saga-engine)/ {print "  " $1 " " $2}' |
+    sort -u | complain "$crate is pure, and cannot depend on"
+done
 
 [[ $failed == 0 ]] && echo "dependencies: $(jq '[.packages[] | select(.source != null)] | length' <<<"$metadata") checked"
 exit "$failed"

@@ -21,7 +21,7 @@ scenario() {
   wait_until "dead letters, $dead before: $((dead + 300))" "$soon" is $((dead + 300)) dead_letters
   expect "on hand, reserved, sold" "0 300 0" "$(stock "$sku")"
 
-  step "300 letters, one group"
+  step "300 dead letters, one group"
   same_by dlq groups --step inventory-sale
   shown='.groups[] | {fingerprint, count, step, message_type, reason}' \
     request GET "$admin/api/admin/dlq/groups?step=inventory-sale"
@@ -46,7 +46,7 @@ scenario() {
   expect "sent, resolved" "1 0" "$(field '"\(.sent) \(.resolved)"')"
   expect "in this group still" 300 "$(size_of_group "$fingerprint")"
 
-  step "the bug is mended, and the redrive goes on: canary first, then 150 letters per second"
+  step "the bug is mended, and the redrive goes on: canary first, then 150 dead letters per second"
   same_by faults clear inventory "$fault"
   end_fault inventory "$fault"
   same_by redrive resume "$redrive" --reason "'now it is mended'"

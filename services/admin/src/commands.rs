@@ -1,196 +1,174 @@
 //! Pure: what operators, and the driver of redrives, may ask of admin, and what they get for an answer.
 
-use std::fmt;
-
+use saga_core::row::RowKey;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shared::contract::EditedMessage;
-use shared::row::RowKey;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::letter_view::LetterItem;
-use crate::letters::{By, Letter, LetterRejection, Tag};
-use crate::operations::{Action, Operation, SYSTEM};
-use crate::redrive::{Plan, Redrive, RedriveCommand, RedriveRejection};
-use crate::roster::{Roster, RosterRejection, THE_ROSTER};
+use crate::audit_log::{Action, AuditEntry};
+use crate::dead_letter::events::{DeadLetterRejection, Replay, Tag};
+use crate::dead_letter::item::DeadLetterItem;
+use crate::dead_letter::view::DeadLetterView;
+use crate::redrive::decider::Redrive;
+use crate::redrive::events::{RedriveCommand, RedriveRejection};
+use crate::redrive::roster::{Roster, RosterRejection, THE_ROSTER};
+use crate::request::By;
 
-/// What an operator asks for.
+/// What somebody asks for.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// Id of the input, a UUIDv7: also of the log's entry, and of a redrive that it starts.
+    /// Id of the input, a UUIDv7; also of its entry in the audit log.
     pub id: Uuid,
     /// Who asks, and why.
     pub by: By,
-    /// What for.
-    pub wish: Wish,
+    /// What it is that they ask for.
+    pub kind: CommandKind,
 }
 
 /// What may be asked for.
 #[derive(Debug, Clone)]
-pub enum Wish {
-    /// Hand one letter back.
-    Replay {
-        /// Which.
-        letter: Uuid,
-        /// See [`Replay::force`](crate::letters::Replay::force).
-        force: bool,
-        /// See [`Replay::version`](crate::letters::Replay::version).
-        version: Option<u64>,
-        /// See [`Replay::edited`](crate::letters::Replay::edited).
-        edited: Option<EditedMessage>,
-    },
-    /// Give one letter up.
+pub enum CommandKind {
+    /// Hand this dead letter back.
+    Replay(Uuid, Replay),
+    /// Give this dead letter up.
     Discard(Uuid),
-    /// Take one letter up again.
+    /// Take this dead letter up again.
     Restore(Uuid),
-    /// Write something down.
+    /// Write something down about this dead letter.
     Note(Uuid, String),
     /// Hand back all of these that can be.
     ReplayMany {
-        /// Which.
-        letters: Vec<Uuid>,
-        /// See [`Replay::force`](crate::letters::Replay::force).
+        /// Ids of dead letters, each once.
+        dead_letters: Vec<Uuid>,
+        /// Even those that failed too often, or are being replayed.
         force: bool,
-        /// What the log calls them.
+        /// What the audit log calls them.
         target: String,
     },
-    /// Start a redrive, under the id of the command.
-    Start(Box<Plan>),
-    /// Change a redrive's course.
-    Steer(Uuid, Steer),
-    /// The driver has seen something.
-    Drive(Uuid, RedriveCommand),
-    /// Hand back these letters as part of a redrive that sends in this round.
+    /// Start this redrive, or change its course.
+    Redrive(Uuid, RedriveCommand),
+    /// Hand back these dead letters as part of a redrive, if it still sends in this round.
     Send {
-        /// Redrive and round.
+        /// The redrive and its round.
         tag: Tag,
-        /// Which.
-        letters: Vec<Uuid>,
+        /// Ids of dead letters, each once.
+        dead_letters: Vec<Uuid>,
     },
     /// Write down that a service is about to be asked for something.
-    Log {
-        /// What for.
+    OpenEntry {
+        /// What it is asked for.
         action: Action,
-        /// What it is about.
+        /// What that is about: a service, or a breaker as `service/name`.
         target: String,
-        /// More.
+        /// What else is to be known of it.
         detail: Option<Value>,
     },
-    /// Write down what the service answered.
-    EndLog {
-        /// The entry.
-        entry: Uuid,
-        /// What came of it.
-        outcome: String,
-        /// More.
-        detail: Option<Value>,
-    },
-}
-
-/// What an operator may ask of a redrive under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Steer {
-    /// Send nothing for now.
-    Pause,
-    /// Go on.
-    Resume,
-    /// End it.
-    Cancel,
+    /// Write down what came of what this entry tells of.
+    CloseEntry(Uuid, String),
 }
 
 /// The answer to a command.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Reply {
-    /// The letter after it.
-    pub letter: Option<LetterItem>,
-    /// Letters handed back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Reply {
+    /// It is done, and there is no more to say.
+    Done,
+    /// It is done, and this is what the one dead letter that it was about is now.
+    Changed(Option<Box<DeadLetterItem>>),
+    /// This became of the many dead letters that were to be handed back.
+    Replayed(ReplayedMany),
+}
+
+/// What became of many dead letters that were to be handed back.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct ReplayedMany {
+    /// How many were handed back.
     pub replayed: u64,
-    /// Letters that could not be.
+    /// Those that could not be.
     pub refused: Vec<Refused>,
 }
 
-/// A letter that could not be handed back.
+/// A dead letter that could not be handed back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refused {
-    /// Which.
+    /// Id of the dead letter.
     pub id: Uuid,
-    /// Why.
+    /// Why it could not be handed back.
     pub detail: String,
 }
 
 /// Why something cannot be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
 pub enum Rejection {
-    /// A letter says no.
-    Letter(LetterRejection),
+    /// A dead letter says no.
+    DeadLetter(#[from] DeadLetterRejection),
     /// A redrive says no.
-    Redrive(RedriveRejection),
+    Redrive(#[from] RedriveRejection),
     /// The roster says no.
-    Roster(RosterRejection),
-}
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Letter(rejection) => rejection.fmt(f),
-            Self::Redrive(rejection) => rejection.fmt(f),
-            Self::Roster(rejection) => rejection.fmt(f),
-        }
-    }
+    Roster(#[from] RosterRejection),
 }
 
 impl Command {
-    /// What the log calls it. What happens by itself is written down too, unless it is daily work.
+    /// What the facts and rows that follow are correlated by: the one dead letter or redrive that it is about.
+    #[must_use]
+    pub const fn correlation_id(&self) -> Uuid {
+        match &self.kind {
+            CommandKind::Replay(id, _)
+            | CommandKind::Discard(id)
+            | CommandKind::Restore(id)
+            | CommandKind::Note(id, _)
+            | CommandKind::Redrive(id, _)
+            | CommandKind::Send { tag: Tag { redrive: id, .. }, .. } => *id,
+            CommandKind::ReplayMany { .. } | CommandKind::OpenEntry { .. } | CommandKind::CloseEntry(..) => {
+                self.id
+            }
+        }
+    }
+
+    /// What the audit log calls it. What happens by itself is written down too, unless it is daily work.
     #[must_use]
     pub fn action(&self) -> Option<Action> {
-        match &self.wish {
-            Wish::Replay { edited: None, .. } => Some(Action::Replay),
-            Wish::Replay { edited: Some(_), .. } => Some(Action::Edit),
-            Wish::Discard(_) => Some(Action::Discard),
-            Wish::Restore(_) => Some(Action::Restore),
-            Wish::Note(..) => Some(Action::Note),
-            Wish::ReplayMany { .. } => Some(Action::ReplayMany),
-            Wish::Start(_) => Some(Action::RedriveStart),
-            Wish::Steer(_, Steer::Pause) => Some(Action::RedrivePause),
-            Wish::Steer(_, Steer::Resume) => Some(Action::RedriveResume),
-            Wish::Steer(_, Steer::Cancel) => Some(Action::RedriveCancel),
-            Wish::Drive(_, RedriveCommand::Stop(..)) => Some(Action::RedriveStop),
-            Wish::Log { action, .. } => Some(*action),
-            Wish::Drive(..) | Wish::Send { .. } | Wish::EndLog { .. } => None,
+        match &self.kind {
+            CommandKind::Replay(_, Replay { edited: None, .. }) => Some(Action::Replay),
+            CommandKind::Replay(_, Replay { edited: Some(_), .. }) => Some(Action::Edit),
+            CommandKind::Discard(_) => Some(Action::Discard),
+            CommandKind::Restore(_) => Some(Action::Restore),
+            CommandKind::Note(..) => Some(Action::Note),
+            CommandKind::ReplayMany { .. } => Some(Action::ReplayMany),
+            CommandKind::Redrive(_, command) => match command {
+                RedriveCommand::Start(_) => Some(Action::RedriveStart),
+                RedriveCommand::Pause => Some(Action::RedrivePause),
+                RedriveCommand::Resume => Some(Action::RedriveResume),
+                RedriveCommand::Cancel => Some(Action::RedriveCancel),
+                RedriveCommand::Stop(..) => Some(Action::RedriveStop),
+                RedriveCommand::PassCanary(_) | RedriveCommand::Finish(_) => None,
+            },
+            CommandKind::OpenEntry { action, .. } => Some(*action),
+            CommandKind::Send { .. } | CommandKind::CloseEntry(..) => None,
         }
     }
 
     /// The rows that it concerns.
     #[must_use]
     pub fn reads(&self) -> Vec<RowKey> {
-        let letters = |letters: &[Uuid]| letters.iter().map(RowKey::of::<Letter>).collect();
-        let redrive = |redrive: Uuid| vec![RowKey::of::<Redrive>(redrive), RowKey::of::<Roster>(THE_ROSTER)];
-        let mut keys: Vec<RowKey> = match &self.wish {
-            Wish::Replay { letter, .. }
-            | Wish::Discard(letter)
-            | Wish::Restore(letter)
-            | Wish::Note(letter, _) => letters(&[*letter]),
-            Wish::ReplayMany { letters: many, .. } => letters(many),
-            Wish::Start(_) => redrive(self.id),
-            Wish::Steer(id, _) | Wish::Drive(id, _) => redrive(*id),
-            Wish::Send { tag, letters: many } => {
-                let mut keys: Vec<_> = letters(many);
+        let all = |dead_letters: &[Uuid]| dead_letters.iter().map(RowKey::of::<DeadLetterView>).collect();
+        let mut keys: Vec<RowKey> = match &self.kind {
+            CommandKind::Replay(id, _)
+            | CommandKind::Discard(id)
+            | CommandKind::Restore(id)
+            | CommandKind::Note(id, _) => all(&[*id]),
+            CommandKind::ReplayMany { dead_letters, .. } => all(dead_letters),
+            CommandKind::Redrive(id, _) => vec![RowKey::of::<Redrive>(id), RowKey::of::<Roster>(THE_ROSTER)],
+            CommandKind::Send { tag, dead_letters } => {
+                let mut keys: Vec<_> = all(dead_letters);
                 keys.push(RowKey::of::<Redrive>(tag.redrive));
                 keys
             }
-            Wish::Log { .. } => vec![],
-            Wish::EndLog { entry, .. } => vec![RowKey::of::<Operation>(entry)],
+            CommandKind::OpenEntry { .. } => vec![],
+            CommandKind::CloseEntry(entry, _) => vec![RowKey::of::<AuditEntry>(entry)],
         };
-        keys.extend(self.action().map(|_| RowKey::of::<Operation>(self.id)));
+        keys.extend(self.action().map(|_| RowKey::of::<AuditEntry>(self.id)));
         keys
-    }
-}
-
-impl By {
-    /// What happens by itself.
-    #[must_use]
-    pub fn system(reason: Option<String>) -> Self {
-        Self { operator: SYSTEM.to_owned(), reason }
     }
 }

@@ -1,30 +1,35 @@
 //! Shell: what drives the redrives: one loop that does nothing while none is under way. It keeps nothing that
-//! matters: which letters were sent is in the letters, how far a redrive is in its row. After a crash it goes on
+//! matters: which dead letters were sent is in their rows, how far a redrive is in its row. After a crash it goes on
 //! from there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use shared::engine::{Input, Outcome, error_chain};
-use shared::http::Problem;
-use shared::resilience::{Guard, GuardView, State};
-use shared::row::RowKey;
-use shared::store::{LetterStatus, StoreFault};
+use saga_core::breaker::State;
+use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::input::{CommandOutcome, Input, Outcome};
+use saga_core::retry::error_chain;
+use saga_core::row::RowKey;
+use saga_engine::host::http::Problem;
+use saga_engine::runtime::admission::BreakerView;
+use saga_engine::store::{Store, StoreFault};
 use tokio::time::Instant;
 use tracing::{error, info};
 use uuid::Uuid;
 
 use crate::AdminApp;
-use crate::commands::{Command, Wish};
-use crate::filter::Wanted;
-use crate::letters::{By, Tag};
-use crate::pace::Pace;
-use crate::policy::AdminService;
-use crate::progress;
-use crate::reading;
-use crate::redrive::{Drive, Redrive, RedriveCommand, RedriveStatus, Seen};
-use crate::roster::{Roster, THE_ROSTER};
-use crate::services::Services;
+use crate::commands::{Command, CommandKind, Reply};
+use crate::dead_letter::events::Tag;
+use crate::dead_letter::filter::Wanted;
+use crate::dead_letter::reading;
+use crate::other_services::OtherServices;
+use crate::redrive::decider::{Drive, Redrive, Seen};
+use crate::redrive::events::{RedriveCommand, RedriveStatus};
+use crate::redrive::pace::Pace;
+use crate::redrive::progress;
+use crate::redrive::roster::{Roster, THE_ROSTER};
+use crate::request::By;
+use crate::rows;
 
 /// Pause between two looks at a redrive that cannot send right now.
 const TICK: Duration = Duration::from_millis(100);
@@ -32,38 +37,49 @@ const TICK: Duration = Duration::from_millis(100);
 /// Looks for redrives at least this often: another instance may have started one.
 const LOOK_ANYWAY: Duration = Duration::from_secs(5);
 
-/// Letters in one command. As many as a batch holds: one transaction's worth.
+/// Dead letters in one command. As many as a batch holds: one transaction's worth.
 const CHUNK: usize = 256;
 
 /// Pause between two looks at the breakers.
 const BREAKER_LOOK: Duration = Duration::from_millis(500);
 
+/// What the loop stands on, and what it remembers.
+struct Driver {
+    app: AdminApp,
+    services: OtherServices,
+    origin: Instant,
+    memories: BTreeMap<Uuid, Memory>,
+}
+
 /// What the loop remembers of a redrive between two looks. Losing it costs nothing but a look.
-struct Course {
+struct Memory {
     round: u32,
     pace: Pace,
     breakers_seen: Option<Instant>,
 }
 
-/// The loop.
-struct Driver {
-    app: AdminApp,
-    services: Services,
-    origin: Instant,
-    courses: BTreeMap<Uuid, Course>,
+/// What a look at the redrives led to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Looked {
+    /// None is under way.
+    Idle,
+    /// There was nothing to send yet.
+    Waiting,
+    /// A whole chunk was sent, and there may be more.
+    Sent,
 }
 
 /// Drives redrives until the service stops.
 pub(crate) async fn run(app: AdminApp) {
-    let services = Services::of(&app.settings.service);
-    let mut driver = Driver { app, services, origin: Instant::now(), courses: BTreeMap::new() };
+    let services = OtherServices::of(&app.settings.service);
+    let mut driver = Driver { app, services, origin: Instant::now(), memories: BTreeMap::new() };
     loop {
         // Armed before looking: a redrive that starts after the look finds the wake-up already waiting.
         let changed = driver.app.engine.changed(RowKey::of::<Roster>(THE_ROSTER));
         let pause = match driver.look().await {
-            Ok(Look::Idle) => LOOK_ANYWAY,
-            Ok(Look::Waiting) => TICK,
-            Ok(Look::Sent) => continue,
+            Ok(Looked::Idle) => LOOK_ANYWAY,
+            Ok(Looked::Waiting) => TICK,
+            Ok(Looked::Sent) => continue,
             Err(fault) => {
                 error!("redrives cannot go on: {}", error_chain(&fault));
                 LOOK_ANYWAY
@@ -73,104 +89,84 @@ pub(crate) async fn run(app: AdminApp) {
     }
 }
 
-/// What a look at the redrives led to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Look {
-    /// None is under way.
-    Idle,
-    /// There was nothing to send yet.
-    Waiting,
-    /// A whole chunk was sent, and there may be more.
-    Sent,
-}
-
 impl Driver {
-    async fn look(&mut self) -> Result<Look, StoreFault> {
-        let roster = reading::row::<Roster>(self.app.store.as_ref(), THE_ROSTER).await?.unwrap_or_default();
+    async fn look(&mut self) -> Result<Looked, StoreFault> {
+        let roster = rows::row::<Roster>(self.app.store.as_ref(), THE_ROSTER).await?.unwrap_or_default();
         let sending: Vec<Uuid> = roster.sending().collect();
-        self.courses.retain(|redrive, _| sending.contains(redrive));
-        let mut most = Look::Idle;
+        self.memories.retain(|redrive, _| sending.contains(redrive));
+        let mut most = Looked::Idle;
         for id in sending {
-            let Some(redrive) = reading::row::<Redrive>(self.app.store.as_ref(), id).await? else { continue };
+            let Some(redrive) = rows::row::<Redrive>(self.app.store.as_ref(), id).await? else { continue };
             let Some(drive) = redrive.drive().filter(|drive| drive.status.is_sending()) else { continue };
-            most = most.max(self.drive(id, drive).await?);
+            let known = self.memories.remove(&id).filter(|memory| memory.round == drive.round);
+            let mut memory = known.unwrap_or_else(|| Memory::of(drive, self.origin.elapsed()));
+            let looked = self.drive(id, drive, &mut memory).await;
+            self.memories.insert(id, memory);
+            most = most.max(looked?);
         }
         Ok(most)
     }
 
     /// One look at one redrive: stop, go on, send, or end.
-    async fn drive(&mut self, id: Uuid, drive: &Drive) -> Result<Look, StoreFault> {
-        let (tag, now) = (drive.tag(id), self.origin.elapsed());
-        let course = self.courses.entry(id).or_insert_with(|| Course::of(drive, now));
-        if course.round != drive.round {
-            *course = Course::of(drive, now);
-        }
+    async fn drive(&self, id: Uuid, drive: &Drive, memory: &mut Memory) -> Result<Looked, StoreFault> {
+        let (store, tag) = (self.app.store.as_ref(), drive.tag(id));
         // Counted before looking for failures: what is not on its way any more has failed or succeeded by then.
-        let store = self.app.store.as_ref();
         let in_flight = progress::in_flight(store, tag).await?;
         let sent = if drive.in_canary { progress::sent(store, tag).await? } else { 0 };
         let seen = Seen { sent, in_flight };
-        if let Some(because) = self.objection(id, drive).await? {
+        if let Some(because) = self.objection(tag, drive, memory).await? {
             info!(redrive = %id, "the redrive stops: {because}");
-            self.note(id, RedriveCommand::Stop(drive.round, because)).await;
-            return Ok(Look::Waiting);
+            self.report(id, RedriveCommand::Stop(drive.round, because)).await;
+            return Ok(Looked::Waiting);
         }
         let room = drive.room(seen);
-        let granted = self.grant(id, room.min(CHUNK as u64));
+        let granted = memory.pace.grant(self.origin.elapsed(), room.min(CHUNK as u64));
         if granted == 0 && room > 0 {
-            return Ok(Look::Waiting);
+            return Ok(Looked::Waiting);
         }
-        let letters = match room {
-            0 => vec![],
-            _ => self.next_letters(drive, granted).await?,
-        };
-        let unused = granted.saturating_sub(letters.len() as u64);
-        if let Some(course) = self.courses.get_mut(&id) {
-            course.pace.give_back(unused);
-        }
-        if letters.is_empty() {
+        let next = if room == 0 { vec![] } else { self.next(drive, granted).await? };
+        memory.pace.give_back(granted.saturating_sub(next.len() as u64));
+        if next.is_empty() {
             if let Some(end) = drive.ending(seen) {
-                self.note(id, end).await;
+                self.report(id, end).await;
             }
-            return Ok(Look::Waiting);
+            return Ok(Looked::Waiting);
         }
-        let is_full = letters.len() == CHUNK;
-        let sent = self.send(drive, tag, letters).await;
-        Ok(if is_full && sent > 0 { Look::Sent } else { Look::Waiting })
+        let is_full = next.len() == CHUNK;
+        let sent = self.send(drive, tag, next).await;
+        Ok(if is_full && sent > 0 { Looked::Sent } else { Looked::Waiting })
     }
 
-    fn grant(&mut self, id: Uuid, wanted: u64) -> u64 {
-        let now = self.origin.elapsed();
-        self.courses.get_mut(&id).map_or(0, |course| course.pace.grant(now, wanted))
-    }
-
-    async fn next_letters(&self, drive: &Drive, limit: u64) -> Result<Vec<Uuid>, StoreFault> {
+    /// The dead letters that are sent next, the one that failed longest ago first.
+    async fn next(&self, drive: &Drive, limit: u64) -> Result<Vec<Uuid>, StoreFault> {
         let limit = usize::try_from(limit).unwrap_or(CHUNK);
         let wanted = progress::to_send(drive);
-        let found = reading::letters(self.app.store.as_ref(), &wanted, false, None, limit).await?;
-        Ok(found.into_iter().map(|(letter, _)| letter).collect())
+        let found = reading::find(self.app.store.as_ref(), &wanted, false, None, limit).await?;
+        Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 
-    /// Hands letters back, and answers how many. The redrive's own row is asked in the same transaction: nothing
-    /// is sent once it is paused or over.
-    async fn send(&self, drive: &Drive, tag: Tag, letters: Vec<Uuid>) -> u64 {
-        let command =
-            Command { id: Uuid::now_v7(), by: drive.plan.by.clone(), wish: Wish::Send { tag, letters } };
-        let outcome = self.ask(tag.redrive, command).await;
-        if let Some(Outcome::Done(reply)) = outcome { reply.replayed } else { 0 }
+    /// Hands dead letters back, and answers how many. The redrive's own row is asked in the same transaction:
+    /// nothing is sent once it is paused or over.
+    async fn send(&self, drive: &Drive, tag: Tag, dead_letters: Vec<Uuid>) -> u64 {
+        let kind = CommandKind::Send { tag, dead_letters };
+        match self.ask(drive.plan.by.clone(), kind).await {
+            Some(Reply::Replayed(many)) => many.replayed,
+            Some(Reply::Done | Reply::Changed(_)) | None => 0,
+        }
     }
 
-    async fn note(&self, redrive: Uuid, command: RedriveCommand) {
+    async fn report(&self, redrive: Uuid, command: RedriveCommand) {
         let reason =
             if let RedriveCommand::Stop(_, because) = &command { Some(because.clone()) } else { None };
-        let wish = Wish::Drive(redrive, command);
-        self.ask(redrive, Command { id: Uuid::now_v7(), by: By::system(reason), wish }).await;
+        self.ask(By::system(reason), CommandKind::Redrive(redrive, command)).await;
     }
 
-    async fn ask(&self, redrive: Uuid, command: Command) -> Option<Outcome<AdminService>> {
-        let input = Input::command(command.id, redrive, command, None);
-        match self.app.engine.settle(input).await {
-            Ok(outcome) => Some(outcome),
+    async fn ask(&self, by: By, kind: CommandKind) -> Option<Reply> {
+        let command = Command { id: Uuid::now_v7(), by, kind };
+        let redrive = command.correlation_id();
+        match self.app.engine.settle(Input::command(command.id, redrive, command, None)).await {
+            Ok(Outcome::Command(CommandOutcome::Done(reply))) => Some(reply),
+            Ok(_) => None,
             Err(unavailable) => {
                 error!(%redrive, "the redrive waits: {unavailable}");
                 None
@@ -179,66 +175,64 @@ impl Driver {
     }
 
     /// What speaks against sending more.
-    async fn objection(&mut self, id: Uuid, drive: &Drive) -> Result<Option<String>, StoreFault> {
+    async fn objection(
+        &self,
+        tag: Tag,
+        drive: &Drive,
+        memory: &mut Memory,
+    ) -> Result<Option<String>, StoreFault> {
         let in_canary = drive.status == RedriveStatus::Canary;
-        let store = self.app.store.as_ref();
-        if let Some((letter, known)) = progress::failed_again(store, drive.tag(id), in_canary).await? {
+        if let Some((id, again)) = progress::failed_again(self.app.store.as_ref(), tag, in_canary).await? {
             let what = if in_canary { "the canary failed again" } else { "the same error came back" };
-            let reason = known.said().map(|said| said.reason.as_str()).unwrap_or_default();
-            return Ok(Some(format!("{what}: {letter}: {reason}")));
+            let reason = again.said().map(|said| said.reason.as_str()).unwrap_or_default();
+            return Ok(Some(format!("{what}: {id}: {reason}")));
         }
-        let is_due = |course: &Course| course.breakers_seen.is_none_or(|seen| seen.elapsed() >= BREAKER_LOOK);
-        if !self.courses.get(&id).is_some_and(is_due) {
+        if memory.breakers_seen.is_some_and(|seen| seen.elapsed() < BREAKER_LOOK) {
             return Ok(None);
         }
         let open = self.open_breaker(drive).await?;
-        if let Some(course) = self.courses.get_mut(&id) {
-            course.breakers_seen = Some(Instant::now());
-        }
+        memory.breakers_seen = Some(Instant::now());
         Ok(open)
     }
 
-    /// An open breaker of a step that letters are still to be sent to, or of something it needs.
+    /// An open breaker of a step that dead letters are still to be sent to, or of something it needs.
     async fn open_breaker(&self, drive: &Drive) -> Result<Option<String>, StoreFault> {
         let store = self.app.store.as_ref();
         let mut wanted = progress::to_send(drive);
-        wanted.statuses = vec![LetterStatus::Pending, LetterStatus::Replaying];
-        for service in names(&wanted, "service", store).await? {
+        wanted.statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
+        for service in names(store, "service", &wanted).await? {
             // A service that does not answer is no reason to stop: replays wait for it in the stream.
-            let Ok(guards) = self.breakers_of(&service).await else { continue };
+            let Ok(breakers) = self.breakers_of(&service).await else { continue };
             wanted.filter.service = Some(service.clone());
-            let steps = names(&wanted, "step", store).await?;
-            let concerns = |guard: &&GuardView| {
-                let is_a_step = guard.name.starts_with(&format!("{service}-"));
-                !is_a_step || steps.contains(&guard.name)
+            let steps = names(store, "step", &wanted).await?;
+            let concerns = |breaker: &&BreakerView| {
+                let is_a_step = breaker.name.starts_with(&format!("{service}-"));
+                !is_a_step || steps.contains(&breaker.name)
             };
-            let is_open = |guard: &&GuardView| matches!(guard.state, State::Open | State::ForcedOpen);
-            if let Some(guard) = guards.iter().filter(concerns).find(is_open) {
-                return Ok(Some(format!("the breaker {} of {service} is open", guard.name)));
+            let is_open = |breaker: &&BreakerView| matches!(breaker.state, State::Open | State::ForcedOpen);
+            if let Some(breaker) = breakers.iter().filter(concerns).find(is_open) {
+                return Ok(Some(format!("the breaker {} of {service} is open", breaker.name)));
             }
             wanted.filter.service.clone_from(&drive.plan.filter.service);
         }
         Ok(None)
     }
 
-    async fn breakers_of(&self, service: &str) -> Result<Vec<GuardView>, Problem> {
+    async fn breakers_of(&self, service: &str) -> Result<Vec<BreakerView>, Problem> {
         if service == crate::NAME {
-            return Ok(self.app.breakers.all().map(Guard::view).collect());
+            return Ok(self.app.admission.breakers());
         }
         self.services.get_soon(service, "/internal/breakers").await
     }
 }
 
-async fn names(
-    wanted: &Wanted,
-    field: &'static str,
-    store: &dyn shared::store::Store,
-) -> Result<Vec<String>, StoreFault> {
+/// Names of the services or steps that have some of the dead letters, at most 100.
+async fn names(store: &dyn Store, field: &'static str, wanted: &Wanted) -> Result<Vec<String>, StoreFault> {
     let groups = reading::grouped(store, field, wanted, 100).await?;
     Ok(groups.into_iter().map(|group| group.value).collect())
 }
 
-impl Course {
+impl Memory {
     fn of(drive: &Drive, now: Duration) -> Self {
         Self { round: drive.round, pace: Pace::new(drive.plan.rate, now), breakers_seen: None }
     }

@@ -1,91 +1,134 @@
-//! Shell: the admin service: the view of all sagas, dead letters and what operators do with them, the audit of the
-//! books.
+//! Shell: the admin service: the view of all sagas, dead letters and what operators do with them, the reconciliation.
 //!
 //! Everything that comes in is on this screen: two steps hear everything that the services say of sagas and dead
-//! letters, the routes hear operators, one loop drives redrives. What the steps and the operators change is in
-//! [`policy`]; what the audit compares is in [`books`].
+//! letters, the routes hear operators, one loop drives redrives. In reading order; each knows only what stands
+//! before it, and what this file declares:
+//!
+//! - [`request`]: who asks for something, and why
+//! - `rows`: single rows, read from the store
+//! - [`dead_letter`]: dead letters as admin knows them, and what operators make of them
+//! - [`redrive`]: many of them handed back one after another
+//! - [`audit_log`]: who did what, and why
+//! - [`commands`]: what operators may ask for, and what they get for an answer
+//! - [`policy`]: what the steps and the commands change, and whom that tells
+//! - `other_services`: calls to the services that hold what admin only shows
+//! - `driver`: the loop that drives redrives
+//! - [`reconciliation`]: whether stock, money, messages and rows of all services agree
+//! - [`http`]: the routes
 
-pub mod audit;
-pub mod books;
+pub mod audit_log;
 pub mod commands;
+pub mod dead_letter;
 mod driver;
-pub mod edit;
-pub mod filter;
 pub mod http;
-pub mod letter_events;
-pub mod letter_view;
-pub mod letters;
-pub mod operations;
-pub mod pace;
+mod other_services;
 pub mod policy;
-mod progress;
-mod reading;
+pub mod reconciliation;
 pub mod redrive;
-pub mod roster;
-mod services;
+pub mod request;
+mod rows;
 
+use std::collections::BTreeMap;
+
+use contract::FactType::{
+    OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed, PaymentRefunded,
+    StockReleased, StockReservationFailed, StockReserved,
+};
+use contract::topology;
+use saga_core::dead_letter::DEAD_LETTER_TYPES;
+use saga_core::fault::FaultKind;
+use saga_core::service::{Step, Subscription};
+use saga_engine::host::app::{App, Program, no_calls};
 use serde::{Deserialize, Serialize};
-use shared::app::{App, Program, no_calls};
-use shared::contract::FactType;
-use shared::faults::FaultKind;
-use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::AdminService;
 
 /// The admin service's name.
 pub const NAME: &str = "admin";
 
-/// What services say of their dead letters.
-const DEAD_LETTERS: &[FactType] = &[FactType::DeadLettered, FactType::DeadLetterResolved];
-
-/// Facts that the admin service hears.
-pub static STEPS: [Step; 3] = [
-    Step {
-        name: "admin-saga-view",
-        hears: &[
-            Subscription {
-                producer: "order",
-                facts: &[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled],
-            },
-            Subscription {
-                producer: "inventory",
-                facts: &[FactType::StockReserved, FactType::StockReservationFailed, FactType::StockReleased],
-            },
-            Subscription {
-                producer: "payment",
-                facts: &[FactType::PaymentProcessed, FactType::PaymentFailed, FactType::PaymentRefunded],
-            },
+/// What the admin service hears.
+pub static STEPS: [Step; 2] = [
+    Step::new(
+        "admin-saga-view",
+        &[
+            Subscription::to(
+                "order",
+                &[OrderCreated.message_type(), OrderConfirmed.message_type(), OrderCancelled.message_type()],
+            ),
+            Subscription::to(
+                "inventory",
+                &[
+                    StockReserved.message_type(),
+                    StockReservationFailed.message_type(),
+                    StockReleased.message_type(),
+                ],
+            ),
+            Subscription::to(
+                "payment",
+                &[
+                    PaymentProcessed.message_type(),
+                    PaymentFailed.message_type(),
+                    PaymentRefunded.message_type(),
+                ],
+            ),
         ],
-        needs: &[],
-    },
-    Step {
-        name: "admin-dead-letters",
-        hears: &[
-            Subscription { producer: "order", facts: DEAD_LETTERS },
-            Subscription { producer: "inventory", facts: DEAD_LETTERS },
-            Subscription { producer: "payment", facts: DEAD_LETTERS },
-            Subscription { producer: "admin", facts: DEAD_LETTERS },
+    ),
+    Step::new(
+        "admin-dead-letters",
+        &[
+            Subscription::to("order", &DEAD_LETTER_TYPES),
+            Subscription::to("inventory", &DEAD_LETTER_TYPES),
+            Subscription::to("payment", &DEAD_LETTER_TYPES),
+            Subscription::to("admin", &DEAD_LETTER_TYPES),
         ],
-        needs: &[],
-    },
-    Step { name: "admin-operations", hears: OPERATIONS, needs: &[] },
+    ),
 ];
 
-/// What can be set of the admin service alone: where the others are.
+/// What can be set of the admin service alone.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct AdminSettings {
-    /// The order service.
-    pub order: String,
-    /// The inventory service.
-    pub inventory: String,
-    /// The payment service.
-    pub payment: String,
-    /// The bank, for the audit and its faults.
-    pub bank: String,
     /// Whether whoever changes something must say who they are.
     #[serde(default)]
     pub require_operator: bool,
+    /// Where the others are: `order = "http://…"` and so on.
+    #[serde(flatten)]
+    pub addresses: Addresses,
+}
+
+/// The address of every other participant, by name; on this machine at its own port unless told otherwise.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
+pub struct Addresses(BTreeMap<String, String>);
+
+impl Addresses {
+    /// Where this participant is.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl TryFrom<BTreeMap<String, String>> for Addresses {
+    type Error = String;
+
+    fn try_from(given: BTreeMap<String, String>) -> Result<Self, String> {
+        let others = topology::PARTICIPANTS.iter().filter(|participant| participant.name != NAME);
+        let mut addresses: BTreeMap<_, _> =
+            others.map(|other| (other.name.to_owned(), format!("http://127.0.0.1:{}", other.port))).collect();
+        for (name, address) in given {
+            match addresses.get_mut(&name) {
+                Some(known) => *known = address,
+                None => return Err(format!("service.{name} is no setting of admin, and no service")),
+            }
+        }
+        Ok(Self(addresses))
+    }
+}
+
+impl From<Addresses> for BTreeMap<String, String> {
+    fn from(Addresses(addresses): Addresses) -> Self {
+        addresses
+    }
 }
 
 const DEFAULTS: &str = r#"
@@ -93,10 +136,7 @@ const DEFAULTS: &str = r#"
 bind = "127.0.0.1:8080"
 body_limit_bytes = 524288
 [service]
-order = "http://127.0.0.1:8081"
-inventory = "http://127.0.0.1:8082"
-payment = "http://127.0.0.1:8083"
-bank = "http://127.0.0.1:8084"
+require_operator = false
 "#;
 
 /// The running service, as its routes see it.
@@ -107,10 +147,10 @@ pub type AdminApp = App<AdminService, AdminSettings>;
 pub fn program() -> Program<AdminService, AdminSettings> {
     Program {
         defaults: DEFAULTS,
-        on_bus: true,
+        producers: topology::producers().collect(),
         faults: &FaultKind::OF_A_SERVICE,
         service: |_| AdminService,
-        caller: no_calls,
+        handler: no_calls,
         routes: http::routes,
         background: |app| vec![Box::pin(driver::run(app))],
     }

@@ -1,30 +1,73 @@
 //! Pure: whatever the services say, admin keeps a view of it; whatever an operator asks for changes a row, tells
 //! the service concerned, and is written down, all at once or not at all.
 
+use contract::Fact;
+use contract::saga_view::{HeardFact, SagaView};
+use contract::topology::OPERATOR;
+use saga_core::dead_letter::{
+    DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, OperatorMessage, ReplayRequested,
+};
+use saga_core::message::{Message as _, Received};
+use saga_core::row::{RowKey, RowKind};
+use saga_core::service::{Reaction, Refusal, Service, Step};
+use saga_core::{Policy, UnitOfWork};
 use serde_json::{Value, json};
-use shared::contract::{DeadLetterDiscarded, DeadLetterRestored, Fact, ReplayRequested};
-use shared::envelope::Message;
-use shared::row::{RowKey, RowKind};
-use shared::saga::{HeardFact, SagaView};
-use shared::service::{Heard, Refusal, Service, Step};
-use shared::unit::Unit;
 use uuid::Uuid;
 
-use crate::commands::{Command, Refused, Rejection, Reply, Steer, Wish};
-use crate::letter_view::LetterItem;
-use crate::letters::{Letter, LetterCommand, Replay, Tag};
-use crate::operations::{ASKED, DONE, Entry, Operation, OperationCommand};
-use crate::redrive::{Plan, Redrive, RedriveCommand, RedriveRejection, RedriveStatus};
-use crate::roster::{Roster, RosterChange, THE_ROSTER};
+use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
+use crate::commands::{Command, CommandKind, Refused, Rejection, ReplayedMany, Reply};
+use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
+use crate::dead_letter::item::DeadLetterItem;
+use crate::dead_letter::view::DeadLetterView;
+use crate::redrive::decider::Redrive;
+use crate::redrive::events::{Plan, RedriveCommand, RedriveRejection, RedriveStatus};
+use crate::redrive::roster::{Roster, RosterChange, THE_ROSTER};
 
 /// The admin service's reactions.
 #[derive(Debug)]
 pub struct AdminService;
 
-type Reaction = Result<Reply, Refusal<Rejection>>;
+/// What admin hears and says: the facts of the shop, and the engine's own messages.
+pub type AdminMessage = OperatorMessage<Fact>;
+
+type Work<'a> = UnitOfWork<'a, AdminMessage>;
+
+/// Whenever an operator has a dead letter handed back, given up or taken up again, its service is told.
+impl Policy<AdminMessage> for DeadLetterView {
+    fn whenever(event: &DeadLetterEvent, id: &str, _: &Self, work: &mut Work<'_>) {
+        let row = work.row::<Self>(id);
+        let revision = row.version();
+        let service = row.said().map(|said| said.service.clone()).unwrap_or_default();
+        let Ok(dead_letter) = id.parse() else { panic!("{id:?} is no dead letter's id") };
+        work.publish(match event {
+            DeadLetterEvent::Replayed { edited, .. } => {
+                let edited = edited.clone();
+                DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
+            }
+            DeadLetterEvent::Discarded { at, .. } => {
+                let replays = Some(*at);
+                let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
+                DeadLetterMessage::DeadLetterDiscarded(discarded)
+            }
+            DeadLetterEvent::Restored { .. } => {
+                DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision })
+            }
+            DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_) | DeadLetterEvent::Noted { .. } => {
+                return;
+            }
+        });
+    }
+}
+
+// Nobody is told of these.
+impl Policy<AdminMessage> for Redrive {}
+impl Policy<AdminMessage> for Roster {}
+impl Policy<AdminMessage> for AuditEntry {}
 
 impl Service for AdminService {
     const NAME: &'static str = crate::NAME;
+    const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    type Fact = AdminMessage;
     type Command = Command;
     type Reply = Reply;
     type Rejection = Rejection;
@@ -32,10 +75,10 @@ impl Service for AdminService {
     fn rows() -> Vec<RowKind> {
         vec![
             RowKind::of::<SagaView>(),
-            RowKind::of::<Letter>(),
+            RowKind::of::<DeadLetterView>(),
             RowKind::of::<Redrive>(),
             RowKind::of::<Roster>(),
-            RowKind::of::<Operation>(),
+            RowKind::of::<AuditEntry>(),
         ]
     }
 
@@ -43,229 +86,156 @@ impl Service for AdminService {
         &crate::STEPS
     }
 
-    fn reads(&self, heard: &Heard<'_, Command>) -> Vec<RowKey> {
-        match heard {
-            Heard::Message(_, message) => {
-                let saga = message.fact.saga().map(RowKey::of::<SagaView>);
-                saga.into_iter().chain(letter_of(&message.fact).map(RowKey::of::<Letter>)).collect()
-            }
-            Heard::Command(command) => command.reads(),
-            Heard::Called { .. } | Heard::Due(_) => vec![],
-        }
+    fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {
+        command.reads()
     }
 
-    fn react(&self, heard: &Heard<'_, Command>, unit: &mut Unit<'_>) -> Reaction {
-        match heard {
-            Heard::Message(_, message) => hear(message, unit),
-            Heard::Command(command) => command.obey(unit),
-            Heard::Called { .. } | Heard::Due(_) => {
-                Err(Refusal::Broken("admin calls nobody and waits for nothing".to_owned()))
-            }
+    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+        Ok(command.handle(work)?)
+    }
+
+    fn rows_of_message(&self, message: &Received<AdminMessage>) -> Vec<RowKey> {
+        let saga = message.fact.saga().map(RowKey::of::<SagaView>);
+        let dead_letter = said_of(&message.fact).map(|(id, _)| RowKey::of::<DeadLetterView>(id));
+        saga.into_iter().chain(dead_letter).collect()
+    }
+
+    fn hear(
+        &self,
+        _: &'static Step,
+        message: &Received<AdminMessage>,
+        work: &mut Work<'_>,
+    ) -> Reaction<Self> {
+        if let Some(saga) = message.fact.saga() {
+            let Ok(_) = work.decide::<SagaView>(saga, &HeardFact::of(message));
         }
+        if let Some((dead_letter, command)) = said_of(&message.fact) {
+            work.decide::<DeadLetterView>(dead_letter, &command).map_err(Rejection::from)?;
+        }
+        Ok(())
     }
 }
 
-fn letter_of(fact: &Fact) -> Option<Uuid> {
-    match fact {
-        Fact::DeadLettered(announced) => Some(announced.id),
-        Fact::DeadLetterResolved(resolved) => Some(resolved.letter),
-        Fact::OrderCreated(_)
-        | Fact::OrderConfirmed(_)
-        | Fact::OrderCancelled(_)
-        | Fact::StockReserved(_)
-        | Fact::StockReservationFailed(_)
-        | Fact::StockReleased(_)
-        | Fact::StockReplenished(_)
-        | Fact::ProductListed(_)
-        | Fact::PriceChanged(_)
-        | Fact::PaymentProcessed(_)
-        | Fact::PaymentFailed(_)
-        | Fact::PaymentRefunded(_)
-        | Fact::ReplayRequested(_)
-        | Fact::DeadLetterDiscarded(_)
-        | Fact::DeadLetterRestored(_) => None,
+/// What a service says of a dead letter.
+fn said_of(message: &AdminMessage) -> Option<(Uuid, DeadLetterCommand)> {
+    match message {
+        OperatorMessage::DeadLetter(DeadLetterMessage::DeadLettered(announced)) => {
+            Some((announced.id, DeadLetterCommand::Announce(announced.clone())))
+        }
+        OperatorMessage::DeadLetter(DeadLetterMessage::DeadLetterResolved(resolved)) => {
+            Some((resolved.dead_letter, DeadLetterCommand::Resolve(Box::new(resolved.clone()))))
+        }
+        OperatorMessage::DeadLetter(
+            DeadLetterMessage::ReplayRequested(_)
+            | DeadLetterMessage::DeadLetterDiscarded(_)
+            | DeadLetterMessage::DeadLetterRestored(_),
+        )
+        | OperatorMessage::Fact(_) => None,
     }
-}
-
-fn hear(message: &Message, unit: &mut Unit<'_>) -> Reaction {
-    if let Some(saga) = message.fact.saga() {
-        let Ok(_) = unit.decide::<SagaView>(saga, &HeardFact::of(message));
-    }
-    let said = if let Fact::DeadLettered(announced) = &message.fact {
-        Some((announced.id, LetterCommand::Announce(announced.clone())))
-    } else if let Fact::DeadLetterResolved(resolved) = &message.fact {
-        Some((resolved.letter, LetterCommand::Resolve(Box::new(resolved.clone()))))
-    } else {
-        None
-    };
-    if let Some((letter, command)) = said {
-        unit.decide::<Letter>(letter, &command).map_err(Rejection::Letter)?;
-    }
-    Ok(Reply::default())
 }
 
 impl Command {
-    fn obey(&self, unit: &mut Unit<'_>) -> Reaction {
-        match &self.wish {
-            Wish::Replay { letter, force, version, edited } => {
-                let edit = edited.as_ref().map(|edited| json!({ "message_id": edited.message_id }));
-                let (force, version, edited) = (*force, *version, edited.clone());
-                replay(*letter, Replay { by: self.by.clone(), force, version, tag: None, edited }, unit)?;
-                self.log(letter, edit, unit);
-                Ok(seen(*letter, unit))
+    fn handle(&self, work: &mut Work<'_>) -> Result<Reply, Rejection> {
+        let by = || self.by.clone();
+        match &self.kind {
+            CommandKind::Replay(id, replay) => {
+                let edit = replay.edited.as_ref().map(|edited| json!({ "message_id": edited.message_id }));
+                self.ask_one(*id, DeadLetterCommand::Replay(by(), replay.clone()), edit, work)
             }
-            Wish::Discard(letter) => {
-                let service = self.decide(*letter, LetterCommand::Discard(self.by.clone()), unit)?;
-                let (letter, revision) = (*letter, unit.row::<Letter>(letter).version());
-                unit.publish(Fact::DeadLetterDiscarded(DeadLetterDiscarded { letter, service, revision }));
-                self.log(letter, None, unit);
-                Ok(seen(letter, unit))
+            CommandKind::Discard(id) => self.ask_one(*id, DeadLetterCommand::Discard(by()), None, work),
+            CommandKind::Restore(id) => self.ask_one(*id, DeadLetterCommand::Restore(by()), None, work),
+            CommandKind::Note(id, text) => {
+                self.ask_one(*id, DeadLetterCommand::Note(by(), text.clone()), None, work)
             }
-            Wish::Restore(letter) => {
-                let service = self.decide(*letter, LetterCommand::Restore(self.by.clone()), unit)?;
-                let (letter, revision) = (*letter, unit.row::<Letter>(letter).version());
-                unit.publish(Fact::DeadLetterRestored(DeadLetterRestored { letter, service, revision }));
-                self.log(letter, None, unit);
-                Ok(seen(letter, unit))
+            CommandKind::ReplayMany { dead_letters, force, target } => {
+                let many = self.replay_all(dead_letters, *force, None, work);
+                let detail = json!({ "replayed": many.replayed, "refused": many.refused.len() });
+                self.log(target, Some(detail), DONE, work);
+                Ok(Reply::Replayed(many))
             }
-            Wish::Note(letter, text) => {
-                self.decide(*letter, LetterCommand::Note(self.by.clone(), text.clone()), unit)?;
-                self.log(letter, None, unit);
-                Ok(seen(*letter, unit))
+            CommandKind::Redrive(id, command) => {
+                change_redrive(*id, command.clone(), work)?;
+                self.log(id, plan_of(command), DONE, work);
+                Ok(Reply::Done)
             }
-            Wish::ReplayMany { letters, force, target } => {
-                let reply = self.replay_all(letters, *force, None, unit);
-                let detail = json!({ "replayed": reply.replayed, "refused": reply.refused.len() });
-                self.log(target, Some(detail), unit);
-                Ok(reply)
+            CommandKind::Send { tag, dead_letters } => {
+                let drive = work.row::<Redrive>(tag.redrive).drive().ok_or(RedriveRejection::Unknown)?;
+                drive.sends_in(tag.round)?;
+                let force = drive.plan.force;
+                Ok(Reply::Replayed(self.replay_all(dead_letters, force, Some(*tag), work)))
             }
-            Wish::Start(plan) => {
-                self.change(self.id, RedriveCommand::Start(plan.clone()), unit)?;
-                let Plan { filter, canary, rate, force, matching, .. } = &**plan;
-                let detail = json!({
-                    "filter": filter, "canary": canary, "rate": rate, "force": force, "matching": matching,
-                });
-                self.log(self.id, Some(detail), unit);
-                Ok(Reply::default())
+            CommandKind::OpenEntry { target, detail, .. } => {
+                self.log(target, detail.clone(), ASKED, work);
+                Ok(Reply::Done)
             }
-            Wish::Steer(redrive, steer) => {
-                let command = match steer {
-                    Steer::Pause => RedriveCommand::Pause,
-                    Steer::Resume => RedriveCommand::Resume,
-                    Steer::Cancel => RedriveCommand::Cancel,
-                };
-                self.change(*redrive, command, unit)?;
-                self.log(redrive, None, unit);
-                Ok(Reply::default())
-            }
-            Wish::Drive(redrive, command) => {
-                self.change(*redrive, command.clone(), unit)?;
-                self.log(redrive, None, unit);
-                Ok(Reply::default())
-            }
-            Wish::Send { tag, letters } => {
-                let force = sends(*tag, unit)?;
-                Ok(self.replay_all(letters, force, Some(*tag), unit))
-            }
-            Wish::Log { target, detail, .. } => {
-                self.write(target, detail.clone(), ASKED, unit);
-                Ok(Reply::default())
-            }
-            Wish::EndLog { entry, outcome, detail } => {
-                let end = OperationCommand::End(outcome.clone(), detail.clone());
-                let Ok(_) = unit.decide::<Operation>(entry, &end);
-                Ok(Reply::default())
+            CommandKind::CloseEntry(entry, outcome) => {
+                let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::End(outcome.clone()));
+                Ok(Reply::Done)
             }
         }
     }
 
-    /// Asks a letter, and answers the service that holds it.
-    fn decide(
-        &self,
-        letter: Uuid,
-        command: LetterCommand,
-        unit: &mut Unit<'_>,
-    ) -> Result<String, Refusal<Rejection>> {
-        unit.decide::<Letter>(letter, &command).map_err(Rejection::Letter)?;
-        Ok(service_of(letter, unit))
-    }
-
-    /// Hands back all that can be. What one letter says touches no other.
-    fn replay_all(&self, letters: &[Uuid], force: bool, tag: Option<Tag>, unit: &mut Unit<'_>) -> Reply {
-        let mut reply = Reply::default();
-        for &id in letters {
-            let asked = Replay { by: self.by.clone(), force, version: None, tag, edited: None };
-            match replay(id, asked, unit) {
-                Ok(()) => reply.replayed += 1,
-                Err(rejection) => reply.refused.push(Refused { id, detail: rejection.to_string() }),
-            }
-        }
-        reply
-    }
-
-    /// Changes a redrive, and the roster with it.
-    fn change(
+    /// Asks one dead letter, and answers with what it is then.
+    fn ask_one(
         &self,
         id: Uuid,
-        command: RedriveCommand,
-        unit: &mut Unit<'_>,
-    ) -> Result<(), Refusal<Rejection>> {
-        let at = unit.now();
-        unit.decide::<Redrive>(id, &(command, at)).map_err(Rejection::Redrive)?;
-        let Some(drive) = unit.row::<Redrive>(id).drive() else {
-            return Ok(());
-        };
-        let change = match drive.status {
-            RedriveStatus::Canary | RedriveStatus::Running => {
-                RosterChange::Entered { filter: drive.plan.filter.key(), redrive: id }
-            }
-            RedriveStatus::Paused => RosterChange::Rested { redrive: id },
-            RedriveStatus::Stopped | RedriveStatus::Cancelled | RedriveStatus::Done => {
-                RosterChange::Left { redrive: id }
-            }
-        };
-        unit.decide::<Roster>(THE_ROSTER, &change).map_err(Rejection::Roster)?;
-        Ok(())
+        command: DeadLetterCommand,
+        detail: Option<Value>,
+        work: &mut Work<'_>,
+    ) -> Result<Reply, Rejection> {
+        work.decide::<DeadLetterView>(id, &command)?;
+        self.log(id, detail, DONE, work);
+        let dead_letter = DeadLetterItem::of(id, work.row::<DeadLetterView>(id));
+        Ok(Reply::Changed(dead_letter.map(Box::new)))
     }
 
-    fn log(&self, target: impl ToString, detail: Option<Value>, unit: &mut Unit<'_>) {
-        self.write(target, detail, DONE, unit);
+    /// Hands back all that can be. What one dead letter says touches no other.
+    fn replay_all(&self, ids: &[Uuid], force: bool, tag: Option<Tag>, work: &mut Work<'_>) -> ReplayedMany {
+        let mut many = ReplayedMany::default();
+        for &id in ids {
+            let replay = Replay { force, tag, ..Replay::default() };
+            let command = DeadLetterCommand::Replay(self.by.clone(), replay);
+            match work.decide::<DeadLetterView>(id, &command) {
+                Ok(_) => many.replayed += 1,
+                Err(rejection) => many.refused.push(Refused { id, detail: rejection.to_string() }),
+            }
+        }
+        many
     }
 
-    fn write(&self, target: impl ToString, detail: Option<Value>, outcome: &str, unit: &mut Unit<'_>) {
+    /// Writes down what this command is called, if it is.
+    fn log(&self, target: impl ToString, detail: Option<Value>, outcome: &str, work: &mut Work<'_>) {
         if let Some(action) = self.action() {
-            let outcome = outcome.to_owned();
-            let entry = Entry { detail, outcome, ..Entry::done(unit.now(), &self.by, action, target) };
-            let Ok(_) = unit.decide::<Operation>(self.id, &OperationCommand::Write(entry));
+            let (by, target, outcome) = (self.by.clone(), target.to_string(), outcome.to_owned());
+            let entry = Entry { at: work.now(), by, action, target, detail, outcome };
+            let Ok(_) = work.decide::<AuditEntry>(self.id, &AuditCommand::Write(entry));
         }
     }
 }
 
-/// Whether the redrive sends in this round, and with which force.
-fn sends(tag: Tag, unit: &mut Unit<'_>) -> Result<bool, Rejection> {
-    let drive = unit.row::<Redrive>(tag.redrive).drive();
-    let drive = drive.ok_or(Rejection::Redrive(RedriveRejection::Unknown))?;
-    if drive.round != tag.round {
-        return Err(Rejection::Redrive(RedriveRejection::OtherRound));
-    }
-    if !drive.status.is_sending() {
-        return Err(Rejection::Redrive(RedriveRejection::Status(drive.status)));
-    }
-    Ok(drive.plan.force)
-}
-
-fn replay(letter: Uuid, asked: Replay, unit: &mut Unit<'_>) -> Result<(), Rejection> {
-    let edited = asked.edited.clone();
-    unit.decide::<Letter>(letter, &LetterCommand::Replay(asked)).map_err(Rejection::Letter)?;
-    let (service, revision) = (service_of(letter, unit), unit.row::<Letter>(letter).version());
-    unit.publish(Fact::ReplayRequested(ReplayRequested { letter, service, revision, edited }));
+/// Whenever the course of a redrive changes, the roster knows.
+fn change_redrive(id: Uuid, command: RedriveCommand, work: &mut Work<'_>) -> Result<(), Rejection> {
+    let at = work.now();
+    work.decide::<Redrive>(id, &(command, at))?;
+    let Some(drive) = work.row::<Redrive>(id).drive() else {
+        return Ok(());
+    };
+    let change = match drive.status {
+        RedriveStatus::Canary | RedriveStatus::Running => {
+            RosterChange::Entered { filter: drive.plan.filter.key(), redrive: id }
+        }
+        RedriveStatus::Paused => RosterChange::Rested { redrive: id },
+        RedriveStatus::Stopped | RedriveStatus::Cancelled | RedriveStatus::Done => {
+            RosterChange::Left { redrive: id }
+        }
+    };
+    work.decide::<Roster>(THE_ROSTER, &change)?;
     Ok(())
 }
 
-fn service_of(letter: Uuid, unit: &mut Unit<'_>) -> String {
-    unit.row::<Letter>(letter).said().map(|said| said.service.clone()).unwrap_or_default()
-}
-
-fn seen(letter: Uuid, unit: &mut Unit<'_>) -> Reply {
-    Reply { letter: LetterItem::of(letter, unit.row::<Letter>(letter)), ..Reply::default() }
+/// What the audit log says of a redrive that starts.
+fn plan_of(command: &RedriveCommand) -> Option<Value> {
+    let RedriveCommand::Start(plan) = command else { return None };
+    let Plan { filter, canary, rate, force, matching, .. } = &**plan;
+    Some(json!({ "filter": filter, "canary": canary, "rate": rate, "force": force, "matching": matching }))
 }

@@ -1,16 +1,15 @@
 //! Pure: what may happen to a charge in the bank's ledger.
 
-use std::fmt;
-
+use contract::money::Money;
+use contract::payment::PaymentFailure;
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::unit_of_work::Policy;
 use serde::{Deserialize, Serialize};
-use shared::contract::PaymentFailure;
-use shared::decider::{Decider, FieldValue};
-use shared::money::Money;
 
 /// What a merchant asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// How much.
+    /// The money to take, 1 minor unit or more.
     pub amount: Money,
     /// From which card.
     pub token: String,
@@ -18,7 +17,7 @@ pub struct Asked {
     pub reference: String,
 }
 
-/// A charge.
+/// A charge in the ledger, under the key that its merchant chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Charge {
     /// Never asked for.
@@ -26,9 +25,9 @@ pub enum Charge {
     New,
     /// Asked for, and stumbled over: the next try goes through (`tok_error_once`).
     Stumbled,
-    /// Captured.
+    /// The money was taken, and the bank has it.
     Captured(Asked),
-    /// Refused.
+    /// Nothing was taken, and never will be.
     Refused(Asked, PaymentFailure),
     /// Captured and given back.
     Refunded(Asked),
@@ -36,7 +35,7 @@ pub enum Charge {
     Blocked,
 }
 
-/// A wish concerning a charge.
+/// What may be asked of a charge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChargeCommand {
     /// Capture the money, if it is not over this limit in minor units.
@@ -55,7 +54,7 @@ pub enum ChargeCommand {
 }
 
 /// What happened to a charge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum ChargeEvent {
     /// The bank stumbled.
     Stumbled,
@@ -70,26 +69,17 @@ pub enum ChargeEvent {
 }
 
 /// Why a charge says no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChargeRejection {
     /// There is no such charge.
+    #[error("there is no such charge")]
     Unknown,
     /// The key was used for another charge.
+    #[error("the key was used for a charge of another amount, card or reference")]
     KeyReused,
     /// Nothing was captured that could go back.
+    #[error("nothing was captured that could go back")]
     NothingCaptured,
-}
-
-impl fmt::Display for ChargeRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("there is no such charge"),
-            Self::KeyReused => {
-                f.write_str("the key was used for a charge of another amount, card or reference")
-            }
-            Self::NothingCaptured => f.write_str("nothing was captured that could go back"),
-        }
-    }
 }
 
 impl Decider for Charge {
@@ -100,27 +90,27 @@ impl Decider for Charge {
     type Rejection = ChargeRejection;
 
     fn decide(&self, command: &ChargeCommand) -> Result<Vec<ChargeEvent>, ChargeRejection> {
-        use {Charge as State, ChargeCommand as Wish, ChargeEvent as Event};
+        use {Charge as State, ChargeCommand as Command, ChargeEvent as Event};
         match (self, command) {
-            (State::New, Wish::Capture { asked, .. }) if asked.token == "tok_error_once" => {
+            (State::New, Command::Capture { asked, .. }) if asked.token == "tok_error_once" => {
                 Ok(vec![Event::Stumbled])
             }
-            (State::New | State::Stumbled, Wish::Capture { asked, limit_minor }) => {
+            (State::New | State::Stumbled, Command::Capture { asked, limit_minor }) => {
                 Ok(vec![match refusal(asked, *limit_minor) {
                     Some(reason) => Event::Refused(asked.clone(), reason),
                     None => Event::Captured(asked.clone()),
                 }])
             }
-            (State::New | State::Stumbled, Wish::Decline(asked)) => {
+            (State::New | State::Stumbled, Command::Decline(asked)) => {
                 Ok(vec![Event::Refused(asked.clone(), PaymentFailure::Declined)])
             }
-            (State::New | State::Stumbled, Wish::Reverse) => Ok(vec![Event::Blocked]),
-            (State::New | State::Stumbled, Wish::Refund) => Err(ChargeRejection::Unknown),
+            (State::New | State::Stumbled, Command::Reverse) => Ok(vec![Event::Blocked]),
+            (State::New | State::Stumbled, Command::Refund) => Err(ChargeRejection::Unknown),
 
             // A repetition, as long as it asks for the same.
             (
                 State::Captured(before) | State::Refused(before, _) | State::Refunded(before),
-                Wish::Capture { asked, .. } | Wish::Decline(asked),
+                Command::Capture { asked, .. } | Command::Decline(asked),
             ) => {
                 if before == asked {
                     Ok(vec![])
@@ -128,11 +118,11 @@ impl Decider for Charge {
                     Err(ChargeRejection::KeyReused)
                 }
             }
-            (State::Captured(_), Wish::Refund | Wish::Reverse) => Ok(vec![Event::Refunded]),
-            (State::Refunded(_), Wish::Refund | Wish::Reverse) => Ok(vec![]),
-            (State::Refused(..), Wish::Reverse) => Ok(vec![]),
-            (State::Blocked, Wish::Capture { .. } | Wish::Decline(_) | Wish::Reverse) => Ok(vec![]),
-            (State::Refused(..) | State::Blocked, Wish::Refund) => Err(ChargeRejection::NothingCaptured),
+            (State::Captured(_), Command::Refund | Command::Reverse) => Ok(vec![Event::Refunded]),
+            (State::Refunded(_), Command::Refund | Command::Reverse) => Ok(vec![]),
+            (State::Refused(..), Command::Reverse) => Ok(vec![]),
+            (State::Blocked, Command::Capture { .. } | Command::Decline(_) | Command::Reverse) => Ok(vec![]),
+            (State::Refused(..) | State::Blocked, Command::Refund) => Err(ChargeRejection::NothingCaptured),
         }
     }
 
@@ -148,13 +138,7 @@ impl Decider for Charge {
     }
 
     fn event_name(event: &ChargeEvent) -> &'static str {
-        match event {
-            ChargeEvent::Stumbled => "Stumbled",
-            ChargeEvent::Captured(_) => "Captured",
-            ChargeEvent::Refused(..) => "Refused",
-            ChargeEvent::Refunded => "Refunded",
-            ChargeEvent::Blocked => "Blocked",
-        }
+        event.into()
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
@@ -162,6 +146,9 @@ impl Decider for Charge {
         vec![reference, self.status().into()]
     }
 }
+
+/// The bank tells nobody anything: merchants ask.
+impl<F> Policy<F> for Charge {}
 
 impl Charge {
     /// The status in the API.

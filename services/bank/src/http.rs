@@ -3,17 +3,17 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use contract::bank as faults;
+use contract::money::Money;
+use contract::reconciliation::ChargeEntry;
 use garde::Validate;
+use saga_core::decider::Decider;
+use saga_core::query::FoundRow;
+use saga_core::row::RowKey;
+use saga_engine::host::http::{Body, Params, Problem, Segment, answered};
+use saga_engine::host::reading::{Page, Range, entries_page};
+use saga_engine::runtime::faults::Faults;
 use serde::{Deserialize, Serialize};
-use shared::books::{ChargeEntry, Page};
-use shared::decider::Decider;
-use shared::engine::Outcome;
-use shared::faults::{FaultKind, Faults};
-use shared::http::{Body, Params, Problem, Segment};
-use shared::money::Money;
-use shared::operator::Range;
-use shared::row::RowKey;
-use shared::store::FoundRow;
 use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,13 +21,13 @@ use uuid::Uuid;
 
 use crate::BankApp;
 use crate::domain::{Asked, Charge, ChargeRejection};
-use crate::policy::{self, Answer, Command, Wish, reference};
+use crate::policy::{self, Answer, Command, CommandKind, reference};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Bank", description = "A simulated card processor with a ledger of its own."))]
 struct Api;
 
-/// All routes.
+/// What merchants may ask, with its description.
 pub fn routes(app: BankApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(charge, ledger))
@@ -37,7 +37,7 @@ pub fn routes(app: BankApp) -> OpenApiRouter {
         .with_state(app)
 }
 
-/// A charge.
+/// A charge that a merchant asks for.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewCharge {
@@ -48,7 +48,7 @@ struct NewCharge {
     /// `tok_error_once` (503 at first), `tok_lost_answer` (charges, but answers 500 at first).
     #[garde(length(chars, min = 1, max = 100))]
     token: String,
-    /// What for.
+    /// What it is for, in the merchant's words.
     #[garde(length(chars, min = 1, max = 100))]
     reference: String,
 }
@@ -80,11 +80,11 @@ async fn charge(
     stumble(&app.faults).await?;
     let loses_answer = body.token == "tok_lost_answer";
     let asked = Asked { amount: body.amount, token: body.token, reference: body.reference };
-    let wish = match app.faults.strikes(FaultKind::BankDecline, "") {
-        Some(_) => Wish::Decline(asked),
-        None => Wish::Capture(asked),
+    let kind = match app.faults.strikes(faults::DECLINE, "") {
+        Some(_) => CommandKind::Decline(asked),
+        None => CommandKind::Capture(asked),
     };
-    match ask(&app, charge, wish).await? {
+    match ask(&app, charge, kind).await? {
         Answer::Captured { is_first: true, .. } if loses_answer => {
             Err(Problem::internal(&"tok_lost_answer: charged, answer lost on purpose"))
         }
@@ -95,15 +95,15 @@ async fn charge(
     }
 }
 
-/// Faults made on purpose that strike before anything is done.
+/// Injected faults that strike before anything is done.
 async fn stumble(faults: &Faults) -> Result<(), Problem> {
-    if let Some(latency) = faults.strikes(FaultKind::BankLatency, "") {
+    if let Some(latency) = faults.strikes(faults::LATENCY, "") {
         tokio::time::sleep(latency).await;
     }
-    if faults.strikes(FaultKind::BankHang, "").is_some() {
+    if faults.strikes(faults::HANG, "").is_some() {
         return std::future::pending().await;
     }
-    match faults.strikes(FaultKind::BankError, "") {
+    match faults.strikes(faults::ERROR, "") {
         Some(_) => Err(Problem::unavailable("injected: the bank is out of order", 1)),
         None => Ok(()),
     }
@@ -111,33 +111,30 @@ async fn stumble(faults: &Faults) -> Result<(), Problem> {
 
 /// The fault that strikes when everything is done.
 fn lose<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
-    match faults.strikes(FaultKind::BankLoseAnswer, "") {
+    match faults.strikes(faults::LOSE_ANSWER, "") {
         Some(_) => Err(Problem::internal(&"injected: done, and the answer lost")),
         None => Ok(answer),
     }
 }
 
-async fn give_back(app: &BankApp, id: Uuid, wish: Wish) -> Result<Json<Answer>, Problem> {
+async fn give_back(app: &BankApp, id: Uuid, kind: CommandKind) -> Result<Json<Answer>, Problem> {
     stumble(&app.faults).await?;
-    if app.faults.strikes(FaultKind::BankRefuseRefund, "").is_some() {
+    if app.faults.strikes(faults::REFUSE_REFUND, "").is_some() {
         return Err(Problem::conflict("injected: the account of the customer is closed"));
     }
-    let answer = ask(app, id, wish).await.map(Json)?;
+    let answer = ask(app, id, kind).await.map(Json)?;
     lose(&app.faults, answer)
 }
 
-async fn ask(app: &BankApp, charge: Uuid, wish: Wish) -> Result<Answer, Problem> {
-    match app.engine.ask(charge, Command { charge, wish }, None).await? {
-        Outcome::Done(answer) | Outcome::Replayed(answer) => Ok(answer),
-        Outcome::Rejected(rejection) => Err(match rejection {
-            ChargeRejection::Unknown => Problem::new(StatusCode::NOT_FOUND, rejection.to_string()),
-            ChargeRejection::KeyReused => Problem::field("Idempotency-Key", rejection.to_string()),
-            ChargeRejection::NothingCaptured => Problem::conflict(rejection.to_string()),
-        }),
-        Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
-            Err(Problem::internal(&reason))
-        }
-        Outcome::KeyReused | Outcome::Duplicate => Err(Problem::internal(&"the bank keeps keys as charges")),
+async fn ask(app: &BankApp, charge: Uuid, kind: CommandKind) -> Result<Answer, Problem> {
+    answered(app.engine.ask(charge, Command { charge, kind }, None).await?, problem)
+}
+
+fn problem(rejection: &ChargeRejection) -> Problem {
+    match rejection {
+        ChargeRejection::Unknown => Problem::new(StatusCode::NOT_FOUND, rejection.to_string()),
+        ChargeRejection::KeyReused => Problem::field("Idempotency-Key", rejection.to_string()),
+        ChargeRejection::NothingCaptured => Problem::conflict(rejection.to_string()),
     }
 }
 
@@ -146,7 +143,7 @@ async fn ask(app: &BankApp, charge: Uuid, wish: Wish) -> Result<Answer, Problem>
     (status = 200, body = Answer), (status = 404, body = Problem), (status = 409, body = Problem),
 ))]
 async fn refund(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
-    give_back(&app, id, Wish::Refund).await
+    give_back(&app, id, CommandKind::Refund).await
 }
 
 /// Undo a charge whose outcome is not known: what was captured goes back, what was not never will be.
@@ -154,7 +151,7 @@ async fn refund(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Resul
     (status = 200, body = Answer),
 ))]
 async fn reverse(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
-    give_back(&app, id, Wish::Reverse).await
+    give_back(&app, id, CommandKind::Reverse).await
 }
 
 /// A charge in the ledger.
@@ -164,10 +161,10 @@ struct ChargeView {
     id: String,
     /// `CAPTURED`, `REFUSED`, `REFUNDED`, `STUMBLED` or `BLOCKED`.
     status: &'static str,
-    /// How much.
+    /// What was asked for; absent when `STUMBLED` or `BLOCKED`.
     #[serde(skip_serializing_if = "Option::is_none")]
     amount: Option<Money>,
-    /// What for.
+    /// What it is for, in the merchant's words; absent when `STUMBLED` or `BLOCKED`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<String>,
 }
@@ -200,7 +197,7 @@ async fn ledger(
     let entry = |row: &FoundRow| {
         let charge: Charge = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
         let id = row.id.parse().map_err(|error| Problem::internal(&error))?;
-        Ok(policy::book_entry(id, &charge))
+        Ok(policy::ledger_entry(id, &charge))
     };
-    shared::operator::page(app.store.as_ref(), Charge::KIND, range, entry).await.map(Json)
+    entries_page(app.store.as_ref(), Charge::KIND, range, entry).await.map(Json)
 }

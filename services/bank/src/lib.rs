@@ -10,9 +10,8 @@ pub mod policy;
 
 use std::time::Duration;
 
+use saga_engine::host::app::{App, Program, no_calls};
 use serde::{Deserialize, Serialize};
-use shared::app::{App, Program, no_calls};
-use shared::faults::FaultKind;
 
 use self::policy::BankService;
 
@@ -46,10 +45,10 @@ pub type BankApp = App<BankService, BankSettings>;
 pub fn program() -> Program<BankService, BankSettings> {
     Program {
         defaults: DEFAULTS,
-        on_bus: false,
-        faults: &FaultKind::OF_THE_BANK,
+        producers: Vec::new(),
+        faults: &contract::bank::FAULTS,
         service: |settings| BankService { limit_major: settings.service.limit_major },
-        caller: no_calls,
+        handler: no_calls,
         routes: http::routes,
         background: |_| Vec::new(),
     }

@@ -1,18 +1,21 @@
 //! Pure: what the bank answers to its merchants.
 
+use std::convert::Infallible;
+
+use contract::money::Money;
+use contract::payment::PaymentFailure;
+use contract::reconciliation::{ChargeEntry, ChargeState};
+use saga_core::UnitOfWork;
+use saga_core::row::{RowKey, RowKind};
+use saga_core::service::{Refusal, Service};
 use serde::{Deserialize, Serialize};
-use shared::books::{ChargeEntry, ChargeState};
-use shared::contract::PaymentFailure;
-use shared::money::Money;
-use shared::row::{RowKey, RowKind};
-use shared::service::{Heard, Refusal, Service, Step};
-use shared::unit::Unit;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::{Asked, Charge, ChargeCommand, ChargeRejection};
 
-/// The bank.
+/// The bank's answers. It hears nobody and tells nobody anything: HTTP is all it speaks.
+#[derive(Debug)]
 pub struct BankService {
     /// Charges over this many major units are declined.
     pub limit_major: i64,
@@ -23,13 +26,13 @@ pub struct BankService {
 pub struct Command {
     /// The charge: the merchant's idempotency key.
     pub charge: Uuid,
-    /// What.
-    pub wish: Wish,
+    /// What is to become of it.
+    pub kind: CommandKind,
 }
 
 /// What can be asked.
 #[derive(Debug, Clone)]
-pub enum Wish {
+pub enum CommandKind {
     /// Capture the money.
     Capture(Asked),
     /// Decline to, on purpose.
@@ -41,7 +44,7 @@ pub enum Wish {
 }
 
 /// What the bank answers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Answer {
     /// Captured, now or when this was first asked.
@@ -52,20 +55,20 @@ pub enum Answer {
         #[serde(skip)]
         is_first: bool,
     },
-    /// Refused.
+    /// Nothing was captured, and asking again does not help.
     Refused {
-        /// Why.
+        /// Why; `declined` also for a charge that was given back or blocked.
         reason: PaymentFailure,
     },
     /// Nothing is captured any more.
     Undone,
     /// The bank stumbled; ask again.
-    #[default]
     Stumbled,
 }
 
 impl Service for BankService {
     const NAME: &'static str = crate::NAME;
+    type Fact = Infallible;
     type Command = Command;
     type Reply = Answer;
     type Rejection = ChargeRejection;
@@ -74,56 +77,50 @@ impl Service for BankService {
         vec![RowKind::of::<Charge>()]
     }
 
-    fn steps() -> &'static [Step] {
-        &[]
+    fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {
+        vec![RowKey::of::<Charge>(command.charge)]
     }
 
-    fn reads(&self, heard: &Heard<'_, Command>) -> Vec<RowKey> {
-        match heard {
-            Heard::Command(command) => vec![RowKey::of::<Charge>(command.charge)],
-            Heard::Message(..) | Heard::Called { .. } | Heard::Due(_) => vec![],
-        }
-    }
-
-    fn react(
+    fn execute(
         &self,
-        heard: &Heard<'_, Command>,
-        unit: &mut Unit<'_>,
+        command: &Command,
+        work: &mut UnitOfWork<'_, Infallible>,
     ) -> Result<Answer, Refusal<ChargeRejection>> {
-        match heard {
-            Heard::Command(command) => self.answer(command, unit).map_err(Refusal::Rejected),
-            Heard::Message(..) | Heard::Called { .. } | Heard::Due(_) => {
-                Err(Refusal::Broken("the bank hears merchants only".to_owned()))
-            }
-        }
+        self.answer(command, work).map_err(Refusal::Rejected)
     }
 }
 
 impl BankService {
-    fn answer(&self, command: &Command, unit: &mut Unit<'_>) -> Result<Answer, ChargeRejection> {
+    fn answer(
+        &self,
+        command: &Command,
+        work: &mut UnitOfWork<'_, Infallible>,
+    ) -> Result<Answer, ChargeRejection> {
         let charge = command.charge;
-        let wish = match &command.wish {
-            Wish::Capture(asked) => {
+        let asked = match &command.kind {
+            CommandKind::Capture(asked) => {
                 let limit_minor =
                     self.limit_major.saturating_mul(Money::minor_per_major(asked.amount.currency));
                 ChargeCommand::Capture { asked: asked.clone(), limit_minor }
             }
-            Wish::Decline(asked) => ChargeCommand::Decline(asked.clone()),
-            Wish::Refund => ChargeCommand::Refund,
-            Wish::Reverse => ChargeCommand::Reverse,
+            CommandKind::Decline(asked) => ChargeCommand::Decline(asked.clone()),
+            CommandKind::Refund => ChargeCommand::Refund,
+            CommandKind::Reverse => ChargeCommand::Reverse,
         };
-        let is_first = unit.decide::<Charge>(charge, &wish)?;
-        Ok(match (&command.wish, unit.row::<Charge>(charge)) {
-            (Wish::Refund | Wish::Reverse, _) => Answer::Undone,
-            (Wish::Capture(_) | Wish::Decline(_), Charge::New | Charge::Stumbled) => Answer::Stumbled,
-            (Wish::Capture(_) | Wish::Decline(_), Charge::Captured(_)) => {
+        let is_first = work.decide::<Charge>(charge, &asked)?;
+        Ok(match (&command.kind, work.row::<Charge>(charge)) {
+            (CommandKind::Refund | CommandKind::Reverse, _) => Answer::Undone,
+            (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::New | Charge::Stumbled) => {
+                Answer::Stumbled
+            }
+            (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::Captured(_)) => {
                 Answer::Captured { reference: reference(charge), is_first }
             }
-            (Wish::Capture(_) | Wish::Decline(_), Charge::Refused(_, reason)) => {
+            (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::Refused(_, reason)) => {
                 Answer::Refused { reason: *reason }
             }
             // What was given back or blocked is not captured again.
-            (Wish::Capture(_) | Wish::Decline(_), Charge::Refunded(_) | Charge::Blocked) => {
+            (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::Refunded(_) | Charge::Blocked) => {
                 Answer::Refused { reason: PaymentFailure::Declined }
             }
         })
@@ -138,7 +135,7 @@ pub fn reference(charge: Uuid) -> String {
 
 /// What an auditor gets to see of a charge.
 #[must_use]
-pub fn book_entry(id: Uuid, charge: &Charge) -> ChargeEntry {
+pub fn ledger_entry(id: Uuid, charge: &Charge) -> ChargeEntry {
     let state = match charge {
         Charge::Captured(_) => ChargeState::Captured,
         Charge::Refunded(_) => ChargeState::Refunded,

@@ -1,22 +1,20 @@
 //! Pure: what may happen to stock, and to what an order holds of it.
 
-use std::fmt;
-
+use contract::money::Money;
+use contract::order::StockLine;
+use saga_core::decider::{Decider, FieldValue};
 use serde::{Deserialize, Serialize};
-use shared::contract::StockLine;
-use shared::decider::{Decider, FieldValue};
-use shared::money::Money;
 
 /// A product and its stock. Always: on hand + reserved + sold = supplied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Product {
     /// What it is; `None` for a product that is not listed.
     pub listing: Option<Listing>,
-    /// Free pieces.
+    /// Pieces that no order holds.
     pub on_hand: u32,
     /// Pieces set aside for orders.
     pub reserved: u32,
-    /// Pieces sold.
+    /// Pieces sold and not taken back.
     pub sold: u32,
     /// All pieces that ever came in.
     pub supplied: u32,
@@ -35,7 +33,7 @@ pub struct Listing {
     pub replenish: bool,
 }
 
-/// A wish concerning a product.
+/// What may be asked of a product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProductCommand {
     /// List it, with this many pieces.
@@ -44,9 +42,9 @@ pub enum ProductCommand {
     Restock(u32),
     /// More pieces come in if fewer than `threshold` are free.
     Replenish {
-        /// The limit.
+        /// So many free pieces are enough.
         threshold: u32,
-        /// The pieces.
+        /// Pieces that come in when there are fewer.
         amount: u32,
     },
     /// Sell it at another price.
@@ -62,7 +60,7 @@ pub enum ProductCommand {
 }
 
 /// What happened to a product.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum ProductEvent {
     /// It was listed, with this many pieces.
     Listed(Listing, u32),
@@ -81,33 +79,26 @@ pub enum ProductEvent {
 }
 
 /// Why a product says no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProductRejection {
     /// There is no such product.
+    #[error("there is no such product")]
     Unknown,
     /// It is listed already.
+    #[error("the product is listed already")]
     AlreadyListed,
-    /// So many pieces do not fit the books.
+    /// So many pieces do not fit the ledger.
+    #[error("more pieces than can be counted")]
     TooMany,
     /// Not enough pieces are free.
+    #[error("only {available} piece(s) are free")]
     OutOfStock {
-        /// Free pieces.
+        /// How many are; 0 also for a product that nobody listed.
         available: u32,
     },
     /// More was to be freed, sold or put back than was set aside or sold.
+    #[error("more pieces than the order holds")]
     NotHeld,
-}
-
-impl fmt::Display for ProductRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("there is no such product"),
-            Self::AlreadyListed => f.write_str("the product is listed already"),
-            Self::TooMany => f.write_str("more pieces than the books can hold"),
-            Self::OutOfStock { available } => write!(f, "only {available} piece(s) are free"),
-            Self::NotHeld => f.write_str("more pieces than the order holds"),
-        }
-    }
 }
 
 impl Decider for Product {
@@ -118,35 +109,35 @@ impl Decider for Product {
     type Rejection = ProductRejection;
 
     fn decide(&self, command: &ProductCommand) -> Result<Vec<ProductEvent>, ProductRejection> {
-        use {ProductCommand as Wish, ProductEvent as Event, ProductRejection as No};
+        use {ProductCommand as Command, ProductEvent as Event, ProductRejection as No};
         let Some(listing) = &self.listing else {
             return match command {
-                Wish::List(listing, pieces) => Ok(vec![Event::Listed(listing.clone(), *pieces)]),
+                Command::List(listing, pieces) => Ok(vec![Event::Listed(listing.clone(), *pieces)]),
                 // A sku that nobody ever listed has no pieces: the same no as for one that ran out.
-                Wish::Reserve(_) => Err(No::OutOfStock { available: 0 }),
-                Wish::Restock(_)
-                | Wish::Replenish { .. }
-                | Wish::ChangePrice(_)
-                | Wish::Release(_)
-                | Wish::Sell(_)
-                | Wish::PutBack(_) => Err(No::Unknown),
+                Command::Reserve(_) => Err(No::OutOfStock { available: 0 }),
+                Command::Restock(_)
+                | Command::Replenish { .. }
+                | Command::ChangePrice(_)
+                | Command::Release(_)
+                | Command::Sell(_)
+                | Command::PutBack(_) => Err(No::Unknown),
             };
         };
         match *command {
-            Wish::List(..) => Err(No::AlreadyListed),
-            Wish::Restock(pieces) => self.restocked(pieces),
-            Wish::Replenish { threshold, amount } if listing.replenish && self.on_hand < threshold => {
+            Command::List(..) => Err(No::AlreadyListed),
+            Command::Restock(pieces) => self.restocked(pieces),
+            Command::Replenish { threshold, amount } if listing.replenish && self.on_hand < threshold => {
                 self.restocked(amount)
             }
-            Wish::Replenish { .. } => Ok(vec![]),
-            Wish::ChangePrice(price) if price == listing.unit_price => Ok(vec![]),
-            Wish::ChangePrice(price) => Ok(vec![Event::PriceChanged(price)]),
-            Wish::Reserve(pieces) if pieces <= self.on_hand => Ok(vec![Event::Reserved(pieces)]),
-            Wish::Reserve(_) => Err(No::OutOfStock { available: self.on_hand }),
-            Wish::Release(pieces) if pieces <= self.reserved => Ok(vec![Event::Released(pieces)]),
-            Wish::Sell(pieces) if pieces <= self.reserved => Ok(vec![Event::Sold(pieces)]),
-            Wish::PutBack(pieces) if pieces <= self.sold => Ok(vec![Event::PutBack(pieces)]),
-            Wish::Release(_) | Wish::Sell(_) | Wish::PutBack(_) => Err(No::NotHeld),
+            Command::Replenish { .. } => Ok(vec![]),
+            Command::ChangePrice(price) if price == listing.unit_price => Ok(vec![]),
+            Command::ChangePrice(price) => Ok(vec![Event::PriceChanged(price)]),
+            Command::Reserve(pieces) if pieces <= self.on_hand => Ok(vec![Event::Reserved(pieces)]),
+            Command::Reserve(_) => Err(No::OutOfStock { available: self.on_hand }),
+            Command::Release(pieces) if pieces <= self.reserved => Ok(vec![Event::Released(pieces)]),
+            Command::Sell(pieces) if pieces <= self.reserved => Ok(vec![Event::Sold(pieces)]),
+            Command::PutBack(pieces) if pieces <= self.sold => Ok(vec![Event::PutBack(pieces)]),
+            Command::Release(_) | Command::Sell(_) | Command::PutBack(_) => Err(No::NotHeld),
         }
     }
 
@@ -176,15 +167,7 @@ impl Decider for Product {
     }
 
     fn event_name(event: &ProductEvent) -> &'static str {
-        match event {
-            ProductEvent::Listed(..) => "Listed",
-            ProductEvent::Restocked(_) => "Restocked",
-            ProductEvent::PriceChanged(_) => "PriceChanged",
-            ProductEvent::Reserved(_) => "Reserved",
-            ProductEvent::Released(_) => "Released",
-            ProductEvent::Sold(_) => "Sold",
-            ProductEvent::PutBack(_) => "PutBack",
-        }
+        event.into()
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
@@ -226,7 +209,7 @@ pub enum Reservation {
     Void,
 }
 
-/// A wish concerning a reservation. Whether the stock suffices is the products' matter.
+/// What may be asked of a reservation. Whether the stock suffices is the products' matter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservationCommand {
     /// Hold these pieces.
@@ -240,7 +223,7 @@ pub enum ReservationCommand {
 }
 
 /// What happened to a reservation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum ReservationEvent {
     /// These pieces were set aside.
     Held(Vec<StockLine>),
@@ -255,21 +238,14 @@ pub enum ReservationEvent {
 }
 
 /// Why a reservation says no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationRejection {
     /// Nothing is known of the order.
+    #[error("nothing is known of the order")]
     Unknown,
     /// The order holds nothing that could be sold.
+    #[error("the order holds nothing that could be sold")]
     NothingHeld,
-}
-
-impl fmt::Display for ReservationRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("nothing is known of the order"),
-            Self::NothingHeld => f.write_str("the order holds nothing that could be sold"),
-        }
-    }
 }
 
 impl Decider for Reservation {
@@ -280,23 +256,23 @@ impl Decider for Reservation {
     type Rejection = ReservationRejection;
 
     fn decide(&self, command: &ReservationCommand) -> Result<Vec<ReservationEvent>, ReservationRejection> {
-        use {Reservation as State, ReservationCommand as Wish, ReservationEvent as Event};
+        use {Reservation as State, ReservationCommand as Command, ReservationEvent as Event};
         match (self, command) {
-            (State::New, Wish::Hold(lines)) => Ok(vec![Event::Held(lines.clone())]),
-            (State::New, Wish::Refuse) => Ok(vec![Event::Refused]),
-            (State::New, Wish::Release) => Ok(vec![Event::Voided]),
-            (State::New, Wish::Sell) => Err(ReservationRejection::Unknown),
+            (State::New, Command::Hold(lines)) => Ok(vec![Event::Held(lines.clone())]),
+            (State::New, Command::Refuse) => Ok(vec![Event::Refused]),
+            (State::New, Command::Release) => Ok(vec![Event::Voided]),
+            (State::New, Command::Sell) => Err(ReservationRejection::Unknown),
 
-            (State::Held(_), Wish::Sell) => Ok(vec![Event::Sold]),
-            (State::Held(_) | State::Sold(_), Wish::Release) => Ok(vec![Event::Released]),
-            (State::Held(_), Wish::Hold(_) | Wish::Refuse) => Ok(vec![]),
-            (State::Sold(_), Wish::Hold(_) | Wish::Refuse | Wish::Sell) => Ok(vec![]),
+            (State::Held(_), Command::Sell) => Ok(vec![Event::Sold]),
+            (State::Held(_) | State::Sold(_), Command::Release) => Ok(vec![Event::Released]),
+            (State::Held(_), Command::Hold(_) | Command::Refuse) => Ok(vec![]),
+            (State::Sold(_), Command::Hold(_) | Command::Refuse | Command::Sell) => Ok(vec![]),
 
             (
                 State::Refused | State::Released | State::Void,
-                Wish::Hold(_) | Wish::Refuse | Wish::Release,
+                Command::Hold(_) | Command::Refuse | Command::Release,
             ) => Ok(vec![]),
-            (State::Refused | State::Released | State::Void, Wish::Sell) => {
+            (State::Refused | State::Released | State::Void, Command::Sell) => {
                 Err(ReservationRejection::NothingHeld)
             }
         }
@@ -313,13 +289,7 @@ impl Decider for Reservation {
     }
 
     fn event_name(event: &ReservationEvent) -> &'static str {
-        match event {
-            ReservationEvent::Held(_) => "Held",
-            ReservationEvent::Refused => "Refused",
-            ReservationEvent::Sold => "Sold",
-            ReservationEvent::Released => "Released",
-            ReservationEvent::Voided => "Voided",
-        }
+        event.into()
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {

@@ -4,17 +4,17 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use contract::money::Money;
+use contract::order::{SECRETS, StockLine};
+use contract::reconciliation::{ReservationEntry, StockEntry};
 use garde::Validate;
+use saga_core::decider::Decider;
+use saga_core::input::RequestKey;
+use saga_core::query::{FoundRow, Query};
+use saga_core::row::RowKey;
+use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key};
+use saga_engine::host::reading::{EventView, Page, Range, entries_page, history, list_page};
 use serde::{Deserialize, Serialize};
-use shared::books::{Page, ReservationEntry, StockEntry};
-use shared::contract::StockLine;
-use shared::decider::Decider;
-use shared::engine::{Outcome, RequestKey};
-use shared::http::{Body, Params, Problem, Segment, request_key};
-use shared::money::Money;
-use shared::operator::{EventView, Range};
-use shared::row::RowKey;
-use shared::store::{FoundRow, Query};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -31,7 +31,7 @@ use crate::policy::{self, Command, ProductView, Rejection};
 ))]
 struct Api;
 
-/// All routes.
+/// What people may ask, with its description, and the ledgers for the reconciliation.
 pub fn routes(app: InventoryApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(list_product, products))
@@ -40,8 +40,8 @@ pub fn routes(app: InventoryApp) -> OpenApiRouter {
         .routes(routes!(change_price))
         .routes(routes!(events))
         .routes(routes!(reservation))
-        .route("/internal/books/stock", axum::routing::get(stock_books))
-        .route("/internal/books/reservations", axum::routing::get(reservation_books))
+        .route("/internal/ledger/stock", axum::routing::get(stock_ledger))
+        .route("/internal/ledger/reservations", axum::routing::get(reservation_ledger))
         .with_state(app)
 }
 
@@ -103,33 +103,23 @@ async fn list_product(
 ) -> Result<Response, Problem> {
     let key = request_key(&headers, "POST /api/products", &bytes)?;
     let NewProduct { sku, name, unit_price, quantity, replenish } = body;
-    let wish = ProductCommand::List(Listing { name, unit_price, replenish }, quantity);
+    let asked = ProductCommand::List(Listing { name, unit_price, replenish }, quantity);
     let location = (header::LOCATION, format!("/api/products/{sku}"));
-    let product = changed(&app, sku, wish, key).await?;
+    let product = changed(&app, sku, asked, key).await?;
     Ok((StatusCode::CREATED, [location], Json(product)).into_response())
 }
 
 async fn changed(
     app: &InventoryApp,
     sku: String,
-    wish: ProductCommand,
+    asked: ProductCommand,
     key: Option<RequestKey>,
 ) -> Result<ProductView, Problem> {
-    let outcome = app.engine.ask(Uuid::now_v7(), Command { sku, wish }, key).await?;
-    match outcome {
-        Outcome::Done(reply) | Outcome::Replayed(reply) => {
-            reply.product.ok_or_else(|| Problem::internal(&"a command answered without a product"))
-        }
-        Outcome::Rejected(rejection) => Err(problem(rejection)),
-        Outcome::KeyReused => Err(Problem::field("Idempotency-Key", "belongs to another request")),
-        Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
-            Err(Problem::internal(&reason))
-        }
-        Outcome::Duplicate => Err(Problem::internal(&"a command is never a duplicate")),
-    }
+    let outcome = app.engine.ask(Uuid::now_v7(), Command { sku, asked }, key).await?;
+    answered(outcome, problem).map(|reply| reply.product)
 }
 
-fn problem(rejection: Rejection) -> Problem {
+fn problem(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
         Rejection::Product(ProductRejection::Unknown) => Problem::new(StatusCode::NOT_FOUND, detail),
@@ -141,11 +131,11 @@ fn problem(rejection: Rejection) -> Problem {
     }
 }
 
-/// New pieces.
+/// Pieces of a product that came in.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Restock {
-    /// How many.
+    /// How many, 1 to 1,000,000.
     #[garde(range(min = 1, max = MOST_PIECES))]
     #[schema(example = 50)]
     quantity: u32,
@@ -164,7 +154,7 @@ async fn restock(
     changed(&app, sku, ProductCommand::Restock(body.quantity), key).await.map(Json)
 }
 
-/// Another price.
+/// What a product costs from now on.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewPrice {
@@ -198,7 +188,7 @@ struct ListParams {
 /// A page of products, by sku.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProductPage {
-    /// The products.
+    /// At most `limit` of them, by sku.
     products: Vec<ProductView>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,15 +203,8 @@ async fn products(
     State(app): State<InventoryApp>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<ProductPage>, Problem> {
-    let limit = params.limit.unwrap_or(20);
-    if !(1..=100).contains(&limit) {
-        return Err(Problem::field("limit", "must be 1 to 100"));
-    }
-    let query = Query { after: params.cursor, limit: limit + 1, ..Query::default() };
-    let mut rows = app.store.find(Product::KIND, query).await?;
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
+    let query = Query { after: params.cursor, ..Query::default() };
+    let (rows, next) = list_page(app.store.as_ref(), Product::KIND, params.limit, query).await?;
     let products = rows.iter().map(parse_product).collect::<Result<_, _>>()?;
     Ok(Json(ProductPage { products, next }))
 }
@@ -254,13 +237,13 @@ async fn events(
     State(app): State<InventoryApp>,
     Segment(sku): Segment<String>,
 ) -> Result<Json<Vec<EventView>>, Problem> {
-    shared::operator::history(app.store.as_ref(), RowKey::of::<Product>(sku)).await.map(Json)
+    history(app.store.as_ref(), RowKey::of::<Product>(sku), &SECRETS).await.map(Json)
 }
 
 /// What an order holds.
 #[derive(Debug, Serialize, ToSchema)]
 struct ReservationView {
-    /// The order.
+    /// Id of the order that holds it.
     order: String,
     /// `HELD`, `REFUSED`, `SOLD`, `RELEASED`, or `VOID` for an order whose cancellation came first.
     status: &'static str,
@@ -287,7 +270,7 @@ fn parse_reservation(row: &FoundRow) -> Result<Reservation, Problem> {
     serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))
 }
 
-async fn stock_books(
+async fn stock_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<StockEntry>>, Problem> {
@@ -295,10 +278,10 @@ async fn stock_books(
         let product = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
         Ok(policy::stock_entry(&row.id, &product))
     };
-    shared::operator::page(app.store.as_ref(), Product::KIND, range, entry).await.map(Json)
+    entries_page(app.store.as_ref(), Product::KIND, range, entry).await.map(Json)
 }
 
-async fn reservation_books(
+async fn reservation_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<ReservationEntry>>, Problem> {
@@ -306,5 +289,5 @@ async fn reservation_books(
         let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
         Ok(policy::reservation_entry(order, &parse_reservation(row)?))
     };
-    shared::operator::page(app.store.as_ref(), Reservation::KIND, range, entry).await.map(Json)
+    entries_page(app.store.as_ref(), Reservation::KIND, range, entry).await.map(Json)
 }

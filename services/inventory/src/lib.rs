@@ -10,11 +10,12 @@ pub mod policy;
 
 use std::time::Duration;
 
+use contract::FactType::{OrderCancelled, OrderConfirmed, OrderCreated};
+use contract::topology;
+use saga_core::fault::FaultKind;
+use saga_core::service::{Step, Subscription};
+use saga_engine::host::app::{App, Program, no_calls};
 use serde::{Deserialize, Serialize};
-use shared::app::{App, Program, no_calls};
-use shared::contract::FactType;
-use shared::faults::FaultKind;
-use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::InventoryService;
 
@@ -22,23 +23,10 @@ use self::policy::InventoryService;
 pub const NAME: &str = "inventory";
 
 /// Facts that the inventory service hears.
-pub static STEPS: [Step; 4] = [
-    Step {
-        name: "inventory-stock-reservation",
-        hears: &[Subscription { producer: "order", facts: &[FactType::OrderCreated] }],
-        needs: &[],
-    },
-    Step {
-        name: "inventory-stock-release",
-        hears: &[Subscription { producer: "order", facts: &[FactType::OrderCancelled] }],
-        needs: &[],
-    },
-    Step {
-        name: "inventory-sale",
-        hears: &[Subscription { producer: "order", facts: &[FactType::OrderConfirmed] }],
-        needs: &[],
-    },
-    Step { name: "inventory-operations", hears: OPERATIONS, needs: &[] },
+pub static STEPS: [Step; 3] = [
+    Step::new("inventory-stock-reservation", &[Subscription::to("order", &[OrderCreated.message_type()])]),
+    Step::new("inventory-stock-release", &[Subscription::to("order", &[OrderCancelled.message_type()])]),
+    Step::new("inventory-sale", &[Subscription::to("order", &[OrderConfirmed.message_type()])]),
 ];
 
 /// What can be set of the inventory service alone.
@@ -82,10 +70,10 @@ pub type InventoryApp = App<InventoryService, InventorySettings>;
 pub fn program() -> Program<InventoryService, InventorySettings> {
     Program {
         defaults: DEFAULTS,
-        on_bus: true,
+        producers: topology::producers().collect(),
         faults: &FaultKind::OF_A_SERVICE,
         service: |_| InventoryService,
-        caller: no_calls,
+        handler: no_calls,
         routes: http::routes,
         background: |app| vec![Box::pin(monitor::run(app))],
     }

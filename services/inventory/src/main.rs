@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    shared::app::main(inventory::program())
+    saga_engine::host::main(inventory::program())
 }

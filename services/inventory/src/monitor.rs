@@ -1,8 +1,9 @@
 //! Shell: the replenishment monitor: looks for products that run low and asks for more.
 
-use shared::decider::{Decider, FieldValue};
-use shared::engine::{Outcome, error_chain};
-use shared::store::Query;
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::input::CommandOutcome;
+use saga_core::query::Query;
+use saga_core::retry::error_chain;
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -33,10 +34,10 @@ pub async fn run(app: InventoryApp) {
         for row in low {
             let (threshold, amount) = (settings.threshold, settings.amount);
             // Decided again on the row as it is then: two looks at once do not bring in twice as much.
-            let wish = ProductCommand::Replenish { threshold, amount };
-            let command = Command { sku: row.id.clone(), wish };
+            let asked = ProductCommand::Replenish { threshold, amount };
+            let command = Command { sku: row.id.clone(), asked };
             match app.engine.ask(Uuid::now_v7(), command, None).await {
-                Ok(Outcome::Rejected(rejection)) => {
+                Ok(CommandOutcome::Rejected(rejection)) => {
                     info!(sku = row.id, "not replenished: {rejection}")
                 }
                 Ok(_) => {}

@@ -1,36 +1,40 @@
 //! Pure: whenever they say X, the inventory service does Y.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use shared::books::{ReservationEntry, ReservationState, StockEntry};
-use shared::contract::{
-    Fact, OrderCancelled, OrderConfirmed, OrderCreated, PriceChanged, ProductListed, Shortage, StockLine,
-    StockReleased, StockReplenished, StockReservationFailed, StockReserved,
+use contract::Fact;
+use contract::inventory::{
+    PriceChanged, ProductListed, Shortage, StockReleased, StockReplenished, StockReservationFailed,
+    StockReserved,
 };
-use shared::envelope::Message;
-use shared::money::Money;
-use shared::row::{RowKey, RowKind};
-use shared::service::{Heard, Refusal, Service, Step};
-use shared::unit::Unit;
+use contract::money::Money;
+use contract::order::{OrderCancelled, OrderConfirmed, OrderCreated, StockLine};
+use contract::reconciliation::{ReservationEntry, ReservationState, StockEntry};
+use contract::topology::OPERATOR;
+use saga_core::message::{Message as _, Received};
+use saga_core::row::{RowKey, RowKind};
+use saga_core::service::{Reaction, Refusal, Service, Step};
+use saga_core::{Policy, UnitOfWork};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::{
-    Product, ProductCommand, ProductRejection, Reservation, ReservationCommand, ReservationRejection,
+    Product, ProductCommand, ProductEvent, ProductRejection, Reservation, ReservationCommand,
+    ReservationEvent, ReservationRejection,
 };
 
 /// The inventory service's reactions.
+#[derive(Debug)]
 pub struct InventoryService;
 
 /// What people and the monitor may ask of a product.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// Which product.
+    /// Stock keeping unit of the product.
     pub sku: String,
-    /// What of it.
-    pub wish: ProductCommand,
+    /// What is asked of it.
+    pub asked: ProductCommand,
 }
 
 /// A product as people see it.
@@ -42,11 +46,11 @@ pub struct ProductView {
     pub name: String,
     /// Price of one piece.
     pub unit_price: Money,
-    /// Free pieces.
+    /// Pieces that no order holds.
     pub on_hand: u32,
     /// Pieces set aside for orders.
     pub reserved: u32,
-    /// Pieces sold.
+    /// Pieces sold and not taken back.
     pub sold: u32,
     /// All pieces that ever came in: on hand + reserved + sold.
     pub supplied: u32,
@@ -55,46 +59,85 @@ pub struct ProductView {
 }
 
 /// The answer to a command.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reply {
     /// The product after it.
-    pub product: Option<ProductView>,
+    pub product: ProductView,
 }
 
 /// Why the inventory service says no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// The product says no.
-    Product(ProductRejection),
+    #[error(transparent)]
+    Product(#[from] ProductRejection),
     /// The reservation says no.
-    Reservation(ReservationRejection),
+    #[error(transparent)]
+    Reservation(#[from] ReservationRejection),
 }
 
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Product(rejection) => rejection.fmt(f),
-            Self::Reservation(rejection) => rejection.fmt(f),
+type Work<'a> = UnitOfWork<'a, Fact>;
+
+/// Whenever a product is listed, sold at another price or brought in, the others hear of it. What orders hold of it
+/// its reservations tell.
+impl Policy<Fact> for Product {
+    fn whenever(event: &ProductEvent, sku: &str, _: &Self, work: &mut Work<'_>) {
+        let sku = sku.to_owned();
+        let Self { listing, on_hand, revision, .. } = work.row::<Self>(&sku).clone();
+        match event {
+            ProductEvent::Listed(listing, _) => work.publish(ProductListed {
+                sku,
+                name: listing.name.clone(),
+                unit_price: listing.unit_price,
+                revision,
+            }),
+            ProductEvent::PriceChanged(unit_price) => work.publish(PriceChanged {
+                sku,
+                name: listing.map(|listing| listing.name).unwrap_or_default(),
+                unit_price: *unit_price,
+                revision,
+            }),
+            ProductEvent::Restocked(quantity) => {
+                work.publish(StockReplenished { sku, quantity: *quantity, on_hand });
+            }
+            ProductEvent::Reserved(_)
+            | ProductEvent::Released(_)
+            | ProductEvent::Sold(_)
+            | ProductEvent::PutBack(_) => {}
         }
     }
 }
 
-impl From<ProductRejection> for Rejection {
-    fn from(rejection: ProductRejection) -> Self {
-        Self::Product(rejection)
+/// Whenever a reservation is held, refused or released, the others hear of it; also when nothing was held: a
+/// cancellation that comes first is remembered and answered, so that nobody waits for this answer.
+impl Policy<Fact> for Reservation {
+    fn whenever(event: &ReservationEvent, id: &str, before: &Self, work: &mut Work<'_>) {
+        let order = order_id(id);
+        match (event, work.heard()) {
+            // What payment needs passes through unchanged; inventory keeps nothing of it.
+            (ReservationEvent::Held(lines), Some(Fact::OrderCreated(created))) => {
+                let (lines, payment) = (lines.clone(), created.payment.clone());
+                work.publish(StockReserved { order, lines, payment });
+            }
+            (ReservationEvent::Refused, Some(Fact::OrderCreated(created))) => {
+                let shortages = shortages(&wanted(created), work);
+                work.publish(StockReservationFailed { order, shortages });
+            }
+            (ReservationEvent::Held(_) | ReservationEvent::Refused, other) => {
+                panic!("only the creation of an order reserves, and this is {other:?}")
+            }
+            (ReservationEvent::Released | ReservationEvent::Voided, _) => {
+                work.publish(StockReleased { order, lines: before.lines().to_vec() });
+            }
+            (ReservationEvent::Sold, _) => {}
+        }
     }
 }
-
-impl From<ReservationRejection> for Rejection {
-    fn from(rejection: ReservationRejection) -> Self {
-        Self::Reservation(rejection)
-    }
-}
-
-type Reaction = Result<Reply, Refusal<Rejection>>;
 
 impl Service for InventoryService {
     const NAME: &'static str = crate::NAME;
+    const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    type Fact = Fact;
     type Command = Command;
     type Reply = Reply;
     type Rejection = Rejection;
@@ -107,24 +150,34 @@ impl Service for InventoryService {
         &crate::STEPS
     }
 
-    fn reads(&self, heard: &Heard<'_, Command>) -> Vec<RowKey> {
-        match heard {
-            Heard::Command(command) => vec![RowKey::of::<Product>(&command.sku)],
-            Heard::Message(_, message) => {
-                let reservation = message.fact.saga().map(RowKey::of::<Reservation>);
-                skus(&message.fact).into_iter().map(RowKey::of::<Product>).chain(reservation).collect()
-            }
-            Heard::Called { .. } => vec![],
-            Heard::Due(key) => vec![(*key).clone()],
+    fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {
+        vec![RowKey::of::<Product>(&command.sku)]
+    }
+
+    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+        let sku = &command.sku;
+        work.decide::<Product>(sku, &command.asked).map_err(Rejection::from)?;
+        match ProductView::of(sku, work.row::<Product>(sku)) {
+            Some(product) => Ok(Reply { product }),
+            None => Err(Rejection::from(ProductRejection::Unknown).into()),
         }
     }
 
-    fn react(&self, heard: &Heard<'_, Command>, unit: &mut Unit<'_>) -> Reaction {
-        match heard {
-            Heard::Command(command) => change_product(command, unit),
-            Heard::Message(step, message) => hear(step, message, unit),
-            Heard::Called { kind, .. } => Err(Refusal::Broken(format!("inventory makes no calls ({kind})"))),
-            Heard::Due(key) => Err(Refusal::Broken(format!("no row of inventory is ever due ({key:?})"))),
+    fn rows_of_message(&self, message: &Received<Fact>) -> Vec<RowKey> {
+        let reservation = message.fact.saga().map(RowKey::of::<Reservation>);
+        skus(&message.fact).into_iter().map(RowKey::of::<Product>).chain(reservation).collect()
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the engine hands in what the step subscribes to, no more"
+    )]
+    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
+        match &message.fact {
+            Fact::OrderCreated(fact) => reserve(fact, work),
+            Fact::OrderConfirmed(fact) => sell(fact.order, work),
+            Fact::OrderCancelled(fact) => release(fact.order, work),
+            _ => Err(Refusal::unheard(step, message)),
         }
     }
 }
@@ -142,92 +195,53 @@ fn skus(fact: &Fact) -> Vec<&str> {
     }
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the engine hands in what the step subscribes to, no more"
-)]
-fn hear(step: &Step, message: &Message, unit: &mut Unit<'_>) -> Reaction {
-    match &message.fact {
-        Fact::OrderCreated(fact) => reserve(fact, unit),
-        Fact::OrderConfirmed(fact) => sell(fact.order, unit),
-        Fact::OrderCancelled(fact) => release(fact.order, unit),
-        _ => Err(Refusal::unheard(step, message)),
-    }
-}
-
-fn change_product(command: &Command, unit: &mut Unit<'_>) -> Reaction {
-    let sku = &command.sku;
-    if unit.decide::<Product>(sku, &command.wish).map_err(Rejection::from)?
-        && let Some(fact) = told(sku, &command.wish, unit.row::<Product>(sku))
-    {
-        unit.publish(fact);
-    }
-    Ok(Reply { product: ProductView::of(sku, unit.row::<Product>(sku)) })
-}
-
-/// The fact that tells the others of a changed product.
-fn told(sku: &str, wish: &ProductCommand, product: &Product) -> Option<Fact> {
-    let listing = product.listing.as_ref()?;
-    let (sku, name, unit_price) = (sku.to_owned(), listing.name.clone(), listing.unit_price);
-    let (revision, on_hand) = (product.revision, product.on_hand);
-    match wish {
-        ProductCommand::List(..) => {
-            Some(Fact::ProductListed(ProductListed { sku, name, unit_price, revision }))
-        }
-        ProductCommand::ChangePrice(_) => {
-            Some(Fact::PriceChanged(PriceChanged { sku, name, unit_price, revision }))
-        }
-        ProductCommand::Restock(quantity) | ProductCommand::Replenish { amount: quantity, .. } => {
-            Some(Fact::StockReplenished(StockReplenished { sku, quantity: *quantity, on_hand }))
-        }
-        ProductCommand::Reserve(_)
-        | ProductCommand::Release(_)
-        | ProductCommand::Sell(_)
-        | ProductCommand::PutBack(_) => None,
-    }
-}
-
 /// All lines or none.
-fn reserve(fact: &OrderCreated, unit: &mut Unit<'_>) -> Reaction {
-    let order = fact.order;
-    if *unit.row::<Reservation>(order) != Reservation::New {
-        return Ok(Reply::default());
+fn reserve(created: &OrderCreated, work: &mut Work<'_>) -> Reaction<InventoryService> {
+    let order = created.order;
+    if *work.row::<Reservation>(order) != Reservation::New {
+        return Ok(());
     }
-    // Lines of one sku share its stock.
+    let wanted = wanted(created);
+    let command = if shortages(&wanted, work).is_empty() {
+        for StockLine { sku, quantity } in &wanted {
+            work.decide::<Product>(sku, &ProductCommand::Reserve(*quantity)).map_err(Rejection::from)?;
+        }
+        ReservationCommand::Hold(wanted)
+    } else {
+        ReservationCommand::Refuse
+    };
+    work.decide::<Reservation>(order, &command).map_err(Rejection::from)?;
+    Ok(())
+}
+
+/// What an order asks for, by sku: lines of one sku share its stock.
+fn wanted(created: &OrderCreated) -> Vec<StockLine> {
     let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
-    for line in &fact.lines {
+    for line in &created.lines {
         let sum = wanted.entry(&line.sku).or_default();
         *sum = sum.saturating_add(line.quantity);
     }
-    let mut shortages = Vec::new();
-    for (sku, requested) in &wanted {
-        if let Err(rejection) = unit.decide::<Product>(sku, &ProductCommand::Reserve(*requested)) {
-            let ProductRejection::OutOfStock { available } = rejection else {
-                return Err(Rejection::from(rejection).into());
-            };
-            shortages.push(Shortage { sku: (*sku).to_owned(), requested: *requested, available });
-        }
-    }
-    if shortages.is_empty() {
-        let lines: Vec<StockLine> =
-            wanted.into_iter().map(|(sku, quantity)| StockLine { sku: sku.to_owned(), quantity }).collect();
-        change_reservation(order, &ReservationCommand::Hold(lines.clone()), unit).map_err(refused)?;
-        unit.publish(Fact::StockReserved(StockReserved { order, lines, payment: fact.payment.clone() }));
-    } else {
-        // The lines that were there are not kept: this input starts over, as a refusal.
-        unit.undo();
-        change_reservation(order, &ReservationCommand::Refuse, unit).map_err(refused)?;
-        unit.publish(Fact::StockReservationFailed(StockReservationFailed { order, shortages }));
-    }
-    Ok(Reply::default())
+    wanted.into_iter().map(|(sku, quantity)| StockLine { sku: sku.to_owned(), quantity }).collect()
 }
 
-fn sell(order: Uuid, unit: &mut Unit<'_>) -> Reaction {
-    match change_reservation(order, &ReservationCommand::Sell, unit) {
+/// What is not there of it.
+fn shortages(wanted: &[StockLine], work: &mut Work<'_>) -> Vec<Shortage> {
+    let mut shortages = Vec::new();
+    for StockLine { sku, quantity } in wanted {
+        let available = work.row::<Product>(sku).on_hand;
+        if *quantity > available {
+            shortages.push(Shortage { sku: sku.clone(), requested: *quantity, available });
+        }
+    }
+    shortages
+}
+
+fn sell(order: Uuid, work: &mut Work<'_>) -> Reaction<InventoryService> {
+    match work.decide::<Reservation>(order, &ReservationCommand::Sell) {
         Ok(false) => {}
         Ok(true) => {
-            for line in held(order, unit) {
-                change_stock(&line, ProductCommand::Sell(line.quantity), unit)?;
+            for line in held(order, work) {
+                change_stock(&line, ProductCommand::Sell(line.quantity), work)?;
             }
         }
         // A confirmation can only follow our own reservation: if that is not here, it must be on its way.
@@ -238,50 +252,42 @@ fn sell(order: Uuid, unit: &mut Unit<'_>) -> Reaction {
             return Err(Rejection::from(rejection).into());
         }
     }
-    Ok(Reply::default())
+    Ok(())
 }
 
-/// Frees what is held or takes back what is sold, and says so; also when nothing was: a cancellation that comes
-/// first is remembered and answered, so that nobody waits for this answer.
-fn release(order: Uuid, unit: &mut Unit<'_>) -> Reaction {
-    let was_sold = matches!(unit.row::<Reservation>(order), Reservation::Sold(_));
-    let lines = held(order, unit);
-    for line in &lines {
+/// Frees what is held or takes back what is sold.
+fn release(order: Uuid, work: &mut Work<'_>) -> Reaction<InventoryService> {
+    let was_sold = matches!(work.row::<Reservation>(order), Reservation::Sold(_));
+    for line in held(order, work) {
         let back = if was_sold { ProductCommand::PutBack } else { ProductCommand::Release };
-        change_stock(line, back(line.quantity), unit)?;
+        change_stock(&line, back(line.quantity), work)?;
     }
-    if change_reservation(order, &ReservationCommand::Release, unit).map_err(refused)? {
-        unit.publish(Fact::StockReleased(StockReleased { order, lines }));
-    }
-    Ok(Reply::default())
+    work.decide::<Reservation>(order, &ReservationCommand::Release).map_err(Rejection::from)?;
+    Ok(())
 }
 
-fn held(order: Uuid, unit: &mut Unit<'_>) -> Vec<StockLine> {
-    unit.row::<Reservation>(order).lines().to_vec()
+fn held(order: Uuid, work: &mut Work<'_>) -> Vec<StockLine> {
+    work.row::<Reservation>(order).lines().to_vec()
 }
 
-/// What a reservation holds, its products hold too; a no here means that the books are wrong.
+/// What a reservation holds, its products hold too; a no here means that the two disagree.
 fn change_stock(
     line: &StockLine,
-    wish: ProductCommand,
-    unit: &mut Unit<'_>,
-) -> Result<bool, Refusal<Rejection>> {
+    command: ProductCommand,
+    work: &mut Work<'_>,
+) -> Reaction<InventoryService> {
     let broken = |rejection| {
         Refusal::Broken(format!("stock of {:?} and the reservation disagree: {rejection}", line.sku))
     };
-    unit.decide::<Product>(&line.sku, &wish).map_err(broken)
+    work.decide::<Product>(&line.sku, &command).map(drop).map_err(broken)
 }
 
-fn refused(rejection: impl Into<Rejection>) -> Refusal<Rejection> {
-    Refusal::Rejected(rejection.into())
-}
-
-fn change_reservation(
-    order: Uuid,
-    wish: &ReservationCommand,
-    unit: &mut Unit<'_>,
-) -> Result<bool, ReservationRejection> {
-    unit.decide::<Reservation>(order, wish)
+/// The order that a reservation's row is of.
+fn order_id(row: &str) -> Uuid {
+    match row.parse() {
+        Ok(order) => order,
+        Err(error) => panic!("{row:?} is no order's id: {error}"),
+    }
 }
 
 impl ProductView {
@@ -302,7 +308,7 @@ impl ProductView {
     }
 }
 
-/// What the audit gets to see of a product's stock.
+/// What the reconciliation gets to see of a product's stock.
 #[must_use]
 pub fn stock_entry(sku: &str, product: &Product) -> StockEntry {
     StockEntry {
@@ -314,7 +320,7 @@ pub fn stock_entry(sku: &str, product: &Product) -> StockEntry {
     }
 }
 
-/// What the audit gets to see of a reservation.
+/// What the reconciliation gets to see of a reservation.
 #[must_use]
 pub fn reservation_entry(order: Uuid, reservation: &Reservation) -> ReservationEntry {
     let state = match reservation {

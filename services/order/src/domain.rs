@@ -1,12 +1,10 @@
 //! Pure: what may happen to an order, and the catalogue it is priced by.
 
-use std::fmt;
-
+use contract::money::Money;
+use contract::order::{CancelReason, Line, PaymentContext};
 use jiff::Timestamp;
+use saga_core::decider::{Decider, FieldValue};
 use serde::{Deserialize, Serialize};
-use shared::contract::{CancelReason, Line, PaymentContext};
-use shared::decider::{Decider, FieldValue};
-use shared::money::Money;
 
 /// An order as it was placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,90 +19,83 @@ pub struct Placed {
     pub deadline: Timestamp,
 }
 
-/// An order.
+/// An order, from before its placing to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// Not there.
+    /// Nobody has placed it.
     #[default]
     New,
     /// Waits for its stock and its payment.
     Pending(Placed),
-    /// Stands.
+    /// Is paid, and stands.
     Confirmed(Placed),
     /// Is undone by everyone who did something for it.
     Cancelled(Placed, CancelReason),
 }
 
-/// A wish concerning an order.
+/// What may be asked of an order.
 #[derive(Debug, Clone)]
 pub enum OrderCommand {
-    /// Place it.
+    /// Place it; once is enough, a second time does nothing.
     Place(Placed),
     /// Its payment was captured: confirm it.
     Confirm,
-    /// Cancel it.
+    /// Cancel it. Once it is confirmed only people may.
     Cancel(CancelReason),
     /// It is now this late: cancel it if its deadline has passed.
     Expire(Timestamp),
 }
 
 /// What happened to an order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum OrderEvent {
     /// It was placed.
     Placed(Placed),
-    /// It stands.
+    /// Its payment was captured, and it stands.
     Confirmed,
     /// It was cancelled.
     Cancelled(CancelReason),
 }
 
 /// Why an order says no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OrderRejection {
     /// There is no such order.
+    #[error("there is no such order")]
     Unknown,
     /// It is cancelled already; what was done for it is being undone.
+    #[error("the order is cancelled already ({})", .0.as_str())]
     AlreadyCancelled(CancelReason),
     /// It is confirmed already; only people may still cancel it.
+    #[error("the order is confirmed already")]
     AlreadyConfirmed,
 }
 
-impl fmt::Display for OrderRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("there is no such order"),
-            Self::AlreadyCancelled(reason) => {
-                write!(f, "the order is cancelled already ({})", reason.as_str())
-            }
-            Self::AlreadyConfirmed => f.write_str("the order is confirmed already"),
-        }
-    }
-}
-
 impl Decider for Order {
-    const KIND: &'static str = "orders";
+    const KIND: &'static str = "order";
     const FIELDS: &'static [&'static str] = &["customer", "status"];
     type Command = OrderCommand;
     type Event = OrderEvent;
     type Rejection = OrderRejection;
 
     fn decide(&self, command: &OrderCommand) -> Result<Vec<OrderEvent>, OrderRejection> {
-        use {Order as State, OrderCommand as Wish};
+        use {Order as State, OrderCommand as Command};
         match (self, command) {
-            (State::New, Wish::Place(placed)) => Ok(vec![OrderEvent::Placed(placed.clone())]),
-            (State::New, Wish::Confirm | Wish::Cancel(_) | Wish::Expire(_)) => Err(OrderRejection::Unknown),
+            (State::New, Command::Place(placed)) => Ok(vec![OrderEvent::Placed(placed.clone())]),
+            (State::New, Command::Confirm | Command::Cancel(_) | Command::Expire(_)) => {
+                Err(OrderRejection::Unknown)
+            }
 
-            (State::Pending(_), Wish::Place(_)) => Ok(vec![]),
-            (State::Pending(_), Wish::Confirm) => Ok(vec![OrderEvent::Confirmed]),
-            (State::Pending(_), Wish::Cancel(reason)) => Ok(vec![OrderEvent::Cancelled(*reason)]),
-            (State::Pending(placed), Wish::Expire(now)) if placed.deadline <= *now => {
+            (State::Pending(_), Command::Place(_)) => Ok(vec![]),
+            (State::Pending(_), Command::Confirm) => Ok(vec![OrderEvent::Confirmed]),
+            (State::Pending(_), Command::Cancel(reason)) => Ok(vec![OrderEvent::Cancelled(*reason)]),
+            (State::Pending(placed), Command::Expire(now)) if placed.deadline <= *now => {
                 Ok(vec![OrderEvent::Cancelled(CancelReason::TimedOut)])
             }
-            (State::Pending(_), Wish::Expire(_)) => Ok(vec![]),
+            (State::Pending(_), Command::Expire(_)) => Ok(vec![]),
 
-            (State::Confirmed(_), Wish::Place(_) | Wish::Confirm | Wish::Expire(_)) => Ok(vec![]),
-            (State::Confirmed(_), Wish::Cancel(reason)) => match reason {
+            (State::Confirmed(_), Command::Place(_) | Command::Confirm | Command::Expire(_)) => Ok(vec![]),
+            (State::Confirmed(_), Command::Cancel(reason)) => match reason {
                 CancelReason::CustomerRequest | CancelReason::Operator => {
                     Ok(vec![OrderEvent::Cancelled(*reason)])
                 }
@@ -113,9 +104,9 @@ impl Decider for Order {
                 }
             },
 
-            (State::Cancelled(..), Wish::Place(_) | Wish::Cancel(_) | Wish::Expire(_)) => Ok(vec![]),
+            (State::Cancelled(..), Command::Place(_) | Command::Cancel(_) | Command::Expire(_)) => Ok(vec![]),
             // Nothing to do about a late capture here: payment hears the cancellation too, and refunds it.
-            (State::Cancelled(_, reason), Wish::Confirm) => Err(OrderRejection::AlreadyCancelled(*reason)),
+            (State::Cancelled(_, reason), Command::Confirm) => Err(OrderRejection::AlreadyCancelled(*reason)),
         }
     }
 
@@ -136,11 +127,7 @@ impl Decider for Order {
     }
 
     fn event_name(event: &OrderEvent) -> &'static str {
-        match event {
-            OrderEvent::Placed(_) => "Placed",
-            OrderEvent::Confirmed => "Confirmed",
-            OrderEvent::Cancelled(_) => "Cancelled",
-        }
+        event.into()
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
@@ -203,10 +190,10 @@ pub struct CatalogueItem {
     pub revision: u64,
 }
 
-/// What inventory said about a product: both the wish and the event.
+/// What inventory said about a product: both the command and the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceHeard {
-    /// The price.
+    /// Price of one piece at that revision.
     pub unit_price: Money,
     /// The product's revision at that price.
     pub revision: u64,

@@ -6,17 +6,16 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use contract::order::{CancelReason, SECRETS};
+use contract::reconciliation::OrderEntry;
 use garde::Validate;
 use jiff::{SignedDuration, Timestamp};
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::query::{FoundRow, Query};
+use saga_core::row::RowKey;
+use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key, wait_preference};
+use saga_engine::host::reading::{EventView, Page, Range, entries_page, history, list_page};
 use serde::{Deserialize, Serialize};
-use shared::books::{OrderEntry, Page};
-use shared::contract::CancelReason;
-use shared::decider::{Decider, FieldValue};
-use shared::engine::Outcome;
-use shared::http::{Body, Params, Problem, Segment, request_key, wait_preference};
-use shared::operator::EventView;
-use shared::row::RowKey;
-use shared::store::{FoundRow, Query};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -24,20 +23,20 @@ use uuid::Uuid;
 
 use crate::OrderApp;
 use crate::domain::{Order, OrderRejection};
-use crate::policy::{self, Command, NewOrder, OrderService, OrderView, Rejection};
+use crate::policy::{self, Command, NewOrder, OrderView, Rejection};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Order service", description = "Places, shows and cancels orders."))]
 struct Api;
 
-/// All routes.
+/// What customers may ask, with its description, and the ledger for the reconciliation.
 pub fn routes(app: OrderApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(place, list))
         .routes(routes!(show))
         .routes(routes!(events))
         .routes(routes!(cancel))
-        .route("/internal/books", axum::routing::get(books))
+        .route("/internal/ledger", axum::routing::get(ledger))
         .with_state(app)
 }
 
@@ -45,14 +44,14 @@ pub fn routes(app: OrderApp) -> OpenApiRouter {
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlaceOrder {
-    /// Who orders.
+    /// Who orders and pays, by any name.
     #[garde(length(chars, min = 1, max = 100))]
     #[schema(example = "ada")]
     customer: String,
     /// What, at most 100 lines.
     #[garde(length(min = 1, max = 100), dive)]
     lines: Vec<PlaceLine>,
-    /// With what.
+    /// How it is paid, and by which card.
     #[garde(dive)]
     payment: PlacePayment,
 }
@@ -65,7 +64,7 @@ struct PlaceLine {
     #[garde(length(chars, min = 1, max = 64))]
     #[schema(example = "coffee-beans-1kg")]
     sku: String,
-    /// Pieces.
+    /// Pieces, 1 to 10,000.
     #[garde(range(min = 1, max = 10_000))]
     #[schema(example = 2)]
     quantity: u32,
@@ -86,7 +85,7 @@ struct PlacePayment {
     token: String,
 }
 
-/// Payment method.
+/// With what an order may be paid.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Method {
@@ -118,7 +117,7 @@ async fn place(
         token: body.payment.token,
         patience: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
     });
-    let placed = settled(app.engine.ask(order, command, key).await?)?;
+    let placed = answered(app.engine.ask(order, command, key).await?, problem)?.order;
     let location = (header::LOCATION, format!("/api/orders/{}", placed.id));
     if let Some(wait) = wait_preference(&headers) {
         let current = wait_until_settled(&app, placed.id, wait).await?;
@@ -142,24 +141,6 @@ fn refuse_when_overloaded(app: &OrderApp) -> Result<(), Problem> {
         return Err(Problem::unavailable(detail, 5));
     }
     Ok(())
-}
-
-/// The order that a command left behind, or the problem that it met.
-fn settled(outcome: Outcome<OrderService>) -> Result<OrderView, Problem> {
-    match outcome {
-        Outcome::Done(reply) | Outcome::Replayed(reply) => {
-            reply.order.ok_or_else(|| Problem::internal(&"a command answered without an order"))
-        }
-        Outcome::Rejected(rejection) => Err(problem(&rejection)),
-        Outcome::KeyReused => Err(Problem::field(
-            "Idempotency-Key",
-            "belongs to another request; use a new key for a new order",
-        )),
-        Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
-            Err(Problem::internal(&reason))
-        }
-        Outcome::Duplicate => Err(Problem::internal(&"a command is never a duplicate")),
-    }
 }
 
 fn problem(rejection: &Rejection) -> Problem {
@@ -240,21 +221,22 @@ struct ListParams {
 }
 
 /// Status of an order.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "UPPERCASE")]
+#[strum(serialize_all = "UPPERCASE")]
 enum Status {
-    /// Waits.
+    /// Waits for its stock and its payment.
     Pending,
-    /// Stands.
+    /// Is paid, and stands.
     Confirmed,
-    /// Undone.
+    /// Was undone, or is being undone.
     Cancelled,
 }
 
 /// A page of orders, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct OrderPage {
-    /// The orders.
+    /// At most `limit` of them, newest first.
     orders: Vec<OrderView>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -269,28 +251,16 @@ async fn list(
     State(app): State<OrderApp>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<OrderPage>, Problem> {
-    let limit = params.limit.unwrap_or(20);
-    if !(1..=100).contains(&limit) {
-        return Err(Problem::field("limit", "must be 1 to 100"));
-    }
     let mut equals = Vec::new();
     if let Some(customer) = params.customer {
         equals.push(("customer", FieldValue::Text(customer)));
     }
     if let Some(status) = params.status {
-        let status = match status {
-            Status::Pending => "PENDING",
-            Status::Confirmed => "CONFIRMED",
-            Status::Cancelled => "CANCELLED",
-        };
-        equals.push(("status", status.into()));
+        equals.push(("status", FieldValue::from(<&str>::from(status))));
     }
     let after = params.cursor.map(|cursor| cursor.to_string());
-    let query = Query { equals, after, descending: true, limit: limit + 1, ..Query::default() };
-    let mut rows = app.store.find(Order::KIND, query).await?;
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
+    let query = Query { equals, after, descending: true, ..Query::default() };
+    let (rows, next) = list_page(app.store.as_ref(), Order::KIND, params.limit, query).await?;
     let orders = rows.iter().map(|row| parse(row).map(|(_, view)| view)).collect::<Result<_, _>>()?;
     Ok(Json(OrderPage { orders, next }))
 }
@@ -303,7 +273,7 @@ async fn events(
     State(app): State<OrderApp>,
     Segment(id): Segment<Uuid>,
 ) -> Result<Json<Vec<EventView>>, Problem> {
-    shared::operator::history(app.store.as_ref(), RowKey::of::<Order>(id)).await.map(Json)
+    history(app.store.as_ref(), RowKey::of::<Order>(id), &SECRETS).await.map(Json)
 }
 
 /// Cancel an order that is pending or confirmed. Stock and money go back.
@@ -312,17 +282,17 @@ async fn events(
 ))]
 async fn cancel(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Result<Json<OrderView>, Problem> {
     let command = Command::Cancel { order: id, reason: CancelReason::CustomerRequest };
-    settled(app.engine.ask(id, command, None).await?).map(Json)
+    answered(app.engine.ask(id, command, None).await?, problem).map(|reply| Json(reply.order))
 }
 
-async fn books(
+async fn ledger(
     State(app): State<OrderApp>,
-    Params(range): Params<shared::operator::Range>,
+    Params(range): Params<Range>,
 ) -> Result<Json<Page<OrderEntry>>, Problem> {
     let entry = |row: &FoundRow| {
         let (order, view) = parse(row)?;
-        policy::book_entry(view.id, &order)
+        policy::ledger_entry(view.id, &order)
             .ok_or_else(|| Problem::internal(&"a stored order that was never placed"))
     };
-    shared::operator::page(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
+    entries_page(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
 }

@@ -9,11 +9,14 @@ pub mod policy;
 
 use std::time::Duration;
 
+use contract::FactType::{
+    PaymentFailed, PaymentProcessed, PriceChanged, ProductListed, StockReservationFailed,
+};
+use contract::topology;
+use saga_core::fault::FaultKind;
+use saga_core::service::{Step, Subscription};
+use saga_engine::host::app::{App, Program, no_calls};
 use serde::{Deserialize, Serialize};
-use shared::app::{App, Program, no_calls};
-use shared::contract::FactType;
-use shared::faults::FaultKind;
-use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::OrderService;
 
@@ -21,29 +24,19 @@ use self::policy::OrderService;
 pub const NAME: &str = "order";
 
 /// Facts that the order service hears.
-pub static STEPS: [Step; 4] = [
-    Step {
-        name: "order-confirmation",
-        hears: &[Subscription { producer: "payment", facts: &[FactType::PaymentProcessed] }],
-        needs: &[],
-    },
-    Step {
-        name: "order-cancellation",
-        hears: &[
-            Subscription { producer: "inventory", facts: &[FactType::StockReservationFailed] },
-            Subscription { producer: "payment", facts: &[FactType::PaymentFailed] },
+pub static STEPS: [Step; 3] = [
+    Step::new("order-confirmation", &[Subscription::to("payment", &[PaymentProcessed.message_type()])]),
+    Step::new(
+        "order-cancellation",
+        &[
+            Subscription::to("inventory", &[StockReservationFailed.message_type()]),
+            Subscription::to("payment", &[PaymentFailed.message_type()]),
         ],
-        needs: &[],
-    },
-    Step {
-        name: "order-catalogue",
-        hears: &[Subscription {
-            producer: "inventory",
-            facts: &[FactType::ProductListed, FactType::PriceChanged],
-        }],
-        needs: &[],
-    },
-    Step { name: "order-operations", hears: OPERATIONS, needs: &[] },
+    ),
+    Step::new(
+        "order-catalogue",
+        &[Subscription::to("inventory", &[ProductListed.message_type(), PriceChanged.message_type()])],
+    ),
 ];
 
 /// What can be set of the order service alone.
@@ -77,10 +70,10 @@ pub type OrderApp = App<OrderService, OrderSettings>;
 pub fn program() -> Program<OrderService, OrderSettings> {
     Program {
         defaults: DEFAULTS,
-        on_bus: true,
+        producers: topology::producers().collect(),
         faults: &FaultKind::OF_A_SERVICE,
         service: |_| OrderService,
-        caller: no_calls,
+        handler: no_calls,
         routes: http::routes,
         background: |_| Vec::new(),
     }

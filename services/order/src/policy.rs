@@ -1,24 +1,26 @@
 //! Pure: whenever they say X, the order service does Y.
 
-use std::fmt;
-
-use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
-use shared::books::{OrderEntry, OrderState};
-use shared::contract::{
-    CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+use contract::Fact;
+use contract::inventory::{PriceChanged, ProductListed};
+use contract::money::Money;
+use contract::order::{
+    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
 };
-use shared::envelope::Message;
-use shared::money::Money;
-use shared::row::{RowKey, RowKind};
-use shared::service::{Heard, Refusal, Service, Step};
-use shared::unit::Unit;
+use contract::reconciliation::{OrderEntry, OrderState};
+use contract::topology::OPERATOR;
+use jiff::{SignedDuration, Timestamp};
+use saga_core::message::{Message as _, Received};
+use saga_core::row::{RowKey, RowKind};
+use saga_core::service::{Reaction, Refusal, Service, Step};
+use saga_core::{Policy, UnitOfWork};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::domain::{CatalogueItem, Order, OrderCommand, OrderRejection, Placed, PriceHeard};
+use crate::domain::{CatalogueItem, Order, OrderCommand, OrderEvent, OrderRejection, Placed, PriceHeard};
 
 /// The order service's reactions.
+#[derive(Debug)]
 pub struct OrderService;
 
 /// What people may ask.
@@ -26,25 +28,25 @@ pub struct OrderService;
 pub enum Command {
     /// Place an order.
     Place(NewOrder),
-    /// Cancel one.
+    /// Cancel an order that is pending or confirmed.
     Cancel {
-        /// Which.
+        /// The order to cancel; also the saga's id.
         order: Uuid,
-        /// Why.
+        /// Who or what wants it cancelled.
         reason: CancelReason,
     },
 }
 
-/// A wish for a new order. Prices are not part of it: they come from the catalogue.
+/// An order as its customer asks for it. Prices are not part of it: they come from the catalogue.
 #[derive(Debug, Clone)]
 pub struct NewOrder {
-    /// Its id.
+    /// Its id, new and never used; also the saga's.
     pub order: Uuid,
-    /// Who orders.
+    /// Who orders, and pays.
     pub customer: String,
     /// (sku, quantity) of each line.
     pub lines: Vec<(String, u32)>,
-    /// The card.
+    /// Token of the card that pays, passed on to the bank.
     pub token: String,
     /// How long it may take.
     pub patience: SignedDuration,
@@ -60,9 +62,9 @@ pub struct OrderView {
     /// Why it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancelled_because: Option<CancelReason>,
-    /// Who ordered.
+    /// Who ordered, and pays.
     pub customer: String,
-    /// Its lines.
+    /// What was ordered, at the prices of that time.
     pub lines: Vec<Line>,
     /// What it costs.
     pub total: Money,
@@ -75,119 +77,138 @@ pub struct OrderView {
 }
 
 /// The answer to a command.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reply {
     /// The order after it.
-    pub order: Option<OrderView>,
+    pub order: OrderView,
 }
 
 /// Why the order service says no.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// The catalogue has no such product.
+    #[error("the catalogue has no product {sku:?}")]
     UnknownSku {
         /// Index of the line.
         line: usize,
-        /// The product.
+        /// Stock keeping unit that the catalogue copy does not have, or not yet.
         sku: String,
     },
     /// Its lines are priced in different currencies.
+    #[error("line {line} is priced in another currency than line 0")]
     MixedCurrencies {
         /// Index of the first line that differs.
         line: usize,
     },
     /// The total does not fit.
+    #[error("the total overflows at line {line}")]
     TotalTooLarge {
         /// Index of the line that overflows.
         line: usize,
     },
     /// The order itself says no.
-    Order(OrderRejection),
+    #[error(transparent)]
+    Order(#[from] OrderRejection),
 }
 
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownSku { sku, .. } => write!(f, "the catalogue has no product {sku:?}"),
-            Self::MixedCurrencies { line } => {
-                write!(f, "line {line} is priced in another currency than line 0")
+type Work<'a> = UnitOfWork<'a, Fact>;
+
+/// Whenever something happens to an order, the others hear of it.
+impl Policy<Fact> for Order {
+    fn whenever(event: &OrderEvent, id: &str, before: &Self, work: &mut Work<'_>) {
+        let order = order_id(id);
+        match event {
+            OrderEvent::Placed(Placed { lines, payment, deadline, .. }) => work.publish(OrderCreated {
+                order,
+                lines: lines.clone(),
+                payment: payment.clone(),
+                deadline: *deadline,
+            }),
+            OrderEvent::Confirmed => {
+                work.publish(OrderConfirmed { order, lines: stock_lines(before) });
             }
-            Self::TotalTooLarge { line } => write!(f, "the total overflows at line {line}"),
-            Self::Order(rejection) => rejection.fmt(f),
+            OrderEvent::Cancelled(reason) => {
+                work.publish(OrderCancelled { order, lines: stock_lines(before), reason: *reason });
+            }
         }
     }
 }
 
-impl From<OrderRejection> for Rejection {
-    fn from(rejection: OrderRejection) -> Self {
-        Self::Order(rejection)
-    }
-}
-
-type Reaction = Result<Reply, Refusal<Rejection>>;
+/// The catalogue is a copy: nobody is told of it.
+impl Policy<Fact> for CatalogueItem {}
 
 impl Service for OrderService {
     const NAME: &'static str = crate::NAME;
+    const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    type Fact = Fact;
     type Command = Command;
     type Reply = Reply;
     type Rejection = Rejection;
 
     fn rows() -> Vec<RowKind> {
-        vec![RowKind::of::<Order>(), RowKind::of::<CatalogueItem>()]
+        vec![RowKind::of::<Order>().formerly("orders"), RowKind::of::<CatalogueItem>()]
     }
 
     fn steps() -> &'static [Step] {
         &crate::STEPS
     }
 
-    fn reads(&self, heard: &Heard<'_, Command>) -> Vec<RowKey> {
-        match heard {
-            Heard::Command(Command::Place(new)) => {
+    fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {
+        match command {
+            Command::Place(new) => {
                 let items = new.lines.iter().map(|(sku, _)| RowKey::of::<CatalogueItem>(sku));
                 items.chain([RowKey::of::<Order>(new.order)]).collect()
             }
-            Heard::Command(Command::Cancel { order, .. }) => vec![RowKey::of::<Order>(order)],
-            Heard::Message(_, message) => match (&message.fact, message.fact.saga()) {
-                (Fact::ProductListed(fact), _) => vec![RowKey::of::<CatalogueItem>(&fact.sku)],
-                (Fact::PriceChanged(fact), _) => vec![RowKey::of::<CatalogueItem>(&fact.sku)],
-                (_, saga) => saga.map(RowKey::of::<Order>).into_iter().collect(),
-            },
-            Heard::Called { .. } => vec![],
-            Heard::Due(key) => vec![(*key).clone()],
+            Command::Cancel { order, .. } => vec![RowKey::of::<Order>(order)],
         }
     }
 
-    fn react(&self, heard: &Heard<'_, Command>, unit: &mut Unit<'_>) -> Reaction {
-        match heard {
-            Heard::Command(Command::Place(new)) => place(new, unit),
-            Heard::Command(Command::Cancel { order, reason }) => {
-                cancel(*order, *reason, unit).map_err(|rejection| Refusal::Rejected(rejection.into()))
+    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+        match command {
+            Command::Place(new) => place(new, work),
+            Command::Cancel { order, reason } => {
+                cancel(*order, *reason, work).map_err(Rejection::from)?;
+                reply(*order, work)
             }
-            Heard::Message(step, message) => hear(step, message, unit),
-            Heard::Called { kind, .. } => {
-                Err(Refusal::Broken(format!("the order service makes no calls ({kind})")))
-            }
-            Heard::Due(key) => expire(&key.id, unit),
         }
     }
-}
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the engine hands in what the step subscribes to, no more"
-)]
-fn hear(step: &Step, message: &Message, unit: &mut Unit<'_>) -> Reaction {
-    match &message.fact {
-        Fact::PaymentProcessed(fact) => confirm(fact.order, unit).map_err(first_things_first),
-        Fact::StockReservationFailed(fact) => {
-            cancel(fact.order, CancelReason::OutOfStock, unit).map_err(first_things_first)
+    fn rows_of_message(&self, message: &Received<Fact>) -> Vec<RowKey> {
+        match (&message.fact, message.fact.saga()) {
+            (
+                Fact::ProductListed(ProductListed { sku, .. }) | Fact::PriceChanged(PriceChanged { sku, .. }),
+                _,
+            ) => {
+                vec![RowKey::of::<CatalogueItem>(sku)]
+            }
+            (_, saga) => saga.map(RowKey::of::<Order>).into_iter().collect(),
         }
-        Fact::PaymentFailed(fact) => {
-            cancel(fact.order, CancelReason::PaymentFailed, unit).map_err(first_things_first)
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the engine hands in what the step subscribes to, no more"
+    )]
+    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
+        match &message.fact {
+            Fact::PaymentProcessed(fact) => confirm(fact.order, work).map_err(first_things_first),
+            Fact::StockReservationFailed(fact) => {
+                cancel(fact.order, CancelReason::OutOfStock, work).map_err(first_things_first)
+            }
+            Fact::PaymentFailed(fact) => {
+                cancel(fact.order, CancelReason::PaymentFailed, work).map_err(first_things_first)
+            }
+            Fact::ProductListed(fact) => learn(&fact.sku, fact.unit_price, fact.revision, work),
+            Fact::PriceChanged(fact) => learn(&fact.sku, fact.unit_price, fact.revision, work),
+            _ => Err(Refusal::unheard(step, message)),
         }
-        Fact::ProductListed(fact) => learn(&fact.sku, fact.unit_price, fact.revision, unit),
-        Fact::PriceChanged(fact) => learn(&fact.sku, fact.unit_price, fact.revision, unit),
-        _ => Err(Refusal::unheard(step, message)),
+    }
+
+    /// The deadline has come.
+    fn fall_due(&self, row: &RowKey, work: &mut Work<'_>) -> Reaction<Self> {
+        let now = work.now();
+        work.decide::<Order>(&row.id, &OrderCommand::Expire(now)).map_err(Rejection::from)?;
+        Ok(())
     }
 }
 
@@ -202,11 +223,11 @@ fn first_things_first(rejection: OrderRejection) -> Refusal<Rejection> {
     }
 }
 
-fn place(new: &NewOrder, unit: &mut Unit<'_>) -> Reaction {
+fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
     let mut lines: Vec<Line> = Vec::with_capacity(new.lines.len());
     let mut total: Option<Money> = None;
     for (line, (sku, quantity)) in new.lines.iter().enumerate() {
-        let Some(unit_price) = unit.row::<CatalogueItem>(sku).unit_price else {
+        let Some(unit_price) = work.row::<CatalogueItem>(sku).unit_price else {
             return Err(Rejection::UnknownSku { line, sku: sku.clone() }.into());
         };
         if total.is_some_and(|total| total.currency != unit_price.currency) {
@@ -225,61 +246,44 @@ fn place(new: &NewOrder, unit: &mut Unit<'_>) -> Reaction {
         return Err(Refusal::Broken("an order without lines".to_owned()));
     };
     let payment = PaymentContext { customer: new.customer.clone(), total, token: new.token.clone() };
-    let placed_at = unit.now();
+    let placed_at = work.now();
     let deadline = placed_at.checked_add(new.patience).unwrap_or(Timestamp::MAX);
-    let placed = Placed { lines: lines.clone(), payment: payment.clone(), placed_at, deadline };
-    if decide(new.order, &OrderCommand::Place(placed), unit)? {
-        unit.publish(Fact::OrderCreated(OrderCreated { order: new.order, lines, payment, deadline }));
-    }
-    Ok(reply(new.order, unit))
+    let placed = Placed { lines, payment, placed_at, deadline };
+    work.decide::<Order>(new.order, &OrderCommand::Place(placed)).map_err(Rejection::from)?;
+    reply(new.order, work)
 }
 
-fn confirm(order: Uuid, unit: &mut Unit<'_>) -> Result<Reply, OrderRejection> {
-    if unit.decide::<Order>(order, &OrderCommand::Confirm)? {
-        let lines = stock_lines(order, unit);
-        unit.publish(Fact::OrderConfirmed(OrderConfirmed { order, lines }));
-    }
-    Ok(reply(order, unit))
+fn confirm(order: Uuid, work: &mut Work<'_>) -> Result<(), OrderRejection> {
+    work.decide::<Order>(order, &OrderCommand::Confirm).map(drop)
 }
 
-fn cancel(order: Uuid, reason: CancelReason, unit: &mut Unit<'_>) -> Result<Reply, OrderRejection> {
-    if unit.decide::<Order>(order, &OrderCommand::Cancel(reason))? {
-        publish_cancellation(order, reason, unit);
-    }
-    Ok(reply(order, unit))
+fn cancel(order: Uuid, reason: CancelReason, work: &mut Work<'_>) -> Result<(), OrderRejection> {
+    work.decide::<Order>(order, &OrderCommand::Cancel(reason)).map(drop)
 }
 
-fn expire(id: &str, unit: &mut Unit<'_>) -> Reaction {
-    let order: Uuid = id.parse().map_err(|_| Refusal::Broken(format!("{id:?} is no order id")))?;
-    let now = unit.now();
-    if decide(order, &OrderCommand::Expire(now), unit)? {
-        publish_cancellation(order, CancelReason::TimedOut, unit);
-    }
-    Ok(Reply::default())
+fn learn(sku: &str, unit_price: Money, revision: u64, work: &mut Work<'_>) -> Reaction<OrderService> {
+    let Ok(_) = work.decide::<CatalogueItem>(sku, &PriceHeard { unit_price, revision });
+    Ok(())
 }
 
-fn learn(sku: &str, unit_price: Money, revision: u64, unit: &mut Unit<'_>) -> Reaction {
-    let Ok(_) = unit.decide::<CatalogueItem>(sku, &PriceHeard { unit_price, revision });
-    Ok(Reply::default())
-}
-
-fn decide(order: Uuid, command: &OrderCommand, unit: &mut Unit<'_>) -> Result<bool, Refusal<Rejection>> {
-    unit.decide::<Order>(order, command).map_err(|rejection| Refusal::Rejected(rejection.into()))
-}
-
-fn publish_cancellation(order: Uuid, reason: CancelReason, unit: &mut Unit<'_>) {
-    let lines = stock_lines(order, unit);
-    unit.publish(Fact::OrderCancelled(OrderCancelled { order, lines, reason }));
-}
-
-fn stock_lines(order: Uuid, unit: &mut Unit<'_>) -> Vec<StockLine> {
-    let placed = unit.row::<Order>(order).placed();
-    let lines = placed.map(|placed| placed.lines.as_slice()).unwrap_or_default();
+fn stock_lines(order: &Order) -> Vec<StockLine> {
+    let lines = order.placed().map(|placed| placed.lines.as_slice()).unwrap_or_default();
     lines.iter().map(|line| StockLine { sku: line.sku.clone(), quantity: line.quantity }).collect()
 }
 
-fn reply(order: Uuid, unit: &mut Unit<'_>) -> Reply {
-    Reply { order: OrderView::of(order, unit.row::<Order>(order)) }
+fn reply(order: Uuid, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+    match OrderView::of(order, work.row::<Order>(order)) {
+        Some(order) => Ok(Reply { order }),
+        None => Err(Refusal::Broken(format!("order {order} was never placed"))),
+    }
+}
+
+/// The id of an order's row.
+fn order_id(row: &str) -> Uuid {
+    match row.parse() {
+        Ok(order) => order,
+        Err(error) => panic!("{row:?} is no order's id: {error}"),
+    }
 }
 
 impl OrderView {
@@ -300,9 +304,9 @@ impl OrderView {
     }
 }
 
-/// What the audit gets to see of an order; `None` when it is not there.
+/// What the reconciliation gets to see of an order; `None` when it is not there.
 #[must_use]
-pub fn book_entry(id: Uuid, order: &Order) -> Option<OrderEntry> {
+pub fn ledger_entry(id: Uuid, order: &Order) -> Option<OrderEntry> {
     let state = match order {
         Order::New => return None,
         Order::Pending(_) => OrderState::Pending,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::payment_id;
 use futures::future::BoxFuture;
 use reqwest::{Client, Response, StatusCode};
+use saga_core::waiting::Task;
+use saga_engine::host::http::Problem;
+use saga_engine::host::settings::Settings;
+use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
-use shared::engine::calls::{CallFailed, Caller};
-use shared::http::Problem;
-use shared::ids::payment_id;
-use shared::settings::Settings;
-use shared::store::Task;
 
 use crate::PaymentSettings;
 use crate::policy::{BankAnswer, BankCall, BankTask};
@@ -29,7 +29,7 @@ impl BankClient {
     ///
     /// # Errors
     /// When the address is none.
-    pub fn of(settings: &Settings<PaymentSettings>) -> anyhow::Result<Arc<dyn Caller>> {
+    pub fn of(settings: &Settings<PaymentSettings>) -> anyhow::Result<Arc<dyn TaskHandler>> {
         let base = settings.service.bank.trim_end_matches('/').to_owned();
         reqwest::Url::parse(&base)
             .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
@@ -70,7 +70,7 @@ impl BankClient {
     }
 }
 
-impl Caller for BankClient {
+impl TaskHandler for BankClient {
     fn dependency(&self) -> &'static str {
         DEPENDENCY
     }

@@ -1,11 +1,10 @@
 //! Pure: what may happen to the one payment of an order.
 
-use std::fmt;
-
+use contract::order::PaymentContext;
+use contract::payment::PaymentFailure;
+use contract::payment_id;
+use saga_core::decider::{Decider, FieldValue};
 use serde::{Deserialize, Serialize};
-use shared::contract::{PaymentContext, PaymentFailure};
-use shared::decider::{Decider, FieldValue};
-use shared::ids::payment_id;
 
 /// A payment. There is one per order, whatever is asked how often.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +40,7 @@ pub enum RefundReason {
     Operator,
 }
 
-/// A wish concerning a payment.
+/// What may be asked of a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PaymentCommand {
     /// Charge the customer.
@@ -63,7 +62,7 @@ pub enum PaymentCommand {
 }
 
 /// What happened to a payment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum PaymentEvent {
     /// The bank is to be asked.
     Requested(PaymentContext),
@@ -86,21 +85,14 @@ pub enum PaymentEvent {
 }
 
 /// Why a payment says no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PaymentRejection {
     /// There is no such payment.
+    #[error("there is no such payment")]
     Unknown,
     /// No money is here that could go back.
+    #[error("the payment has captured nothing that could go back")]
     NothingCaptured,
-}
-
-impl fmt::Display for PaymentRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("there is no such payment"),
-            Self::NothingCaptured => f.write_str("the payment has captured nothing that could go back"),
-        }
-    }
 }
 
 impl Decider for Payment {
@@ -111,45 +103,46 @@ impl Decider for Payment {
     type Rejection = PaymentRejection;
 
     fn decide(&self, command: &PaymentCommand) -> Result<Vec<PaymentEvent>, PaymentRejection> {
-        use {Payment as State, PaymentCommand as Wish, PaymentEvent as Event};
+        use {Payment as State, PaymentCommand as Command, PaymentEvent as Event};
         let back = Event::RefundRequested(RefundReason::OrderCancelled);
         match (self, command) {
-            (State::New, Wish::Charge(context)) => Ok(vec![Event::Requested(context.clone())]),
-            (State::New, Wish::Cancel) => Ok(vec![Event::Voided]),
+            (State::New, Command::Charge(context)) => Ok(vec![Event::Requested(context.clone())]),
+            (State::New, Command::Cancel) => Ok(vec![Event::Voided]),
             (
                 State::New,
-                Wish::TakeCapture(_)
-                | Wish::TakeRefusal(_)
-                | Wish::GiveUp
-                | Wish::TakeReversal
-                | Wish::Refund
-                | Wish::TakeRefund,
+                Command::TakeCapture(_)
+                | Command::TakeRefusal(_)
+                | Command::GiveUp
+                | Command::TakeReversal
+                | Command::Refund
+                | Command::TakeRefund,
             ) => Err(PaymentRejection::Unknown),
 
-            (State::Charging(_), Wish::Cancel) => Ok(vec![Event::Doomed]),
-            (State::Charging(_), Wish::TakeCapture(reference)) => {
+            (State::Charging(_), Command::Cancel) => Ok(vec![Event::Doomed]),
+            (State::Charging(_), Command::TakeCapture(reference)) => {
                 Ok(vec![Event::Captured(reference.clone())])
             }
-            (State::Doomed(_), Wish::TakeCapture(reference)) => {
+            (State::Doomed(_), Command::TakeCapture(reference)) => {
                 Ok(vec![Event::Captured(reference.clone()), back])
             }
-            (State::Charging(_) | State::Doomed(_), Wish::TakeRefusal(failure)) => {
+            (State::Charging(_) | State::Doomed(_), Command::TakeRefusal(failure)) => {
                 Ok(vec![Event::Refused(*failure)])
             }
-            (State::Charging(_) | State::Doomed(_), Wish::GiveUp) => Ok(vec![Event::GivenUp]),
-            (State::Charging(_), Wish::Charge(_)) | (State::Doomed(_), Wish::Charge(_) | Wish::Cancel) => {
-                Ok(vec![])
-            }
+            (State::Charging(_) | State::Doomed(_), Command::GiveUp) => Ok(vec![Event::GivenUp]),
+            (State::Charging(_), Command::Charge(_))
+            | (State::Doomed(_), Command::Charge(_) | Command::Cancel) => Ok(vec![]),
 
-            (State::Captured(..), Wish::Cancel) => Ok(vec![back]),
-            (State::Captured(..), Wish::Refund) => Ok(vec![Event::RefundRequested(RefundReason::Operator)]),
-            (State::Reversing(_), Wish::TakeReversal) => Ok(vec![Event::Reversed]),
-            (State::Refunding(..), Wish::TakeRefund) => Ok(vec![Event::Refunded]),
-            (State::Refunding(..) | State::Refunded(..), Wish::Refund) => Ok(vec![]),
+            (State::Captured(..), Command::Cancel) => Ok(vec![back]),
+            (State::Captured(..), Command::Refund) => {
+                Ok(vec![Event::RefundRequested(RefundReason::Operator)])
+            }
+            (State::Reversing(_), Command::TakeReversal) => Ok(vec![Event::Reversed]),
+            (State::Refunding(..), Command::TakeRefund) => Ok(vec![Event::Refunded]),
+            (State::Refunding(..) | State::Refunded(..), Command::Refund) => Ok(vec![]),
 
             (
                 State::Charging(_) | State::Doomed(_) | State::Failed(..) | State::Reversing(_) | State::Void,
-                Wish::Refund,
+                Command::Refund,
             ) => Err(PaymentRejection::NothingCaptured),
 
             // Everything else is a repetition, or an answer that is too late to change anything.
@@ -160,15 +153,17 @@ impl Decider for Payment {
                 | State::Refunding(..)
                 | State::Refunded(..)
                 | State::Void,
-                Wish::Charge(_)
-                | Wish::Cancel
-                | Wish::TakeCapture(_)
-                | Wish::TakeRefusal(_)
-                | Wish::GiveUp
-                | Wish::TakeReversal
-                | Wish::TakeRefund,
+                Command::Charge(_)
+                | Command::Cancel
+                | Command::TakeCapture(_)
+                | Command::TakeRefusal(_)
+                | Command::GiveUp
+                | Command::TakeReversal
+                | Command::TakeRefund,
             )
-            | (State::Charging(_) | State::Doomed(_), Wish::TakeReversal | Wish::TakeRefund) => Ok(vec![]),
+            | (State::Charging(_) | State::Doomed(_), Command::TakeReversal | Command::TakeRefund) => {
+                Ok(vec![])
+            }
         }
     }
 
@@ -203,17 +198,7 @@ impl Decider for Payment {
     }
 
     fn event_name(event: &PaymentEvent) -> &'static str {
-        match event {
-            PaymentEvent::Requested(_) => "Requested",
-            PaymentEvent::Doomed => "Doomed",
-            PaymentEvent::Voided => "Voided",
-            PaymentEvent::Captured(_) => "Captured",
-            PaymentEvent::Refused(_) => "Refused",
-            PaymentEvent::GivenUp => "GivenUp",
-            PaymentEvent::Reversed => "Reversed",
-            PaymentEvent::RefundRequested(_) => "RefundRequested",
-            PaymentEvent::Refunded => "Refunded",
-        }
+        event.into()
     }
 
     fn fields(&self, order: &str) -> Vec<FieldValue> {

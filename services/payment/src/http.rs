@@ -3,14 +3,14 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use contract::order::SECRETS;
+use contract::reconciliation::PaymentEntry;
+use saga_core::decider::Decider;
+use saga_core::query::{FoundRow, Query};
+use saga_core::row::RowKey;
+use saga_engine::host::http::{Params, Problem, Segment, answered};
+use saga_engine::host::reading::{EventView, Page, Range, entries_page, history, list_page};
 use serde::Deserialize;
-use shared::books::{Page, PaymentEntry};
-use shared::decider::Decider;
-use shared::engine::Outcome;
-use shared::http::{Params, Problem, Segment};
-use shared::operator::{EventView, Range};
-use shared::row::RowKey;
-use shared::store::{FoundRow, Query};
 use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -24,14 +24,14 @@ use crate::policy::{self, PaymentView, Refund};
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
 struct Api;
 
-/// All routes.
+/// What people may ask, with its description, and the ledger for the reconciliation.
 pub fn routes(app: PaymentApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(payments))
         .routes(routes!(payment))
         .routes(routes!(events))
         .routes(routes!(refund))
-        .route("/internal/books", axum::routing::get(books))
+        .route("/internal/ledger", axum::routing::get(ledger))
         .with_state(app)
 }
 
@@ -56,14 +56,10 @@ async fn payments(
     State(app): State<PaymentApp>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Vec<PaymentView>>, Problem> {
-    let limit = params.limit.unwrap_or(20);
-    if !(1..=100).contains(&limit) {
-        return Err(Problem::field("limit", "must be 1 to 100"));
-    }
     let equals = params.order.map(|order| ("id", order.to_string().as_str().into())).into_iter().collect();
     let after = params.cursor.map(|cursor| cursor.to_string());
-    let query = Query { equals, after, descending: true, limit, ..Query::default() };
-    let rows = app.store.find(Payment::KIND, query).await?;
+    let query = Query { equals, after, descending: true, ..Query::default() };
+    let (rows, _) = list_page(app.store.as_ref(), Payment::KIND, params.limit, query).await?;
     rows.iter().map(|row| parse(row).map(|(_, view)| view)).collect::<Result<_, _>>().map(Json)
 }
 
@@ -105,7 +101,7 @@ async fn events(
     Segment(id): Segment<Uuid>,
 ) -> Result<Json<Vec<EventView>>, Problem> {
     let row = find(&app, id).await?;
-    shared::operator::history(app.store.as_ref(), RowKey::of::<Payment>(row.id)).await.map(Json)
+    history(app.store.as_ref(), RowKey::of::<Payment>(row.id), &SECRETS).await.map(Json)
 }
 
 /// Give the money of a payment back. The order stands.
@@ -118,27 +114,21 @@ async fn refund(
 ) -> Result<Json<PaymentView>, Problem> {
     let row = find(&app, id).await?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    match app.engine.ask(order, Refund { order }, None).await? {
-        Outcome::Done(reply) | Outcome::Replayed(reply) => {
-            reply.payment.map(Json).ok_or_else(|| Problem::internal(&"a command answered without a payment"))
-        }
-        Outcome::Rejected(rejection @ PaymentRejection::Unknown) => {
-            Err(Problem::new(StatusCode::NOT_FOUND, rejection.to_string()))
-        }
-        Outcome::Rejected(rejection @ PaymentRejection::NothingCaptured) => {
-            Err(Problem::conflict(rejection.to_string()))
-        }
-        Outcome::Faulted(reason) | Outcome::Retried(reason) | Outcome::Dead(reason) => {
-            Err(Problem::internal(&reason))
-        }
-        Outcome::KeyReused | Outcome::Duplicate => Err(Problem::internal(&"a refund carries no key")),
+    let outcome = app.engine.ask(order, Refund { order }, None).await?;
+    answered(outcome, problem).map(|reply| Json(reply.payment))
+}
+
+fn problem(rejection: &PaymentRejection) -> Problem {
+    match rejection {
+        PaymentRejection::Unknown => Problem::new(StatusCode::NOT_FOUND, rejection.to_string()),
+        PaymentRejection::NothingCaptured => Problem::conflict(rejection.to_string()),
     }
 }
 
-async fn books(
+async fn ledger(
     State(app): State<PaymentApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<PaymentEntry>>, Problem> {
-    let entry = |row: &FoundRow| parse(row).map(|(payment, view)| policy::book_entry(view.order, &payment));
-    shared::operator::page(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
+    let entry = |row: &FoundRow| parse(row).map(|(payment, view)| policy::ledger_entry(view.order, &payment));
+    entries_page(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
 }

@@ -8,11 +8,12 @@ pub mod domain;
 pub mod http;
 pub mod policy;
 
+use contract::FactType::{OrderCancelled, StockReserved};
+use contract::topology;
+use saga_core::fault::FaultKind;
+use saga_core::service::{Step, Subscription};
+use saga_engine::host::app::{App, Program};
 use serde::{Deserialize, Serialize};
-use shared::app::{App, Program};
-use shared::contract::FactType;
-use shared::faults::FaultKind;
-use shared::service::{OPERATIONS, Step, Subscription};
 
 use self::policy::PaymentService;
 
@@ -20,18 +21,11 @@ use self::policy::PaymentService;
 pub const NAME: &str = "payment";
 
 /// Facts that the payment service hears.
-pub static STEPS: [Step; 3] = [
-    Step {
-        name: "payment-processing",
-        hears: &[Subscription { producer: "inventory", facts: &[FactType::StockReserved] }],
-        needs: &["bank"],
-    },
-    Step {
-        name: "payment-refund",
-        hears: &[Subscription { producer: "order", facts: &[FactType::OrderCancelled] }],
-        needs: &["bank"],
-    },
-    Step { name: "payment-operations", hears: OPERATIONS, needs: &[] },
+pub static STEPS: [Step; 2] = [
+    Step::new("payment-processing", &[Subscription::to("inventory", &[StockReserved.message_type()])])
+        .needing(&["bank"]),
+    Step::new("payment-refund", &[Subscription::to("order", &[OrderCancelled.message_type()])])
+        .needing(&["bank"]),
 ];
 
 /// What can be set of the payment service alone.
@@ -57,10 +51,10 @@ pub type PaymentApp = App<PaymentService, PaymentSettings>;
 pub fn program() -> Program<PaymentService, PaymentSettings> {
     Program {
         defaults: DEFAULTS,
-        on_bus: true,
+        producers: topology::producers().collect(),
         faults: &FaultKind::OF_A_SERVICE,
         service: |_| PaymentService,
-        caller: bank_client::BankClient::of,
+        handler: bank_client::BankClient::of,
         routes: http::routes,
         background: |_| Vec::new(),
     }

@@ -1,22 +1,23 @@
 //! Pure: whenever they say X, the payment service does Y.
 
+use contract::Fact;
+use contract::money::{Currency, Money};
+use contract::order::PaymentContext;
+use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded};
+use contract::payment_id;
+use contract::reconciliation::{PaymentEntry, PaymentState};
+use contract::topology::OPERATOR;
+use saga_core::message::{Message as _, Received};
+use saga_core::retry::FailedTry;
+use saga_core::row::{RowKey, RowKind};
+use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
+use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shared::books::{PaymentEntry, PaymentState};
-use shared::contract::{
-    Fact, PaymentContext, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded,
-};
-use shared::envelope::Message;
-use shared::ids::payment_id;
-use shared::money::Money;
-use shared::retry::FailedTry;
-use shared::row::{RowKey, RowKind};
-use shared::service::{Heard, Refusal, Service, Step};
-use shared::unit::Unit;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::domain::{Payment, PaymentCommand, PaymentRejection, RefundReason};
+use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, RefundReason};
 
 /// Task: charge the customer.
 pub const CHARGE: &str = "payment-charge";
@@ -25,12 +26,13 @@ pub const CHARGE: &str = "payment-charge";
 pub const GIVE_BACK: &str = "payment-refund";
 
 /// The payment service's reactions.
+#[derive(Debug)]
 pub struct PaymentService;
 
 /// What people may ask: give an order's money back.
 #[derive(Debug, Clone, Copy)]
 pub struct Refund {
-    /// The order.
+    /// The order whose money goes back; it stands all the same.
     pub order: Uuid,
 }
 
@@ -49,9 +51,9 @@ pub enum BankCall {
 /// What a task keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BankTask {
-    /// The order.
+    /// The order whose one payment the call is about.
     pub order: Uuid,
-    /// The call.
+    /// What the bank is asked to do.
     pub call: BankCall,
 }
 
@@ -66,7 +68,7 @@ pub enum BankAnswer {
     },
     /// The bank says no.
     Refused {
-        /// Why.
+        /// The bank's reason; it never says [`PaymentFailure::Exhausted`].
         reason: PaymentFailure,
     },
     /// Nothing is captured any more.
@@ -76,17 +78,17 @@ pub enum BankAnswer {
 /// A payment as people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentView {
-    /// Its id.
+    /// Derived from the order's id: an order has one payment.
     pub id: Uuid,
     /// The order it pays.
     pub order: Uuid,
     /// `CHARGING`, `DOOMED` (cancelled while the bank is asked), `CAPTURED`, `FAILED`, `REVERSING`, `REFUNDING`,
     /// `REFUNDED`, or `VOID` for an order whose cancellation came first.
     pub status: String,
-    /// Who pays.
+    /// Who pays; absent when `VOID`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customer: Option<String>,
-    /// How much.
+    /// The order's total; absent when `VOID`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amount: Option<Money>,
     /// The bank's id of the charge.
@@ -98,16 +100,48 @@ pub struct PaymentView {
 }
 
 /// The answer to a command.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reply {
     /// The payment after it.
-    pub payment: Option<PaymentView>,
+    pub payment: PaymentView,
 }
 
-type Reaction = Result<Reply, Refusal<PaymentRejection>>;
+type Work<'a> = UnitOfWork<'a, Fact>;
+
+/// Whenever something happens to a payment, the bank is called or the others hear of it.
+impl Policy<Fact> for Payment {
+    fn whenever(event: &PaymentEvent, id: &str, before: &Self, work: &mut Work<'_>) {
+        let order = order_id(id);
+        let (payment, amount) = (payment_id(order), amount(before));
+        match event {
+            PaymentEvent::Requested(context) => {
+                work.call(CHARGE, &BankTask { order, call: BankCall::Charge(context.clone()) });
+            }
+            PaymentEvent::Captured(reference) => {
+                let bank_reference = reference.clone();
+                work.publish(PaymentProcessed { order, payment, amount, bank_reference });
+            }
+            PaymentEvent::Refused(reason) => {
+                work.publish(PaymentFailed { order, payment, reason: *reason });
+            }
+            // Nobody waits for the reversal: no money will come, whatever it finds.
+            PaymentEvent::GivenUp => {
+                work.call(GIVE_BACK, &BankTask { order, call: BankCall::Reverse });
+                work.publish(PaymentFailed { order, payment, reason: PaymentFailure::Exhausted });
+            }
+            PaymentEvent::RefundRequested(_) => {
+                work.call(GIVE_BACK, &BankTask { order, call: BankCall::Refund });
+            }
+            PaymentEvent::Refunded => work.publish(PaymentRefunded { order, payment, amount }),
+            PaymentEvent::Doomed | PaymentEvent::Voided | PaymentEvent::Reversed => {}
+        }
+    }
+}
 
 impl Service for PaymentService {
     const NAME: &'static str = crate::NAME;
+    const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    type Fact = Fact;
     type Command = Refund;
     type Reply = Reply;
     type Rejection = PaymentRejection;
@@ -120,50 +154,60 @@ impl Service for PaymentService {
         &crate::STEPS
     }
 
-    fn reads(&self, heard: &Heard<'_, Refund>) -> Vec<RowKey> {
-        match heard {
-            Heard::Command(refund) => vec![RowKey::of::<Payment>(refund.order)],
-            Heard::Message(_, message) => {
-                message.fact.saga().map(RowKey::of::<Payment>).into_iter().collect()
-            }
-            Heard::Called { payload, .. } => {
-                let task = serde_json::from_str::<BankTask>(payload).ok();
-                task.map(|task| RowKey::of::<Payment>(task.order)).into_iter().collect()
-            }
-            Heard::Due(key) => vec![(*key).clone()],
+    fn rows_of_command(&self, refund: &Refund) -> Vec<RowKey> {
+        vec![RowKey::of::<Payment>(refund.order)]
+    }
+
+    fn execute(&self, refund: &Refund, work: &mut Work<'_>) -> Result<Reply, Refusal<PaymentRejection>> {
+        let order = refund.order;
+        work.decide::<Payment>(order, &PaymentCommand::Refund)?;
+        match PaymentView::of(order, work.row::<Payment>(order)) {
+            Some(payment) => Ok(Reply { payment }),
+            None => Err(PaymentRejection::Unknown.into()),
         }
     }
 
-    fn react(&self, heard: &Heard<'_, Refund>, unit: &mut Unit<'_>) -> Reaction {
-        match heard {
-            Heard::Command(refund) => decide(refund.order, &PaymentCommand::Refund, unit),
-            Heard::Message(step, message) => hear(step, message, unit),
-            Heard::Called { payload, answer, .. } => match serde_json::from_str::<BankTask>(payload) {
-                Ok(task) => take_answer(&task, *answer, unit),
-                Err(error) => Err(Refusal::Broken(format!("a task that is none: {error}"))),
-            },
-            Heard::Due(key) => Err(Refusal::Broken(format!("no payment is ever due ({key:?})"))),
+    fn rows_of_message(&self, message: &Received<Fact>) -> Vec<RowKey> {
+        message.fact.saga().map(RowKey::of::<Payment>).into_iter().collect()
+    }
+
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the engine hands in what the step subscribes to, no more"
+    )]
+    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
+        match &message.fact {
+            Fact::StockReserved(fact) => {
+                work.decide::<Payment>(fact.order, &PaymentCommand::Charge(fact.payment.clone()))?;
+            }
+            Fact::OrderCancelled(fact) => {
+                work.decide::<Payment>(fact.order, &PaymentCommand::Cancel)?;
+            }
+            _ => return Err(Refusal::unheard(step, message)),
         }
+        Ok(())
+    }
+
+    fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
+        let task = serde_json::from_str::<BankTask>(result.payload).ok();
+        task.map(|task| RowKey::of::<Payment>(task.order)).into_iter().collect()
+    }
+
+    fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
+        let task = serde_json::from_str::<BankTask>(result.payload)
+            .map_err(|error| Refusal::Broken(format!("a task that is none: {error}")))?;
+        let command = meaning(&task, result.answer).map_err(Refusal::Broken)?;
+        work.decide::<Payment>(task.order, &command)?;
+        Ok(())
     }
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the engine hands in what the step subscribes to, no more"
-)]
-fn hear(step: &Step, message: &Message, unit: &mut Unit<'_>) -> Reaction {
-    match &message.fact {
-        Fact::StockReserved(fact) => decide(fact.order, &PaymentCommand::Charge(fact.payment.clone()), unit),
-        Fact::OrderCancelled(fact) => decide(fact.order, &PaymentCommand::Cancel, unit),
-        _ => Err(Refusal::unheard(step, message)),
-    }
-}
-
-fn take_answer(task: &BankTask, answer: Result<&Value, &FailedTry>, unit: &mut Unit<'_>) -> Reaction {
+/// What the bank's answer asks of the payment; otherwise why a human must take over.
+fn meaning(task: &BankTask, answer: Result<&Value, &FailedTry>) -> Result<PaymentCommand, String> {
     let answer = answer.map_err(FailedTry::reason).and_then(|answer| {
         serde_json::from_value(answer.clone()).map_err(|error| format!("no answer: {error}"))
     });
-    let command = match (&task.call, answer) {
+    Ok(match (&task.call, answer) {
         (BankCall::Charge(_), Ok(BankAnswer::Captured { reference })) if !reference.is_empty() => {
             PaymentCommand::TakeCapture(reference)
         }
@@ -175,66 +219,27 @@ fn take_answer(task: &BankTask, answer: Result<&Value, &FailedTry>, unit: &mut U
         }
         (BankCall::Refund, Ok(BankAnswer::Undone)) => PaymentCommand::TakeRefund,
         (BankCall::Reverse, Ok(BankAnswer::Undone)) => PaymentCommand::TakeReversal,
-        // Money owed is never dropped: a human takes over.
+        // Money owed is never dropped.
         (
             BankCall::Refund | BankCall::Reverse,
             why @ (Ok(BankAnswer::Captured { .. } | BankAnswer::Refused { .. }) | Err(_)),
         ) => {
             let why = why.map_or_else(|reason| reason, |answer| format!("the bank answered {answer:?}"));
-            let order = task.order;
-            return Err(Refusal::Broken(format!("the money of order {order} cannot be given back: {why}")));
+            return Err(format!("the money of order {} cannot be given back: {why}", task.order));
         }
-    };
-    decide(task.order, &command, unit)
-}
-
-/// Decides, then does what the payment's new state asks for: that is all there is to do about any change.
-fn decide(order: Uuid, command: &PaymentCommand, unit: &mut Unit<'_>) -> Reaction {
-    let was_captured = !unit.row::<Payment>(order).reference().is_empty();
-    if unit.decide::<Payment>(order, command).map_err(Refusal::Rejected)? {
-        let payment = unit.row::<Payment>(order).clone();
-        if !was_captured && !payment.reference().is_empty() {
-            unit.publish(captured(order, &payment));
-        }
-        follow_up(order, &payment, unit);
-    }
-    Ok(Reply { payment: PaymentView::of(order, unit.row::<Payment>(order)) })
-}
-
-fn captured(order: Uuid, payment: &Payment) -> Fact {
-    Fact::PaymentProcessed(PaymentProcessed {
-        order,
-        payment: payment_id(order),
-        amount: amount(payment),
-        bank_reference: payment.reference().to_owned(),
     })
 }
 
-fn follow_up(order: Uuid, payment: &Payment, unit: &mut Unit<'_>) {
-    let failed = |reason| Fact::PaymentFailed(PaymentFailed { order, payment: payment_id(order), reason });
-    let mut call = |kind, call| {
-        unit.note(kind, &BankTask { order, call });
-    };
-    match payment {
-        Payment::Charging(context) => call(CHARGE, BankCall::Charge(context.clone())),
-        Payment::Refunding(..) => call(GIVE_BACK, BankCall::Refund),
-        Payment::Reversing(_) => {
-            call(GIVE_BACK, BankCall::Reverse);
-            unit.publish(failed(PaymentFailure::Exhausted));
-        }
-        // A reversal that is done was told when it began.
-        Payment::Failed(_, PaymentFailure::Exhausted) => {}
-        Payment::Failed(_, reason) => unit.publish(failed(*reason)),
-        Payment::Refunded(..) => {
-            let (payment, amount) = (payment_id(order), amount(payment));
-            unit.publish(Fact::PaymentRefunded(PaymentRefunded { order, payment, amount }));
-        }
-        Payment::New | Payment::Doomed(_) | Payment::Captured(..) | Payment::Void => {}
-    }
+fn amount(payment: &Payment) -> Money {
+    payment.context().map_or(Money::new(0, Currency::XXX), |context| context.total)
 }
 
-fn amount(payment: &Payment) -> Money {
-    payment.context().map_or(Money::new(0, shared::money::Currency::XXX), |context| context.total)
+/// The order that a payment's row is of.
+fn order_id(row: &str) -> Uuid {
+    match row.parse() {
+        Ok(order) => order,
+        Err(error) => panic!("{row:?} is no order's id: {error}"),
+    }
 }
 
 impl PaymentView {
@@ -265,9 +270,9 @@ impl PaymentView {
     }
 }
 
-/// What the audit gets to see of a payment.
+/// What the reconciliation gets to see of a payment.
 #[must_use]
-pub fn book_entry(order: Uuid, payment: &Payment) -> PaymentEntry {
+pub fn ledger_entry(order: Uuid, payment: &Payment) -> PaymentEntry {
     let state = match payment {
         Payment::New | Payment::Void | Payment::Failed(..) => PaymentState::None,
         Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {

@@ -42,9 +42,9 @@ pub struct Arguments {
 pub enum Command {
     #[command(flatten)]
     Local(LocalCommand),
-    /// Ask whether the books balance. Exit code 0 when they do, 2 when not
+    /// Ask whether stock, money and messages agree. Exit code 0 when they do, 2 when not
     Audit(ReconciliationOptions),
-    /// Send orders at a fixed rate, measure how long each takes to its end, and audit the books
+    /// Send orders at a fixed rate, measure how long each takes to its end, and reconcile the ledgers
     Load(LoadOptions),
     #[command(flatten)]
     Operate(OperatorCommand),
@@ -61,7 +61,7 @@ pub fn admin_of(named: Option<Url>, folder: &Path) -> anyhow::Result<Url> {
             folder.display()
         )
     };
-    address(&system.url_of(Member::Admin)).map_err(exit::refuse)
+    address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub struct Reconciliation {
     pub report: Value,
 }
 
-/// `sagactl audit`.
+/// `sagactl audit`: ends with 2 when the ledgers do not agree.
 pub async fn run(admin: &str, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
     let reconciliation = ask(&Http::new()?, admin, options.wait).await?;
     say(&if options.json { reconciliation.report.to_string() } else { shown(&reconciliation) });

@@ -3,23 +3,49 @@
 use axum::body::{Body as RawBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use garde::Validate;
+use saga_engine::host::http::{Body, FieldError, Problem, Segment};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use shared::http::{Body, Problem};
-use shared::store::FoundRow;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Admin;
-use crate::filter::{Filter, Place};
+use crate::dead_letter::filter::Filter;
+use crate::request::InvalidField;
 
-/// Longest name of an operator.
+/// Longest name of an operator, in bytes.
 const LONGEST_NAME: usize = 100;
 
-/// Longest reason.
+/// Longest reason, in characters.
 const LONGEST_REASON: usize = 500;
+
+/// A request to change something.
+pub(super) struct Change<P, B> {
+    /// What the routes stand on.
+    pub(super) admin: Admin,
+    /// What its path names: a dead letter, a service, nothing (`()`).
+    pub(super) path: P,
+    /// Who asks: see [`Operator`].
+    pub(super) operator: String,
+    /// What its body says: see [`Ask`].
+    pub(super) body: B,
+}
+
+impl<P, B> FromRequest<Admin> for Change<P, B>
+where
+    P: DeserializeOwned + Send,
+    B: DeserializeOwned + Validate<Context = ()> + 'static,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, admin: &Admin) -> Result<Self, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let Segment(path) = Segment::from_request_parts(&mut parts, admin).await?;
+        let Operator(operator) = Operator::from_request_parts(&mut parts, admin).await?;
+        let Ask(body) = Ask::from_request(Request::from_parts(parts, body), admin).await?;
+        Ok(Self { admin: admin.clone(), path, operator, body })
+    }
+}
 
 /// Who asks: the header `X-Operator`.
 #[derive(IntoParams)]
@@ -45,10 +71,8 @@ impl FromRequestParts<Admin> for Operator {
         let name = value.to_str().unwrap_or_default().trim();
         let is_visible = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
         if name.is_empty() || name.len() > LONGEST_NAME || !is_visible {
-            return Err(Problem::field(
-                FIELD,
-                format!("must be 1 to {LONGEST_NAME} visible ASCII characters"),
-            ));
+            let detail = format!("must be 1 to {LONGEST_NAME} visible ASCII characters");
+            return Err(Problem::field(FIELD, detail));
         }
         Ok(Self(name.to_owned()))
     }
@@ -74,57 +98,25 @@ where
     }
 }
 
-/// A body that says why, and nothing else.
+/// Why it is asked for, and nothing else.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Why {
-    /// Why.
+    /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500)))]
     pub(super) reason: Option<String>,
-}
-
-/// How many entries a page holds.
-///
-/// # Errors
-/// 422 for more than 200, and for none.
-pub(super) fn checked_limit(limit: Option<usize>) -> Result<usize, Problem> {
-    match limit.unwrap_or(50) {
-        limit @ 1..=200 => Ok(limit),
-        _ => Err(Problem::field("limit", "must be 1 to 200")),
-    }
-}
-
-/// A page of `limit` rows, of which one more were looked up; and where the next begins.
-pub(super) fn paged(mut rows: Vec<FoundRow>, limit: usize) -> (Vec<FoundRow>, Option<String>) {
-    let has_more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
-    (rows, next)
-}
-
-/// A place in a list of letters, as clients keep it without knowing what it means.
-pub(super) fn cursor(place: &Place) -> String {
-    BASE64.encode(place.written())
-}
-
-/// The place that a cursor means.
-///
-/// # Errors
-/// 422 for one that was not made here.
-pub(super) fn place_of(cursor: &str) -> Result<Place, Problem> {
-    let bytes = BASE64.decode(cursor).ok();
-    let written = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    let place = written.and_then(|written| Place::read(&written));
-    place.ok_or_else(|| Problem::field("cursor", "is no `next` of an earlier page"))
 }
 
 /// A reason, where one is needed.
 ///
 /// # Errors
 /// 422 without one.
-pub(super) fn needed(reason: Option<String>, what: &str) -> Result<String, Problem> {
-    reason.ok_or_else(|| Problem::field("reason", format!("is required: {what}")))
+pub(super) fn needed(reason: Option<String>, what: &str) -> Result<Option<String>, Problem> {
+    match reason {
+        None => Err(Problem::field("reason", format!("is required: {what}"))),
+        given => Ok(given),
+    }
 }
 
 /// A reason that came in another way than in a body.
@@ -143,6 +135,12 @@ pub(super) fn checked_reason(reason: Option<String>) -> Result<Option<String>, P
 /// # Errors
 /// 422 for one that does not.
 pub(super) fn checked_filter(filter: Filter, prefix: &str) -> Result<Filter, Problem> {
-    let faults = filter.faults(prefix);
-    if faults.is_empty() { Ok(filter) } else { Err(Problem::fields(faults)) }
+    let invalid = filter.invalid_fields(prefix);
+    if invalid.is_empty() { Ok(filter) } else { Err(invalid_request(invalid)) }
+}
+
+/// 422 for these members of the request.
+pub(super) fn invalid_request(fields: Vec<InvalidField>) -> Problem {
+    let error = |InvalidField { field, detail }| FieldError { field, detail };
+    Problem::fields(fields.into_iter().map(error).collect())
 }

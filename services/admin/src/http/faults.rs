@@ -1,25 +1,27 @@
-//! Shell: the routes of faults made on purpose, in all services and the bank.
+//! Shell: the routes of injected faults, in all services and the bank.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
-use futures::future::join_all;
+use contract::bank;
 use garde::Validate;
+use saga_core::fault::FaultKind;
+use saga_engine::host::http::Problem;
+use saga_engine::host::internal_api;
+use saga_engine::runtime::faults::{ActiveFault, FaultsView, NewFault};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use shared::faults::{ActiveFault, FaultKind, FaultsView, NewFault};
-use shared::http::{Problem, Segment};
-use shared::operator;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Admin;
-use super::extract::{Ask, Operator, Why};
-use crate::letters::By;
-use crate::operations::Action;
+use super::extract::{Change, Operator, Why};
+use super::{Admin, known_service};
+use crate::audit_log::Action;
+use crate::other_services::{self, each};
+use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(faults, inject, clear_all)).routes(routes!(clear))
@@ -30,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 struct FaultOf {
     /// The service that makes it.
     service: String,
-    /// The fault.
+    /// What goes wrong, and how often it did.
     #[serde(flatten)]
     fault: ActiveFault,
 }
@@ -38,7 +40,7 @@ struct FaultOf {
 /// Faults of all services.
 #[derive(Debug, Default, Serialize, ToSchema)]
 struct AllFaults {
-    /// What is active.
+    /// Every fault that is active, service by service.
     faults: Vec<FaultOf>,
     /// Services that do not answer.
     unreachable: Vec<&'static str>,
@@ -52,14 +54,13 @@ struct AllFaults {
 /// Show the faults that are active in all services and the bank.
 #[utoipa::path(get, path = "/api/admin/faults", responses((status = 200, body = AllFaults)))]
 async fn faults(State(admin): State<Admin>) -> Json<AllFaults> {
-    let services = &admin.services;
-    let asked = services.all().map(|(service, _)| async move {
-        (service, services.get_soon::<FaultsView>(service, "/internal/faults").await.ok())
+    let asked = each(other_services::all(), |service| {
+        admin.services.get_soon::<FaultsView>(service, "/internal/faults")
     });
     let mut all = AllFaults::default();
-    let own = (crate::NAME, Some(admin.app.faults.view()));
-    for (service, view) in [own].into_iter().chain(join_all(asked).await) {
-        let Some(view) = view else {
+    let own = (crate::NAME, Ok(admin.app.faults.view()));
+    for (service, view) in [own].into_iter().chain(asked.await) {
+        let Ok(view) = view else {
             all.unreachable.push(service);
             continue;
         };
@@ -76,15 +77,14 @@ async fn faults(State(admin): State<Admin>) -> Json<AllFaults> {
 /// A fault to be made.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[garde(allow_unvalidated)]
 struct InjectFault {
-    /// Where.
-    #[garde(skip)]
+    /// The service that makes it: admin, one of the others, or the bank.
     service: String,
-    /// What goes wrong.
-    #[garde(skip)]
-    kind: FaultKind,
+    /// What is to go wrong there: the name of a kind, as `sagactl faults kinds` lists them.
+    #[schema(example = "fail_transiently")]
+    kind: String,
     /// In which step; in all of the service's without it.
-    #[garde(skip)]
     step: Option<String>,
     /// On how many occasions of a hundred: 1 to 100; on all without it.
     #[garde(inner(range(min = 1, max = 100)))]
@@ -96,9 +96,8 @@ struct InjectFault {
     #[garde(inner(range(min = 1, max = 600_000)))]
     delay_ms: Option<u64>,
     /// Starts the random numbers of all faults of the service anew.
-    #[garde(skip)]
     seed: Option<u64>,
-    /// Why.
+    /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500)))]
     reason: Option<String>,
 }
@@ -109,18 +108,22 @@ struct InjectFault {
     (status = 503, body = Problem),
 ))]
 async fn inject(
-    State(admin): State<Admin>,
-    Operator(operator): Operator,
-    Ask(asked): Ask<InjectFault>,
+    Change { admin, path: (), operator, body }: Change<(), InjectFault>,
 ) -> Result<(StatusCode, Json<FaultOf>), Problem> {
-    let InjectFault { service, kind, step, probability, next, delay_ms, seed, reason } = asked;
-    admin.known_service(&service, &[]).map_err(|problem| Problem::field("service", problem.detail))?;
+    let InjectFault { service, kind, step, probability, next, delay_ms, seed, reason } = body;
+    known_service(&service, &other_services::all())
+        .map_err(|problem| Problem::field("service", problem.detail))?;
+    let kinds = FaultKind::OF_A_SERVICE.iter().chain(&bank::FAULTS).map(|known| known.name);
+    if !kinds.clone().any(|known| known == kind) {
+        let kinds = kinds.collect::<Vec<_>>().join(", ");
+        return Err(Problem::field("kind", format!("there is no kind {kind:?}; there are {kinds}")));
+    }
     let new = NewFault { kind, step, probability, next, delay_ms, seed };
     let detail = serde_json::to_value(&new).map_err(|error| Problem::internal(&error))?;
     let (by, target) = (By { operator, reason }, service.clone());
     let injected = admin.logged(by, Action::FaultInject, target, Some(detail.clone()), async {
         if service == crate::NAME {
-            return operator::inject(&admin.app.faults, new);
+            return internal_api::inject(&admin.app.faults, new);
         }
         admin.services.tell(Method::POST, &service, "/internal/faults", Some(detail)).await
     });
@@ -131,7 +134,7 @@ async fn inject(
 /// How many faults were ended.
 #[derive(Debug, Default, Serialize, ToSchema)]
 struct Cleared {
-    /// Faults.
+    /// Faults that were active, and are not any more.
     cleared: u64,
     /// Services that do not answer: theirs go on.
     unreachable: Vec<&'static str>,
@@ -147,42 +150,36 @@ struct ClearedThere {
 #[utoipa::path(delete, path = "/api/admin/faults", params(Operator),
     request_body(content = Option<Why>), responses((status = 200, body = Cleared)))]
 async fn clear_all(
-    State(admin): State<Admin>,
-    Operator(operator): Operator,
-    Ask(Why { reason }): Ask<Why>,
+    Change { admin, path: (), operator, body: Why { reason } }: Change<(), Why>,
 ) -> Result<Json<Cleared>, Problem> {
-    let (by, services) = (By { operator, reason }, &admin.services);
-    let cleared = admin.logged(by, Action::FaultClearAll, "all".to_owned(), None, async {
-        let asked = services.all().map(|(service, _)| async move {
-            let path = "/internal/faults";
-            (service, services.tell::<ClearedThere>(Method::DELETE, service, path, None).await)
-        });
-        let own = admin.app.faults.clear();
-        let mut all = Cleared { cleared: u64::try_from(own).unwrap_or(u64::MAX), unreachable: vec![] };
-        for (service, answer) in join_all(asked).await {
-            match answer {
-                Ok(there) => all.cleared += there.cleared,
-                Err(_) => all.unreachable.push(service),
+    let cleared =
+        admin.logged(By { operator, reason }, Action::FaultClearAll, "all".to_owned(), None, async {
+            let tell = |service| {
+                admin.services.tell::<ClearedThere>(Method::DELETE, service, "/internal/faults", None)
+            };
+            let own = admin.app.faults.clear();
+            let mut all = Cleared { cleared: u64::try_from(own).unwrap_or(u64::MAX), unreachable: vec![] };
+            for (service, answer) in each(other_services::all(), tell).await {
+                match answer {
+                    Ok(there) => all.cleared += there.cleared,
+                    Err(_) => all.unreachable.push(service),
+                }
             }
-        }
-        Ok(all)
-    });
+            Ok(all)
+        });
     cleared.await.map(Json)
 }
 
-/// End one fault.
+/// End one fault, by the number it has in its service.
 #[utoipa::path(delete, path = "/api/admin/faults/{service}/{id}",
     params(("service" = String, Path), ("id" = u64, Path), Operator),
     request_body(content = Option<Why>), responses(
     (status = 200, body = Cleared), (status = 404, body = Problem), (status = 503, body = Problem),
 ))]
 async fn clear(
-    State(admin): State<Admin>,
-    Segment((service, id)): Segment<(String, u64)>,
-    Operator(operator): Operator,
-    Ask(Why { reason }): Ask<Why>,
+    Change { admin, path: (service, id), operator, body: Why { reason } }: Change<(String, u64), Why>,
 ) -> Result<Json<Cleared>, Problem> {
-    admin.known_service(&service, &[])?;
+    known_service(&service, &other_services::all())?;
     let (by, target) = (By { operator, reason }, service.clone());
     let cleared = admin.logged(by, Action::FaultClear, target, Some(json!({ "id": id })), async {
         if service == crate::NAME {

@@ -1,35 +1,38 @@
 //! Shell: the admin service's routes, and what they share: asking the engine, and writing down who asked a
 //! service for what.
 
+mod audit_entries;
 mod breakers;
-mod change;
-mod dlq;
-mod edit;
+mod dead_letter_changes;
+mod dead_letter_edits;
+mod dead_letters;
 mod extract;
 mod faults;
-mod log;
 mod outbox;
-mod redrive;
+mod paging;
+mod redrive_watch;
+mod redrives;
 mod sagas;
 mod services;
 
 use std::sync::Arc;
 
+use saga_core::input::Input;
+use saga_engine::host::http::{Problem, answered};
 use serde_json::Value;
-use shared::engine::{Input, Outcome};
-use shared::http::Problem;
 use tokio::sync::Semaphore;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use crate::AdminApp;
-use crate::commands::{Command, Rejection, Reply, Wish};
-use crate::letters::{By, LetterRejection};
-use crate::operations::{Action, DONE};
-use crate::policy::AdminService;
-use crate::redrive::RedriveRejection;
-use crate::services::Services;
+use crate::audit_log::{Action, DONE};
+use crate::commands::{Command, CommandKind, Rejection, Reply};
+use crate::dead_letter::events::DeadLetterRejection;
+use crate::dead_letter::item::DeadLetterItem;
+use crate::other_services::OtherServices;
+use crate::redrive::events::RedriveRejection;
+use crate::request::By;
 
 /// Streams of events open at once. The bound on requests does not hold for them: it counts until the head of the
 /// answer is out.
@@ -38,7 +41,7 @@ const MOST_STREAMS: usize = 64;
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Admin service",
-    description = "All sagas, dead letters, redrives, breakers, faults, and the audit of the books."
+    description = "All sagas, dead letters, redrives, breakers, faults, the audit log, and the reconciliation."
 ))]
 struct Api;
 
@@ -46,38 +49,52 @@ struct Api;
 #[derive(Clone)]
 struct Admin {
     app: AdminApp,
-    services: Services,
+    services: OtherServices,
     streams: Arc<Semaphore>,
 }
 
-/// All routes.
+/// What operators may ask, with its description.
 pub fn routes(app: AdminApp) -> OpenApiRouter {
-    let services = Services::of(&app.settings.service);
+    let services = OtherServices::of(&app.settings.service);
     let streams = Arc::new(Semaphore::new(MOST_STREAMS));
     OpenApiRouter::with_openapi(Api::openapi())
         .merge(sagas::routes())
-        .merge(dlq::routes())
-        .merge(change::routes())
-        .merge(edit::routes())
-        .merge(redrive::routes())
+        .merge(dead_letters::routes())
+        .merge(dead_letter_changes::routes())
+        .merge(dead_letter_edits::routes())
+        .merge(redrives::routes())
+        .merge(redrive_watch::routes())
         .merge(breakers::routes())
         .merge(faults::routes())
         .merge(outbox::routes())
-        .merge(log::routes())
+        .merge(audit_entries::routes())
         .merge(services::routes())
         .with_state(Admin { app, services, streams })
 }
 
 impl Admin {
-    /// Asks the engine. Facts that follow belong to `saga`, when there is one.
-    async fn ask(&self, by: By, wish: Wish, saga: Option<Uuid>) -> Result<Reply, Problem> {
-        self.ask_as(Uuid::now_v7(), by, wish, saga).await
+    /// Asks the engine.
+    async fn ask(&self, by: By, kind: CommandKind) -> Result<Reply, Problem> {
+        self.ask_as(Uuid::now_v7(), by, kind).await
     }
 
     /// The same, under an id that is already known.
-    async fn ask_as(&self, id: Uuid, by: By, wish: Wish, saga: Option<Uuid>) -> Result<Reply, Problem> {
-        let input = Input::command(id, saga.unwrap_or(id), Command { id, by, wish }, None);
-        settled(self.app.engine.settle(input).await?)
+    async fn ask_as(&self, id: Uuid, by: By, kind: CommandKind) -> Result<Reply, Problem> {
+        let command = Command { id, by, kind };
+        let input = Input::command(id, command.correlation_id(), command, None);
+        let outcome = self.app.engine.settle(input).await?.of_command();
+        let outcome = outcome.ok_or_else(|| Problem::internal(&"a command that ended as something else"))?;
+        answered(outcome, problem_of)
+    }
+
+    /// Changes one dead letter, and answers it as it is then.
+    async fn change(&self, by: By, kind: CommandKind) -> Result<DeadLetterItem, Problem> {
+        match self.ask(by, kind).await? {
+            Reply::Changed(Some(dead_letter)) => Ok(*dead_letter),
+            Reply::Changed(None) | Reply::Done | Reply::Replayed(_) => {
+                Err(Problem::internal(&"a changed dead letter that is none"))
+            }
+        }
     }
 
     /// Asks a service for something: it is written down before, with who wants it, and its outcome afterwards.
@@ -90,44 +107,28 @@ impl Admin {
         asked: impl Future<Output = Result<T, Problem>>,
     ) -> Result<T, Problem> {
         let entry = Uuid::now_v7();
-        self.ask_as(entry, by.clone(), Wish::Log { action, target, detail }, None).await?;
+        self.ask_as(entry, by.clone(), CommandKind::OpenEntry { action, target, detail }).await?;
         let answer = asked.await;
-        let outcome = match &answer {
-            Ok(_) => DONE.to_owned(),
-            Err(problem) => problem.detail.clone(),
-        };
-        self.ask(by, Wish::EndLog { entry, outcome, detail: None }, None).await?;
+        let outcome = answer.as_ref().err().map_or(DONE, |problem| &problem.detail).to_owned();
+        self.ask(by, CommandKind::CloseEntry(entry, outcome)).await?;
         answer
-    }
-
-    /// # Errors
-    /// 404 for a service that there is not, or that cannot be asked for this.
-    fn known_service(&self, service: &str, without: &[&str]) -> Result<(), Problem> {
-        let mut names = self.services.all().map(|(name, _)| name).into_iter().chain([crate::NAME]);
-        if names.any(|name| name == service) && !without.contains(&service) {
-            return Ok(());
-        }
-        Err(Problem::not_found(format_args!("service {service}")))
     }
 }
 
-fn settled(outcome: Outcome<AdminService>) -> Result<Reply, Problem> {
-    match outcome {
-        Outcome::Done(reply) | Outcome::Replayed(reply) => Ok(reply),
-        Outcome::Rejected(rejection) => Err(problem_of(&rejection)),
-        other @ (Outcome::Duplicate
-        | Outcome::KeyReused
-        | Outcome::Retried(_)
-        | Outcome::Dead(_)
-        | Outcome::Faulted(_)) => Err(Problem::internal(&format_args!("{other:?}"))),
+/// # Errors
+/// 404 for a service that is neither admin nor one of these.
+fn known_service(service: &str, others: &[&str]) -> Result<(), Problem> {
+    if service == crate::NAME || others.contains(&service) {
+        return Ok(());
     }
+    Err(Problem::not_found(format_args!("service {service}")))
 }
 
 fn problem_of(rejection: &Rejection) -> Problem {
     match rejection {
-        Rejection::Letter(LetterRejection::Unknown) => Problem::not_found("such dead letter"),
+        Rejection::DeadLetter(DeadLetterRejection::Unknown) => Problem::not_found("such dead letter"),
         Rejection::Redrive(RedriveRejection::Unknown) => Problem::not_found("such redrive"),
-        Rejection::Letter(_) | Rejection::Redrive(_) | Rejection::Roster(_) => {
+        Rejection::DeadLetter(_) | Rejection::Redrive(_) | Rejection::Roster(_) => {
             Problem::conflict(rejection.to_string())
         }
     }

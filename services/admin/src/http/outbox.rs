@@ -3,20 +3,20 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
-use futures::future::join_all;
 use garde::Validate;
+use saga_engine::host::http::Problem;
+use saga_engine::store::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use shared::http::{Problem, Segment};
-use shared::store::OutboxItem;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Admin;
-use super::extract::{Ask, Operator};
-use crate::letters::By;
-use crate::operations::Action;
+use super::extract::{Change, Operator};
+use super::{Admin, known_service};
+use crate::audit_log::Action;
+use crate::other_services::{each, on_the_broker};
+use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(outbox)).routes(routes!(retry))
@@ -25,8 +25,8 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 /// The outbox of one service.
 #[derive(Debug, Serialize, ToSchema)]
 struct OutboxOf {
-    /// The service.
-    service: String,
+    /// The service that promised to publish them.
+    service: &'static str,
     /// Its entries, oldest first; absent when it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     entries: Option<Vec<OutboxItem>>,
@@ -39,18 +39,12 @@ struct OutboxOf {
 #[utoipa::path(get, path = "/api/admin/outbox", responses((status = 200, body = Vec<OutboxOf>)))]
 async fn outbox(State(admin): State<Admin>) -> Result<Json<Vec<OutboxOf>>, Problem> {
     let entries = admin.app.store.outbox(1000).await?;
-    let mut all = vec![OutboxOf { service: crate::NAME.to_owned(), entries: Some(entries), problem: None }];
-    // The bank promises nobody anything.
-    let asked = admin.services.all().into_iter().filter(|(service, _)| *service != "bank");
-    let asked = asked.map(|(service, _)| async {
-        let answer = admin.services.get::<Vec<OutboxItem>>(service, "/internal/outbox").await;
-        let service = service.to_owned();
-        match answer {
-            Ok(entries) => OutboxOf { service, entries: Some(entries), problem: None },
-            Err(problem) => OutboxOf { service, entries: None, problem: Some(problem.detail) },
-        }
-    });
-    all.extend(join_all(asked).await);
+    let mut all = vec![OutboxOf { service: crate::NAME, entries: Some(entries), problem: None }];
+    let asked = each(on_the_broker(), |service| admin.services.get(service, "/internal/outbox"));
+    all.extend(asked.await.into_iter().map(|(service, answer)| match answer {
+        Ok(entries) => OutboxOf { service, entries: Some(entries), problem: None },
+        Err(problem) => OutboxOf { service, entries: None, problem: Some(problem.detail) },
+    }));
     Ok(Json(all))
 }
 
@@ -61,7 +55,7 @@ struct RetryEntries {
     /// The one at this position; all that the broker refused without it.
     #[garde(inner(range(min = 0)))]
     seq: Option<i64>,
-    /// Why.
+    /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500)))]
     reason: Option<String>,
 }
@@ -69,7 +63,7 @@ struct RetryEntries {
 /// How many entries are tried again.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 struct Retried {
-    /// Entries.
+    /// Entries that the relay takes up again.
     retried: u64,
 }
 
@@ -80,24 +74,21 @@ struct Retried {
     (status = 503, body = Problem),
 ))]
 async fn retry(
-    State(admin): State<Admin>,
-    Segment(service): Segment<String>,
-    Operator(operator): Operator,
-    Ask(RetryEntries { seq, reason }): Ask<RetryEntries>,
+    Change { admin, path: service, operator, body }: Change<String, RetryEntries>,
 ) -> Result<Json<Retried>, Problem> {
-    // The bank promises nobody anything.
-    admin.known_service(&service, &["bank"])?;
-    let by = By { operator, reason };
+    let RetryEntries { seq, reason } = body;
+    known_service(&service, &on_the_broker())?;
     let detail = seq.map(|seq| json!({ "seq": seq }));
-    let retried = admin.logged(by, Action::OutboxRetry, service.clone(), detail, async {
-        if service == crate::NAME {
-            let retried = admin.app.store.retry_failed(seq).await?;
-            admin.app.engine.relay_wake().notify_one();
-            return Ok(Retried { retried });
-        }
-        let query = seq.map(|seq| format!("?seq={seq}")).unwrap_or_default();
-        let path = format!("/internal/outbox/retry{query}");
-        admin.services.tell::<Retried>(Method::POST, &service, &path, None).await
-    });
+    let retried =
+        admin.logged(By { operator, reason }, Action::OutboxRetry, service.clone(), detail, async {
+            if service == crate::NAME {
+                let retried = admin.app.store.retry_failed(seq).await?;
+                admin.app.engine.relay_wake().notify_one();
+                return Ok(Retried { retried });
+            }
+            let query = seq.map(|seq| format!("?seq={seq}")).unwrap_or_default();
+            let path = format!("/internal/outbox/retry{query}");
+            admin.services.tell::<Retried>(Method::POST, &service, &path, None).await
+        });
     retried.await.map(Json)
 }

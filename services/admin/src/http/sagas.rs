@@ -2,21 +2,22 @@
 
 use axum::Json;
 use axum::extract::State;
+use contract::money::Money;
+use contract::saga::SagaStatus;
+use contract::saga_view::{HeardFact, Owed, SagaView};
 use jiff::Timestamp;
+use saga_core::decider::FieldValue;
+use saga_core::query::{FoundRow, Query};
+use saga_core::row::RowKey;
+use saga_engine::host::http::{Params, Problem, Segment};
 use serde::{Deserialize, Serialize};
-use shared::decider::{Decider, FieldValue};
-use shared::http::{Params, Problem, Segment};
-use shared::money::Money;
-use shared::row::RowKey;
-use shared::saga::{HeardFact, Owed, SagaStatus, SagaView};
-use shared::store::{FoundRow, Query};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{checked_limit, paged};
+use crate::rows;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(sagas)).routes(routes!(saga))
@@ -25,17 +26,17 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 /// A saga in a list.
 #[derive(Debug, Serialize, ToSchema)]
 struct SagaItem {
-    /// Its id: the order's.
+    /// Its id, which is the order's.
     id: String,
-    /// Where it stands.
+    /// Where it stands, as far as its facts tell.
     status: SagaStatus,
     /// The next step, and who owes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<Owed>,
-    /// Who ordered.
+    /// The customer who ordered.
     #[serde(skip_serializing_if = "Option::is_none")]
     customer: Option<String>,
-    /// What it costs.
+    /// What the order costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<Money>,
     /// When the order gives up.
@@ -55,7 +56,7 @@ struct SagaItem {
 
 impl SagaItem {
     fn of(row: &FoundRow, now: Timestamp) -> Result<(Self, SagaView), Problem> {
-        let view: SagaView = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
+        let view: SagaView = rows::parsed(row)?;
         let status = view.status();
         let item = Self {
             id: row.id.clone(),
@@ -65,7 +66,7 @@ impl SagaItem {
             total: view.total,
             deadline: view.deadline,
             overdue: !status.is_terminal() && view.deadline.is_some_and(|deadline| deadline < now),
-            cancelled_because: view.cancelled_because.map(shared::contract::CancelReason::as_str),
+            cancelled_because: view.cancelled_because.map(contract::order::CancelReason::as_str),
             last_fact_at: view.last_fact_at(),
         };
         Ok((item, view))
@@ -89,14 +90,14 @@ struct SagaParams {
     text: Option<String>,
     /// At most this many (1 to 200; 50 when not given).
     limit: Option<usize>,
-    /// Where the last page ended.
+    /// `next` of the page before.
     cursor: Option<Uuid>,
 }
 
 /// A page of sagas, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct SagaPage {
-    /// The sagas.
+    /// At most `limit` of them.
     sagas: Vec<SagaItem>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,15 +112,8 @@ async fn sagas(
     State(admin): State<Admin>,
     Params(params): Params<SagaParams>,
 ) -> Result<Json<SagaPage>, Problem> {
-    let limit = checked_limit(params.limit)?;
     let now = Timestamp::now();
-    let mut query = Query {
-        text: params.text,
-        after: params.cursor.map(|cursor| cursor.to_string()),
-        descending: true,
-        limit: limit + 1,
-        ..Query::default()
-    };
+    let mut query = Query { text: params.text, ..Query::default() };
     if let Some(status) = params.status {
         query.equals.push(("status", status.as_str().into()));
     }
@@ -133,30 +127,30 @@ async fn sagas(
         query.equals.push(("finished", 0.into()));
         query.below.push(("deadline", now.as_microsecond().into()));
     }
-    let (rows, next) = paged(admin.app.store.find(SagaView::KIND, query).await?, limit);
-    let sagas =
-        rows.iter().map(|row| SagaItem::of(row, now).map(|(item, _)| item)).collect::<Result<_, _>>()?;
+    let (page, next) = admin.page::<SagaView>(query, params.limit, params.cursor).await?;
+    let item = |row| SagaItem::of(row, now).map(|(item, _)| item);
+    let sagas = page.iter().map(item).collect::<Result<_, _>>()?;
     Ok(Json(SagaPage { sagas, next }))
 }
 
 /// A saga with its history.
 #[derive(Debug, Serialize, ToSchema)]
 struct SagaDetail {
-    /// The saga.
+    /// What lists show of it.
     #[serde(flatten)]
     saga: SagaItem,
     /// What was said, oldest first.
-    timeline: Vec<Moment>,
+    timeline: Vec<TimelineEntry>,
     /// Steps that are still to come, and who owes them.
     remaining: Vec<Owed>,
 }
 
 /// A fact in a saga's timeline.
 #[derive(Debug, Serialize, ToSchema)]
-struct Moment {
+struct TimelineEntry {
     /// Milliseconds since the saga's first fact.
     after_ms: i64,
-    /// The fact.
+    /// What was said, by whom, and when.
     #[serde(flatten)]
     fact: HeardFact,
 }
@@ -178,13 +172,13 @@ async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<
         .map_err(|error| Problem::internal(&error))?;
     facts.sort_by_key(|fact| (fact.occurred_at, fact.message_id));
     let start = facts.first().map(|fact| fact.occurred_at).unwrap_or_default();
-    let moment = |fact: HeardFact| {
+    let entry = |fact: HeardFact| {
         let after_ms = i64::try_from(fact.occurred_at.duration_since(start).as_millis()).unwrap_or(i64::MAX);
-        Moment { after_ms, fact }
+        TimelineEntry { after_ms, fact }
     };
     Ok(Json(SagaDetail {
         saga,
-        timeline: facts.into_iter().map(moment).collect(),
+        timeline: facts.into_iter().map(entry).collect(),
         remaining: view.remaining(),
     }))
 }

@@ -1,34 +1,35 @@
-//! Shell: the routes of the services as a whole: how they are, and whether their books balance.
+//! Shell: the routes of the services as a whole: how they are, and whether they agree.
 
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use futures::future::join_all;
+use saga_core::machinery::Machinery;
+use saga_engine::host::http::{Params, Problem, Readiness};
 use serde::{Deserialize, Serialize};
-use shared::http::{Params, Problem, Readiness};
-use shared::operator::Machinery;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
-use crate::audit::{self, Report};
+use crate::other_services::all;
+use crate::reconciliation::report::{self, Report};
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
-    OpenApiRouter::new().routes(routes!(services_state)).routes(routes!(books))
+    OpenApiRouter::new().routes(routes!(services_state)).routes(routes!(reconcile))
 }
 
 /// How one service is.
 #[derive(Debug, Serialize, ToSchema)]
 struct ServiceState {
-    /// The service.
-    service: String,
-    /// Where it is.
+    /// The service's name, such as `order`.
+    service: &'static str,
+    /// Where admin reaches it.
     url: String,
     /// Whether it can do its work.
     ready: bool,
-    /// What its parts say.
+    /// What its parts say: the store, the broker and so on.
     #[schema(value_type = Object)]
     checks: std::collections::BTreeMap<String, String>,
     /// Its machinery; absent when it does not answer.
@@ -41,7 +42,7 @@ struct ServiceState {
 #[utoipa::path(get, path = "/api/admin/services", responses((status = 200, body = Vec<ServiceState>)))]
 async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
     let services = &admin.services;
-    let asked = services.all().map(|(service, url)| async move {
+    let asked = all().into_iter().map(|service| async move {
         let machinery = services.get::<Machinery>(service, "/internal/machinery").await;
         let readiness = services.get::<Readiness>(service, "/readyz").await;
         let (ready, checks) = match (readiness, &machinery) {
@@ -49,38 +50,33 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
             (Err(_), Ok(_)) => (false, [("service".to_owned(), "not ready".to_owned())].into()),
             (Err(problem), Err(_)) => (false, [("service".to_owned(), problem.detail)].into()),
         };
-        ServiceState {
-            service: service.to_owned(),
-            url: url.to_owned(),
-            ready,
-            checks,
-            machinery: machinery.ok(),
-        }
+        let url = services.address(service).unwrap_or_default().to_owned();
+        ServiceState { service, url, ready, checks, machinery: machinery.ok() }
     });
     Json(join_all(asked).await)
 }
 
-/// How to audit.
+/// How patient to be.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct AuditParams {
+struct ReconcileParams {
     /// Wait at most this many seconds (0 to 30) until nothing is under way.
     wait: Option<u64>,
 }
 
-/// Audit the books: stock, money, facts and rows of all services. A quiet system is proven right or wrong; of a
+/// Reconcile stock, money, facts and rows of all services. A quiet system is proven right or wrong; of a
 /// busy one the answer says what is under way.
-#[utoipa::path(get, path = "/api/admin/audit", params(AuditParams), responses(
+#[utoipa::path(get, path = "/api/admin/audit", params(ReconcileParams), responses(
     (status = 200, body = Report), (status = 503, body = Problem),
 ))]
-async fn books(
+async fn reconcile(
     State(admin): State<Admin>,
-    Params(params): Params<AuditParams>,
+    Params(params): Params<ReconcileParams>,
 ) -> Result<Json<Report>, Problem> {
     let wait = params.wait.unwrap_or(0);
     if wait > 30 {
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
-    audit::audit(&admin.app, &admin.services, Duration::from_secs(wait)).await.map(Json)
+    report::reconcile(&admin.app, &admin.services, Duration::from_secs(wait)).await.map(Json)
 }

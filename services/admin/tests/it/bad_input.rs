@@ -2,28 +2,27 @@
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use shared::contract::Fact;
 use uuid::Uuid;
 
-use crate::given::{ORDER, letter};
-use crate::house::House;
+use crate::given::{announced, dead_refund};
+use crate::harness::AdminHarness;
 
 const UNKNOWN: &str = "01890000-0000-7000-8000-000000000001";
 
 /// Method, path, body, status, and the field at fault.
 type Case = (Method, String, Option<Value>, u16, &'static str);
 
-async fn refused(house: &House, cases: Vec<Case>) {
-    let before = house.everything().await;
+async fn refused(admin: &AdminHarness, cases: Vec<Case>) {
+    let before = admin.everything().await;
     for (method, path, body, status, field) in cases {
         let what = format!("{method} {path} {}", body.as_ref().map(Value::to_string).unwrap_or_default());
-        let mut request = house.request(method, &path);
+        let mut request = admin.request(method, &path);
         if let Some(body) = body {
             request = request.json(&body);
         }
         assert_problem(request, status, field, &what).await;
     }
-    assert_eq!(house.everything().await, before, "nothing has changed");
+    assert_eq!(admin.everything().await, before, "nothing has changed");
 }
 
 async fn assert_problem(request: RequestBuilder, status: u16, field: &str, what: &str) {
@@ -38,16 +37,15 @@ async fn assert_problem(request: RequestBuilder, status: u16, field: &str, what:
     }
 }
 
-async fn house_with_a_letter(flags: &[&str]) -> (House, Uuid) {
-    let (house, dead) = (House::with(flags).await, letter("payment-refund", Some(ORDER), 0));
-    let id = dead.id;
-    house.hears(&Fact::DeadLettered(Box::new(dead))).await;
-    (house, id)
+async fn admin_with_a_dead_letter(flags: &[&str]) -> (AdminHarness, Uuid) {
+    let (admin, dead) = (AdminHarness::with(flags).await, dead_refund(0));
+    admin.hears(&announced(&dead)).await;
+    (admin, dead.id)
 }
 
 #[tokio::test]
 async fn bad_questions_are_refused_by_field() {
-    let (house, id) = house_with_a_letter(&[]).await;
+    let (admin, id) = admin_with_a_dead_letter(&[]).await;
     let long = "x".repeat(201);
     let questions = [
         ("/dlq?status=LOST", 422, "status"),
@@ -89,17 +87,17 @@ async fn bad_questions_are_refused_by_field() {
     let case = |(path, status, field): (&str, u16, &'static str)| {
         (Method::GET, path.to_owned(), None, status, field)
     };
-    refused(&house, questions.map(case).to_vec()).await;
+    refused(&admin, questions.map(case).to_vec()).await;
 }
 
 #[tokio::test]
-async fn bad_wishes_concerning_letters_are_refused_by_field() {
-    let (house, id) = house_with_a_letter(&[]).await;
+async fn bad_commands_concerning_dead_letters_are_refused_by_field() {
+    let (admin, id) = admin_with_a_dead_letter(&[]).await;
     let long = "x".repeat(501);
     let one = |what: &str| format!("/dlq/{id}/{what}");
     let many = "/dlq/replay".to_owned();
     let ids: Vec<_> = (0..1001).map(|_| UNKNOWN).collect();
-    let wishes = [
+    let commands = [
         (one("replay"), json!({"reason": ""}), 422, "reason"),
         (one("replay"), json!({"reason": long}), 422, "reason"),
         (one("replay"), json!({"force": true}), 422, "reason"),
@@ -132,7 +130,7 @@ async fn bad_wishes_concerning_letters_are_refused_by_field() {
         (many.clone(), json!({"ids": [id], "fingerprint": "f1", "reason": "x"}), 422, "fingerprint"),
         (many, json!({"fingerprint": "", "reason": "x"}), 422, "fingerprint"),
     ];
-    let mut cases: Vec<Case> = wishes
+    let mut cases: Vec<Case> = commands
         .into_iter()
         .map(|(path, body, status, field)| (Method::POST, path, Some(body), status, field))
         .collect();
@@ -143,18 +141,18 @@ async fn bad_wishes_concerning_letters_are_refused_by_field() {
     cases.push((Method::DELETE, format!("/dlq/{id}?why=x"), None, 400, "why"));
     cases.push((Method::DELETE, format!("/dlq/{id}"), Some(json!({"reason": ""})), 422, "reason"));
     cases.push((Method::PUT, format!("/dlq/{id}"), None, 405, ""));
-    refused(&house, cases).await;
-    let unreadable = house.request(Method::POST, &one("replay")).body("{");
+    refused(&admin, cases).await;
+    let unreadable = admin.request(Method::POST, &one("replay")).body("{");
     assert_problem(unreadable, 400, "", "a body that is no JSON").await;
-    let huge = house.request(Method::POST, &one("notes")).body("x".repeat(600_000));
+    let huge = admin.request(Method::POST, &one("notes")).body("x".repeat(600_000));
     assert_problem(huge, 413, "", "a body that is too large").await;
 }
 
 #[tokio::test]
 async fn bad_redrives_are_refused_by_field() {
-    let (house, _) = house_with_a_letter(&[]).await;
+    let (admin, _) = admin_with_a_dead_letter(&[]).await;
     let filter = json!({"service": "payment"});
-    let wishes = [
+    let commands = [
         (json!({}), 422, "filter"),
         (json!({"filter": {}, "reason": "x"}), 422, "filter"),
         (json!({"filter": {"colour": "red"}, "reason": "x"}), 422, "filter.colour"),
@@ -172,7 +170,7 @@ async fn bad_redrives_are_refused_by_field() {
         (json!({"filter": filter, "reason": "x", "force": 1}), 422, "force"),
         (json!({"filter": filter, "reason": "x", "speed": 1}), 422, "speed"),
     ];
-    let mut cases: Vec<Case> = wishes
+    let mut cases: Vec<Case> = commands
         .into_iter()
         .map(|(body, status, field)| (Method::POST, "/dlq/redrive".to_owned(), Some(body), status, field))
         .collect();
@@ -182,19 +180,19 @@ async fn bad_redrives_are_refused_by_field() {
         let empty = json!({"reason": ""});
         cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/{what}"), Some(empty), 422, "reason"));
     }
-    refused(&house, cases).await;
+    refused(&admin, cases).await;
 }
 
 #[tokio::test]
 async fn impossible_faults_and_unknown_breakers_are_refused_by_field() {
-    let (house, _) = house_with_a_letter(&["faults.enabled=true"]).await;
+    let (admin, _) = admin_with_a_dead_letter(&["faults.enabled=true"]).await;
     let fault = |fault: Value, field| (Method::POST, "/faults".to_owned(), Some(fault), 422, field);
     let breaker = |path: &str, body: Value, status, field| {
         (Method::POST, format!("/breakers/{path}"), Some(body), status, field)
     };
     let step = "admin-saga-view";
     refused(
-        &house,
+        &admin,
         vec![
             fault(json!({}), "service"),
             fault(json!({"service": "order"}), "kind"),
@@ -232,40 +230,40 @@ async fn impossible_faults_and_unknown_breakers_are_refused_by_field() {
 /// These ask the service, so they are in the log, with what it said.
 #[tokio::test]
 async fn what_a_service_refuses_is_told_as_it_says_it_and_written_down() {
-    let (house, _) = house_with_a_letter(&["faults.enabled=true"]).await;
+    let (admin, _) = admin_with_a_dead_letter(&["faults.enabled=true"]).await;
     for service in ["admin", "payment"] {
         for (fault, field) in [
             (json!({"service": service, "kind": "bank_hang"}), "kind"),
             (json!({"service": service, "kind": "pause", "step": "order-confirmation"}), "step"),
             (json!({"service": service, "kind": "delay"}), "delay_ms"),
         ] {
-            let request = house.request(Method::POST, "/faults").json(&fault);
+            let request = admin.request(Method::POST, "/faults").json(&fault);
             assert_problem(request, 422, field, &fault.to_string()).await;
-            let entry = house.get("/audit/log?limit=1").await["entries"][0].clone();
+            let entry = admin.get("/audit/log?limit=1").await["entries"][0].clone();
             let [action, target, outcome] =
                 ["action", "target", "outcome"].map(|member| entry[member].clone());
             assert_eq!((action, target), (json!("fault.inject"), json!(service)));
             assert_eq!(outcome, format!("invalid: {field}"), "{fault}");
         }
-        let unknown = house.request(Method::DELETE, &format!("/faults/{service}/77"));
+        let unknown = admin.request(Method::DELETE, &format!("/faults/{service}/77"));
         assert_problem(unknown, 404, "", "a fault that there is not").await;
-        let unknown = house.request(Method::POST, &format!("/breakers/{service}/nothing"));
+        let unknown = admin.request(Method::POST, &format!("/breakers/{service}/nothing"));
         assert_problem(unknown.json(&json!({"action": "reset"})), 404, "", "a breaker that there is not")
             .await;
     }
-    let away = house.request(Method::POST, "/faults").json(&json!({"service": "bank", "kind": "bank_hang"}));
+    let away = admin.request(Method::POST, "/faults").json(&json!({"service": "bank", "kind": "bank_hang"}));
     assert_problem(away, 503, "", "a service that is away").await;
-    let outcome = house.get("/audit/log?limit=1").await["entries"][0]["outcome"].clone();
+    let outcome = admin.get("/audit/log?limit=1").await["entries"][0]["outcome"].clone();
     assert!(outcome.as_str().expect("a text").starts_with("bank does not answer"), "{outcome}");
-    assert_eq!(house.get("/faults").await["faults"], json!([]));
+    assert_eq!(admin.get("/faults").await["faults"], json!([]));
 }
 
 #[tokio::test]
 async fn faults_that_are_off_are_refused_by_the_name_of_the_setting() {
-    let (house, _) = house_with_a_letter(&[]).await;
+    let (admin, _) = admin_with_a_dead_letter(&[]).await;
     for service in ["admin", "order"] {
         let request =
-            house.request(Method::POST, "/faults").json(&json!({"service": service, "kind": "pause"}));
+            admin.request(Method::POST, "/faults").json(&json!({"service": service, "kind": "pause"}));
         let answer = request.send().await.expect("an answer");
         assert_eq!(answer.status(), 403);
         let problem: Value = answer.json().await.expect("a problem");
@@ -275,23 +273,23 @@ async fn faults_that_are_off_are_refused_by_the_name_of_the_setting() {
 
 #[tokio::test]
 async fn an_operator_has_a_name_that_can_be_printed() {
-    let (house, id) = house_with_a_letter(&[]).await;
-    let before = house.everything().await;
+    let (admin, id) = admin_with_a_dead_letter(&[]).await;
+    let before = admin.everything().await;
     for name in ["", " ", "\u{7f}", "Zoë", &"x".repeat(101)] {
-        let mut request = house.request(Method::POST, &format!("/dlq/{id}/replay"));
+        let mut request = admin.request(Method::POST, &format!("/dlq/{id}/replay"));
         let value = reqwest::header::HeaderValue::from_bytes(name.as_bytes());
         let Ok(value) = value else { continue };
         request = request.header("X-Operator", value);
         assert_problem(request, 422, "X-Operator", name).await;
     }
-    assert_eq!(house.everything().await, before);
-    house.request(Method::POST, &format!("/dlq/{id}/replay")).send().await.expect("an answer");
-    assert_eq!(house.get("/audit/log").await["entries"][0]["operator"], "anonymous");
+    assert_eq!(admin.everything().await, before);
+    admin.request(Method::POST, &format!("/dlq/{id}/replay")).send().await.expect("an answer");
+    assert_eq!(admin.get("/audit/log").await["entries"][0]["operator"], "anonymous");
 }
 
 #[tokio::test]
 async fn where_it_is_required_whoever_changes_something_says_who_they_are() {
-    let (house, id) = house_with_a_letter(&["service.require_operator=true"]).await;
+    let (admin, id) = admin_with_a_dead_letter(&["service.require_operator=true"]).await;
     let cases = [
         (Method::POST, format!("/dlq/{id}/replay"), json!({})),
         (Method::POST, format!("/dlq/{id}/edit"), json!({"data": {}, "reason": "x"})),
@@ -310,6 +308,6 @@ async fn where_it_is_required_whoever_changes_something_says_who_they_are() {
         (Method::POST, "/outbox/admin/retry".to_owned(), json!({})),
     ];
     let case = |(method, path, body)| (method, path, Some(body), 422, "X-Operator");
-    refused(&house, cases.map(case).to_vec()).await;
-    house.post(&format!("/dlq/{id}/replay"), &json!({}), 202).await;
+    refused(&admin, cases.map(case).to_vec()).await;
+    admin.post(&format!("/dlq/{id}/replay"), &json!({}), 202).await;
 }

@@ -1,19 +1,29 @@
 //! Pure: the facts that the admin service's tests are made of.
 
-use admin::commands::{Command, Wish};
-use admin::letters::By;
-use jiff::{SignedDuration, Timestamp};
-use shared::contract::{
-    CancelReason, DeadLetterDiscarded, DeadLetterResolved, DeadLetterRestored, DeadLettered, Fact, FactType,
-    LetterOrigin, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, PaymentFailed,
-    PaymentFailure, PaymentProcessed, PaymentRefunded, PriceChanged, ProductListed, ReplayRequested,
-    StockLine, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
+use admin::commands::{Command, CommandKind};
+use admin::dead_letter::events::Replay;
+use admin::policy::{AdminMessage, AdminService};
+use admin::request::By;
+use contract::inventory::{
+    PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
 };
-use shared::ids::{derived, payment_id};
-use shared::money::{Currency, Money};
+use contract::money::{Currency, Money};
+use contract::order::{
+    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+};
+use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded};
+use contract::{Fact, FactType, payment_id};
+use jiff::{SignedDuration, Timestamp};
+use saga_core::dead_letter::{
+    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved,
+    DeadLetterRestored, DeadLettered, OPERATOR_COMMANDS, ReplayRequested,
+};
+use saga_core::ids::derived;
+use saga_engine::testing::{NOON, ServiceUnderTest};
 use uuid::Uuid;
 
-use crate::world::NOON;
+/// Admin as policy and properties see it.
+pub type Admin = ServiceUnderTest<AdminService>;
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
 
@@ -25,68 +35,85 @@ pub fn deadline() -> Timestamp {
     NOON + SignedDuration::from_secs(60)
 }
 
-/// The fact of each type about an order. A dead letter is one of a step that undoes.
-pub fn fact(fact_type: FactType, order: Uuid) -> Fact {
+/// Names of all types that there are, those of the shop first.
+pub fn all_types() -> impl Iterator<Item = &'static str> + Clone {
+    let of_the_shop = FactType::ALL.iter().map(|fact_type| fact_type.name());
+    let of_the_engine = DEAD_LETTER_TYPES.into_iter().chain(OPERATOR_COMMANDS);
+    of_the_shop.chain(of_the_engine.map(|message_type| message_type.name))
+}
+
+/// The message of the type with this name about an order. A dead letter is one of a step that undoes.
+pub fn fact(name: &str, order: Uuid) -> AdminMessage {
+    let dead = dead_letter("payment-refund", Some(order), 0);
+    let (dead_letter, service, revision) = (dead.id, "payment".to_owned(), 3);
+    AdminMessage::DeadLetter(match name {
+        "DeadLettered" => DeadLetterMessage::DeadLettered(Box::new(dead)),
+        "DeadLetterResolved" => DeadLetterMessage::DeadLetterResolved(resolved(&dead)),
+        "ReplayRequested" => return replay_requested(&dead, 2),
+        "DeadLetterDiscarded" => {
+            let replays = Some(2);
+            let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
+            DeadLetterMessage::DeadLetterDiscarded(discarded)
+        }
+        "DeadLetterRestored" => {
+            DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision })
+        }
+        _ => return AdminMessage::Fact(of_the_shop(FactType::named(name).expect("a type"), order)),
+    })
+}
+
+fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
     let payment = PaymentContext { customer: "ada".to_owned(), total: total(), token: "tok_ok".to_owned() };
-    let lines = vec![StockLine { sku: "mug".to_owned(), quantity: 2 }];
     let (sku, name, unit_price, revision) = ("mug".to_owned(), "Mug".to_owned(), total(), 1);
     match fact_type {
         FactType::OrderCreated => {
             let lines = vec![Line { sku, quantity: 2, unit_price }];
-            Fact::OrderCreated(OrderCreated { order, lines, payment, deadline: deadline() })
+            OrderCreated { order, lines, payment, deadline: deadline() }.into()
         }
-        FactType::OrderConfirmed => Fact::OrderConfirmed(OrderConfirmed { order, lines }),
-        FactType::OrderCancelled => cancelled(order, CancelReason::CustomerRequest),
-        FactType::StockReserved => Fact::StockReserved(StockReserved { order, lines, payment }),
-        FactType::StockReservationFailed => {
-            Fact::StockReservationFailed(StockReservationFailed { order, shortages: vec![] })
+        FactType::OrderConfirmed => OrderConfirmed { order, lines: mugs() }.into(),
+        FactType::OrderCancelled => {
+            OrderCancelled { order, lines: mugs(), reason: CancelReason::CustomerRequest }.into()
         }
-        FactType::StockReleased => Fact::StockReleased(StockReleased { order, lines }),
-        FactType::StockReplenished => {
-            Fact::StockReplenished(StockReplenished { sku, quantity: 2, on_hand: 2 })
-        }
-        FactType::ProductListed => Fact::ProductListed(ProductListed { sku, name, unit_price, revision }),
-        FactType::PriceChanged => Fact::PriceChanged(PriceChanged { sku, name, unit_price, revision }),
+        FactType::StockReserved => StockReserved { order, lines: mugs(), payment }.into(),
+        FactType::StockReservationFailed => StockReservationFailed { order, shortages: vec![] }.into(),
+        FactType::StockReleased => StockReleased { order, lines: mugs() }.into(),
+        FactType::StockReplenished => StockReplenished { sku, quantity: 2, on_hand: 2 }.into(),
+        FactType::ProductListed => ProductListed { sku, name, unit_price, revision }.into(),
+        FactType::PriceChanged => PriceChanged { sku, name, unit_price, revision }.into(),
         FactType::PaymentProcessed => {
             let (payment, bank_reference) = (payment_id(order), "ch_1".to_owned());
-            Fact::PaymentProcessed(PaymentProcessed { order, payment, amount: total(), bank_reference })
+            PaymentProcessed { order, payment, amount: total(), bank_reference }.into()
         }
         FactType::PaymentFailed => {
-            let (payment, reason) = (payment_id(order), PaymentFailure::Declined);
-            Fact::PaymentFailed(PaymentFailed { order, payment, reason })
+            PaymentFailed { order, payment: payment_id(order), reason: PaymentFailure::Declined }.into()
         }
         FactType::PaymentRefunded => {
-            Fact::PaymentRefunded(PaymentRefunded { order, payment: payment_id(order), amount: total() })
-        }
-        FactType::DeadLettered => Fact::DeadLettered(Box::new(letter("payment-refund", Some(order), 0))),
-        FactType::DeadLetterResolved => {
-            Fact::DeadLetterResolved(resolved(&letter("payment-refund", Some(order), 0)))
-        }
-        FactType::ReplayRequested => replay_requested(&letter("payment-refund", Some(order), 0), 2),
-        FactType::DeadLetterDiscarded => {
-            let (letter, service, revision) = (letter_id(Some(order)), "payment".to_owned(), 2);
-            Fact::DeadLetterDiscarded(DeadLetterDiscarded { letter, service, revision })
-        }
-        FactType::DeadLetterRestored => {
-            let (letter, service, revision) = (letter_id(Some(order)), "payment".to_owned(), 3);
-            Fact::DeadLetterRestored(DeadLetterRestored { letter, service, revision })
+            PaymentRefunded { order, payment: payment_id(order), amount: total() }.into()
         }
     }
 }
 
-pub fn cancelled(order: Uuid, reason: CancelReason) -> Fact {
-    let lines = vec![StockLine { sku: "mug".to_owned(), quantity: 2 }];
-    Fact::OrderCancelled(OrderCancelled { order, lines, reason })
+fn mugs() -> Vec<StockLine> {
+    vec![StockLine { sku: "mug".to_owned(), quantity: 2 }]
+}
+
+pub fn cancelled(order: Uuid, reason: CancelReason) -> AdminMessage {
+    AdminMessage::Fact(OrderCancelled { order, lines: mugs(), reason }.into())
+}
+
+/// The dead letter of a refund that [`ORDER`] is owed, when this many replays of it have failed.
+pub fn dead_refund(replays: u32) -> DeadLettered {
+    dead_letter("payment-refund", Some(ORDER), replays)
 }
 
 /// The dead letter of payment about a saga, when this many replays of it have failed.
-pub fn letter(step: &str, saga: Option<Uuid>, replays: u32) -> DeadLettered {
+pub fn dead_letter(step: &str, saga: Option<Uuid>, replays: u32) -> DeadLettered {
     let reason = format!("failed {} times", replays + 1);
     DeadLettered {
-        id: letter_id(saga),
+        id: dead_letter_id(saga),
         service: "payment".to_owned(),
         step: step.to_owned(),
-        origin: LetterOrigin::Message,
+        origin: DeadLetterOrigin::Message,
         message_id: Uuid::from_u128(7),
         message_type: Some("OrderCancelled".to_owned()),
         saga,
@@ -103,21 +130,31 @@ pub fn letter(step: &str, saga: Option<Uuid>, replays: u32) -> DeadLettered {
     }
 }
 
-/// What payment says when a replay of this letter went well.
-pub fn resolved(letter: &DeadLettered) -> DeadLetterResolved {
+/// What payment says of this dead letter.
+pub fn announced(dead: &DeadLettered) -> AdminMessage {
+    DeadLetterMessage::DeadLettered(Box::new(dead.clone())).into()
+}
+
+/// What payment says when a replay of this dead letter went well.
+pub fn handled(dead: &DeadLettered) -> AdminMessage {
+    DeadLetterMessage::DeadLetterResolved(resolved(dead)).into()
+}
+
+pub fn resolved(dead: &DeadLettered) -> DeadLetterResolved {
     DeadLetterResolved {
-        letter: letter.id,
-        service: letter.service.clone(),
-        step: letter.step.clone(),
-        saga: letter.saga,
-        message_id: letter.message_id,
-        replays: letter.replays + 1,
+        dead_letter: dead.id,
+        service: dead.service.clone(),
+        step: dead.step.clone(),
+        saga: dead.saga,
+        message_id: dead.message_id,
+        replays: dead.replays + 1,
     }
 }
 
-pub fn replay_requested(letter: &DeadLettered, revision: u64) -> Fact {
-    let (letter, service) = (letter.id, letter.service.clone());
-    Fact::ReplayRequested(ReplayRequested { letter, service, revision, edited: None })
+pub fn replay_requested(dead: &DeadLettered, revision: u64) -> AdminMessage {
+    let (dead_letter, service) = (dead.id, dead.service.clone());
+    let asked = ReplayRequested { dead_letter, service, revision, edited: None };
+    DeadLetterMessage::ReplayRequested(asked).into()
 }
 
 /// Ada asks, for a good reason.
@@ -126,19 +163,19 @@ pub fn by_ada() -> By {
 }
 
 /// What Ada asks for, under the `number`-th id.
-pub fn asks(number: u128, wish: Wish) -> Command {
-    Command { id: command_id(number), by: by_ada(), wish }
+pub fn asks(number: u128, kind: CommandKind) -> Command {
+    Command { id: command_id(number), by: by_ada(), kind }
 }
 
 pub fn command_id(number: u128) -> Uuid {
     Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0000 + number)
 }
 
-/// A replay of a letter, without force.
-pub const fn replay(letter: Uuid) -> Wish {
-    Wish::Replay { letter, force: false, version: None, edited: None }
+/// A replay of a dead letter, without force.
+pub fn replay(dead_letter: Uuid) -> CommandKind {
+    CommandKind::Replay(dead_letter, Replay::default())
 }
 
-pub fn letter_id(saga: Option<Uuid>) -> Uuid {
+pub fn dead_letter_id(saga: Option<Uuid>) -> Uuid {
     derived(&["letter", &saga.unwrap_or_default().to_string()])
 }

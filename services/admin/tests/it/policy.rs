@@ -2,39 +2,44 @@
 
 use std::collections::BTreeSet;
 
-use admin::commands::{Command, Rejection, Steer, Wish};
-use admin::filter::Filter;
-use admin::letters::{By, Letter, LetterEvent, LetterRejection, Tag};
-use admin::operations::{Action, Operation};
-use admin::policy::AdminService;
-use admin::redrive::{Plan, RedriveCommand};
-use admin::roster::RosterRejection;
-use shared::contract::{CancelReason, DeadLetterDiscarded, DeadLetterRestored, DeadLettered, Fact, FactType};
-use shared::decider::{Decider, FieldValue};
-use shared::saga::{SagaStatus, SagaView};
-use shared::store::LetterStatus;
+use admin::audit_log::{Action, AuditEntry};
+use admin::commands::{Command, CommandKind, Rejection, Reply};
+use admin::dead_letter::events::{DeadLetterEvent, DeadLetterRejection, Replay, Tag};
+use admin::dead_letter::filter::Filter;
+use admin::dead_letter::view::DeadLetterView;
+use admin::policy::{AdminMessage, AdminService};
+use admin::redrive::events::{Plan, RedriveCommand};
+use admin::redrive::roster::RosterRejection;
+use admin::request::By;
+use contract::order::CancelReason;
+use contract::saga::SagaStatus;
+use contract::saga_view::SagaView;
+use saga_core::dead_letter::{
+    DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered,
+};
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::message::Message;
+use saga_core::row::RowKey;
+use saga_engine::testing::facts_heard;
 use uuid::Uuid;
 
 use crate::given::{
-    ORDER, asks, by_ada, cancelled, command_id, deadline, fact, letter, letter_id, replay, replay_requested,
-    resolved, total,
+    Admin, ORDER, all_types, announced, asks, by_ada, cancelled, command_id, dead_letter, dead_letter_id,
+    dead_refund, deadline, fact, handled, replay, replay_requested, total,
 };
-use crate::world::World;
-use crate::world::message::facts_heard;
 
 #[test]
 fn a_completed_saga_owes_nothing() {
-    let mut admin = World::of(AdminService);
-    use FactType::{OrderConfirmed, OrderCreated, PaymentProcessed, StockReserved};
+    let mut admin = Admin::of(AdminService);
     for (heard, next) in [
-        (OrderCreated, Some("inventory-stock-reservation")),
-        (StockReserved, Some("payment-processing")),
-        (PaymentProcessed, Some("order-confirmation")),
-        (OrderConfirmed, None),
+        ("OrderCreated", Some("inventory-stock-reservation")),
+        ("StockReserved", Some("payment-processing")),
+        ("PaymentProcessed", Some("order-confirmation")),
+        ("OrderConfirmed", None),
     ] {
-        admin.hears(fact(heard, ORDER)).records(&[heard.name()]).tells([]);
+        admin.hears(fact(heard, ORDER)).records(&[heard]).tells([]);
         let owed = admin.row::<SagaView>(ORDER).remaining().into_iter().next();
-        assert_eq!(owed.map(|owed| owed.step).as_deref(), next, "after {heard:?}");
+        assert_eq!(owed.map(|owed| owed.step).as_deref(), next, "after {heard}");
     }
     let view: SagaView = admin.row(ORDER);
     assert_eq!(
@@ -45,87 +50,86 @@ fn a_completed_saga_owes_nothing() {
 
 #[test]
 fn a_late_capture_takes_a_compensated_saga_back_to_work() {
-    use FactType::{OrderCreated, PaymentProcessed, PaymentRefunded, StockReleased, StockReserved};
-    let mut admin = World::of(AdminService);
-    let mut status_after = |heard: Fact| {
+    let mut admin = Admin::of(AdminService);
+    let mut status_after = |heard: AdminMessage| {
         admin.hears(heard).comes_out("done");
         admin.row::<SagaView>(ORDER).status()
     };
-    status_after(fact(OrderCreated, ORDER));
-    status_after(fact(StockReserved, ORDER));
+    status_after(fact("OrderCreated", ORDER));
+    status_after(fact("StockReserved", ORDER));
     assert_eq!(status_after(cancelled(ORDER, CancelReason::TimedOut)), SagaStatus::TimedOut);
-    assert_eq!(status_after(fact(StockReleased, ORDER)), SagaStatus::Compensated);
-    assert_eq!(status_after(fact(PaymentProcessed, ORDER)), SagaStatus::Compensating);
-    assert_eq!(status_after(fact(PaymentRefunded, ORDER)), SagaStatus::Compensated);
+    assert_eq!(status_after(fact("StockReleased", ORDER)), SagaStatus::Compensated);
+    assert_eq!(status_after(fact("PaymentProcessed", ORDER)), SagaStatus::Compensating);
+    assert_eq!(status_after(fact("PaymentRefunded", ORDER)), SagaStatus::Compensated);
 }
 
 #[test]
 fn a_saga_whose_compensation_is_parked_has_failed() {
-    let mut admin = World::of(AdminService);
-    for heard in [FactType::OrderCreated, FactType::StockReserved, FactType::PaymentProcessed] {
+    let mut admin = Admin::of(AdminService);
+    for heard in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
         admin.hears(fact(heard, ORDER));
     }
     admin.hears(cancelled(ORDER, CancelReason::CustomerRequest));
-    let parked = admin.hears(Fact::DeadLettered(Box::new(letter("payment-refund", Some(ORDER), 0))));
+    let parked = admin.hears(announced(&dead_refund(0)));
     parked.records(&["DeadLettered", "DeadLettered"]).tells([]);
     assert_eq!(admin.row::<SagaView>(ORDER).status(), SagaStatus::Failed);
 }
 
 #[test]
 fn a_saga_whose_compensation_was_replayed_and_handled_has_not_failed() {
-    let mut admin = World::of(AdminService);
-    for heard in [FactType::OrderCreated, FactType::StockReserved, FactType::PaymentProcessed] {
+    let mut admin = Admin::of(AdminService);
+    for heard in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
         admin.hears(fact(heard, ORDER));
     }
     admin.hears(cancelled(ORDER, CancelReason::CustomerRequest));
-    admin.hears(fact(FactType::DeadLettered, ORDER));
-    admin.hears(fact(FactType::DeadLetterResolved, ORDER)).records(&["DeadLetterResolved", "Resolved"]);
+    admin.hears(fact("DeadLettered", ORDER));
+    admin.hears(fact("DeadLetterResolved", ORDER)).records(&["DeadLetterResolved", "Resolved"]);
     assert_eq!(admin.row::<SagaView>(ORDER).status(), SagaStatus::Compensating);
-    assert_eq!(status(&admin), Some(LetterStatus::Resolved));
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
 #[test]
 fn a_dead_letter_without_a_saga_touches_none() {
-    let mut admin = World::of(AdminService);
-    let letter = letter("payment-processing", None, 0);
-    admin.hears(Fact::DeadLettered(Box::new(letter.clone()))).records(&["DeadLettered"]);
-    assert_eq!(admin.row::<Letter>(letter.id).status(), Some(LetterStatus::Pending));
+    let mut admin = Admin::of(AdminService);
+    let dead = dead_letter("payment-processing", None, 0);
+    admin.hears(announced(&dead)).records(&["DeadLettered"]);
+    assert_eq!(admin.row::<DeadLetterView>(dead.id).status(), Some(DeadLetterStatus::Pending));
     assert_eq!(admin.kept.rows.len(), 1);
 }
 
 #[test]
-fn a_letter_that_failed_again_replaces_the_older_one_and_never_the_other_way_round() {
-    let mut admin = World::of(AdminService);
-    let [first, again] = [0, 1].map(|replays| letter("payment-refund", Some(ORDER), replays));
-    admin.hears(Fact::DeadLettered(Box::new(again.clone())));
-    admin.hears(Fact::DeadLettered(Box::new(first)));
-    admin.hears(Fact::DeadLettered(Box::new(again))).changes_nothing();
-    assert_eq!(admin.row::<Letter>(letter_id(Some(ORDER))).replays(), 1);
+fn a_dead_letter_that_failed_again_replaces_the_older_one_and_never_the_other_way_round() {
+    let mut admin = Admin::of(AdminService);
+    let [first, again] = [0, 1].map(dead_refund);
+    admin.hears(announced(&again));
+    admin.hears(announced(&first));
+    admin.hears(announced(&again)).changes_nothing();
+    assert_eq!(admin.row::<DeadLetterView>(dead_letter_id(Some(ORDER))).replays(), 1);
 }
 
 /// An admin that knows of one dead letter.
-fn with_a_letter() -> (World<AdminService>, DeadLettered) {
-    let (mut admin, dead) = (World::of(AdminService), letter("payment-refund", Some(ORDER), 0));
-    admin.hears(Fact::DeadLettered(Box::new(dead.clone())));
+fn with_a_dead_letter() -> (Admin, DeadLettered) {
+    let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
+    admin.hears(announced(&dead));
     (admin, dead)
 }
 
-fn status(admin: &World<AdminService>) -> Option<LetterStatus> {
-    admin.row::<Letter>(letter_id(Some(ORDER))).status()
+fn status(admin: &Admin) -> Option<DeadLetterStatus> {
+    admin.row::<DeadLetterView>(dead_letter_id(Some(ORDER))).status()
 }
 
-fn entry(admin: &World<AdminService>, number: u128) -> (String, Action, String, Option<String>, String) {
-    let entry = admin.row::<Operation>(command_id(number)).0.expect("an entry");
+fn entry(admin: &Admin, number: u128) -> (String, Action, String, Option<String>, String) {
+    let entry = admin.row::<AuditEntry>(command_id(number)).0.expect("an entry");
     (entry.by.operator, entry.action, entry.target, entry.by.reason, entry.outcome)
 }
 
 #[test]
 fn a_replay_tells_the_service_and_is_written_down_all_at_once() {
-    let (mut admin, dead) = with_a_letter();
+    let (mut admin, dead) = with_a_dead_letter();
     let then = admin.is_asked(asks(1, replay(dead.id)));
     let reply = then.records(&["Replayed", "Written"]).tells([replay_requested(&dead, 2)]).reply();
-    let item = reply.letter.expect("the letter");
-    assert_eq!((item.status, item.version), (LetterStatus::Replaying, 2));
+    let Reply::Changed(Some(item)) = reply else { panic!("{reply:?} is no dead letter") };
+    assert_eq!((item.status, item.version), (DeadLetterStatus::Replaying, 2));
     let why = Some("the bank is back".to_owned());
     let wanted = ("ada".to_owned(), Action::Replay, dead.id.to_string(), why, "done".to_owned());
     assert_eq!(entry(&admin, 1), wanted);
@@ -133,96 +137,109 @@ fn a_replay_tells_the_service_and_is_written_down_all_at_once() {
 
 #[test]
 fn a_replay_that_failed_waits_for_a_human_again_and_one_that_went_well_is_over() {
-    let (mut admin, dead) = with_a_letter();
+    let (mut admin, dead) = with_a_dead_letter();
     admin.is_asked(asks(1, replay(dead.id)));
-    let again = letter("payment-refund", Some(ORDER), 1);
-    admin.hears(Fact::DeadLettered(Box::new(again.clone())));
-    assert_eq!(status(&admin), Some(LetterStatus::Pending));
+    let again = dead_refund(1);
+    admin.hears(announced(&again));
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
     let revision = 4; // parked, replayed, parked again, replayed
     admin.is_asked(asks(2, replay(dead.id))).tells([replay_requested(&dead, revision)]);
-    admin.hears(Fact::DeadLetterResolved(resolved(&again)));
-    assert_eq!(status(&admin), Some(LetterStatus::Resolved));
+    admin.hears(handled(&again));
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
     // What was said before the end does not undo it.
-    admin.hears(Fact::DeadLettered(Box::new(letter("payment-refund", Some(ORDER), 2))));
-    assert_eq!(status(&admin), Some(LetterStatus::Resolved));
+    admin.hears(announced(&dead_refund(2)));
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
 /// The resolution may overtake the announcement of the failure before it.
 #[test]
-fn a_letter_that_is_handled_before_it_is_announced_is_never_pending() {
-    let (mut admin, dead) = (World::of(AdminService), letter("payment-refund", Some(ORDER), 0));
-    admin.hears(Fact::DeadLetterResolved(resolved(&dead)));
+fn a_dead_letter_that_is_handled_before_it_is_announced_is_never_pending() {
+    let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
+    admin.hears(handled(&dead));
     assert_eq!(status(&admin), None);
-    admin.hears(Fact::DeadLettered(Box::new(dead)));
-    assert_eq!(status(&admin), Some(LetterStatus::Resolved));
+    admin.hears(announced(&dead));
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
 #[test]
-fn a_refused_wish_changes_nothing_and_is_not_written_down() {
-    let (mut admin, dead) = with_a_letter();
-    let mut refusal = |number, wish| match admin.is_asked(asks(number, wish)).rejection() {
-        Rejection::Letter(rejection) => rejection,
+fn a_refused_command_changes_nothing_and_is_not_written_down() {
+    let (mut admin, dead) = with_a_dead_letter();
+    let mut refusal = |number, kind| match admin.is_asked(asks(number, kind)).rejection() {
+        Rejection::DeadLetter(rejection) => rejection,
         other @ (Rejection::Redrive(_) | Rejection::Roster(_)) => panic!("{other:?}"),
     };
-    assert_eq!(refusal(1, Wish::Restore(dead.id)), LetterRejection::Status(LetterStatus::Pending));
-    assert_eq!(refusal(2, replay(Uuid::from_u128(404))), LetterRejection::Unknown);
-    let stale = Wish::Replay { letter: dead.id, force: false, version: Some(9), edited: None };
-    assert_eq!(refusal(3, stale), LetterRejection::Changed(1));
+    assert_eq!(
+        refusal(1, CommandKind::Restore(dead.id)),
+        DeadLetterRejection::Status(DeadLetterStatus::Pending)
+    );
+    assert_eq!(refusal(2, replay(Uuid::from_u128(404))), DeadLetterRejection::Unknown);
+    let stale = CommandKind::Replay(dead.id, Replay { version: Some(9), ..Replay::default() });
+    assert_eq!(refusal(3, stale), DeadLetterRejection::Changed(1));
 }
 
 #[test]
 fn what_is_given_up_and_taken_up_again_is_told_with_rising_revisions() {
-    let (mut admin, dead) = with_a_letter();
-    let (letter, service) = (dead.id, || "payment".to_owned());
-    let given_up = DeadLetterDiscarded { letter, service: service(), revision: 2 };
-    admin.is_asked(asks(1, Wish::Discard(letter))).tells([Fact::DeadLetterDiscarded(given_up)]);
-    assert_eq!(status(&admin), Some(LetterStatus::Discarded));
-    let taken_up = DeadLetterRestored { letter, service: service(), revision: 3 };
-    admin.is_asked(asks(2, Wish::Restore(letter))).tells([Fact::DeadLetterRestored(taken_up)]);
-    assert_eq!(status(&admin), Some(LetterStatus::Pending));
+    let (mut admin, dead) = with_a_dead_letter();
+    let (dead_letter, service) = (dead.id, || "payment".to_owned());
+    let given_up = DeadLetterDiscarded { dead_letter, service: service(), revision: 2, replays: Some(0) };
+    let given_up = DeadLetterMessage::DeadLetterDiscarded(given_up);
+    admin.is_asked(asks(1, CommandKind::Discard(dead_letter))).tells([given_up.into()]);
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
+    let taken_up = DeadLetterRestored { dead_letter, service: service(), revision: 3 };
+    let taken_up = DeadLetterMessage::DeadLetterRestored(taken_up);
+    admin.is_asked(asks(2, CommandKind::Restore(dead_letter))).tells([taken_up.into()]);
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
     assert_eq!(entry(&admin, 2).1, Action::Restore);
 }
 
 /// A request to replay that got lost: whoever forces another must not be told that it is under way.
 #[test]
 fn a_lost_replay_can_be_forced() {
-    let (mut admin, dead) = with_a_letter();
+    let (mut admin, dead) = with_a_dead_letter();
     admin.is_asked(asks(1, replay(dead.id)));
     admin.is_asked(asks(2, replay(dead.id))).rejection();
-    let forced = Wish::Replay { letter: dead.id, force: true, version: None, edited: None };
+    let forced = CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
     admin.is_asked(asks(3, forced)).tells([replay_requested(&dead, 3)]);
 }
 
 #[test]
 fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
-    let (mut admin, dead) = with_a_letter();
-    let (other, unknown) = (letter("payment-refund", None, 0), Uuid::from_u128(404));
-    admin.hears(Fact::DeadLettered(Box::new(other.clone())));
-    admin.is_asked(asks(1, Wish::Discard(dead.id)));
-    let letters = vec![dead.id, other.id, unknown];
-    let many = Wish::ReplayMany { letters, force: false, target: "3 letters".to_owned() };
+    let (mut admin, dead) = with_a_dead_letter();
+    let (other, unknown) = (dead_letter("payment-refund", None, 0), Uuid::from_u128(404));
+    admin.hears(announced(&other));
+    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
+    let dead_letters = vec![dead.id, other.id, unknown];
+    let many = CommandKind::ReplayMany { dead_letters, force: false, target: "3 dead letters".to_owned() };
     let then = admin.is_asked(asks(2, many)).tells([replay_requested(&other, 2)]);
     let reply = then.records(&["Replayed", "Written"]).reply();
-    let refused: Vec<_> = reply.refused.iter().map(|refused| (refused.id, refused.detail.as_str())).collect();
+    let Reply::Replayed(many) = reply else { panic!("{reply:?} is not about many") };
+    let refused: Vec<_> = many.refused.iter().map(|refused| (refused.id, refused.detail.as_str())).collect();
     let wanted = [(dead.id, "the dead letter is DISCARDED"), (unknown, "there is no such dead letter")];
-    assert_eq!((reply.replayed, refused), (1, wanted.to_vec()));
+    assert_eq!((many.replayed, refused), (1, wanted.to_vec()));
 }
 
 #[test]
 fn notes_are_for_people_and_tell_nobody() {
-    let (mut admin, dead) = with_a_letter();
-    let note = Wish::Note(dead.id, "called the bank".to_owned());
+    let (mut admin, dead) = with_a_dead_letter();
+    let note = CommandKind::Note(dead.id, "called the bank".to_owned());
     admin.is_asked(asks(1, note)).records(&["Noted", "Written"]).tells([]);
     for number in 2..=100 {
-        admin.is_asked(asks(number, Wish::Note(dead.id, "and again".to_owned()))).comes_out("done");
+        admin.is_asked(asks(number, CommandKind::Note(dead.id, "and again".to_owned()))).comes_out("done");
     }
-    let one_more = admin.is_asked(asks(101, Wish::Note(dead.id, "enough".to_owned()))).rejection();
-    assert_eq!(one_more, Rejection::Letter(LetterRejection::TooManyNotes));
+    let one_more = admin.is_asked(asks(101, CommandKind::Note(dead.id, "enough".to_owned()))).rejection();
+    assert_eq!(one_more, Rejection::DeadLetter(DeadLetterRejection::TooManyNotes));
 }
 
-fn plan(filter: Filter) -> Wish {
+/// Ada starts a redrive under the `number`-th id.
+fn starts(number: u128, filter: Filter) -> Command {
     let (canary, rate, force, matching) = (1, None, false, 1);
-    Wish::Start(Box::new(Plan { filter, canary, rate, force, by: by_ada(), matching }))
+    let plan = Plan { filter, canary, rate, force, by: by_ada(), matching };
+    steers(number, number, RedriveCommand::Start(Box::new(plan)))
+}
+
+/// Ada asks something of the `redrive`-th redrive.
+fn steers(number: u128, redrive: u128, command: RedriveCommand) -> Command {
+    asks(number, CommandKind::Redrive(command_id(redrive), command))
 }
 
 fn all_of_payment() -> Filter {
@@ -230,67 +247,67 @@ fn all_of_payment() -> Filter {
 }
 
 #[test]
-fn only_one_redrive_of_the_same_letters_is_under_way() {
-    let mut admin = World::of(AdminService);
-    admin.is_asked(asks(1, plan(all_of_payment()))).records(&["Started", "Entered", "Written"]);
-    let second = admin.is_asked(asks(2, plan(all_of_payment()))).rejection();
+fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
+    let mut admin = Admin::of(AdminService);
+    admin.is_asked(starts(1, all_of_payment())).records(&["Started", "Entered", "Written"]);
+    let second = admin.is_asked(starts(2, all_of_payment())).rejection();
     assert_eq!(second, Rejection::Roster(RosterRejection::SameFilter(command_id(1))));
     // Another filter is another matter; and what has ended is in nobody's way.
     let of_a_step = Filter { step: Some("payment-refund".to_owned()), ..all_of_payment() };
-    admin.is_asked(asks(3, plan(of_a_step))).comes_out("done");
-    admin.is_asked(asks(4, Wish::Steer(command_id(1), Steer::Pause))).comes_out("done");
-    admin.is_asked(asks(5, plan(all_of_payment()))).rejection();
-    admin.is_asked(asks(6, Wish::Steer(command_id(1), Steer::Cancel))).comes_out("done");
-    admin.is_asked(asks(7, plan(all_of_payment()))).comes_out("done");
+    admin.is_asked(starts(3, of_a_step)).comes_out("done");
+    admin.is_asked(steers(4, 1, RedriveCommand::Pause)).comes_out("done");
+    admin.is_asked(starts(5, all_of_payment())).rejection();
+    admin.is_asked(steers(6, 1, RedriveCommand::Cancel)).comes_out("done");
+    admin.is_asked(starts(7, all_of_payment())).comes_out("done");
     assert_eq!(entry(&admin, 7).1, Action::RedriveStart);
 }
 
 #[test]
 fn a_stopped_redrive_begins_again_only_while_no_other_of_its_kind_is_under_way() {
-    let mut admin = World::of(AdminService);
-    admin.is_asked(asks(1, plan(all_of_payment())));
+    let mut admin = Admin::of(AdminService);
+    admin.is_asked(starts(1, all_of_payment()));
     let stop = RedriveCommand::Stop(1, "the canary failed".to_owned());
     let by = By::system(Some("the canary failed".to_owned()));
-    admin.is_asked(Command { by, ..asks(2, Wish::Drive(command_id(1), stop)) }).comes_out("done");
+    admin.is_asked(Command { by, ..steers(2, 1, stop) }).comes_out("done");
     assert_eq!(entry(&admin, 2).0, "system");
-    admin.is_asked(asks(3, plan(all_of_payment()))).comes_out("done");
-    let resume = || Wish::Steer(command_id(1), Steer::Resume);
-    admin.is_asked(asks(4, resume())).rejection();
-    admin.is_asked(asks(5, Wish::Steer(command_id(3), Steer::Cancel))).comes_out("done");
-    admin.is_asked(asks(6, resume())).records(&["BegunAgain", "Entered", "Written"]);
+    admin.is_asked(starts(3, all_of_payment())).comes_out("done");
+    admin.is_asked(steers(4, 1, RedriveCommand::Resume)).rejection();
+    admin.is_asked(steers(5, 3, RedriveCommand::Cancel)).comes_out("done");
+    admin.is_asked(steers(6, 1, RedriveCommand::Resume)).records(&["BegunAgain", "Entered", "Written"]);
 }
 
 /// What the driver saw a moment ago does not outlive an operator's word.
 #[test]
 fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
-    let (mut admin, dead) = with_a_letter();
-    admin.is_asked(asks(1, plan(all_of_payment())));
-    let send = |round| Wish::Send { tag: Tag { redrive: command_id(1), round }, letters: vec![dead.id] };
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    let send =
+        |round| CommandKind::Send { tag: Tag { redrive: command_id(1), round }, dead_letters: vec![dead.id] };
     admin.is_asked(asks(2, send(2))).rejection();
-    admin.is_asked(asks(3, Wish::Steer(command_id(1), Steer::Pause))).comes_out("done");
+    admin.is_asked(steers(3, 1, RedriveCommand::Pause)).comes_out("done");
     admin.is_asked(asks(4, send(1))).rejection();
-    admin.is_asked(asks(5, Wish::Steer(command_id(1), Steer::Resume))).comes_out("done");
+    admin.is_asked(steers(5, 1, RedriveCommand::Resume)).comes_out("done");
     admin.is_asked(asks(6, send(1))).records(&["Replayed"]).tells([replay_requested(&dead, 2)]);
-    let letter = admin.row::<Letter>(dead.id);
-    assert_eq!(letter.tag(), Some(Tag { redrive: command_id(1), round: 1 }));
+    let dead_letter = admin.row::<DeadLetterView>(dead.id);
+    assert_eq!(dead_letter.tag(), Some(Tag { redrive: command_id(1), round: 1 }));
 }
 
 #[test]
-fn a_letter_says_where_it_stands_in_its_redrive() {
-    let (mut admin, dead) = with_a_letter();
-    admin.is_asked(asks(1, plan(all_of_payment())));
+fn a_dead_letter_says_where_it_stands_in_its_redrive() {
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
     let tag = Tag { redrive: command_id(1), round: 1 };
-    admin.is_asked(asks(2, Wish::Send { tag, letters: vec![dead.id] }));
-    let course = |admin: &World<AdminService>| {
-        let letter = admin.row::<Letter>(dead.id);
-        letter.fields("").pop().expect("a field")
+    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    let course = |admin: &Admin| {
+        let dead_letter = admin.row::<DeadLetterView>(dead.id);
+        dead_letter.fields("").pop().expect("a field")
     };
     assert_eq!(course(&admin), FieldValue::Text(tag.course("REPLAYING")));
     let again = |fingerprint: &str| {
         let fingerprint = fingerprint.to_owned();
-        Fact::DeadLettered(Box::new(DeadLettered { fingerprint, ..letter("payment-refund", Some(ORDER), 1) }))
+        announced(&DeadLettered { fingerprint, ..dead_refund(1) })
     };
-    let mut otherwise = World::of(AdminService);
+    let mut otherwise = Admin::of(AdminService);
     std::mem::swap(&mut otherwise.kept, &mut admin.kept);
     otherwise.hears(again("f2"));
     assert_eq!(course(&otherwise), FieldValue::Text(tag.course("PENDING")));
@@ -298,21 +315,20 @@ fn a_letter_says_where_it_stands_in_its_redrive() {
     otherwise.is_asked(asks(3, replay(dead.id)));
     assert_eq!(course(&otherwise), FieldValue::Null);
 
-    let (mut admin, _) = with_a_letter();
-    admin.is_asked(asks(1, plan(all_of_payment())));
-    admin.is_asked(asks(2, Wish::Send { tag, letters: vec![dead.id] }));
+    let (mut admin, _) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
     admin.hears(again("f1"));
     assert_eq!(course(&admin), FieldValue::Text(tag.course("AGAIN")));
 }
 
 #[test]
 fn an_entry_of_the_log_is_written_once_and_ended_once() {
-    let mut admin = World::of(AdminService);
+    let mut admin = Admin::of(AdminService);
     let (action, target) = (Action::BreakerOpen, "payment/bank".to_owned());
-    admin.is_asked(asks(1, Wish::Log { action, target, detail: None })).records(&["Written"]);
+    admin.is_asked(asks(1, CommandKind::OpenEntry { action, target, detail: None })).records(&["Written"]);
     assert_eq!(entry(&admin, 1).4, "asked");
-    let end =
-        |outcome: &str| Wish::EndLog { entry: command_id(1), outcome: outcome.to_owned(), detail: None };
+    let end = |outcome: &str| CommandKind::CloseEntry(command_id(1), outcome.to_owned());
     admin.is_asked(asks(2, end("there is no breaker bank"))).records(&["Ended"]);
     admin.is_asked(asks(3, end("done"))).changes_nothing();
     assert_eq!(entry(&admin, 1).4, "there is no breaker bank");
@@ -320,18 +336,30 @@ fn an_entry_of_the_log_is_written_once_and_ended_once() {
 
 /// Rows that the first build wrote are folded by this one.
 #[test]
-fn letters_of_the_first_build_are_read() {
-    let dead = letter("payment-refund", Some(ORDER), 0);
+fn dead_letters_of_the_first_build_are_read() {
+    let dead = dead_refund(0);
     let bare = serde_json::to_string(&dead).expect("JSON");
-    let event: LetterEvent = serde_json::from_str(&bare).expect("an event");
-    assert_eq!(event, LetterEvent::Announced(Box::new(dead)));
+    let event: DeadLetterEvent = serde_json::from_str(&bare).expect("an event");
+    assert_eq!(event, DeadLetterEvent::Announced(Box::new(dead)));
     assert_eq!(serde_json::to_string(&event).expect("JSON"), bare);
+}
+
+/// A row that an earlier build wrote is the fold of its events, byte for byte.
+#[test]
+fn the_row_of_a_saga_names_what_was_heard_in_the_order_of_the_contract() {
+    let mut admin = Admin::of(AdminService);
+    let heard = facts_heard::<AdminService>();
+    let of_a_saga: Vec<_> = all_types().filter(|name| heard.contains(name)).collect();
+    of_a_saga.iter().rev().for_each(|name| drop(admin.hears(fact(name, ORDER)).comes_out("done")));
+    let state = &admin.kept.rows[&RowKey::of::<SagaView>(ORDER)].1.state;
+    let places: Vec<_> = of_a_saga.iter().map(|name| state.find(&format!("\"{name}\":"))).collect();
+    assert!(places.is_sorted() && places[0].is_some(), "{state}");
 }
 
 #[test]
 fn what_operators_look_for_is_searchable() {
-    let mut admin = World::of(AdminService);
-    admin.hears(fact(FactType::OrderCreated, ORDER));
+    let mut admin = Admin::of(AdminService);
+    admin.hears(fact("OrderCreated", ORDER));
     let fields = admin.row::<SagaView>(ORDER).fields(&ORDER.to_string());
     let wanted = [
         ("status", "STARTED".into()),
@@ -345,8 +373,8 @@ fn what_operators_look_for_is_searchable() {
     };
     assert_eq!(named(SagaView::FIELDS, fields), wanted);
 
-    let (mut admin, dead) = with_a_letter();
-    admin.is_asked(asks(1, Wish::Discard(dead.id)));
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
     let wanted = [
         ("status", "DISCARDED".into()),
         ("service", "payment".into()),
@@ -358,18 +386,18 @@ fn what_operators_look_for_is_searchable() {
         ("replays", 0.into()),
         ("redrive", FieldValue::Null),
     ];
-    assert_eq!(named(Letter::FIELDS, admin.row::<Letter>(dead.id).fields("1")), wanted);
+    assert_eq!(named(DeadLetterView::FIELDS, admin.row::<DeadLetterView>(dead.id).fields("1")), wanted);
 }
 
 /// Admin hears everything that belongs to a saga; of products it hears nothing.
 #[test]
 fn every_fact_of_a_saga_is_heard_and_kept() {
-    let of_sagas = FactType::ALL.into_iter().filter(|heard| fact(*heard, ORDER).saga().is_some());
+    let of_sagas = all_types().filter(|heard| fact(heard, ORDER).saga().is_some());
     assert_eq!(of_sagas.clone().collect::<BTreeSet<_>>(), facts_heard::<AdminService>());
     for heard in of_sagas {
-        let mut admin = World::of(AdminService);
+        let mut admin = Admin::of(AdminService);
         admin.hears(fact(heard, ORDER)).comes_out("done");
         admin.hears(fact(heard, ORDER)).comes_out("done").changes_nothing();
-        assert!(admin.row::<SagaView>(ORDER).heard.contains_key(&heard), "{heard:?}");
+        assert!(admin.row::<SagaView>(ORDER).heard.contains_key(heard), "{heard}");
     }
 }

@@ -1,23 +1,26 @@
 //! Shell: what operators see of dead letters and do with them, through the real routes.
 
+use admin::policy::AdminMessage;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use contract::order::CancelReason;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{Method, StatusCode};
+use saga_core::dead_letter::{DeadLetterMessage, DeadLetterOrigin, DeadLettered};
+use saga_core::ids::derived;
+use saga_core::message::{Envelope, Message as _};
+use saga_engine::testing::service_under_test::envelope;
 use serde_json::{Value, json};
-use shared::contract::{CancelReason, DeadLettered, Fact, FactType, LetterOrigin};
-use shared::envelope::Envelope;
 use uuid::Uuid;
 
-use crate::given::{ORDER, cancelled, fact, letter, replay_requested, resolved};
-use crate::house::{House, answered};
-use crate::world::message::envelope;
+use crate::given::{ORDER, announced, cancelled, dead_letter, dead_refund, fact, handled, replay_requested};
+use crate::harness::{AdminHarness, answered, each};
 
-/// When the first of many letters failed: before any test runs.
+/// When the first of many dead letters failed: before any test runs.
 const LONG_AGO: Timestamp = Timestamp::constant(1_700_000_000, 0);
 
-/// The `number`-th of many letters; the later, the higher. Every third is of another cause and step.
+/// The `number`-th of many dead letters; the later, the higher. Every third is of another cause and step.
 pub fn numbered(number: u64) -> DeadLettered {
     let is_other = number.is_multiple_of(3);
     let (step, fingerprint) =
@@ -34,57 +37,44 @@ pub fn numbered(number: u64) -> DeadLettered {
         first_failed_at: at,
         last_failed_at: at,
         saga: None,
-        ..letter(step, None, 0)
+        ..dead_letter(step, None, 0)
     }
 }
 
-pub fn announced(letter: &DeadLettered) -> Fact {
-    Fact::DeadLettered(Box::new(letter.clone()))
+/// A dead letter whose message asks for a refund of an order, and the message.
+fn editable() -> (DeadLettered, Value) {
+    let heard = cancelled(ORDER, CancelReason::CustomerRequest);
+    let payload = envelope("order", &heard);
+    let dead = DeadLettered { payload_base64: BASE64.encode(&payload), ..dead_refund(0) };
+    (dead, serde_json::from_slice(&payload).expect("JSON"))
 }
 
-async fn house_of(letters: u64) -> House {
-    let house = House::new().await;
-    let facts: Vec<Fact> = (0..letters).map(|number| announced(&numbered(number))).collect();
-    house.hears_all(&facts).await;
-    house
-}
-
-fn ids(page: &Value) -> Vec<String> {
-    let letters = page["dead_letters"].as_array().expect("letters");
-    letters.iter().map(|letter| letter["id"].as_str().expect("an id").to_owned()).collect()
+async fn admin_with(dead_letters: u64) -> AdminHarness {
+    let admin = AdminHarness::new().await;
+    let facts: Vec<_> = (0..dead_letters).map(|number| announced(&numbered(number))).collect();
+    admin.hears_all(&facts).await;
+    admin
 }
 
 #[tokio::test]
-async fn letters_are_listed_by_their_last_failure_page_by_page_each_once() {
-    let house = house_of(25).await;
+async fn dead_letters_are_listed_by_their_last_failure_page_by_page_each_once() {
+    let admin = admin_with(25).await;
     // Three that failed at the same time are told apart by their ids.
-    let twins = [1, 2, 3].map(|n| DeadLettered { id: Uuid::from_u128(n), ..numbered(10) });
-    house.hears_all(&twins.map(|twin| announced(&twin))).await;
-    let (mut seen, mut path) = (Vec::new(), "/dlq?limit=4".to_owned());
-    loop {
-        let page = house.get(&path).await;
-        seen.extend(ids(&page));
-        match page["next"].as_str() {
-            Some(next) => path = format!("/dlq?limit=4&cursor={next}"),
-            None => break,
-        }
-    }
-    let mut all: Vec<DeadLettered> = (0..25).map(numbered).chain(twins_of()).collect();
-    all.sort_by_key(|letter| std::cmp::Reverse((letter.last_failed_at, letter.id)));
-    assert_eq!(seen, all.iter().map(|letter| letter.id.to_string()).collect::<Vec<_>>());
-
-    fn twins_of() -> [DeadLettered; 3] {
-        [1, 2, 3].map(|n| DeadLettered { id: Uuid::from_u128(n), ..numbered(10) })
-    }
+    let twins = [1, 2, 3].map(|id| DeadLettered { id: Uuid::from_u128(id), ..numbered(10) });
+    admin.hears_all(&twins.each_ref().map(announced)).await;
+    let seen = admin.ids("/dlq?limit=4", "dead_letters").await;
+    let mut all: Vec<DeadLettered> = (0..25).map(numbered).chain(twins).collect();
+    all.sort_by_key(|dead| std::cmp::Reverse((dead.last_failed_at, dead.id)));
+    assert_eq!(seen, all.iter().map(|dead| dead.id.to_string()).collect::<Vec<_>>());
 }
 
 #[tokio::test]
 async fn filters_find_what_they_say_and_nothing_else() {
-    let house = house_of(12).await;
+    let admin = admin_with(12).await;
     let dead = numbered(3);
-    house.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 202).await;
-    house.delete(&format!("/dlq/{}", numbered(4).id), 200).await;
-    house.hears(&announced(&letter("payment-refund", Some(ORDER), 0))).await;
+    admin.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 202).await;
+    admin.delete(&format!("/dlq/{}", numbered(4).id), 200).await;
+    admin.hears(&announced(&dead_refund(0))).await;
     let at = |number| numbered(number).last_failed_at;
     for (query, wanted) in [
         ("", 13),
@@ -110,26 +100,25 @@ async fn filters_find_what_they_say_and_nothing_else() {
         ("text=payment-refund", 0),
         ("text=timed%20out&status=PENDING&limit=1", 1),
     ] {
-        let page = house.get(&format!("/dlq?{query}")).await;
-        assert_eq!(ids(&page).len(), wanted, "{query}: {page}");
+        let page = admin.get(&format!("/dlq?{query}")).await;
+        assert_eq!(each(&page["dead_letters"], "id").len(), wanted, "{query}: {page}");
     }
 }
 
 #[tokio::test]
 async fn counts_and_groups_come_from_admins_own_view() {
-    let house = house_of(12).await;
-    let resolution = Fact::DeadLetterResolved(resolved(&numbered(0)));
-    house.hears(&resolution).await;
-    house.delete(&format!("/dlq/{}", numbered(1).id), 200).await;
-    house.post(&format!("/dlq/{}/replay", numbered(2).id), &json!({}), 202).await;
+    let admin = admin_with(12).await;
+    admin.hears(&handled(&numbered(0))).await;
+    admin.delete(&format!("/dlq/{}", numbered(1).id), 200).await;
+    admin.post(&format!("/dlq/{}/replay", numbered(2).id), &json!({}), 202).await;
     let wanted = json!({
         "total": 10,
         "by_status": {"PENDING": 9, "REPLAYING": 1, "RESOLVED": 1, "DISCARDED": 1},
         "by_service": {"payment": 10},
     });
-    assert_eq!(house.get("/dlq/count").await, wanted);
+    assert_eq!(admin.get("/dlq/count").await, wanted);
 
-    let groups = house.get("/dlq/groups").await["groups"].clone();
+    let groups = admin.get("/dlq/groups").await["groups"].clone();
     let [charge, refund] = [&groups[0], &groups[1]];
     assert_eq!((&charge["fingerprint"], &charge["count"]), (&json!("f-charge"), &json!(6)));
     assert_eq!((&refund["fingerprint"], &refund["count"]), (&json!("f-refund"), &json!(3)));
@@ -139,124 +128,116 @@ async fn counts_and_groups_come_from_admins_own_view() {
     assert_eq!(charge["step"], "payment-processing");
     assert_eq!(charge["first_failed_at"], numbered(4).last_failed_at.to_string());
     assert_eq!(charge["last_failed_at"], last.last_failed_at.to_string());
-    assert_eq!(house.get("/dlq/groups?limit=1").await["groups"].as_array().map(Vec::len), Some(1));
-    assert_eq!(house.get("/dlq/groups?status=RESOLVED").await["groups"][0]["count"], 1);
+    assert_eq!(admin.get("/dlq/groups?limit=1").await["groups"].as_array().map(Vec::len), Some(1));
+    assert_eq!(admin.get("/dlq/groups?status=RESOLVED").await["groups"][0]["count"], 1);
     assert_eq!(
-        house.get("/dlq/groups?step=payment-refund").await["groups"].as_array().map(Vec::len),
+        admin.get("/dlq/groups?step=payment-refund").await["groups"].as_array().map(Vec::len),
         Some(1)
     );
 }
 
 #[tokio::test]
-async fn a_letter_shows_everything_that_is_known_of_it() {
-    let house = House::new().await;
-    let heard = cancelled(ORDER, CancelReason::CustomerRequest);
-    let payload = envelope(&heard);
-    let dead =
-        DeadLettered { payload_base64: BASE64.encode(&payload), ..letter("payment-refund", Some(ORDER), 0) };
-    house.hears(&announced(&dead)).await;
+async fn a_dead_letter_shows_everything_that_is_known_of_it() {
+    let admin = AdminHarness::new().await;
+    let (dead, payload) = editable();
+    admin.hears(&announced(&dead)).await;
     let path = format!("/dlq/{}", dead.id);
-    house.post(&format!("{path}/notes"), &json!({"text": "called the bank"}), 201).await;
-    house.post(&format!("{path}/replay"), &json!({"reason": "it is back"}), 202).await;
-    house
-        .hears(&announced(&DeadLettered {
-            payload_base64: dead.payload_base64.clone(),
-            ..letter("payment-refund", Some(ORDER), 1)
-        }))
+    admin.post(&format!("{path}/notes"), &json!({"text": "called the bank"}), 201).await;
+    admin.post(&format!("{path}/replay"), &json!({"reason": "it is back"}), 202).await;
+    admin
+        .hears(&announced(&DeadLettered { payload_base64: dead.payload_base64.clone(), ..dead_refund(1) }))
         .await;
 
-    let answer = house.request(Method::GET, &path).send().await.expect("an answer");
+    let answer = admin.request(Method::GET, &path).send().await.expect("an answer");
     let tag = answer.headers()["etag"].clone();
     let shown: Value = answer.json().await.expect("JSON");
     assert_eq!((tag.to_str().expect("text"), &shown["version"]), ("\"4\"", &json!(4)));
     assert_eq!(shown["status"], "PENDING");
     assert_eq!(shown["replays"], 1);
-    assert_eq!(shown["payload"], serde_json::from_slice::<Value>(&payload).expect("JSON"));
+    assert_eq!(shown["payload"], payload);
     assert_eq!(shown["payload_base64"], dead.payload_base64);
     assert_eq!(shown["error_chain"], json!(["failed 2 times"]));
     assert_eq!(
         (&shown["notes"][0]["operator"], &shown["notes"][0]["text"]),
         (&json!("ada"), &json!("called the bank"))
     );
-    let story: Vec<_> =
-        shown["history"].as_array().expect("a list").iter().map(|moment| &moment["what"]).collect();
+    let story = each(&shown["history"], "what");
     assert_eq!(story, ["parked", "noted", "replayed", "failed again"]);
     assert_eq!(shown["history"][2]["reason"], "it is back");
 }
 
 #[tokio::test]
-async fn a_letter_that_is_no_json_is_shown_all_the_same() {
-    let house = House::new().await;
+async fn a_dead_letter_that_is_no_json_is_shown_all_the_same() {
+    let admin = AdminHarness::new().await;
     let foreign = DeadLettered {
-        origin: LetterOrigin::Foreign,
+        origin: DeadLetterOrigin::Foreign,
         message_type: None,
         payload_base64: BASE64.encode([0xFF, 0x00]),
-        ..letter("payment-refund", None, 0)
+        ..dead_letter("payment-refund", None, 0)
     };
-    house.hears(&announced(&foreign)).await;
-    let shown = house.get(&format!("/dlq/{}", foreign.id)).await;
+    admin.hears(&announced(&foreign)).await;
+    let shown = admin.get(&format!("/dlq/{}", foreign.id)).await;
     assert_eq!((&shown["payload"], &shown["payload_base64"]), (&Value::Null, &json!("/wA=")));
     assert_eq!(shown["origin"], "foreign");
 }
 
 #[tokio::test]
 async fn two_who_replay_at_once_are_one_replay_and_one_refusal() {
-    let house = house_of(1).await;
+    let admin = admin_with(1).await;
     let dead = numbered(0);
     let path = format!("/dlq/{}/replay", dead.id);
-    let both = join_all([0, 1].map(|_| house.request(Method::POST, &path).send())).await;
+    let both = join_all([0, 1].map(|_| admin.request(Method::POST, &path).send())).await;
     let mut statuses: Vec<_> = both.into_iter().map(|answer| answer.expect("an answer").status()).collect();
     statuses.sort();
     assert_eq!(statuses, [StatusCode::ACCEPTED, StatusCode::CONFLICT]);
-    assert_eq!(house.tells().await, [replay_requested(&dead, 2)]);
+    assert_eq!(admin.tells().await, [replay_requested(&dead, 2)]);
 }
 
 #[tokio::test]
 async fn after_three_failed_replays_it_takes_force_and_a_reason() {
-    let house = House::new().await;
+    let admin = AdminHarness::new().await;
     let dead = DeadLettered { replays: 3, ..numbered(1) };
-    house.hears(&announced(&dead)).await;
+    admin.hears(&announced(&dead)).await;
     let path = format!("/dlq/{}/replay", dead.id);
-    house.post(&path, &json!({"reason": "now it works"}), 409).await;
-    let forced = house.post(&path, &json!({"force": true, "reason": "now it works"}), 202).await;
+    admin.post(&path, &json!({"reason": "now it works"}), 409).await;
+    let forced = admin.post(&path, &json!({"force": true, "reason": "now it works"}), 202).await;
     assert_eq!((&forced["status"], &forced["version"]), (&json!("REPLAYING"), &json!(5)));
-    house.post(&path, &json!({"reason": "again"}), 409).await;
-    house.post(&path, &json!({"force": true, "reason": "it got lost"}), 202).await;
-    assert_eq!(house.tells().await, [replay_requested(&dead, 5), replay_requested(&dead, 6)]);
+    admin.post(&path, &json!({"reason": "again"}), 409).await;
+    admin.post(&path, &json!({"force": true, "reason": "it got lost"}), 202).await;
+    assert_eq!(admin.tells().await, [replay_requested(&dead, 5), replay_requested(&dead, 6)]);
 }
 
 #[tokio::test]
-async fn a_letter_is_given_up_and_taken_up_again() {
-    let house = house_of(1).await;
+async fn a_dead_letter_is_given_up_and_taken_up_again() {
+    let admin = admin_with(1).await;
     let path = format!("/dlq/{}", numbered(0).id);
-    assert_eq!(house.delete(&format!("{path}?reason=a%20test"), 200).await["status"], "DISCARDED");
-    house.delete(&path, 409).await;
-    house.post(&format!("{path}/replay"), &json!({}), 409).await;
-    assert_eq!(house.post(&format!("{path}/restore"), &json!({}), 200).await["status"], "PENDING");
-    let told: Vec<FactType> = house.tells().await.iter().map(Fact::fact_type).collect();
-    assert_eq!(told, [FactType::DeadLetterDiscarded, FactType::DeadLetterRestored]);
-    let log = house.get(&format!("/audit/log?target={}", numbered(0).id)).await;
-    let actions: Vec<_> =
-        log["entries"].as_array().expect("a list").iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(admin.delete(&format!("{path}?reason=a%20test"), 200).await["status"], "DISCARDED");
+    admin.delete(&path, 409).await;
+    admin.post(&format!("{path}/replay"), &json!({}), 409).await;
+    assert_eq!(admin.post(&format!("{path}/restore"), &json!({}), 200).await["status"], "PENDING");
+    let told: Vec<_> = admin.tells().await.iter().map(|told| told.message_type().name).collect();
+    assert_eq!(told, ["DeadLetterDiscarded", "DeadLetterRestored"]);
+    let log = admin.get(&format!("/audit/log?target={}", numbered(0).id)).await;
+    let actions = each(&log["entries"], "action");
     assert_eq!(actions, ["dlq.restore", "dlq.discard"]);
     assert_eq!(log["entries"][1]["reason"], "a test");
 }
 
 #[tokio::test]
 async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
-    let house = house_of(6).await;
+    let admin = admin_with(6).await;
     let [one, two] = [1, 2].map(|number| numbered(number).id);
     let reason = "the bank is back";
     let answer =
-        house.post("/dlq/replay", &json!({"ids": [one, two, one, ORDER], "reason": reason}), 200).await;
+        admin.post("/dlq/replay", &json!({"ids": [one, two, one, ORDER], "reason": reason}), 200).await;
     assert_eq!(
         answer,
         json!({"replayed": 2, "refused": [{"id": ORDER, "detail": "there is no such dead letter"}]})
     );
-    let answer = house.post("/dlq/replay", &json!({"fingerprint": "f-charge", "reason": reason}), 200).await;
+    let answer = admin.post("/dlq/replay", &json!({"fingerprint": "f-charge", "reason": reason}), 200).await;
     assert_eq!(answer, json!({"replayed": 2, "refused": []}));
-    assert_eq!(house.tells().await.len(), 4);
-    let log = house.get("/audit/log?action=dlq.replay_many&operator=ada").await;
+    assert_eq!(admin.tells().await.len(), 4);
+    let log = admin.get("/audit/log?action=dlq.replay_many&operator=ada").await;
     assert_eq!(log["entries"][0]["target"], "f-charge");
     assert_eq!(log["entries"][0]["detail"], json!({"replayed": 2, "refused": 0}));
     assert_eq!(log["entries"].as_array().map(Vec::len), Some(2));
@@ -264,29 +245,22 @@ async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
 
 #[tokio::test]
 async fn a_group_that_is_too_large_for_one_request_is_a_redrives_work() {
-    let house = House::new().await;
-    let many: Vec<Fact> = (0..1_001)
+    let admin = AdminHarness::new().await;
+    let many: Vec<_> = (0..1_001)
         .map(|number| announced(&DeadLettered { fingerprint: "f-many".to_owned(), ..numbered(number) }))
         .collect();
-    house.hears_all(&many).await;
+    admin.hears_all(&many).await;
     let asked = json!({"fingerprint": "f-many", "reason": "the bank is back"});
-    let problem = house.post("/dlq/replay", &asked, 422).await;
+    let problem = admin.post("/dlq/replay", &asked, 422).await;
     assert_eq!(problem["errors"][0]["field"], "fingerprint");
-    assert!(house.tells().await.is_empty());
+    assert!(admin.tells().await.is_empty());
 }
 
-/// A letter whose message asks for a refund of an order, and the message.
-fn editable() -> (DeadLettered, Value) {
-    let heard = cancelled(ORDER, CancelReason::CustomerRequest);
-    let payload = envelope(&heard);
-    let dead =
-        DeadLettered { payload_base64: BASE64.encode(&payload), ..letter("payment-refund", Some(ORDER), 0) };
-    (dead, serde_json::from_slice(&payload).expect("JSON"))
-}
-
-async fn edited(house: &House) -> (Uuid, Envelope) {
-    let told = house.tells().await;
-    let [Fact::ReplayRequested(asked)] = told.as_slice() else { panic!("one replay, not {told:?}") };
+async fn edited(admin: &AdminHarness) -> (Uuid, Envelope) {
+    let told = admin.tells().await;
+    let [AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked))] = told.as_slice() else {
+        panic!("one replay, not {told:?}")
+    };
     let edited = asked.edited.as_ref().expect("an edited message");
     let bytes = BASE64.decode(&edited.payload_base64).expect("base64");
     (edited.message_id, Envelope::from_bytes(&bytes).expect("an envelope"))
@@ -294,23 +268,23 @@ async fn edited(house: &House) -> (Uuid, Envelope) {
 
 #[tokio::test]
 async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
-    let house = House::new().await;
+    let admin = AdminHarness::new().await;
     let (dead, before) = editable();
-    house.hears(&announced(&dead)).await;
+    admin.hears(&announced(&dead)).await;
     let path = format!("/dlq/{}/edit", dead.id);
     let data = json!({"order": ORDER, "lines": [{"sku": "mug", "quantity": 5}], "reason": "operator"});
-    let item = house.post(&path, &json!({"data": data, "reason": "five, not two"}), 202).await;
+    let item = admin.post(&path, &json!({"data": data, "reason": "five, not two"}), 202).await;
     assert_eq!((&item["status"], &item["edited"]), (&json!("REPLAYING"), &json!(true)));
-    let (id, envelope) = edited(&house).await;
-    assert_eq!((envelope.id, id), (id, shared::ids::derived(&["edited", &dead.id.to_string(), "2"])));
+    let (id, envelope) = edited(&admin).await;
+    assert_eq!((envelope.id, id), (id, derived(&["edited", &dead.id.to_string(), "2"])));
     assert_ne!(json!(id), before["id"]);
     assert_eq!(json!(envelope.correlation_id), before["correlation_id"]);
     assert_eq!(json!(envelope.causation_id), before["causation_id"]);
     assert_eq!(serde_json::from_str::<Value>(envelope.data.get()).expect("JSON"), data);
-    assert_eq!(house.get("/audit/log").await["entries"][0]["action"], "dlq.edit");
+    assert_eq!(admin.get("/audit/log").await["entries"][0]["action"], "dlq.edit");
 
     // Operators see what was sent, and what it was before.
-    let detail = house.get(&format!("/dlq/{}", dead.id)).await;
+    let detail = admin.get(&format!("/dlq/{}", dead.id)).await;
     assert_eq!((&detail["message_id"], &detail["payload"]["id"]), (&json!(id), &json!(id)));
     assert_eq!(detail["original"]["message_id"], json!(dead.message_id));
     assert_eq!(detail["original"]["payload_base64"], json!(dead.payload_base64));
@@ -318,10 +292,10 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
 
 #[tokio::test]
 async fn what_a_step_could_not_read_is_refused_with_the_path_that_is_wrong() {
-    let house = House::new().await;
+    let admin = AdminHarness::new().await;
     let (dead, before) = editable();
-    house.hears(&announced(&dead)).await;
-    let before_all = house.everything().await;
+    admin.hears(&announced(&dead)).await;
+    let before_all = admin.everything().await;
     let path = format!("/dlq/{}/edit", dead.id);
     let line = |quantity: Value| json!({"order": ORDER, "lines": [{"sku": "mug", "quantity": quantity}], "reason": "operator"});
     let with = |member: &str, value: Value| {
@@ -339,7 +313,7 @@ async fn what_a_step_could_not_read_is_refused_with_the_path_that_is_wrong() {
         (json!({"payload": with("type", json!("OrderBurnt"))}), "payload.type"),
         // The step does not hear it; its service was asked.
         (
-            json!({"payload": serde_json::from_slice::<Value>(&envelope(&fact(FactType::OrderConfirmed, ORDER))).expect("JSON")}),
+            json!({"payload": serde_json::from_slice::<Value>(&envelope("order", &fact("OrderConfirmed", ORDER))).expect("JSON")}),
             "payload.type",
         ),
         (json!({"payload": with("version", json!(9))}), "payload.version"),
@@ -348,44 +322,43 @@ async fn what_a_step_could_not_read_is_refused_with_the_path_that_is_wrong() {
     ] {
         let mut body = edit;
         body["reason"] = json!("a test");
-        let problem = house.post(&path, &body, 422).await;
+        let problem = admin.post(&path, &body, 422).await;
         assert_eq!(problem["errors"][0]["field"], field, "{body}: {problem}");
     }
-    assert_eq!(house.everything().await, before_all);
+    assert_eq!(admin.everything().await, before_all);
     let payload = with("data", line(json!(3)));
-    house.post(&path, &json!({"payload": payload, "reason": "three"}), 202).await;
-    let (id, envelope) = edited(&house).await;
+    admin.post(&path, &json!({"payload": payload, "reason": "three"}), 202).await;
+    let (id, envelope) = edited(&admin).await;
     assert_eq!((envelope.id, json!(envelope.correlation_id)), (id, before["correlation_id"].clone()));
 }
 
 #[tokio::test]
 async fn calls_and_unreadable_messages_are_not_edited_by_their_data() {
-    let house = House::new().await;
-    let call = DeadLettered { origin: LetterOrigin::Task, message_type: None, ..numbered(1) };
+    let admin = AdminHarness::new().await;
+    let call = DeadLettered { origin: DeadLetterOrigin::Task, message_type: None, ..numbered(1) };
     let foreign =
-        DeadLettered { origin: LetterOrigin::Foreign, payload_base64: BASE64.encode("?"), ..numbered(2) };
-    house.hears_all(&[announced(&call), announced(&foreign)]).await;
+        DeadLettered { origin: DeadLetterOrigin::Foreign, payload_base64: BASE64.encode("?"), ..numbered(2) };
+    admin.hears_all(&[announced(&call), announced(&foreign)]).await;
     let edit = json!({"data": {}, "reason": "a test"});
-    let problem = house.post(&format!("/dlq/{}/edit", call.id), &edit, 409).await;
+    let problem = admin.post(&format!("/dlq/{}/edit", call.id), &edit, 409).await;
     assert_eq!(problem["detail"], "a call cannot be edited");
-    let problem = house.post(&format!("/dlq/{}/edit", foreign.id), &edit, 422).await;
+    let problem = admin.post(&format!("/dlq/{}/edit", foreign.id), &edit, 422).await;
     assert_eq!(problem["errors"][0]["field"], "data");
 }
 
 #[tokio::test]
 async fn breakers_are_forced_and_reset_and_it_is_written_down() {
-    let house = House::new().await;
-    let all = house.get("/breakers").await;
-    let services: Vec<_> = all.as_array().expect("a list").iter().map(|of| &of["service"]).collect();
-    assert_eq!(services, ["admin", "order", "inventory", "payment"]);
+    let admin = AdminHarness::new().await;
+    let all = admin.get("/breakers").await;
+    assert_eq!(each(&all, "service"), ["admin", "order", "inventory", "payment"]);
     // The stand-in's breakers are admin's own, whichever service they are asked of.
     for service in ["admin", "order"] {
         let path = format!("/breakers/{service}/admin-saga-view");
-        let open = house.post(&path, &json!({"action": "open", "reason": "a test"}), 200).await;
+        let open = admin.post(&path, &json!({"action": "open", "reason": "a test"}), 200).await;
         assert_eq!(open["state"], "FORCED_OPEN", "{open}");
-        assert_eq!(house.post(&path, &json!({"action": "reset"}), 200).await["state"], "CLOSED");
+        assert_eq!(admin.post(&path, &json!({"action": "reset"}), 200).await["state"], "CLOSED");
     }
-    let log = house.get("/audit/log?target=order/admin-saga-view").await;
+    let log = admin.get("/audit/log?target=order/admin-saga-view").await;
     let entries = log["entries"].as_array().expect("a list");
     let [reset, open] = entries.as_slice() else { panic!("two entries: {log}") };
     assert_eq!((&reset["action"], &reset["outcome"]), (&json!("breaker.reset"), &json!("done")));
@@ -394,73 +367,63 @@ async fn breakers_are_forced_and_reset_and_it_is_written_down() {
 
 #[tokio::test]
 async fn faults_are_made_shown_and_ended() {
-    let house = House::with(&["faults.enabled=true", "faults.seed=7"]).await;
+    let admin = AdminHarness::with(&["faults.enabled=true", "faults.seed=7"]).await;
     let asked = json!({"service": "admin", "kind": "fail_transiently", "step": "admin-saga-view", "next": 2, "probability": 50});
-    let made = house.post("/faults", &asked, 201).await;
+    let made = admin.post("/faults", &asked, 201).await;
     assert_eq!(
         (&made["service"], &made["hits"], &made["probability"]),
         (&json!("admin"), &json!(0), &json!(50))
     );
-    let all = house.get("/faults").await;
+    let all = admin.get("/faults").await;
     assert_eq!(all["unreachable"], json!(["bank"]));
     assert_eq!(all["seeds"]["admin"], 7);
     // The three others are admin's own routes: they show the same fault.
     assert_eq!(all["faults"].as_array().map(Vec::len), Some(4));
-    assert_eq!(house.delete(&format!("/faults/payment/{}", made["id"]), 200).await["cleared"], 1);
-    house.post("/faults", &json!({"service": "order", "kind": "pause"}), 201).await;
-    let cleared = house.delete("/faults", 200).await;
+    assert_eq!(admin.delete(&format!("/faults/payment/{}", made["id"]), 200).await["cleared"], 1);
+    admin.post("/faults", &json!({"service": "order", "kind": "pause"}), 201).await;
+    let cleared = admin.delete("/faults", 200).await;
     assert_eq!((&cleared["cleared"], &cleared["unreachable"]), (&json!(1), &json!(["bank"])));
-    assert_eq!(house.get("/faults").await["faults"], json!([]));
-    let log = house.get("/audit/log").await;
-    let actions: Vec<_> =
-        log["entries"].as_array().expect("a list").iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(admin.get("/faults").await["faults"], json!([]));
+    let log = admin.get("/audit/log").await;
+    let actions = each(&log["entries"], "action");
     assert_eq!(actions, ["fault.clear_all", "fault.inject", "fault.clear", "fault.inject"]);
 }
 
 #[tokio::test]
 async fn refused_entries_are_published_after_all() {
-    let house = house_of(1).await;
-    house.post(&format!("/dlq/{}/replay", numbered(0).id), &json!({}), 202).await;
-    let seq = house.app.store.outbox(1).await.expect("the outbox")[0].seq;
+    let admin = admin_with(1).await;
+    admin.post(&format!("/dlq/{}/replay", numbered(0).id), &json!({}), 202).await;
+    let seq = admin.app.store.outbox(1).await.expect("the outbox")[0].seq;
     let now = Timestamp::now() + SignedDuration::from_secs(1);
-    house.refuse(seq, now).await;
+    admin.refuse(seq, now).await;
     for (service, body, retried) in
         [("admin", json!({"seq": seq + 1}), 0), ("payment", json!({"seq": seq}), 1), ("admin", json!({}), 0)]
     {
-        let answer = house.post(&format!("/outbox/{service}/retry"), &body, 200).await;
+        let answer = admin.post(&format!("/outbox/{service}/retry"), &body, 200).await;
         assert_eq!(answer, json!({"retried": retried}), "{service} {body}");
     }
-    assert_eq!(house.tells().await.len(), 1);
-    let entries = house.get("/audit/log?action=outbox.retry").await["entries"].clone();
+    assert_eq!(admin.tells().await.len(), 1);
+    let entries = admin.get("/audit/log?action=outbox.retry").await["entries"].clone();
     assert_eq!((&entries[1]["target"], &entries[1]["detail"]), (&json!("payment"), &json!({"seq": seq})));
 }
 
 #[tokio::test]
 async fn the_log_is_read_page_by_page() {
-    let house = house_of(1).await;
+    let admin = admin_with(1).await;
     for number in 0..7 {
         let note = json!({"text": number.to_string()});
-        house.post(&format!("/dlq/{}/notes", numbered(0).id), &note, 201).await;
+        admin.post(&format!("/dlq/{}/notes", numbered(0).id), &note, 201).await;
     }
-    let (mut seen, mut path) = (Vec::new(), "/audit/log?limit=3".to_owned());
-    loop {
-        let page = house.get(&path).await;
-        let entries = page["entries"].as_array().expect("a list");
-        seen.extend(entries.iter().map(|entry| entry["id"].as_str().expect("an id").to_owned()));
-        match page["next"].as_str() {
-            Some(next) => path = format!("/audit/log?limit=3&cursor={next}"),
-            None => break,
-        }
-    }
+    let seen = admin.ids("/audit/log?limit=3", "entries").await;
     assert_eq!(seen.len(), 7);
-    assert!(seen.is_sorted_by(|newer, older| newer > older), "newest first: {seen:?}");
+    assert!(seen.is_sorted_by(|newer, older| newer.as_str() > older.as_str()), "newest first: {seen:?}");
 }
 
 /// Every route is in the documentation, with its parameters where they are.
 #[tokio::test]
 async fn every_route_is_documented() {
-    let house = House::new().await;
-    let api = answered(house.http.get(format!("{}/openapi.json", house.base)), 200).await;
+    let admin = AdminHarness::new().await;
+    let api = answered(admin.http.get(format!("{}/openapi.json", admin.base)), 200).await;
     let mut lines = Vec::new();
     for (path, methods) in api["paths"].as_object().expect("paths") {
         for (method, route) in methods.as_object().expect("methods") {

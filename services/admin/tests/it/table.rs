@@ -1,35 +1,40 @@
-//! Pure: what a dead letter and a redrive answer in every status to every wish, and where a saga stands after every
+//! Pure: what a dead letter and a redrive answer in every status to every command, and where a saga stands after every
 //! fact, printed.
 
-use admin::filter::Filter;
-use admin::letters::{By, Letter, LetterCommand, Replay, Tag};
+use admin::dead_letter::events::{DeadLetterCommand, Replay, Tag};
+use admin::dead_letter::filter::Filter;
+use admin::dead_letter::view::DeadLetterView;
 use admin::policy::AdminService;
-use admin::redrive::{Plan, Redrive, RedriveCommand};
-use shared::contract::{DeadLettered, EditedMessage, FactType, LetterOrigin};
-use shared::decider::Decider;
-use shared::saga::SagaView;
+use admin::redrive::decider::Redrive;
+use admin::redrive::events::{Plan, RedriveCommand};
+use admin::request::By;
+use contract::saga_view::SagaView;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, EditedMessage};
+use saga_core::decider::Decider;
+use saga_engine::testing::decider::{Names, aligned, table};
+use saga_engine::testing::{NOON, facts_heard};
 use uuid::Uuid;
 
-use crate::domain::{Names, aligned, table};
-use crate::given::{ORDER, by_ada, fact, letter, resolved};
-use crate::world::message::facts_heard;
-use crate::world::{NOON, World};
+use crate::given::{Admin, ORDER, all_types, by_ada, dead_refund, fact, resolved};
 
 #[test]
-fn every_status_of_a_dead_letter_answers_every_wish() {
-    let announced = |replays| LetterCommand::Announce(Box::new(dead(replays)));
-    let resolution = || LetterCommand::Resolve(Box::new(resolved(&dead(0))));
-    let task = LetterCommand::Announce(Box::new(DeadLettered { origin: LetterOrigin::Task, ..dead(0) }));
-    let stories: [Vec<LetterCommand>; 9] = [
+fn every_status_of_a_dead_letter_answers_every_command() {
+    let announced = |replays| DeadLetterCommand::Announce(Box::new(dead_refund(replays)));
+    let resolution = || DeadLetterCommand::Resolve(Box::new(resolved(&dead_refund(0))));
+    let task = DeadLetterCommand::Announce(Box::new(DeadLettered {
+        origin: DeadLetterOrigin::Task,
+        ..dead_refund(0)
+    }));
+    let stories: [Vec<DeadLetterCommand>; 9] = [
         vec![],
         vec![announced(0)],
         vec![task],
         vec![announced(1)],
         vec![announced(3)],
-        vec![announced(0), replay(false, None)],
-        vec![announced(0), replay(false, None), resolution()],
+        vec![announced(0), replay(Replay::default())],
+        vec![announced(0), replay(Replay::default()), resolution()],
         vec![resolution()],
-        vec![announced(0), LetterCommand::Discard(by_ada())],
+        vec![announced(0), DeadLetterCommand::Discard(by_ada())],
     ];
     let edited = EditedMessage { message_id: Uuid::from_u128(8), payload_base64: String::new() };
     let commands = [
@@ -37,44 +42,37 @@ fn every_status_of_a_dead_letter_answers_every_wish() {
         announced(1),
         announced(2),
         resolution(),
-        replay(false, None),
-        replay(true, None),
-        replay(false, Some(1)),
-        LetterCommand::Replay(Replay { edited: Some(edited), ..asked(false, None) }),
-        LetterCommand::Replay(Replay { tag: Some(Tag { redrive: ORDER, round: 1 }), ..asked(false, None) }),
-        LetterCommand::Discard(by_ada()),
-        LetterCommand::Restore(by_ada()),
-        LetterCommand::Note(by_ada(), "called the bank".to_owned()),
+        replay(Replay::default()),
+        replay(Replay { force: true, ..Replay::default() }),
+        replay(Replay { version: Some(1), ..Replay::default() }),
+        replay(Replay { edited: Some(edited), ..Replay::default() }),
+        replay(Replay { tag: Some(Tag { redrive: ORDER, round: 1 }), ..Replay::default() }),
+        DeadLetterCommand::Discard(by_ada()),
+        DeadLetterCommand::Restore(by_ada()),
+        DeadLetterCommand::Note(by_ada(), "called the bank".to_owned()),
     ];
     let names = Names {
-        state: |letter: &Letter| {
-            let status = letter.status().map_or("unknown", |status| status.as_str());
-            let kind = letter.said().filter(|said| said.origin == LetterOrigin::Task).map_or("", |_| " call");
-            format!("{status}{kind} v{} after {}", letter.version(), letter.replays())
+        state: |dead: &DeadLetterView| {
+            let status = dead.status().map_or("unknown", |status| status.as_str());
+            let kind =
+                dead.said().filter(|said| said.origin == DeadLetterOrigin::Task).map_or("", |_| " call");
+            format!("{status}{kind} v{} after {}", dead.version(), dead.replays())
         },
-        command: letter_wish,
+        command: named,
         rejection: ToString::to_string,
     };
     printed("dead_letter", &table(&stories.map(|story| after(&story)), &commands, &names));
 }
 
-fn dead(replays: u32) -> DeadLettered {
-    letter("payment-refund", Some(ORDER), replays)
+fn replay(replay: Replay) -> DeadLetterCommand {
+    DeadLetterCommand::Replay(by_ada(), replay)
 }
 
-fn asked(force: bool, version: Option<u64>) -> Replay {
-    Replay { by: by_ada(), force, version, tag: None, edited: None }
-}
-
-fn replay(force: bool, version: Option<u64>) -> LetterCommand {
-    LetterCommand::Replay(asked(force, version))
-}
-
-fn letter_wish(command: &LetterCommand) -> String {
+fn named(command: &DeadLetterCommand) -> String {
     match command {
-        LetterCommand::Announce(letter) => format!("announce {}", letter.replays),
-        LetterCommand::Resolve(_) => "resolve".to_owned(),
-        LetterCommand::Replay(replay) => {
+        DeadLetterCommand::Announce(dead) => format!("announce {}", dead.replays),
+        DeadLetterCommand::Resolve(_) => "resolve".to_owned(),
+        DeadLetterCommand::Replay(_, replay) => {
             let how = [
                 replay.force.then(|| " by force".to_owned()),
                 replay.version.map(|version| format!(" v{version}")),
@@ -83,14 +81,14 @@ fn letter_wish(command: &LetterCommand) -> String {
             ];
             format!("replay{}", how.into_iter().flatten().collect::<String>())
         }
-        LetterCommand::Discard(_) => "discard".to_owned(),
-        LetterCommand::Restore(_) => "restore".to_owned(),
-        LetterCommand::Note(..) => "note".to_owned(),
+        DeadLetterCommand::Discard(_) => "discard".to_owned(),
+        DeadLetterCommand::Restore(_) => "restore".to_owned(),
+        DeadLetterCommand::Note(..) => "note".to_owned(),
     }
 }
 
 #[test]
-fn every_status_of_a_redrive_answers_every_wish() {
+fn every_status_of_a_redrive_answers_every_command() {
     use RedriveCommand::{Cancel, Finish, PassCanary, Pause, Resume, Start, Stop};
     let (by, filter) = (By::system(None), Filter::default());
     let plan = |canary| Plan {
@@ -115,7 +113,7 @@ fn every_status_of_a_redrive_answers_every_wish() {
         vec![careful.clone(), Cancel],
         vec![bold.clone(), Finish(1)],
     ];
-    let at = |wish: RedriveCommand| (wish, NOON);
+    let at = |command: RedriveCommand| (command, NOON);
     let commands = [
         careful.clone(),
         bold,
@@ -134,7 +132,7 @@ fn every_status_of_a_redrive_answers_every_wish() {
         state: |redrive: &Redrive| {
             redrive.drive().map_or("unknown".to_owned(), |drive| {
                 let canary = if drive.in_canary { ", canary" } else { "" };
-                format!("{} in round {}{canary}", drive.status.as_str(), drive.round)
+                format!("{} in round {}{canary}", drive.status, drive.round)
             })
         },
         command: |(command, _)| match command {
@@ -152,7 +150,7 @@ fn every_status_of_a_redrive_answers_every_wish() {
     printed("redrive", &table::<Redrive>(&states, &commands, &names));
 }
 
-/// The state after these wishes.
+/// The state after these commands.
 fn after<D: Decider<Rejection: std::fmt::Debug>>(story: &[D::Command]) -> D {
     let mut state = D::default();
     for command in story {
@@ -170,35 +168,34 @@ fn printed(name: &str, text: &str) {
 
 #[test]
 fn every_fact_moves_every_saga() {
-    use FactType::{
-        OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, StockReleased,
-        StockReservationFailed, StockReserved,
-    };
-    let stories: [(&str, &[FactType]); 7] = [
+    let stories: [(&str, &[&str]); 7] = [
         ("unheard of", &[]),
-        ("created", &[OrderCreated]),
-        ("reserved", &[OrderCreated, StockReserved]),
-        ("paid", &[OrderCreated, StockReserved, PaymentProcessed]),
-        ("confirmed", &[OrderCreated, StockReserved, PaymentProcessed, OrderConfirmed]),
-        ("refused", &[OrderCreated, StockReservationFailed, OrderCancelled]),
-        ("cancelled late", &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled, StockReleased]),
+        ("created", &["OrderCreated"]),
+        ("reserved", &["OrderCreated", "StockReserved"]),
+        ("paid", &["OrderCreated", "StockReserved", "PaymentProcessed"]),
+        ("confirmed", &["OrderCreated", "StockReserved", "PaymentProcessed", "OrderConfirmed"]),
+        ("refused", &["OrderCreated", "StockReservationFailed", "OrderCancelled"]),
+        (
+            "cancelled late",
+            &["OrderCreated", "StockReserved", "PaymentProcessed", "OrderCancelled", "StockReleased"],
+        ),
     ];
     let mut lines =
         vec![["then".to_owned()].into_iter().chain(stories.map(|(name, _)| name.to_owned())).collect()];
-    for then in facts_heard::<AdminService>() {
-        let status = |(_, story): &(&str, &[FactType])| status_after(story.iter().chain([&then]));
-        lines
-            .push([then.name().to_owned()].into_iter().chain(stories.iter().map(status)).collect::<Vec<_>>());
+    let heard = facts_heard::<AdminService>();
+    for then in all_types().filter(|name| heard.contains(name)) {
+        let status = |(_, story): &(&str, &[&str])| status_after(story.iter().chain([&then]));
+        lines.push([then.to_owned()].into_iter().chain(stories.iter().map(status)).collect::<Vec<_>>());
     }
     let lines: Vec<[String; 8]> =
         lines.into_iter().map(|line| line.try_into().expect("a column for each story")).collect();
     printed("saga_view", &aligned(&lines));
 }
 
-fn status_after<'a>(story: impl Iterator<Item = &'a FactType>) -> String {
-    let mut admin = World::of(AdminService);
+fn status_after<'a>(story: impl Iterator<Item = &'a &'a str>) -> String {
+    let mut admin = Admin::of(AdminService);
     for heard in story {
-        admin.hears(fact(*heard, ORDER)).comes_out("done");
+        admin.hears(fact(heard, ORDER)).comes_out("done");
     }
     admin.row::<SagaView>(ORDER).status().as_str().to_owned()
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::program::{Answer, Running};
+use saga_engine::testing::program::{Answer, Running};
 
 const BANK: &str = env!("CARGO_BIN_EXE_bank");
 const ON: &str = "[faults]\nenabled = true\nseed = 7\n";
@@ -117,7 +117,7 @@ fn a_call_that_hangs_gets_no_answer_and_does_nothing() {
     let bank = Running::start(BANK, ON);
     inject(&bank, json!({ "kind": "bank_hang", "next": 1 }));
     let headers = [("Idempotency-Key", KEY)];
-    let hanging = bank.asks("POST", "/v1/charges", &headers, &wish().to_string(), Duration::from_millis(300));
+    let hanging = bank.asks("POST", "/v1/charges", &headers, &kind().to_string(), Duration::from_millis(300));
     assert!(hanging.is_none(), "{hanging:?}");
     assert_eq!(bank.get(&format!("/v1/charges/{KEY}")).status, 404);
     assert_eq!(outcome(&charge(&bank, KEY)), "captured");
@@ -127,13 +127,13 @@ fn inject(bank: &Running, fault: Value) -> Answer {
     bank.post("/internal/faults", &[], &fault)
 }
 
-fn wish() -> Value {
+fn kind() -> Value {
     let amount = json!({ "amount_minor": 3300, "currency": "EUR" });
     json!({ "amount": amount, "token": "tok_ok", "reference": "order 1" })
 }
 
 fn charge(bank: &Running, key: &str) -> Answer {
-    bank.post("/v1/charges", &[("Idempotency-Key", key)], &wish())
+    bank.post("/v1/charges", &[("Idempotency-Key", key)], &kind())
 }
 
 fn outcome(answer: &Answer) -> &str {

@@ -1,17 +1,17 @@
 //! Pure: what the bank's tests ask it for.
 
 use bank::domain::Asked;
-use bank::policy::{Answer, BankService, Command, Wish, reference};
-use shared::money::{Currency, Money};
+use bank::policy::{Answer, BankService, Command, CommandKind, reference};
+use contract::money::{Currency, Money};
 use uuid::Uuid;
 
-use crate::world::World;
+use saga_engine::testing::ServiceUnderTest;
 
 pub const CHARGE: Uuid = Uuid::from_u128(1);
 pub const LIMIT_MAJOR: i64 = 10_000;
 
-pub fn bank() -> World<BankService> {
-    World::of(BankService { limit_major: LIMIT_MAJOR })
+pub fn bank() -> ServiceUnderTest<BankService> {
+    ServiceUnderTest::of(BankService { limit_major: LIMIT_MAJOR })
 }
 
 pub fn asked(token: &str, amount_minor: i64) -> Asked {
@@ -20,20 +20,20 @@ pub fn asked(token: &str, amount_minor: i64) -> Asked {
 }
 
 pub fn capture(asked: Asked) -> Command {
-    Command { charge: CHARGE, wish: Wish::Capture(asked) }
+    Command { charge: CHARGE, kind: CommandKind::Capture(asked) }
 }
 
 /// A capture that the bank is told to decline.
 pub fn decline(asked: Asked) -> Command {
-    Command { charge: CHARGE, wish: Wish::Decline(asked) }
+    Command { charge: CHARGE, kind: CommandKind::Decline(asked) }
 }
 
 pub fn refund() -> Command {
-    Command { charge: CHARGE, wish: Wish::Refund }
+    Command { charge: CHARGE, kind: CommandKind::Refund }
 }
 
 pub fn reverse() -> Command {
-    Command { charge: CHARGE, wish: Wish::Reverse }
+    Command { charge: CHARGE, kind: CommandKind::Reverse }
 }
 
 /// The answer to a captured charge.

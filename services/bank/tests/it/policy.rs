@@ -2,8 +2,8 @@
 
 use bank::domain::{Asked, Charge, ChargeRejection};
 use bank::policy::Answer;
-use shared::contract::PaymentFailure;
-use shared::money::{Currency, Money};
+use contract::money::{Currency, Money};
+use contract::payment::PaymentFailure;
 
 use crate::given::{CHARGE, LIMIT_MAJOR, asked, bank, capture, captured, decline, refund, reverse};
 

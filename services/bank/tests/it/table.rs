@@ -1,14 +1,14 @@
-//! Pure: what every state of a charge answers to every wish, printed.
+//! Pure: what every state of a charge answers to every command, printed.
 //!
 //! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
 
 use std::iter::successors;
 
 use bank::domain::{Charge, ChargeCommand};
-use shared::contract::PaymentFailure;
+use contract::payment::PaymentFailure;
 
-use crate::domain::{Names, table};
 use crate::given::{LIMIT_MAJOR, asked};
+use saga_engine::testing::decider::{Names, table};
 
 /// What is asked for, where the amount does not matter.
 const TOTAL_MINOR: i64 = 3300;
@@ -25,7 +25,7 @@ pub const TOKENS: [&str; 7] = [
 ];
 
 #[test]
-fn every_state_of_a_charge_answers_every_wish() {
+fn every_state_of_a_charge_answers_every_command() {
     let names = Names {
         state: |charge: &Charge| match charge {
             Charge::Refused(_, reason) => format!("{} ({})", charge.status(), reason.as_str()),
@@ -33,7 +33,7 @@ fn every_state_of_a_charge_answers_every_wish() {
                 charge.status().to_owned()
             }
         },
-        command: |wish| match wish {
+        command: |kind| match kind {
             ChargeCommand::Capture { asked, .. } if asked.amount.amount_minor == TOTAL_MINOR => {
                 format!("Capture({})", asked.token)
             }
@@ -69,7 +69,7 @@ pub fn commands() -> Vec<ChargeCommand> {
     let capture = |token, amount| ChargeCommand::Capture { asked: asked(token, amount), limit_minor };
     let captures = TOKENS.map(|token| capture(token, TOTAL_MINOR)).into_iter();
     let captures = captures.chain([capture("tok_ok", limit_minor), capture("tok_ok", limit_minor + 1)]);
-    let next = |wish: &ChargeCommand| match wish {
+    let next = |kind: &ChargeCommand| match kind {
         ChargeCommand::Capture { .. } => Some(ChargeCommand::Decline(asked("tok_ok", TOTAL_MINOR))),
         ChargeCommand::Decline(_) => Some(ChargeCommand::Refund),
         ChargeCommand::Refund => Some(ChargeCommand::Reverse),

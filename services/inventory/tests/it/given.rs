@@ -1,16 +1,17 @@
-//! Pure: the facts and wishes that the inventory service's tests are made of.
+//! Pure: the facts and commands that the inventory service's tests are made of.
 
+use contract::Fact;
+use contract::inventory::{Shortage, StockReleased, StockReservationFailed, StockReserved};
+use contract::money::{Currency, Money};
+use contract::order::{
+    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+};
 use inventory::domain::{Listing, Product, ProductCommand};
 use inventory::policy::{Command, InventoryService};
 use jiff::SignedDuration;
-use shared::contract::{
-    CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, Shortage,
-    StockLine, StockReleased, StockReservationFailed, StockReserved,
-};
-use shared::money::{Currency, Money};
 use uuid::Uuid;
 
-use crate::world::{NOON, World};
+use saga_engine::testing::{NOON, ServiceUnderTest};
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
 pub const OTHER_ORDER: Uuid = Uuid::from_u128(2);
@@ -23,21 +24,21 @@ pub fn euros(minor: i64) -> Money {
 }
 
 /// An inventory service with 10 packs of beans and 3 mugs.
-pub fn warehouse() -> World<InventoryService> {
-    let mut warehouse = World::of(InventoryService);
+pub fn warehouse() -> ServiceUnderTest<InventoryService> {
+    let mut warehouse = ServiceUnderTest::of(InventoryService);
     warehouse.is_asked(of("beans", ProductCommand::List(listing(), 10)));
     warehouse.is_asked(of("mug", ProductCommand::List(listing(), 3)));
     warehouse
 }
 
 /// (on hand, reserved, sold) of a product.
-pub fn stock(warehouse: &World<InventoryService>, sku: &str) -> (u32, u32, u32) {
+pub fn stock(warehouse: &ServiceUnderTest<InventoryService>, sku: &str) -> (u32, u32, u32) {
     let product = warehouse.row::<Product>(sku);
     (product.on_hand, product.reserved, product.sold)
 }
 
-pub fn of(sku: &str, wish: ProductCommand) -> Command {
-    Command { sku: sku.to_owned(), wish }
+pub fn of(sku: &str, asked: ProductCommand) -> Command {
+    Command { sku: sku.to_owned(), asked }
 }
 
 pub fn listing() -> Listing {

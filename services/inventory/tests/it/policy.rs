@@ -2,20 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use contract::Fact;
+use contract::inventory::{PriceChanged, ProductListed, StockReplenished};
 use inventory::domain::{
     Listing, Product, ProductCommand, ProductRejection, Reservation, ReservationRejection,
 };
 use inventory::policy::{InventoryService, Rejection};
-use shared::contract::{Fact, PriceChanged, ProductListed, StockReplenished};
-use shared::row::RowKey;
+use saga_core::row::RowKey;
 use uuid::Uuid;
 
 use crate::given::{
     ORDER, OTHER_ORDER, cancelled, confirmed, created, euros, listing, of, refused, released, reserved,
     stock, warehouse,
 };
-use crate::world::message::facts_heard;
-use crate::world::{ATTEMPTS, Stimulus, World};
+use saga_engine::testing::facts_heard;
+use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 
 #[test]
 fn an_order_is_reserved_and_its_payment_context_passed_on_unchanged() {
@@ -162,9 +163,13 @@ fn a_confirmation_whose_reservation_never_comes_is_parked() {
     for _ in 1..ATTEMPTS {
         warehouse.retries();
     }
-    let letters: Vec<_> =
-        warehouse.kept.dead.iter().map(|letter| (letter.step.as_str(), letter.attempts)).collect();
-    assert_eq!(letters, [("inventory-sale", ATTEMPTS)]);
+    let dead_letters: Vec<_> = warehouse
+        .kept
+        .dead
+        .iter()
+        .map(|dead_letter| (dead_letter.step.as_str(), dead_letter.attempts))
+        .collect();
+    assert_eq!(dead_letters, [("inventory-sale", ATTEMPTS)]);
 }
 
 #[test]
@@ -206,7 +211,7 @@ fn stock_that_disagrees_with_its_reservation_is_parked_and_nothing_is_half_done(
 
 #[test]
 fn a_listed_product_and_its_new_price_are_told_in_order() {
-    let mut warehouse = World::of(InventoryService);
+    let mut warehouse = ServiceUnderTest::of(InventoryService);
     let (sku, name) = ("tea".to_owned(), listing().name);
     let told = ProductListed { sku: sku.clone(), name: name.clone(), unit_price: euros(1250), revision: 1 };
     warehouse.is_asked(of("tea", ProductCommand::List(listing(), 5))).tells([Fact::ProductListed(told)]);
@@ -241,7 +246,7 @@ fn the_monitor_brings_in_once_however_often_it_asks_at_once() {
 
 #[test]
 fn the_monitor_leaves_products_alone_that_shall_run_out() {
-    let mut warehouse = World::of(InventoryService);
+    let mut warehouse = ServiceUnderTest::of(InventoryService);
     let listing = Listing { replenish: false, ..listing() };
     warehouse.is_asked(of("poster", ProductCommand::List(listing, 1)));
     let look = of("poster", ProductCommand::Replenish { threshold: 5, amount: 20 });
@@ -252,7 +257,10 @@ fn the_monitor_leaves_products_alone_that_shall_run_out() {
 fn every_fact_that_a_step_hears_is_understood() {
     let lines = [("mug", 1)];
     let facts = [created(OTHER_ORDER, &lines), confirmed(ORDER, &lines), cancelled(ORDER, &lines)];
-    assert_eq!(facts.iter().map(Fact::fact_type).collect::<BTreeSet<_>>(), facts_heard::<InventoryService>());
+    assert_eq!(
+        facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
+        facts_heard::<InventoryService>()
+    );
     for fact in facts {
         let mut warehouse = warehouse();
         warehouse.hears(created(ORDER, &lines));

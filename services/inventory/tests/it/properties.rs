@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use contract::FactType;
 use inventory::domain::{Product, ProductCommand, Reservation};
-use inventory::policy::{Command, InventoryService};
+use inventory::policy::InventoryService;
 use proptest::prelude::*;
-use shared::contract::FactType;
+use saga_core::Message as _;
 use uuid::Uuid;
 
-use crate::domain::any_sequence;
 use crate::given::{Pieces, cancelled, confirmed, created, euros, listing, of};
-use crate::table::{product_wishes, reservation_wishes};
-use crate::world::{Stimulus, World, batches_do_what_single_inputs_do};
+use crate::table::{product_commands, reservation_commands};
+use saga_engine::testing::decider::any_sequence;
+use saga_engine::testing::{ServiceUnderTest, Stimulus, batches_do_what_single_inputs_do};
 
 const SKUS: [&str; 3] = ["beans", "filter", "mug"];
 
@@ -19,18 +20,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_product_takes_any_sequence_of_wishes_and_never_loses_a_piece(
-        wishes in prop::collection::vec(prop::sample::select(product_wishes()), 0..24),
+    fn a_product_takes_any_sequence_of_commands_and_never_loses_a_piece(
+        commands in prop::collection::vec(prop::sample::select(product_commands()), 0..24),
     ) {
-        any_sequence::<Product>(&wishes, adds_up, |product, _| assert_books_balance(product));
+        any_sequence::<Product>(&commands, adds_up, |product, _| assert_books_balance(product));
     }
 
     #[test]
-    fn a_reservation_takes_any_sequence_of_wishes(
-        wishes in prop::collection::vec(prop::sample::select(reservation_wishes()), 0..12),
+    fn a_reservation_takes_any_sequence_of_commands(
+        commands in prop::collection::vec(prop::sample::select(reservation_commands()), 0..12),
     ) {
         let mut last = Reservation::default();
-        any_sequence::<Reservation>(&wishes, |_| false, |reservation, _| {
+        any_sequence::<Reservation>(&commands, |_| false, |reservation, _| {
             let is_over = matches!(last, Reservation::Refused | Reservation::Released | Reservation::Void);
             assert!(!is_over || *reservation == last, "{last:?} is the end");
             last = reservation.clone();
@@ -39,7 +40,7 @@ proptest! {
 
     #[test]
     fn what_orders_hold_is_what_products_have_set_aside_whatever_is_heard(story in story()) {
-        let mut warehouse = World::of(InventoryService);
+        let mut warehouse = ServiceUnderTest::of(InventoryService);
         for stimulus in story.stimuli() {
             warehouse.takes(stimulus);
             check(&warehouse, &story.orders);
@@ -50,7 +51,7 @@ proptest! {
 
     #[test]
     fn once_every_order_is_cancelled_nothing_is_held_and_each_was_answered(story in story()) {
-        let mut warehouse = World::of(InventoryService);
+        let mut warehouse = ServiceUnderTest::of(InventoryService);
         for stimulus in story.stimuli() {
             warehouse.takes(stimulus);
         }
@@ -83,7 +84,7 @@ proptest! {
     }
 }
 
-fn check(warehouse: &World<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize, u32)>>) {
+fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize, u32)>>) {
     let (mut reserved, mut sold) = (BTreeMap::new(), BTreeMap::new());
     for order in orders.keys() {
         let reservation: Reservation = warehouse.row(order);
@@ -106,7 +107,8 @@ fn check(warehouse: &World<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize
             "{sku}: products = orders"
         );
     }
-    let parked: BTreeSet<_> = warehouse.kept.dead.iter().map(|letter| letter.step.as_str()).collect();
+    let parked: BTreeSet<_> =
+        warehouse.kept.dead.iter().map(|dead_letter| dead_letter.step.as_str()).collect();
     assert!(parked.is_subset(&BTreeSet::from(["inventory-sale"])), "parked: {:?}", warehouse.kept.dead);
 }
 
@@ -115,9 +117,9 @@ fn assert_books_balance(product: &Product) {
     assert_eq!(pieces.iter().sum::<u64>(), u64::from(product.supplied), "{product:?}");
 }
 
-/// Wishes that mean something again each time. Whoever repeats them is told apart by the reservation, or by key.
-fn adds_up(wish: &ProductCommand) -> bool {
-    match wish {
+/// Commands that mean something again each time. Whoever repeats them is told apart by the reservation, or by key.
+fn adds_up(asked: &ProductCommand) -> bool {
+    match asked {
         ProductCommand::Restock(_)
         | ProductCommand::Replenish { .. }
         | ProductCommand::Reserve(_)
@@ -150,7 +152,7 @@ impl Story {
         lines.map(|(sku, quantity)| (SKUS[*sku], *quantity)).collect()
     }
 
-    fn stimuli(&self) -> Vec<Stimulus<Command>> {
+    fn stimuli(&self) -> Vec<Stimulus<InventoryService>> {
         let listed = self.stock.iter().enumerate();
         let listed = listed.map(|(sku, pieces)| Act::Asked(sku, ProductCommand::List(listing(), *pieces)));
         let acts = listed.chain(self.acts.iter().cloned()).enumerate();
@@ -158,9 +160,9 @@ impl Story {
             Act::Created(order) => Stimulus::Fact(created(order, &self.lines(&order))),
             Act::Confirmed(order) => Stimulus::Fact(confirmed(order, &self.lines(&order))),
             Act::Cancelled(order) => Stimulus::Fact(cancelled(order, &self.lines(&order))),
-            Act::Asked(sku, wish) => {
+            Act::Asked(sku, asked) => {
                 let id = Uuid::from_u128(1000 + number as u128);
-                Stimulus::Command { id, saga: id, command: of(SKUS[sku], wish), key: None }
+                Stimulus::Command { id, saga: id, command: of(SKUS[sku], asked), key: None }
             }
         })
         .collect()

@@ -1,34 +1,34 @@
-//! Pure: what every state of a product and of a reservation answers to every wish, printed.
+//! Pure: what every state of a product and of a reservation answers to every command, printed.
 //!
 //! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
 
 use std::iter::successors;
 
+use contract::order::StockLine;
 use inventory::domain::{Product, ProductCommand, Reservation, ReservationCommand};
-use shared::contract::StockLine;
 
-use crate::domain::{Names, table};
 use crate::given::{euros, listing};
+use saga_engine::testing::decider::{Names, table};
 
 #[test]
-fn every_state_of_a_product_answers_every_wish() {
+fn every_state_of_a_product_answers_every_command() {
     let unlisted = Product::default();
     let sold_out =
         Product { listing: Some(listing()), sold: 5, supplied: 5, revision: 1, ..Product::default() };
     let usual = Product { on_hand: 5, reserved: 4, sold: 3, supplied: 12, ..sold_out.clone() };
     let full = Product { on_hand: u32::MAX - 5, supplied: u32::MAX, ..sold_out.clone() };
-    let names = Names { state: stock_in, command: name_of_wish, rejection: |no| format!("{no:?}") };
-    let table = table(&[unlisted, sold_out, usual, full], &product_wishes(), &names);
+    let names = Names { state: stock_in, command: name_of_command, rejection: |no| format!("{no:?}") };
+    let table = table(&[unlisted, sold_out, usual, full], &product_commands(), &names);
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("product", format!("free+reserved+sold=supplied, price, revision\n\n{table}"));
     });
 }
 
 #[test]
-fn every_state_of_a_reservation_answers_every_wish() {
+fn every_state_of_a_reservation_answers_every_command() {
     let names = Names {
         state: |reservation: &Reservation| reservation.status().to_owned(),
-        command: |wish| match wish {
+        command: |asked| match asked {
             ReservationCommand::Hold(_) => "Hold".to_owned(),
             ReservationCommand::Refuse => "Refuse".to_owned(),
             ReservationCommand::Sell => "Sell".to_owned(),
@@ -37,37 +37,41 @@ fn every_state_of_a_reservation_answers_every_wish() {
         rejection: |no| format!("{no:?}"),
     };
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
-        insta::assert_snapshot!("reservation", table(&reservations(), &reservation_wishes(), &names));
+        insta::assert_snapshot!("reservation", table(&reservations(), &reservation_commands(), &names));
     });
 }
 
-/// Wishes around what the usual product has: 5 on hand, 4 reserved, 3 sold.
-pub fn product_wishes() -> Vec<ProductCommand> {
-    use ProductCommand as Wish;
-    let low = Wish::Replenish { threshold: 6, amount: 10 };
-    let next = |wish: &Wish| {
-        Some(match wish {
-            Wish::List(..) => Wish::Restock(10),
-            Wish::Restock(_) => low.clone(),
-            Wish::Replenish { threshold: 6, .. } => Wish::Replenish { threshold: 5, amount: 10 },
-            Wish::Replenish { .. } => Wish::ChangePrice(listing().unit_price),
-            Wish::ChangePrice(price) if *price == listing().unit_price => Wish::ChangePrice(euros(1300)),
-            Wish::ChangePrice(_) => Wish::Reserve(5),
-            Wish::Reserve(5) => Wish::Reserve(6),
-            Wish::Reserve(_) => Wish::Release(4),
-            Wish::Release(4) => Wish::Release(5),
-            Wish::Release(_) => Wish::Sell(4),
-            Wish::Sell(4) => Wish::Sell(5),
-            Wish::Sell(_) => Wish::PutBack(3),
-            Wish::PutBack(3) => Wish::PutBack(6),
-            Wish::PutBack(_) => return None,
+/// Commands around what the usual product has: 5 on hand, 4 reserved, 3 sold.
+pub fn product_commands() -> Vec<ProductCommand> {
+    use ProductCommand as CommandKind;
+    let low = CommandKind::Replenish { threshold: 6, amount: 10 };
+    let next = |asked: &CommandKind| {
+        Some(match asked {
+            CommandKind::List(..) => CommandKind::Restock(10),
+            CommandKind::Restock(_) => low.clone(),
+            CommandKind::Replenish { threshold: 6, .. } => {
+                CommandKind::Replenish { threshold: 5, amount: 10 }
+            }
+            CommandKind::Replenish { .. } => CommandKind::ChangePrice(listing().unit_price),
+            CommandKind::ChangePrice(price) if *price == listing().unit_price => {
+                CommandKind::ChangePrice(euros(1300))
+            }
+            CommandKind::ChangePrice(_) => CommandKind::Reserve(5),
+            CommandKind::Reserve(5) => CommandKind::Reserve(6),
+            CommandKind::Reserve(_) => CommandKind::Release(4),
+            CommandKind::Release(4) => CommandKind::Release(5),
+            CommandKind::Release(_) => CommandKind::Sell(4),
+            CommandKind::Sell(4) => CommandKind::Sell(5),
+            CommandKind::Sell(_) => CommandKind::PutBack(3),
+            CommandKind::PutBack(3) => CommandKind::PutBack(6),
+            CommandKind::PutBack(_) => return None,
         })
     };
-    successors(Some(Wish::List(listing(), 12)), next).collect()
+    successors(Some(CommandKind::List(listing(), 12)), next).collect()
 }
 
-pub fn reservation_wishes() -> Vec<ReservationCommand> {
-    let next = |wish: &ReservationCommand| match wish {
+pub fn reservation_commands() -> Vec<ReservationCommand> {
+    let next = |asked: &ReservationCommand| match asked {
         ReservationCommand::Hold(_) => Some(ReservationCommand::Refuse),
         ReservationCommand::Refuse => Some(ReservationCommand::Sell),
         ReservationCommand::Sell => Some(ReservationCommand::Release),
@@ -110,8 +114,8 @@ fn stock_in(product: &Product) -> String {
     }
 }
 
-fn name_of_wish(wish: &ProductCommand) -> String {
-    match wish {
+fn name_of_command(asked: &ProductCommand) -> String {
+    match asked {
         ProductCommand::List(_, pieces) => format!("List({pieces})"),
         ProductCommand::Restock(pieces) => format!("Restock({pieces})"),
         ProductCommand::Replenish { threshold, amount } => format!("Replenish(below {threshold}: {amount})"),

@@ -1,17 +1,18 @@
-//! Pure: the facts and wishes that the order service's tests are made of.
+//! Pure: the facts and commands that the order service's tests are made of.
 
+use contract::Fact;
+use contract::inventory::{PriceChanged, ProductListed, Shortage, StockReservationFailed};
+use contract::money::{Currency, Money};
+use contract::order::{
+    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+};
+use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed};
+use contract::payment_id;
 use jiff::SignedDuration;
 use order::policy::{Command, NewOrder, OrderService};
-use shared::contract::{
-    CancelReason, Fact, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, PaymentFailed,
-    PaymentFailure, PaymentProcessed, PriceChanged, ProductListed, Shortage, StockLine,
-    StockReservationFailed,
-};
-use shared::ids::payment_id;
-use shared::money::{Currency, Money};
 use uuid::Uuid;
 
-use crate::world::{NOON, World};
+use saga_engine::testing::{NOON, ServiceUnderTest};
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
 pub const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -24,22 +25,22 @@ pub fn euros(minor: i64) -> Money {
 }
 
 /// An order service that knows the price of beans (12.50) and of mugs (8.00).
-pub fn shop() -> World<OrderService> {
-    let mut shop = World::of(OrderService);
+pub fn shop() -> ServiceUnderTest<OrderService> {
+    let mut shop = ServiceUnderTest::of(OrderService);
     shop.hears(listed("beans", euros(1250), 1));
     shop.hears(listed("mug", euros(800), 1));
     shop
 }
 
 /// The same with a pending order.
-pub fn shop_with_pending_order() -> World<OrderService> {
+pub fn shop_with_pending_order() -> ServiceUnderTest<OrderService> {
     let mut shop = shop();
     shop.is_asked(place(ORDER, &LINES)).tells([created(ORDER)]);
     shop
 }
 
 /// The same with a confirmed order.
-pub fn shop_with_confirmed_order() -> World<OrderService> {
+pub fn shop_with_confirmed_order() -> ServiceUnderTest<OrderService> {
     let mut shop = shop_with_pending_order();
     shop.hears(paid(ORDER)).tells([confirmed(ORDER)]);
     shop

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeSet;
 
+use contract::money::{Currency, Money};
+use contract::order::CancelReason;
 use jiff::SignedDuration;
 use order::domain::{CatalogueItem, Order, OrderRejection};
-use order::policy::{Command, OrderService, Rejection};
-use shared::contract::{CancelReason, Fact};
-use shared::engine::RequestKey;
-use shared::money::{Currency, Money};
+use order::policy::{OrderService, Rejection};
+use saga_core::input::RequestKey;
 use uuid::Uuid;
 
 use crate::given::{
     LINES, ORDER, PATIENCE, cancel, cancelled, confirmed, created, euros, listed, paid, payment_failed,
     place, repriced, shop, shop_with_confirmed_order, shop_with_pending_order, short_of_stock,
 };
-use crate::world::message::facts_heard;
-use crate::world::{ATTEMPTS, NOON, Stimulus, World};
+use saga_engine::testing::facts_heard;
+use saga_engine::testing::{ATTEMPTS, NOON, ServiceUnderTest, Stimulus};
 
 #[test]
 fn a_placed_order_is_told_with_the_catalogues_prices_and_its_deadline() {
     let mut shop = shop();
     let reply = shop.is_asked(place(ORDER, &LINES)).records(&["Placed"]).tells([created(ORDER)]).reply();
-    let view = reply.order.expect("the order is there");
+    let view = reply.order;
     assert_eq!((view.status.as_str(), view.total), ("PENDING", euros(3300)));
     assert_eq!(shop.due::<Order>(ORDER), Some(NOON + PATIENCE));
 }
@@ -118,8 +118,9 @@ fn a_fact_about_an_order_that_never_comes_is_parked() {
             shop.retries();
         }
         assert!(shop.kept.retries.is_empty(), "it waits no longer");
-        let letters: Vec<_> = shop.kept.dead.iter().map(|letter| (letter.saga, letter.attempts)).collect();
-        assert_eq!(letters, [(Some(ORDER), ATTEMPTS)]);
+        let dead_letters: Vec<_> =
+            shop.kept.dead.iter().map(|dead_letter| (dead_letter.saga, dead_letter.attempts)).collect();
+        assert_eq!(dead_letters, [(Some(ORDER), ATTEMPTS)]);
     }
 }
 
@@ -131,7 +132,7 @@ fn cancelling_an_unknown_order_is_refused() {
 
 #[test]
 fn an_older_price_heard_late_is_ignored() {
-    let mut shop = World::of(OrderService);
+    let mut shop = ServiceUnderTest::of(OrderService);
     shop.hears(repriced("beans", euros(1300), 2)).records(&["PriceHeard"]).tells([]);
     shop.hears(listed("beans", euros(1250), 1)).comes_out("done").changes_nothing();
     shop.hears(repriced("beans", euros(1300), 2)).comes_out("done").changes_nothing();
@@ -150,7 +151,7 @@ fn an_order_keeps_the_prices_it_was_placed_at() {
 fn two_lines_of_one_sku_are_both_charged() {
     let mut shop = shop();
     let reply = shop.is_asked(place(ORDER, &[("mug", 1), ("mug", 2)])).reply();
-    let order = reply.order.expect("the order is there");
+    let order = reply.order;
     assert_eq!((order.total, order.lines.len()), (euros(2400), 2));
 }
 
@@ -181,7 +182,7 @@ fn one_order_comes_of_one_key_posted_fifty_times_at_once() {
 
 #[test]
 fn a_refused_request_keeps_no_answer_under_its_key() {
-    let mut shop = World::of(OrderService);
+    let mut shop = ServiceUnderTest::of(OrderService);
     shop.takes(post(ORDER, "same")).rejection();
     shop.hears(listed("beans", euros(1250), 1));
     shop.hears(listed("mug", euros(800), 1));
@@ -192,7 +193,10 @@ fn a_refused_request_keeps_no_answer_under_its_key() {
 fn every_fact_that_a_step_hears_is_understood() {
     let (new, newer) = (listed("tea", euros(1), 1), repriced("tea", euros(2), 2));
     let facts = [paid(ORDER), payment_failed(ORDER), short_of_stock(ORDER), new, newer];
-    assert_eq!(facts.iter().map(Fact::fact_type).collect::<BTreeSet<_>>(), facts_heard::<OrderService>());
+    assert_eq!(
+        facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
+        facts_heard::<OrderService>()
+    );
     for fact in facts {
         let then = shop_with_pending_order().hears(fact).comes_out("done");
         assert_eq!(then.events.len(), 1);
@@ -200,7 +204,7 @@ fn every_fact_that_a_step_hears_is_understood() {
 }
 
 /// A post of an order under a key, as HTTP hands it in: each time under an id of its own.
-fn post(order: Uuid, fingerprint: &str) -> Stimulus<Command> {
+fn post(order: Uuid, fingerprint: &str) -> Stimulus<OrderService> {
     let key = RequestKey { key: "orders/k1".to_owned(), fingerprint: fingerprint.to_owned() };
     Stimulus::Command { id: order, saga: order, command: place(order, &LINES), key: Some(key) }
 }

@@ -1,19 +1,21 @@
 //! Pure: what holds of orders whatever happens, in whatever order, however often.
 
+use contract::Fact;
+use contract::order::CancelReason;
 use jiff::{SignedDuration, Timestamp};
 use order::domain::{CatalogueItem, Order, OrderCommand, PriceHeard};
 use order::policy::{Command, NewOrder, OrderService};
 use proptest::prelude::*;
-use shared::contract::{CancelReason, Fact};
-use shared::decider::Decider;
-use shared::engine::RequestKey;
-use shared::row::RowKey;
+use saga_core::Message as _;
+use saga_core::decider::Decider;
+use saga_core::input::RequestKey;
+use saga_core::row::RowKey;
 use uuid::Uuid;
 
-use crate::domain::any_sequence;
 use crate::given::{cancel, euros, listed, paid, payment_failed, repriced, short_of_stock};
 use crate::table::commands;
-use crate::world::{NOON, Stimulus, World, batches_do_what_single_inputs_do};
+use saga_engine::testing::decider::any_sequence;
+use saga_engine::testing::{NOON, ServiceUnderTest, Stimulus, batches_do_what_single_inputs_do};
 
 const ORDERS: u128 = 4;
 
@@ -21,11 +23,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn an_order_takes_any_sequence_of_wishes(
-        wishes in prop::collection::vec(prop::sample::select(commands()), 0..12),
+    fn an_order_takes_any_sequence_of_commands(
+        commands in prop::collection::vec(prop::sample::select(commands()), 0..12),
     ) {
         let mut last = Order::default();
-        any_sequence::<Order>(&wishes, |_| false, |order, _| {
+        any_sequence::<Order>(&commands, |_| false, |order, _| {
             assert_eq!(order.due().is_some(), matches!(order, Order::Pending(_)), "only a pending order is due");
             assert!(last.cancelled_because().is_none() || *order == last, "cancelled is the end");
             last = order.clone();
@@ -53,7 +55,7 @@ proptest! {
 
     #[test]
     fn an_order_is_told_once_and_ends_once_whatever_is_heard(acts in prop::collection::vec(act(), 0..40)) {
-        let mut shop = World::of(OrderService);
+        let mut shop = ServiceUnderTest::of(OrderService);
         for act in acts {
             shop.takes(act);
             shop.retries();
@@ -81,7 +83,7 @@ proptest! {
 }
 
 /// Anything that can come in: prices, posts under keys, cancellations, answers, deadlines that have passed.
-fn act() -> impl Strategy<Value = Stimulus<Command>> {
+fn act() -> impl Strategy<Value = Stimulus<OrderService>> {
     let order = || (0..ORDERS).prop_map(Uuid::from_u128);
     let reason = prop::sample::select(vec![CancelReason::CustomerRequest, CancelReason::Operator]);
     let price = (1_u64..5, any::<bool>()).prop_map(|(revision, is_first)| {
@@ -100,7 +102,7 @@ fn act() -> impl Strategy<Value = Stimulus<Command>> {
 }
 
 /// An order, with or without patience, under one of two keys or none.
-fn post((order, key, patience, id): (Uuid, u8, i64, u128)) -> Stimulus<Command> {
+fn post((order, key, patience, id): (Uuid, u8, i64, u128)) -> Stimulus<OrderService> {
     let key = (key > 0).then(|| RequestKey { key: format!("k{key}"), fingerprint: order.to_string() });
     let new = NewOrder {
         order,
@@ -112,6 +114,6 @@ fn post((order, key, patience, id): (Uuid, u8, i64, u128)) -> Stimulus<Command> 
     command(id, order, Command::Place(new), key)
 }
 
-fn command(id: u128, saga: Uuid, command: Command, key: Option<RequestKey>) -> Stimulus<Command> {
+fn command(id: u128, saga: Uuid, command: Command, key: Option<RequestKey>) -> Stimulus<OrderService> {
     Stimulus::Command { id: Uuid::from_u128(id), saga, command, key }
 }

@@ -1,19 +1,19 @@
-//! Pure: what every state of an order and of a catalogue item answers to every wish, printed.
+//! Pure: what every state of an order and of a catalogue item answers to every command, printed.
 //!
 //! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
 
 use std::iter::successors;
 
+use contract::order::{CancelReason, Line, PaymentContext};
 use jiff::SignedDuration;
 use order::domain::{CatalogueItem, Order, OrderCommand, Placed, PriceHeard};
-use shared::contract::{CancelReason, Line, PaymentContext};
 
-use crate::domain::{Names, table};
 use crate::given::{PATIENCE, euros};
-use crate::world::NOON;
+use saga_engine::testing::NOON;
+use saga_engine::testing::decider::{Names, table};
 
 #[test]
-fn every_state_of_an_order_answers_every_wish() {
+fn every_state_of_an_order_answers_every_command() {
     let names = Names { state: name_of_state, command: name_of_command, rejection: |no| format!("{no:?}") };
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("order", table(&states(), &commands(), &names));

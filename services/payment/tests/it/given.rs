@@ -1,16 +1,16 @@
-//! Pure: the facts, answers and wishes that the payment service's tests are made of.
+//! Pure: the facts, answers and commands that the payment service's tests are made of.
 
+use contract::Fact;
+use contract::inventory::StockReserved;
+use contract::money::{Currency, Money};
+use contract::order::{CancelReason, OrderCancelled, PaymentContext, StockLine};
+use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded};
+use contract::payment_id;
 use payment::policy::{BankAnswer, PaymentService};
 use serde_json::Value;
-use shared::contract::{
-    CancelReason, Fact, OrderCancelled, PaymentContext, PaymentFailed, PaymentFailure, PaymentProcessed,
-    PaymentRefunded, StockLine, StockReserved,
-};
-use shared::ids::payment_id;
-use shared::money::{Currency, Money};
 use uuid::Uuid;
 
-use crate::world::World;
+use saga_engine::testing::ServiceUnderTest;
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
 pub const REFERENCE: &str = "ch_1";
@@ -24,14 +24,14 @@ pub fn context() -> PaymentContext {
 }
 
 /// A payment service that is asking the bank for an order's money.
-pub fn charging() -> World<PaymentService> {
-    let mut payment = World::of(PaymentService);
+pub fn charging() -> ServiceUnderTest<PaymentService> {
+    let mut payment = ServiceUnderTest::of(PaymentService);
     payment.hears(reserved(ORDER));
     payment
 }
 
 /// A payment service that has an order's money.
-pub fn captured() -> World<PaymentService> {
+pub fn captured() -> ServiceUnderTest<PaymentService> {
     let mut payment = charging();
     payment.is_answered(&payment.open_task(), bank_captured()).tells([processed(ORDER)]);
     payment

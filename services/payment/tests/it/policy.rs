@@ -2,25 +2,26 @@
 
 use std::collections::BTreeSet;
 
+use contract::payment::PaymentFailure;
 use payment::domain::{Payment, PaymentRejection};
 use payment::policy::{BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
+use saga_core::dead_letter::{DeadLetterMessage, ReplayRequested};
+use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::row::RowKey;
+use saga_core::waiting::Task;
 use serde_json::json;
-use shared::contract::{Fact, PaymentFailure, ReplayRequested};
-use shared::retry::{FailedTry, Severity};
-use shared::row::RowKey;
-use shared::store::Task;
 
 use crate::given::{
     ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context, failed,
     processed, refunded, reserved,
 };
-use crate::world::message::facts_heard;
-use crate::world::{ATTEMPTS, Stimulus, World};
+use saga_engine::testing::facts_heard;
+use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 
 #[test]
 fn a_multi_line_order_is_charged_once() {
-    let mut payment = World::of(PaymentService);
-    payment.hears(reserved(ORDER)).records(&["Requested"]).tells([]).notes(&[CHARGE]);
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.hears(reserved(ORDER)).records(&["Requested"]).tells([]).calls(&[CHARGE]);
     assert_eq!(call(&payment.open_task()), BankCall::Charge(context()));
     payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
 }
@@ -29,7 +30,7 @@ fn a_multi_line_order_is_charged_once() {
 fn a_captured_payment_is_told_once() {
     let mut payment = charging();
     let task = payment.open_task();
-    payment.is_answered(&task, bank_captured()).records(&["Captured"]).tells([processed(ORDER)]).notes(&[]);
+    payment.is_answered(&task, bank_captured()).records(&["Captured"]).tells([processed(ORDER)]).calls(&[]);
     payment.is_answered(&task, bank_captured()).comes_out("duplicate").changes_nothing();
     payment.hears(reserved(ORDER)).changes_nothing();
 }
@@ -44,7 +45,7 @@ fn a_declined_payment_is_an_event_not_a_fault() {
             .is_answered(&task, bank_refused(reason))
             .comes_out("done")
             .tells([failed(ORDER, reason)])
-            .notes(&[]);
+            .calls(&[]);
         assert_eq!((payment.kept.dead.len(), payment.kept.tasks.len()), (0, 0));
     }
 }
@@ -52,7 +53,7 @@ fn a_declined_payment_is_an_event_not_a_fault() {
 #[test]
 fn a_captured_payment_of_a_cancelled_order_goes_back() {
     let mut payment = captured();
-    payment.hears(cancelled(ORDER)).tells([]).notes(&[GIVE_BACK]);
+    payment.hears(cancelled(ORDER)).tells([]).calls(&[GIVE_BACK]);
     payment.hears(cancelled(ORDER)).changes_nothing();
     let task = payment.open_task();
     assert_eq!(call(&task), BankCall::Refund);
@@ -64,11 +65,11 @@ fn a_captured_payment_of_a_cancelled_order_goes_back() {
 fn a_cancellation_during_the_call_dooms_the_payment_and_its_capture_goes_back() {
     let mut payment = charging();
     let charge = payment.open_task();
-    payment.hears(cancelled(ORDER)).records(&["Doomed"]).tells([]).notes(&[]);
+    payment.hears(cancelled(ORDER)).records(&["Doomed"]).tells([]).calls(&[]);
     payment.hears(cancelled(ORDER)).changes_nothing();
 
     let late_capture = payment.is_answered(&charge, bank_captured());
-    late_capture.records(&["Captured", "RefundRequested"]).tells([processed(ORDER)]).notes(&[GIVE_BACK]);
+    late_capture.records(&["Captured", "RefundRequested"]).tells([processed(ORDER)]).calls(&[GIVE_BACK]);
     payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
 }
 
@@ -77,13 +78,13 @@ fn a_doomed_payment_that_the_bank_refuses_has_nothing_to_give_back() {
     let mut payment = charging();
     payment.hears(cancelled(ORDER));
     let refusal = payment.is_answered(&payment.open_task(), bank_refused(PaymentFailure::Declined));
-    refusal.tells([failed(ORDER, PaymentFailure::Declined)]).notes(&[]);
+    refusal.tells([failed(ORDER, PaymentFailure::Declined)]).calls(&[]);
 }
 
 #[test]
 fn a_cancellation_that_comes_first_leaves_a_tombstone() {
-    let mut payment = World::of(PaymentService);
-    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([]).notes(&[]);
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([]).calls(&[]);
     payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
     assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
 }
@@ -92,19 +93,19 @@ fn a_cancellation_that_comes_first_leaves_a_tombstone() {
 fn an_exhausted_charge_is_reversed_and_the_order_told() {
     let mut payment = charging();
     let exhausted = payment.gives_up(&payment.open_task(), "timed out");
-    exhausted.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).notes(&[GIVE_BACK]);
+    exhausted.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[GIVE_BACK]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
 
     payment.hears(cancelled(ORDER)).changes_nothing();
     // What was told when the reversal began is not told again.
-    payment.is_answered(&payment.open_task(), bank_undone()).records(&["Reversed"]).tells([]).notes(&[]);
+    payment.is_answered(&payment.open_task(), bank_undone()).records(&["Reversed"]).tells([]).calls(&[]);
 }
 
 #[test]
 fn an_exhausted_charge_of_a_cancelled_order_is_reversed_too() {
     let mut payment = charging();
     payment.hears(cancelled(ORDER));
-    payment.gives_up(&payment.open_task(), "timed out").notes(&[GIVE_BACK]);
+    payment.gives_up(&payment.open_task(), "timed out").calls(&[GIVE_BACK]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
 }
 
@@ -121,8 +122,8 @@ fn a_refund_that_cannot_be_made_is_parked() {
     let mut payment = captured();
     payment.hears(cancelled(ORDER));
     payment.gives_up(&payment.open_task(), "timed out").parks(GIVE_BACK, "cannot be given back: timed out");
-    let letter = payment.kept.dead.first().expect("a dead letter");
-    assert_eq!((letter.saga, letter.attempts), (Some(ORDER), ATTEMPTS));
+    let dead_letter = payment.kept.dead.first().expect("a dead letter");
+    assert_eq!((dead_letter.saga, dead_letter.attempts), (Some(ORDER), ATTEMPTS));
     assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
 }
 
@@ -131,7 +132,7 @@ fn a_refund_that_cannot_be_made_is_parked() {
 fn a_charge_that_the_bank_refuses_for_good_is_given_up_at_once_and_reversed() {
     let mut payment = charging();
     let refused = payment.is_refused_for_good(&payment.open_task(), "the bank answered 404");
-    refused.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).notes(&[GIVE_BACK]);
+    refused.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[GIVE_BACK]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
     assert_eq!(payment.kept.dead, [], "the order is cancelled: nobody has to mend anything");
 }
@@ -144,9 +145,9 @@ fn a_refund_that_the_bank_refuses_for_good_is_parked_at_once_with_its_words() {
     let task = payment.open_task();
     let why = "the bank answered 409 Conflict: the account of the customer is closed";
     payment.is_refused_for_good(&task, why).parks(GIVE_BACK, why);
-    let letter = payment.kept.dead.first().expect("a dead letter");
-    assert_eq!((letter.attempts, letter.message_id, letter.saga), (1, task.id, Some(ORDER)));
-    assert_eq!(letter.reason, format!("the money of order {ORDER} cannot be given back: {why}"));
+    let dead_letter = payment.kept.dead.first().expect("a dead letter");
+    assert_eq!((dead_letter.attempts, dead_letter.message_id, dead_letter.saga), (1, task.id, Some(ORDER)));
+    assert_eq!(dead_letter.reason, format!("the money of order {ORDER} cannot be given back: {why}"));
     assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
     payment.hears(cancelled(ORDER)).changes_nothing();
 }
@@ -158,17 +159,18 @@ fn a_parked_refund_that_is_replayed_is_asked_for_under_its_old_key_and_told_once
     payment.hears(cancelled(ORDER));
     let task = payment.open_task();
     payment.is_refused_for_good(&task, "closed").parks(GIVE_BACK, "closed");
-    let letter = payment.kept.dead[0].id;
+    let dead_letter = payment.kept.dead[0].id;
     let (service, edited) = ("payment".to_owned(), None);
     let replay = |revision| {
         let service = service.clone();
-        Fact::ReplayRequested(ReplayRequested { letter, service, revision, edited: edited.clone() })
+        let edited = edited.clone();
+        DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
     };
-    payment.hears(replay(1)).comes_out("done").changes_nothing();
+    payment.is_operated(replay(1)).comes_out("done").changes_nothing();
     let again = payment.open_task();
     assert_eq!((again.id, call(&again)), (task.id, BankCall::Refund));
-    payment.hears(replay(2)).comes_out("done").changes_nothing();
-    payment.is_answered(&again, bank_undone()).tells([refunded(ORDER)]).notes(&[]);
+    payment.is_operated(replay(2)).comes_out("done").changes_nothing();
+    payment.is_answered(&again, bank_undone()).tells([refunded(ORDER)]).calls(&[]);
     assert_eq!((payment.kept.tasks.len(), payment.kept.dead.len()), (0, 1));
     payment.is_answered(&again, bank_undone()).comes_out("duplicate").changes_nothing();
 }
@@ -179,7 +181,7 @@ fn an_outage_of_the_bank_gives_nothing_up() {
     for mut payment in [charging(), refunding()] {
         let before = payment.row::<Payment>(ORDER);
         for _ in 0..20 * ATTEMPTS {
-            let away = FailedTry::new(Severity::Outage, "the bank does not answer");
+            let away = FailedTry::new(FailureKind::Outage, "the bank does not answer");
             payment.takes(Stimulus::Called(payment.open_task(), Err(away))).comes_out("retried");
         }
         assert_eq!((payment.row::<Payment>(ORDER), payment.open_task().attempts), (before, 0));
@@ -197,7 +199,7 @@ fn a_reversal_that_cannot_be_made_is_parked() {
 #[test]
 fn an_operator_gives_the_money_back_and_a_later_cancellation_does_not_do_so_again() {
     let mut payment = captured();
-    payment.is_asked(Refund { order: ORDER }).tells([]).notes(&[GIVE_BACK]);
+    payment.is_asked(Refund { order: ORDER }).tells([]).calls(&[GIVE_BACK]);
     payment.is_asked(Refund { order: ORDER }).comes_out("done").changes_nothing();
     payment.hears(cancelled(ORDER)).changes_nothing();
     payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
@@ -207,7 +209,7 @@ fn an_operator_gives_the_money_back_and_a_later_cancellation_does_not_do_so_agai
 #[test]
 fn money_that_never_came_is_not_given_back() {
     let refund = Refund { order: ORDER };
-    assert_eq!(World::of(PaymentService).is_asked(refund).rejection(), PaymentRejection::Unknown);
+    assert_eq!(ServiceUnderTest::of(PaymentService).is_asked(refund).rejection(), PaymentRejection::Unknown);
     assert_eq!(charging().is_asked(refund).rejection(), PaymentRejection::NothingCaptured);
 
     let mut declined = charging();
@@ -223,7 +225,7 @@ fn a_charge_whose_answer_makes_no_sense_is_reversed_and_the_order_told() {
     {
         let mut payment = charging();
         let taken = payment.is_answered(&payment.open_task(), nonsense);
-        taken.tells([failed(ORDER, PaymentFailure::Exhausted)]).notes(&[GIVE_BACK]);
+        taken.tells([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[GIVE_BACK]);
         assert_eq!(call(&payment.open_task()), BankCall::Reverse);
     }
 }
@@ -240,7 +242,7 @@ fn a_failure_under_a_lapsed_claim_counts_nothing() {
     let mut payment = charging();
     let lapsed = payment.open_task();
     payment.kept.tasks.entry(lapsed.id).and_modify(|task| task.claim += 1);
-    let failure = Stimulus::Called(lapsed.clone(), Err(FailedTry::new(Severity::Transient, "timed out")));
+    let failure = Stimulus::Called(lapsed.clone(), Err(FailedTry::new(FailureKind::Transient, "timed out")));
     payment.takes(failure).comes_out("duplicate").changes_nothing();
     assert_eq!(payment.open_task().attempts, 0);
     // Its answer counts all the same: there is only one, whoever asked.
@@ -253,25 +255,28 @@ fn a_row_that_cannot_be_read_is_never_taken_for_a_new_one() {
     let mut payment = captured();
     let (_, row) = payment.kept.rows.get_mut(&RowKey::of::<Payment>(ORDER)).expect("the payment is there");
     row.state = r#""FromTheFuture""#.to_owned();
-    let (before, noted) = (payment.kept.rows.clone(), payment.kept.noted.len());
+    let (before, called) = (payment.kept.rows.clone(), payment.kept.called.len());
 
     let outcomes = payment.takes_batch(&[Stimulus::Fact(cancelled(ORDER)), Stimulus::Fact(reserved(ORDER))]);
     assert_eq!(outcomes.iter().map(|outcome| outcome.name()).collect::<Vec<_>>(), ["dead", "dead"]);
-    assert_eq!((&payment.kept.rows, payment.kept.noted.len()), (&before, noted));
+    assert_eq!((&payment.kept.rows, payment.kept.called.len()), (&before, called));
 }
 
 #[test]
 fn every_fact_that_a_step_hears_is_understood() {
     let facts = [reserved(ORDER), cancelled(ORDER)];
-    assert_eq!(facts.iter().map(Fact::fact_type).collect::<BTreeSet<_>>(), facts_heard::<PaymentService>());
+    assert_eq!(
+        facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
+        facts_heard::<PaymentService>()
+    );
     for fact in facts {
-        let then = World::of(PaymentService).hears(fact).comes_out("done");
+        let then = ServiceUnderTest::of(PaymentService).hears(fact).comes_out("done");
         assert_eq!(then.events.len(), 1);
     }
 }
 
 /// A captured payment whose order was cancelled.
-fn refunding() -> World<PaymentService> {
+fn refunding() -> ServiceUnderTest<PaymentService> {
     let mut payment = captured();
     payment.hears(cancelled(ORDER));
     payment

@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use contract::FactType;
+use contract::payment::PaymentFailure;
 use payment::domain::{Payment, PaymentEvent};
 use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
 use proptest::prelude::*;
-use shared::contract::{FactType, PaymentFailure};
-use shared::retry::{FailedTry, Severity};
-use shared::store::Task;
+use saga_core::Message as _;
+use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::waiting::Task;
 use uuid::Uuid;
 
-use crate::domain::any_sequence;
 use crate::given::{cancelled, reserved};
 use crate::table::commands;
-use crate::world::{ATTEMPTS, Stimulus, World, batches_do_what_single_inputs_do};
+use saga_engine::testing::decider::any_sequence;
+use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus, batches_do_what_single_inputs_do};
 
 const ORDERS: u128 = 3;
 
@@ -21,11 +23,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_payment_takes_any_sequence_of_wishes(
-        wishes in prop::collection::vec(prop::sample::select(commands()), 0..16),
+    fn a_payment_takes_any_sequence_of_commands(
+        commands in prop::collection::vec(prop::sample::select(commands()), 0..16),
     ) {
         let mut happened = Vec::new();
-        any_sequence::<Payment>(&wishes, |_| false, |payment, events| {
+        any_sequence::<Payment>(&commands, |_| false, |payment, events| {
             happened.extend(events.iter().cloned());
             let count = |wanted: fn(&PaymentEvent) -> bool| happened.iter().filter(|event| wanted(event)).count();
             let captured = count(|event| matches!(event, PaymentEvent::Captured(_)));
@@ -87,18 +89,24 @@ enum Ledger {
 
 /// A payment service and a bank that honours the payment's id as idempotency key.
 struct Scene {
-    payment: World<PaymentService>,
+    payment: ServiceUnderTest<PaymentService>,
     ledger: BTreeMap<Uuid, Ledger>,
     cancelled: BTreeSet<Uuid>,
     declining: u128,
-    played: Vec<Stimulus<Refund>>,
+    played: Vec<Stimulus<PaymentService>>,
 }
 
 impl Scene {
     /// The bank declines the order of this number.
     fn new(declining: u128) -> Self {
         let (ledger, cancelled) = (BTreeMap::new(), BTreeSet::new());
-        Self { payment: World::of(PaymentService), ledger, cancelled, declining, played: Vec::new() }
+        Self {
+            payment: ServiceUnderTest::of(PaymentService),
+            ledger,
+            cancelled,
+            declining,
+            played: Vec::new(),
+        }
     }
 
     fn play(&mut self, act: &Act) {
@@ -113,9 +121,9 @@ impl Scene {
                     (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
                 Stimulus::Command { id, saga: order, command: Refund { order }, key: None }
             }
-            Act::Call(_, _) if self.payment.kept.noted.is_empty() => return,
+            Act::Call(_, _) if self.payment.kept.called.is_empty() => return,
             Act::Call(index, fate) => {
-                let noted = index.get(&self.payment.kept.noted).clone();
+                let noted = index.get(&self.payment.kept.called).clone();
                 let task = self.payment.kept.tasks.get(&noted.id).unwrap_or(&noted).clone();
                 self.call(task, *fate)
             }
@@ -124,7 +132,7 @@ impl Scene {
         self.payment.takes(stimulus);
     }
 
-    fn call(&mut self, task: Task, fate: Fate) -> Stimulus<Refund> {
+    fn call(&mut self, task: Task, fate: Fate) -> Stimulus<PaymentService> {
         if fate == Fate::NeverArrived {
             return Stimulus::Called(task, Err(no_answer("no connection")));
         }
@@ -166,7 +174,7 @@ impl Scene {
     fn check(&self, at_the_end: bool) {
         let kept = &self.payment.kept;
         for order in (0..ORDERS).map(Uuid::from_u128) {
-            let of_order = kept.noted.iter().filter(|task| task.correlation_id == order);
+            let of_order = kept.called.iter().filter(|task| task.correlation_id == order);
             let charges = of_order.filter(|task| task.kind == CHARGE).count();
             assert!(charges <= 1, "{charges} charges of one order");
 
@@ -181,8 +189,10 @@ impl Scene {
 
             let state: Payment = self.payment.row(order);
             let is_open = kept.tasks.values().any(|task| task.correlation_id == order);
-            let is_parked =
-                kept.dead.iter().any(|letter| letter.saga == Some(order) && letter.step == GIVE_BACK);
+            let is_parked = kept
+                .dead
+                .iter()
+                .any(|dead_letter| dead_letter.saga == Some(order) && dead_letter.step == GIVE_BACK);
             if self.cancelled.contains(&order) {
                 assert!(
                     !matches!(state, Payment::Captured(..)),
@@ -246,5 +256,5 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 fn no_answer(reason: &str) -> FailedTry {
-    FailedTry::new(Severity::Transient, reason)
+    FailedTry::new(FailureKind::Transient, reason)
 }

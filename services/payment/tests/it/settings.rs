@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::program::{Running, refusal};
+use saga_engine::testing::program::{Running, refusal};
 
 const PAYMENT: &str = env!("CARGO_BIN_EXE_payment");
 

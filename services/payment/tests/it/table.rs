@@ -1,17 +1,17 @@
-//! Pure: what every state of a payment answers to every wish, printed.
+//! Pure: what every state of a payment answers to every command, printed.
 //!
 //! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
 
 use std::iter::successors;
 
+use contract::payment::PaymentFailure;
 use payment::domain::{Payment, PaymentCommand, RefundReason};
-use shared::contract::PaymentFailure;
 
-use crate::domain::{Names, table};
 use crate::given::{REFERENCE, context};
+use saga_engine::testing::decider::{Names, table};
 
 #[test]
-fn every_state_of_a_payment_answers_every_wish() {
+fn every_state_of_a_payment_answers_every_command() {
     let names = Names { state: name_of_state, command: name_of_command, rejection: |no| format!("{no:?}") };
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("payment", table(&states(), &commands(), &names));

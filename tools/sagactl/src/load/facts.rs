@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
+use contract::saga_view::HeardFact;
+use contract::{Fact, FactType};
 use futures::StreamExt as _;
-use shared::bus::{Bus, BusSettings};
-use shared::contract::FactType;
-use shared::envelope::Envelope;
-use shared::saga::HeardFact;
-use shared::service::stream_of;
+use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
+use saga_core::message::{Envelope, Message as _};
+use saga_core::service::stream_of;
+use saga_engine::nats::{BusSettings, NatsBus};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -30,9 +31,9 @@ const PRODUCERS: [(&str, [FactType; 3]); 3] = [
 
 /// Starts hearing all facts of sagas that are published from now on.
 pub async fn listen(system: &System, to: &mpsc::Sender<Arrival>) -> anyhow::Result<()> {
-    let url = system.url_of(Member::Nats);
+    let url = system.url_of(Member::NATS);
     let bus =
-        Bus::connect(BusSettings { url: url.clone(), ..BusSettings::default() }, "sagactl-load").await?;
+        NatsBus::connect(BusSettings { url: url.clone(), ..BusSettings::default() }, "sagactl-load").await?;
     let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
     for (producer, facts) in PRODUCERS {
@@ -42,14 +43,14 @@ pub async fn listen(system: &System, to: &mpsc::Sender<Arrival>) -> anyhow::Resu
     Ok(())
 }
 
-async fn subscribe(bus: &Bus, producer: &str, facts: &[FactType]) -> anyhow::Result<Ordered> {
+async fn subscribe(bus: &NatsBus, producer: &str, facts: &[FactType]) -> anyhow::Result<Ordered> {
     let name = stream_of(producer);
     let stream =
         bus.jetstream().get_stream(&name).await.with_context(|| format!("stream {name} is not there"))?;
-    let facts = facts.iter().chain([&FactType::DeadLettered]);
+    let types = facts.iter().map(|fact| fact.message_type()).chain(DEAD_LETTER_TYPES);
     let start_sequence = stream.cached_info().state.last_sequence + 1;
     let config = OrderedConfig {
-        filter_subjects: facts.map(|fact| fact.subject(producer, "")).collect(),
+        filter_subjects: types.map(|message_type| message_type.subject(producer, "")).collect(),
         // By number, not "new": when the client makes the consumer anew, nothing in between is missed.
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
         ..OrderedConfig::default()
@@ -72,7 +73,8 @@ async fn hear(mut messages: Ordered, to: mpsc::Sender<Arrival>) {
             }
             Ok(None) => return,
         };
-        let opened = Envelope::from_bytes(&message.payload).and_then(|envelope| envelope.open());
+        let opened = Envelope::from_bytes(&message.payload)
+            .and_then(|envelope| envelope.open::<OperatorMessage<Fact>>());
         let Ok(opened) = opened else { continue };
         let Some(order) = opened.fact.saga() else { continue };
         if to.send(Arrival::Fact(order, Box::new(HeardFact::of(&opened)))).await.is_err() {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use shared::saga::{HeardFact, SagaStatus, SagaView};
+use contract::saga::SagaStatus;
+use contract::saga_view::{HeardFact, SagaView};
 use uuid::Uuid;
 
 use super::schedule::Schedule;
@@ -168,9 +169,10 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use contract::FactType;
+    use contract::order::CancelReason;
+    use contract::saga_view::FactDetail;
     use jiff::Timestamp;
-    use shared::contract::{CancelReason, FactType};
-    use shared::saga::FactDetail;
 
     use super::*;
 
@@ -194,7 +196,7 @@ mod tests {
         };
         HeardFact {
             message_id: Uuid::from_u128(fact_type as u128),
-            fact_type,
+            message_type: fact_type.name().to_owned(),
             producer: "test".to_owned(),
             causation_id: Uuid::nil(),
             occurred_at: Timestamp::UNIX_EPOCH,

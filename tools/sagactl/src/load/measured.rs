@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shared::saga::HeardFact;
+use contract::saga_view::HeardFact;
 use uuid::Uuid;
 
 use super::backlog::Backlog;

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 pub use self::options::LoadOptions;
 use crate::local::System;
 
-/// `sagactl load`.
+/// `sagactl load`: orders at a rate, or one after another.
 pub async fn run(system: &System, options: LoadOptions) -> anyhow::Result<ExitCode> {
     match options.rest.or(options.count) {
         Some(count) => rest::run(system, count, options.json).await,

@@ -39,7 +39,7 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     let length = Duration::from_secs(count + WARM_UP);
     let schedule = Schedule::new(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
     let latencies = measure(system, &schedule).await?;
-    let reconciliation = reconciliation::ask(&http, &system.url_of(Member::Admin), LONGEST_WAIT).await?;
+    let reconciliation = reconciliation::ask(&http, &system.url_of(Member::ADMIN), LONGEST_WAIT).await?;
     let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
     let report = RestReport { orders: count, confirmed, latency_ms, reconciliation };
     if json {
@@ -54,7 +54,7 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
 
 async fn measure(system: &System, schedule: &Schedule) -> anyhow::Result<Latencies> {
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
-    let url = format!("{}/api/orders", system.url_of(Member::Order));
+    let url = format!("{}/api/orders", system.url_of(Member::ORDER));
     let bar = ProgressBar::with_draw_target(Some(schedule.orders), ProgressDrawTarget::stderr_with_hz(5));
     let mut latencies = Latencies::new()?;
     for number in 0..schedule.orders {

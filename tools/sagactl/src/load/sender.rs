@@ -34,7 +34,7 @@ pub struct Sender {
 impl Sender {
     /// For the order service of `system`.
     pub fn new(system: &System) -> anyhow::Result<Self> {
-        let port = system.port_of(Member::Order);
+        let port = system.port_of(Member::ORDER);
         Ok(Self { idle: Arc::default(), port, host: HeaderValue::try_from(format!("127.0.0.1:{port}"))? })
     }
 

@@ -32,7 +32,7 @@ fn product(sku: &str, quantity: u32) -> Product {
 }
 
 async fn fill_up(http: &Http, system: &System, sku: &str, needed: u64) -> anyhow::Result<()> {
-    let url = format!("{}/api/products/{sku}", system.url_of(Member::Inventory));
+    let url = format!("{}/api/products/{sku}", system.url_of(Member::INVENTORY));
     let answer = http.get(&url).await?;
     if !answer.status.is_success() {
         bail!("inventory does not show {sku}: {}", answer.complaint());

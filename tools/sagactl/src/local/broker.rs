@@ -54,8 +54,8 @@ fn parse_version(text: &str) -> Option<(u64, u64)> {
 /// Writes the broker's configuration.
 pub fn configure(system: &System) -> anyhow::Result<()> {
     let path = system.broker_config();
-    let store = system.data_of(Member::Nats).join("jetstream");
-    let text = config(system.port_of(Member::Nats), &store);
+    let store = system.data_of(Member::NATS).join("jetstream");
+    let text = config(system.port_of(Member::NATS), &store);
     write_whole(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
 }
 

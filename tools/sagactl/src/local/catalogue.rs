@@ -65,7 +65,7 @@ pub async fn list(http: &Http, system: &System, product: &Product) -> anyhow::Re
         "quantity": product.quantity,
         "replenish": product.replenish,
     });
-    let answer = http.post(&format!("{}/api/products", system.url_of(Member::Inventory)), &body).await?;
+    let answer = http.post(&format!("{}/api/products", system.url_of(Member::INVENTORY)), &body).await?;
     match answer.status {
         StatusCode::CREATED => Ok(true),
         StatusCode::CONFLICT => Ok(false),
@@ -75,7 +75,7 @@ pub async fn list(http: &Http, system: &System, product: &Product) -> anyhow::Re
 
 /// Brings in more pieces.
 pub async fn restock(http: &Http, system: &System, sku: &str, quantity: u32) -> anyhow::Result<()> {
-    let url = format!("{}/api/products/{sku}/restock", system.url_of(Member::Inventory));
+    let url = format!("{}/api/products/{sku}/restock", system.url_of(Member::INVENTORY));
     let answer = http.post(&url, &json!({ "quantity": quantity })).await?;
     if !answer.status.is_success() {
         bail!("inventory does not restock {sku}: {}", answer.complaint());
@@ -105,7 +105,7 @@ async fn first_unknown(http: &Http, system: &System, products: &[Product]) -> an
     let skus = products.iter().map(|product| product.sku.as_str()).chain([NEVER_LISTED]);
     let lines: Vec<Value> = skus.map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
     let body = json!({ "customer": "sagactl", "lines": lines, "payment": { "token": "tok_ok" } });
-    let answer = http.post(&format!("{}/api/orders", system.url_of(Member::Order)), &body).await?;
+    let answer = http.post(&format!("{}/api/orders", system.url_of(Member::ORDER)), &body).await?;
     if answer.status != StatusCode::UNPROCESSABLE_ENTITY {
         bail!("order does not say what it knows: {}", answer.complaint());
     }

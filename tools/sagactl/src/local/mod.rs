@@ -60,7 +60,6 @@ pub enum LocalCommand {
     },
 }
 
-/// Which process.
 #[derive(Debug, Args)]
 pub struct One {
     /// The process that is meant.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::member::{Member, Ports};
 
-/// `SERVICE.KEY=VALUE`.
+/// A setting of one service, as people write it: `SERVICE.KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     service: Member,

@@ -22,7 +22,7 @@ const REMIND_EVERY: Duration = Duration::from_secs(5);
 
 /// Whether the process can do its work now.
 pub async fn is_ready(http: &Http, system: &System, member: Member) -> bool {
-    if member == Member::Nats {
+    if member == Member::NATS {
         let asked = tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(system.port_of(member))).await;
         return asked.is_ok_and(|answer| answer.unwrap_or(false));
     }

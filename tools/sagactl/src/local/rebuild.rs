@@ -10,7 +10,7 @@ use super::system::System;
 
 /// `sagactl rebuild SERVICE KIND`: the service's own report goes to standard output as it is.
 pub fn run(system: &System, service: Member, kind: &str) -> anyhow::Result<ExitCode> {
-    if service == Member::Nats {
+    if service == Member::NATS {
         bail!("nats has no rows: name one of {}", Member::names(Member::services()));
     }
     if let Some(running) = process::find(system, service) {

@@ -27,7 +27,7 @@ pub async fn start(system: &System, member: Member) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::SUCCESS);
     }
     process::wait_for_port(system, member).await?;
-    if member == Member::Nats {
+    if member == Member::NATS {
         broker::configure(system)?;
     }
     let mut started = [(member, process::spawn(system, member)?)];

@@ -31,7 +31,7 @@ struct Row {
     uptime_s: Option<u64>,
 }
 
-/// `sagactl status`.
+/// `sagactl status`: ends with 1 unless every process is ready.
 pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
     let http = Http::new()?;
     let rows = future::join_all(Member::all().map(|member| look(&http, system, member))).await;

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The kernel ends a killed process at once, unless it hangs in the disk.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// `sagactl down`.
+/// `sagactl down`: that nothing runs is no error.
 pub async fn down(path: &Path) -> anyhow::Result<ExitCode> {
     let Some(system) = System::find(path)? else {
         eprintln!("nothing was ever started in {}", path.display());
@@ -35,7 +35,7 @@ pub async fn down(path: &Path) -> anyhow::Result<ExitCode> {
 pub async fn all(system: &System) -> anyhow::Result<()> {
     let services = future::join_all(Member::services().map(|member| one(system, member))).await;
     // The broker goes last, so that what the services publish while they stop is kept.
-    let broker = one(system, Member::Nats).await;
+    let broker = one(system, Member::NATS).await;
     services.into_iter().chain([broker]).collect()
 }
 

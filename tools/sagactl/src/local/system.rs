@@ -37,8 +37,12 @@ impl System {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("{} cannot be read", file.display())),
         };
-        let plan = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is damaged; delete the folder to start anew", file.display()))?;
+        let plan = serde_json::from_slice(&text).with_context(|| {
+            format!(
+                "{} is damaged; remove that file, and `up` writes it anew: the databases stay",
+                file.display()
+            )
+        })?;
         Ok(Some(Self { folder: folder.to_owned(), plan }))
     }
 
@@ -81,33 +85,31 @@ impl System {
         self.folder.join(member.to_string())
     }
 
-    pub const fn port_of(&self, member: Member) -> u16 {
+    pub fn port_of(&self, member: Member) -> u16 {
         self.plan.ports.of(member)
     }
 
     pub fn url_of(&self, member: Member) -> String {
-        let scheme = if member == Member::Nats { "nats" } else { "http" };
+        let scheme = if member == Member::NATS { "nats" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port_of(member))
     }
 
     pub fn program_of(&self, member: Member) -> PathBuf {
-        match member {
-            Member::Nats => self.plan.nats_server.clone(),
-            Member::Bank | Member::Order | Member::Inventory | Member::Payment | Member::Admin => {
-                self.plan.bin_dir.join(member.to_string())
-            }
+        match member.participant() {
+            None => self.plan.nats_server.clone(),
+            Some(participant) => self.plan.bin_dir.join(participant.name),
         }
     }
 
     pub fn broker_config(&self) -> PathBuf {
-        self.data_of(Member::Nats).join("nats.conf")
+        self.data_of(Member::NATS).join("nats.conf")
     }
 
     /// What one process is started with.
     pub fn arguments_of(&self, member: Member) -> Vec<String> {
-        if member == Member::Nats {
+        let Some(participant) = member.participant() else {
             return vec!["--config".to_owned(), self.broker_config().display().to_string()];
-        }
+        };
         let database = self.data_of(member).join(format!("{member}.db"));
         let mut settings = vec![
             format!("http.bind=127.0.0.1:{}", self.port_of(member)),
@@ -116,16 +118,11 @@ impl System {
             // A local system is for trying things out. What is asked for stands behind it, and wins.
             "faults.enabled=true".to_owned(),
         ];
-        let peer = |peer: Member| format!("service.{peer}={}", self.url_of(peer));
-        match member {
-            Member::Nats | Member::Bank | Member::Order | Member::Inventory => {}
-            Member::Payment => settings.push(peer(Member::Bank)),
-            Member::Admin => {
-                settings.extend([Member::Order, Member::Inventory, Member::Payment, Member::Bank].map(peer))
-            }
-        }
-        if member != Member::Bank {
-            settings.push(format!("bus.url={}", self.url_of(Member::Nats)));
+        let called =
+            Member::services().filter(|other| participant.calls.contains(&other.to_string().as_str()));
+        settings.extend(called.map(|called| format!("service.{called}={}", self.url_of(called))));
+        if participant.has_stream {
+            settings.push(format!("bus.url={}", self.url_of(Member::NATS)));
         }
         settings.extend(self.plan.settings.get(&member).into_iter().flatten().cloned());
         settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]).collect()
@@ -150,13 +147,13 @@ mod tests {
 
     #[test]
     fn a_service_gets_what_it_needs_and_what_was_asked_for() {
-        let order = system().arguments_of(Member::Order).join(" ");
+        let order = system().arguments_of(Member::ORDER).join(" ");
         let wanted = "--set http.bind=127.0.0.1:7001 --set store.url=sqlite:/data/order/order.db \
             --set log.format=json --set faults.enabled=true --set bus.url=nats://127.0.0.1:7005 --set service.deadline=5s";
         assert_eq!(order, wanted);
-        let bank = system().arguments_of(Member::Bank).join(" ");
+        let bank = system().arguments_of("bank".parse().expect("a member")).join(" ");
         assert!(!bank.contains("bus.url") && bank.ends_with("log.filter=debug"), "{bank}");
-        let admin = system().arguments_of(Member::Admin).join(" ");
+        let admin = system().arguments_of(Member::ADMIN).join(" ");
         assert!(admin.contains("service.payment=http://127.0.0.1:7003"), "{admin}");
     }
 }

@@ -37,7 +37,7 @@ pub struct UpOptions {
     no_seed: bool,
 }
 
-/// `sagactl up`.
+/// `sagactl up`: stays until Ctrl-C, unless it is to detach.
 pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     folder::check_is_ours(&path)?;
@@ -83,7 +83,7 @@ fn plan(port_base: Option<u16>, settings: Vec<Setting>) -> anyhow::Result<Plan> 
         );
     }
     let nats_server = broker::find_program(&bin_dir)?;
-    let ports = port_base.map_or(Ports::STANDARD, Ports::from_base);
+    let ports = port_base.map_or_else(Ports::standard, Ports::from_base);
     Ok(Plan::new(ports, bin_dir, nats_server, settings))
 }
 
@@ -118,7 +118,7 @@ fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
 async fn bring_up(system: &System, started: &mut Vec<(Member, Started)>, seed: bool) -> anyhow::Result<()> {
     let http = Http::new()?;
     eprintln!("starting the system in {}", system.folder().display());
-    started.push((Member::Nats, process::spawn(system, Member::Nats)?));
+    started.push((Member::NATS, process::spawn(system, Member::NATS)?));
     readiness::wait(&http, system, started).await?;
     for member in Member::services() {
         started.push((member, process::spawn(system, member)?));
@@ -138,10 +138,12 @@ async fn bring_up(system: &System, started: &mut Vec<(Member, Started)>, seed: b
 
 fn print_urls(system: &System, headline: &str) {
     println!("{headline}");
-    for member in [Member::Admin, Member::Order, Member::Inventory, Member::Payment, Member::Bank] {
+    let mut members: Vec<_> = Member::services().collect();
+    members.sort_by_key(|member| system.port_of(*member));
+    for member in members {
         let url = system.url_of(member);
         println!("  {member:<10} {url}   {url}/docs");
     }
-    println!("  {:<10} {}", Member::Nats, system.url_of(Member::Nats));
+    println!("  {:<10} {}", Member::NATS, system.url_of(Member::NATS));
     println!("  {:<10} {}", "logs", system.log_dir().display());
 }

@@ -41,7 +41,7 @@ pub struct Hold {
     reason: String,
 }
 
-/// `SERVICE/NAME`.
+/// A breaker as people name it: `SERVICE/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakerName {
     service: String,
@@ -61,7 +61,7 @@ impl FromStr for BreakerName {
     }
 }
 
-/// `sagactl breakers`.
+/// `sagactl breakers`: without a command, a list of all.
 pub async fn run(
     admin: &Admin,
     OrList { command, form }: OrList<BreakerCommand>,

@@ -42,7 +42,7 @@ pub enum DlqCommand {
     Note {
         /// The one to write it at.
         id: Uuid,
-        /// The note.
+        /// What the note says.
         text: String,
     },
     /// Hand many back: a few first, the rest when those did not fail again; stops when they do
@@ -80,7 +80,6 @@ pub struct GroupOptions {
     form: Form,
 }
 
-/// `sagactl dlq`.
 pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode> {
     match command {
         DlqCommand::List(options) => admin.show(&["dlq"], &options, options.page.form, view::list).await,

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use saga_core::fault::FaultKind;
+use saga_engine::runtime::faults::ActiveFault;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use shared::faults::{ActiveFault, FaultKind};
 
 use crate::admin::{Admin, Form, OrList, read};
 use crate::args::delay_ms;
@@ -68,7 +69,7 @@ pub async fn run(
         FaultCommand::Kinds => say(&kinds()),
         FaultCommand::Inject(injection) => {
             let InjectedFault { service, fault } = read(admin()?.post(&["faults"], &injection).await?)?;
-            let (kind, id) = (name(fault.kind), fault.id);
+            let ActiveFault { kind, id, .. } = fault;
             say(&format!("planted {kind} in {service}; undo it with: sagactl faults clear {service} {id}"));
         }
         FaultCommand::Clear { service: Some(service), id: Some(id) } => {
@@ -118,7 +119,7 @@ struct InjectedFault {
 const COLUMNS: [Column<InjectedFault>; 8] = [
     left("service", |of| of.service.clone()),
     right("id", |of| of.fault.id.to_string()),
-    left("kind", |of| name(of.fault.kind)),
+    left("kind", |of| one_line(&of.fault.kind.as_str().into())),
     left("step", |of| or_nothing(of.fault.step.as_ref())),
     right("how often", |of| format!("{} %", of.fault.probability)),
     left("how long", |of| {
@@ -146,41 +147,15 @@ fn list(active: &Active) -> String {
     text
 }
 
-/// As it is written on the command line.
-fn name(kind: FaultKind) -> String {
-    serde_json::to_value(kind).map(|name| one_line(&name)).unwrap_or_default()
-}
-
 fn kinds() -> String {
     let columns: [Column<(&str, FaultKind)>; 3] = [
-        left("kind", |(_, kind)| name(*kind)),
+        left("kind", |(_, kind)| kind.name.to_owned()),
         left("where", |(place, _)| (*place).to_owned()),
-        left("what happens", |(_, kind)| what_happens(*kind).to_owned()),
+        left("what happens", |(_, kind)| kind.effect.to_owned()),
     ];
     let of_a_service = FaultKind::OF_A_SERVICE.map(|kind| ("a service", kind));
-    let of_the_bank = FaultKind::OF_THE_BANK.map(|kind| ("the bank", kind));
+    let of_the_bank = contract::bank::FAULTS.map(|kind| ("the bank", kind));
     table(&columns, &[&of_a_service[..], &of_the_bank].concat())
-}
-
-const fn what_happens(kind: FaultKind) -> &'static str {
-    match kind {
-        FaultKind::FailTransiently => "a try of the step fails, and may work later; --step",
-        FaultKind::FailPermanently => {
-            "a try of the step fails for good: its message becomes a dead letter; --step"
-        }
-        FaultKind::Delay => "a try of the step takes --delay longer; --step",
-        FaultKind::PublishTwice => "a message reaches the broker twice, and the broker does not notice",
-        FaultKind::PublishGarbage => "something that is no message is published beside a real one",
-        FaultKind::CrashBeforeAck => "the process dies after a commit, before it acknowledges",
-        FaultKind::CrashAfterPublish => "the process dies after publishing, before it notes that",
-        FaultKind::Pause => "the step takes no messages; --step",
-        FaultKind::BankError => "it answers 503 and does nothing",
-        FaultKind::BankLatency => "it answers --delay later",
-        FaultKind::BankHang => "it never answers",
-        FaultKind::BankDecline => "it declines the charge",
-        FaultKind::BankLoseAnswer => "it does what it is asked, and answers 500",
-        FaultKind::BankRefuseRefund => "it refuses to give money back",
-    }
 }
 
 #[cfg(test)]

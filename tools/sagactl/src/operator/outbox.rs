@@ -26,7 +26,7 @@ pub enum OutboxCommand {
     },
 }
 
-/// `sagactl outbox`.
+/// `sagactl outbox`: without a command, a list of what waits or failed.
 pub async fn run(admin: &Admin, OrList { command, form }: OrList<OutboxCommand>) -> anyhow::Result<ExitCode> {
     let Some(OutboxCommand::Retry { service, seq }) = command else {
         return admin.show(&["outbox"], &(), form, |services: &Vec<_>| list(services)).await;

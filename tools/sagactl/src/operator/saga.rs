@@ -4,27 +4,17 @@ use std::ops::Not;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use contract::money::Money;
+use contract::saga::SagaStatus;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shared::money::Money;
-use shared::saga::SagaStatus;
 use uuid::Uuid;
 
 use crate::admin::{Admin, Form, Page, PageOptions};
 use crate::args::one_of;
 use crate::output::text::{listed, moment, one_line, or_nothing};
 use crate::output::{Column, left, right, table};
-
-const STATUSES: [&str; 7] = [
-    SagaStatus::Started.as_str(),
-    SagaStatus::InProgress.as_str(),
-    SagaStatus::Completed.as_str(),
-    SagaStatus::TimedOut.as_str(),
-    SagaStatus::Compensating.as_str(),
-    SagaStatus::Compensated.as_str(),
-    SagaStatus::Failed.as_str(),
-];
 
 /// What to do with sagas.
 #[derive(Debug, Subcommand)]
@@ -44,7 +34,7 @@ pub enum SagaCommand {
 #[derive(Debug, Args, Serialize)]
 pub struct ListOptions {
     /// Only in this status.
-    #[arg(long, ignore_case = true, value_parser = one_of(STATUSES))]
+    #[arg(long, ignore_case = true, value_parser = one_of(SagaStatus::ALL.iter().map(|status| status.as_str())))]
     status: Option<String>,
     /// Only those past their deadline that have not ended.
     #[arg(long)]
@@ -64,7 +54,6 @@ pub struct ListOptions {
     page: PageOptions,
 }
 
-/// `sagactl saga`.
 pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode> {
     match command {
         SagaCommand::List(options) => admin.show(&["sagas"], &options, options.page.form, list).await,

@@ -10,7 +10,7 @@ async fn bad_orders_are_refused_by_field_and_nothing_is_stored() {
     system.list("pen", 10).await;
     // The order that probed the listing has to end first.
     system.assert_reconciled().await;
-    let before = system.get("order", "/internal/books").await;
+    let before = system.get("order", "/internal/ledger").await;
     let lines =
         |lines: Value| json!({"customer": "ada", "lines": lines, "payment": {"token": "tok_ok"}}).to_string();
     let one = |sku: &str, quantity: Value| lines(json!([{"sku": sku, "quantity": quantity}]));
@@ -47,7 +47,7 @@ async fn bad_orders_are_refused_by_field_and_nothing_is_stored() {
         let request = system.post("order", "/api/orders").body(body);
         assert_problem(request, status, field, &shown).await;
     }
-    assert_eq!(system.get("order", "/internal/books").await, before);
+    assert_eq!(system.get("order", "/internal/ledger").await, before);
 }
 
 #[tokio::test]

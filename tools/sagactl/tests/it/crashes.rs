@@ -45,7 +45,7 @@ async fn assert_all_end(system: &System, ids: &[String]) {
     }
 }
 
-/// Laws 1 to 4, with real processes: every order ends, and the books balance.
+/// Laws 1 to 4, with real processes: every order ends, and the ledgers agree.
 #[tokio::test]
 async fn killing_each_service_under_load_loses_and_doubles_nothing() {
     let system = System::start(&["order.service.deadline=10s"]);
@@ -70,7 +70,7 @@ async fn killing_each_service_under_load_loses_and_doubles_nothing() {
 
 /// Orders that the order service has taken, by its own counter; 0 while it is down.
 async fn started(system: &System) -> u64 {
-    let url = system.url("order", "/internal/books");
+    let url = system.url("order", "/internal/ledger");
     let Ok(answer) = system.http.get(url).send().await else { return 0 };
     let page: Value = answer.json().await.unwrap_or_default();
     page["entries"].as_array().map_or(0, |entries| entries.len() as u64)

@@ -3,6 +3,7 @@
 mod bad_input;
 mod crashes;
 mod dead_letters;
+mod layers;
 mod operator;
 mod orders;
 mod readme;

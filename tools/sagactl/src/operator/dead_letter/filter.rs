@@ -2,17 +2,16 @@
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
+use saga_core::dead_letter::DeadLetterStatus;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::args::{duration, one_of};
 
-const STATUSES: [&str; 4] = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"];
-
 #[derive(Debug, Args, Serialize)]
 pub struct InStatus {
     /// Only in these statuses, e.g. PENDING,REPLAYING.
-    #[arg(long, ignore_case = true, value_delimiter = ',', value_parser = one_of(STATUSES))]
+    #[arg(long, ignore_case = true, value_delimiter = ',', value_parser = one_of(DeadLetterStatus::ALL.iter().map(|status| status.as_str())))]
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "joined")]
     status: Vec<String>,
 }

@@ -22,7 +22,7 @@ use crate::output::say;
 pub enum RedriveCommand {
     /// List redrives, newest first
     List(PageOptions),
-    /// Show one
+    /// Show how far one has come, what it is to hand back, and who started it
     Show {
         /// The one to show.
         id: Uuid,
@@ -132,7 +132,6 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
     follow::run(admin, id, form).await
 }
 
-/// `sagactl redrive`.
 pub async fn run(admin: &Admin, command: RedriveCommand) -> anyhow::Result<ExitCode> {
     match command {
         RedriveCommand::List(page) => admin.show(&["dlq", "redrive"], &page, page.form, view::list).await,

@@ -1,0 +1,133 @@
+//! Pure: what may be asked of a dead letter, what may happen to it, and why it says no.
+
+use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::dead_letter::{DeadLetterResolved, DeadLettered, EditedMessage};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::request::By;
+
+/// Replays without `force`: what fails that often will not get better by itself.
+pub const MOST_REPLAYS: u32 = 3;
+
+/// Notes on one dead letter; they are for people, who read no more.
+pub const MOST_NOTES: u32 = 100;
+
+/// How a dead letter stands in a redrive when it failed again in the way it had failed before.
+pub const AGAIN: &str = "AGAIN";
+
+/// What marks a replay as part of a redrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tag {
+    /// Id of the redrive.
+    pub redrive: Uuid,
+    /// The round of it that sent the dead letter, from 1.
+    pub round: u32,
+}
+
+impl Tag {
+    /// What the field `redrive` of a dead letter holds that this round sent and that stands like this:
+    /// `<redrive>/<round>/<standing>`.
+    #[must_use]
+    pub fn course(self, standing: &str) -> String {
+        format!("{}/{}/{standing}", self.redrive, self.round)
+    }
+}
+
+/// What its service says of a dead letter, or an operator asks of it.
+#[derive(Debug, Clone)]
+pub enum DeadLetterCommand {
+    /// Its service says that it is parked.
+    Announce(Box<DeadLettered>),
+    /// Its service says that it is handled.
+    Resolve(Box<DeadLetterResolved>),
+    /// Hand it back to the step that failed.
+    Replay(By, Replay),
+    /// Give it up: what was parked is not handled after all.
+    Discard(By),
+    /// Take it up again.
+    Restore(By),
+    /// Write something down about it.
+    Note(By, String),
+}
+
+/// How to hand a dead letter back.
+#[derive(Debug, Clone, Default)]
+pub struct Replay {
+    /// Even if it failed too often, or is being replayed: a replay may have got lost.
+    pub force: bool,
+    /// Only if it is still at this version, which is the one that whoever asks has seen.
+    pub version: Option<u64>,
+    /// The redrive it is part of.
+    pub tag: Option<Tag>,
+    /// What to handle in place of what was parked.
+    pub edited: Option<EditedMessage>,
+}
+
+/// What happened to a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+pub enum DeadLetterEvent {
+    /// It is handled.
+    Resolved(Box<DeadLetterResolved>),
+    /// It was handed back.
+    Replayed {
+        /// The operator who wanted it.
+        by: By,
+        /// Replays that had failed.
+        at: u32,
+        /// How it had failed.
+        fingerprint: String,
+        /// The redrive it is part of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tag: Option<Tag>,
+        /// What is handled in place of what was parked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edited: Option<EditedMessage>,
+    },
+    /// It was given up.
+    Discarded {
+        /// The operator who wanted it.
+        by: By,
+        /// Replays that had failed.
+        at: u32,
+    },
+    /// It was taken up again.
+    Restored {
+        /// The operator who wanted it.
+        by: By,
+    },
+    /// Somebody wrote something down about it.
+    Noted {
+        /// The operator who did.
+        by: By,
+        /// The note, for people.
+        text: String,
+    },
+    /// It is parked, for the first time or again. Stored bare, as builds did that knew no other event.
+    #[serde(untagged)]
+    #[strum(serialize = "DeadLettered")]
+    Announced(Box<DeadLettered>),
+}
+
+/// Why a dead letter says no.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeadLetterRejection {
+    /// Nobody has heard of it.
+    #[error("there is no such dead letter")]
+    Unknown,
+    /// Its status does not allow it.
+    #[error("the dead letter is {}", .0.as_str())]
+    Status(DeadLetterStatus),
+    /// This many of its replays have failed.
+    #[error("{0} replays have failed; force it, with a reason")]
+    TooOften(u32),
+    /// It is at this version, not at the one that was seen.
+    #[error("the dead letter has changed; it is at version {0}")]
+    Changed(u64),
+    /// It is a call: it has no message that could be edited.
+    #[error("a call cannot be edited")]
+    NotEditable,
+    /// It has all the notes it can hold.
+    #[error("the dead letter has {MOST_NOTES} notes already")]
+    TooManyNotes,
+}

@@ -1,0 +1,177 @@
+//! Shell: the routes that change dead letters: replay, discard, restore, note.
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use garde::Validate;
+use saga_engine::host::http::{Params, Problem, Segment};
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::Admin;
+use super::dead_letters::detail;
+use super::extract::{Ask, Change, Operator, Why, checked_reason, needed};
+use crate::commands::{CommandKind, ReplayedMany, Reply};
+use crate::dead_letter::events::Replay;
+use crate::dead_letter::filter::{Filter, Wanted};
+use crate::dead_letter::history::DeadLetterDetail;
+use crate::dead_letter::item::DeadLetterItem;
+use crate::dead_letter::reading;
+use crate::request::By;
+
+/// Dead letters that one request hands back; more are a redrive's work, which can be watched and stopped.
+const MOST_AT_ONCE: usize = 1_000;
+
+pub(super) fn routes() -> OpenApiRouter<Admin> {
+    OpenApiRouter::new()
+        .routes(routes!(replay))
+        .routes(routes!(discard))
+        .routes(routes!(restore))
+        .routes(routes!(note))
+        .routes(routes!(replay_many))
+}
+
+/// How to hand one dead letter back.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[garde(allow_unvalidated)]
+struct ReplayOne {
+    /// Even if three replays have failed, or one is under way that may have got lost. Needs a reason.
+    force: bool,
+    /// Why, 1 to 500 characters; kept in the audit log.
+    #[garde(inner(length(chars, min = 1, max = 500)))]
+    reason: Option<String>,
+    /// Only if the dead letter is still at this version.
+    version: Option<u64>,
+}
+
+/// Hand a dead letter back to the step that failed, and to nobody else.
+#[utoipa::path(post, path = "/api/admin/dlq/{id}/replay", params(("id" = Uuid, Path), Operator),
+    request_body(content = Option<ReplayOne>), responses(
+    (status = 202, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem),
+))]
+async fn replay(
+    Change { admin, path: id, operator, body }: Change<Uuid, ReplayOne>,
+) -> Result<(StatusCode, Json<DeadLetterItem>), Problem> {
+    let ReplayOne { force, reason, version } = body;
+    let reason = if force { needed(reason, "force needs one")? } else { reason };
+    let kind = CommandKind::Replay(id, Replay { force, version, ..Replay::default() });
+    let item = admin.change(By { operator, reason }, kind).await?;
+    Ok((StatusCode::ACCEPTED, Json(item)))
+}
+
+/// Give a dead letter up: its message is not handled after all.
+#[utoipa::path(delete, path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path), Operator, Why),
+    request_body(content = Option<Why>), responses(
+    (status = 200, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem),
+))]
+async fn discard(
+    State(admin): State<Admin>,
+    Segment(id): Segment<Uuid>,
+    Operator(operator): Operator,
+    Params(query): Params<Why>,
+    Ask(body): Ask<Why>,
+) -> Result<Json<DeadLetterItem>, Problem> {
+    // Some clients send no body with DELETE: the reason may come in the address.
+    let reason = body.reason.or(checked_reason(query.reason)?);
+    admin.change(By { operator, reason }, CommandKind::Discard(id)).await.map(Json)
+}
+
+/// Take up again a dead letter that was given up.
+#[utoipa::path(post, path = "/api/admin/dlq/{id}/restore", params(("id" = Uuid, Path), Operator),
+    request_body(content = Option<Why>), responses(
+    (status = 200, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem),
+))]
+async fn restore(
+    Change { admin, path: id, operator, body: Why { reason } }: Change<Uuid, Why>,
+) -> Result<Json<DeadLetterItem>, Problem> {
+    admin.change(By { operator, reason }, CommandKind::Restore(id)).await.map(Json)
+}
+
+/// Something to write down.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewNote {
+    /// The note, 1 to 2000 characters.
+    #[garde(length(chars, min = 1, max = 2000))]
+    text: String,
+}
+
+/// Write something down about a dead letter.
+#[utoipa::path(post, path = "/api/admin/dlq/{id}/notes", params(("id" = Uuid, Path), Operator),
+    request_body = NewNote, responses(
+    (status = 201, body = DeadLetterDetail), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem),
+))]
+async fn note(
+    Change { admin, path: id, operator, body: NewNote { text } }: Change<Uuid, NewNote>,
+) -> Result<(StatusCode, Json<DeadLetterDetail>), Problem> {
+    admin.change(By { operator, reason: None }, CommandKind::Note(id, text)).await?;
+    Ok((StatusCode::CREATED, Json(detail(&admin, id).await?)))
+}
+
+/// Which dead letters to replay: these, or all of a cause that wait.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[garde(allow_unvalidated)]
+struct ReplayMany {
+    /// These, by their ids: 1 to 1000.
+    #[garde(inner(length(min = 1, max = 1000)))]
+    ids: Option<Vec<Uuid>>,
+    /// All of this cause that wait for a human, at most 1000.
+    #[garde(inner(length(chars, min = 1, max = 200)))]
+    fingerprint: Option<String>,
+    /// Why, 1 to 500 characters; kept in the audit log.
+    #[garde(inner(length(chars, min = 1, max = 500)))]
+    reason: Option<String>,
+    /// Even if three replays have failed, or one is under way that may have got lost.
+    force: bool,
+}
+
+/// Hand many dead letters back at once.
+#[utoipa::path(post, path = "/api/admin/dlq/replay", params(Operator), request_body = ReplayMany, responses(
+    (status = 200, body = ReplayedMany), (status = 422, body = Problem),
+))]
+async fn replay_many(
+    Change { admin, path: (), operator, body }: Change<(), ReplayMany>,
+) -> Result<Json<ReplayedMany>, Problem> {
+    let ReplayMany { ids, fingerprint, reason, force } = body;
+    let reason = needed(reason, "replaying many needs one")?;
+    let (dead_letters, target) = match (ids, fingerprint) {
+        (Some(ids), None) => {
+            let once: BTreeSet<Uuid> = ids.into_iter().collect();
+            let target = format!("{} dead letters", once.len());
+            (once.into_iter().collect(), target)
+        }
+        (None, Some(fingerprint)) => (of_cause(&admin, &fingerprint).await?, fingerprint),
+        (None, None) => return Err(Problem::field("ids", "give `ids` or `fingerprint`")),
+        (Some(_), Some(_)) => {
+            return Err(Problem::field("fingerprint", "give `ids` or `fingerprint`, not both"));
+        }
+    };
+    let kind = CommandKind::ReplayMany { dead_letters, force, target };
+    match admin.ask(By { operator, reason }, kind).await? {
+        Reply::Replayed(many) => Ok(Json(many)),
+        Reply::Done | Reply::Changed(_) => Err(Problem::internal(&"replays that nobody counted")),
+    }
+}
+
+/// Dead letters of a cause that wait.
+async fn of_cause(admin: &Admin, fingerprint: &str) -> Result<Vec<Uuid>, Problem> {
+    let filter = Filter { fingerprint: Some(fingerprint.to_owned()), ..Filter::default() };
+    let (wanted, store) = (Wanted::pending(filter), admin.app.store.as_ref());
+    let found = reading::find(store, &wanted, false, None, MOST_AT_ONCE + 1).await?;
+    if found.len() > MOST_AT_ONCE {
+        let detail = format!("more than {MOST_AT_ONCE} dead letters have it: use a redrive");
+        return Err(Problem::field("fingerprint", detail));
+    }
+    Ok(found.into_iter().map(|(id, _)| id).collect())
+}

@@ -1,0 +1,171 @@
+//! Shell: admin's calls to the other services.
+
+use std::time::Duration;
+
+use contract::topology::{PARTICIPANTS, Participant};
+use futures::future::join_all;
+use reqwest::{Client, Method, Response, StatusCode};
+use saga_core::retry::error_chain;
+use saga_engine::host::http::Problem;
+use saga_engine::host::reading::Page;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::AdminSettings;
+
+/// How long one answer may take; a full check of a large database is the longest.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long an operator, or a redrive, waits for a service that may be away.
+const SOON: Duration = Duration::from_secs(3);
+
+/// The participants other than admin.
+pub(crate) fn all() -> Vec<&'static str> {
+    names(|_| true)
+}
+
+/// Those of them that take part in the messaging: the others have neither an outbox nor breakers.
+pub(crate) fn on_the_broker() -> Vec<&'static str> {
+    names(|participant| participant.has_stream)
+}
+
+fn names(wanted: impl Fn(&Participant) -> bool) -> Vec<&'static str> {
+    let others = PARTICIPANTS.iter().filter(|participant| participant.name != crate::NAME);
+    others.filter(|participant| wanted(participant)).map(|participant| participant.name).collect()
+}
+
+/// What is asked of the other services.
+#[derive(Clone)]
+pub(crate) struct OtherServices {
+    http: Client,
+    settings: AdminSettings,
+}
+
+impl OtherServices {
+    pub(crate) fn of(settings: &AdminSettings) -> Self {
+        let http = Client::builder().timeout(ANSWER_WITHIN).build().unwrap_or_default();
+        Self { http, settings: settings.clone() }
+    }
+
+    /// What `service` answers at `path`.
+    ///
+    /// # Errors
+    /// 503 that names the service.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, service: &str, path: &str) -> Result<T, Problem> {
+        let unreachable = |error| does_not_answer(service, error);
+        let response = self.http.get(self.url(service, path)?).send().await.map_err(unreachable)?;
+        response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
+    }
+
+    /// What `service` answers at `path`, soon.
+    ///
+    /// # Errors
+    /// As [`OtherServices::tell`].
+    pub(crate) async fn get_soon<T: DeserializeOwned>(
+        &self,
+        service: &str,
+        path: &str,
+    ) -> Result<T, Problem> {
+        self.tell(Method::GET, service, path, None).await
+    }
+
+    /// What `service` answers to a command, soon; `body` is sent as JSON.
+    ///
+    /// # Errors
+    /// The service's own problem when it refuses; 503 that names it when it does not answer.
+    pub(crate) async fn tell<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        service: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<T, Problem> {
+        let response = self.ask(method, service, path, body).await?;
+        response.json().await.map_err(|error| does_not_answer(service, error))
+    }
+
+    /// As [`OtherServices::tell`], of a service that has nothing to say beyond that it is done.
+    ///
+    /// # Errors
+    /// As [`OtherServices::tell`].
+    pub(crate) async fn tell_only(&self, method: Method, service: &str, path: &str) -> Result<(), Problem> {
+        self.ask(method, service, path, None).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        service: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Response, Problem> {
+        let mut request = self.http.request(method, self.url(service, path)?).timeout(SOON);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await.map_err(|error| does_not_answer(service, error))?;
+        let status = response.status();
+        if status.is_client_error() {
+            return Err(refusal(service, status, response).await);
+        }
+        response.error_for_status().map_err(|error| does_not_answer(service, error))
+    }
+
+    /// Where a service is, as the settings say; `None` when there is no such service.
+    pub(crate) fn address(&self, service: &str) -> Option<&str> {
+        self.settings.addresses.of(service)
+    }
+
+    fn url(&self, service: &str, path: &str) -> Result<String, Problem> {
+        let base = self.address(service);
+        let base = base.ok_or_else(|| Problem::not_found(format_args!("service {service}")))?;
+        Ok(format!("{}{path}", base.trim_end_matches('/')))
+    }
+
+    /// Hands every entry of a service's ledger to `each`, page by page.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn each_entry<T: DeserializeOwned>(
+        &self,
+        service: &str,
+        path: &str,
+        mut each: impl FnMut(T),
+    ) -> Result<(), Problem> {
+        let mut after = None::<String>;
+        loop {
+            let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
+            let page: Page<T> = self.get(service, &format!("{path}{query}")).await?;
+            page.entries.into_iter().for_each(&mut each);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Asks each of these services, all at once.
+pub(crate) async fn each<T, F: Future<Output = T>>(
+    services: impl IntoIterator<Item = &'static str>,
+    ask: impl Fn(&'static str) -> F,
+) -> Vec<(&'static str, T)> {
+    let ask = &ask;
+    join_all(services.into_iter().map(|service| async move { (service, ask(service).await) })).await
+}
+
+/// What a service refuses, it refuses for reasons of its own: they reach the operator as they are.
+async fn refusal(service: &str, status: StatusCode, response: Response) -> Problem {
+    match response.json::<Problem>().await {
+        Ok(problem) => problem,
+        Err(_) => Problem::new(status, format!("{service} refuses and does not say why")),
+    }
+}
+
+fn does_not_answer(service: &str, error: reqwest::Error) -> Problem {
+    let why = match error.status() {
+        Some(status) => format!("answers {status} to what this build asks: is it of another build?"),
+        None => format!("does not answer: {}", error_chain(&error.without_url())),
+    };
+    Problem::unavailable(format!("{service} {why}"), 1)
+}

@@ -1,0 +1,174 @@
+//! Shell: how far redrives are: counted from the dead letters whenever somebody asks.
+
+use jiff::Timestamp;
+use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::query::Query;
+use saga_engine::store::{Store, StoreFault};
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::decider::{Drive, Redrive};
+use super::events::RedriveStatus;
+use crate::dead_letter::events::{AGAIN, Tag};
+use crate::dead_letter::filter::{Filter, Wanted};
+use crate::dead_letter::reading;
+use crate::dead_letter::view::DeadLetterView;
+use crate::rows::{id_of, parsed, row};
+
+/// Rounds of which late dead letters are waited for; each begins because a human says so.
+const MOST_ROUNDS: usize = 100;
+
+/// A redrive as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(crate) struct RedriveView {
+    /// Id of the redrive; also of the entry of its start in the audit log.
+    pub(crate) id: Uuid,
+    /// Where it stands.
+    pub(crate) status: RedriveStatus,
+    /// Why it stopped by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_because: Option<String>,
+    /// Which dead letters, of those that wait for a human.
+    filter: Filter,
+    /// How many are sent first, and must be resolved before the rest follows.
+    canary: u32,
+    /// Dead letters per second at most; as fast as it goes without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<u32>,
+    /// Even those whose replays failed too often.
+    force: bool,
+    /// Who started it.
+    operator: String,
+    /// Why it was started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Which round this is, from 1.
+    round: u32,
+    /// Dead letters that matched at the start.
+    matching: u64,
+    /// Dead letters sent; those that somebody replayed by hand since do not count any more.
+    sent: u64,
+    /// Those that are handled.
+    resolved: u64,
+    /// Those that failed again, or were given up since.
+    failed: u64,
+    /// Those that nothing has been heard of yet.
+    in_flight: u64,
+    /// Dead letters still to be sent in this round.
+    remaining: u64,
+    /// When it was started.
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// When its status changed last.
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Timestamp,
+}
+
+/// A redrive with what it has done so far; `None` when there is no such redrive.
+pub(crate) async fn view(store: &dyn Store, id: Uuid) -> Result<Option<RedriveView>, StoreFault> {
+    match row::<Redrive>(store, id).await?.as_ref().and_then(Redrive::drive) {
+        Some(drive) => view_of(store, id, drive.clone()).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A redrive that was read already, with what it has done so far.
+pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result<RedriveView, StoreFault> {
+    let [mut sent, mut resolved, mut failed, mut in_flight] = [0; 4];
+    for (standing, count) in courses(store, id).await? {
+        sent += count;
+        match DeadLetterStatus::named(&standing) {
+            Some(DeadLetterStatus::Resolved) => resolved += count,
+            Some(DeadLetterStatus::Replaying) => in_flight += count,
+            Some(DeadLetterStatus::Pending | DeadLetterStatus::Discarded) | None => failed += count,
+        }
+    }
+    let remaining = match drive.status {
+        RedriveStatus::Done => 0,
+        RedriveStatus::Canary
+        | RedriveStatus::Running
+        | RedriveStatus::Paused
+        | RedriveStatus::Stopped
+        | RedriveStatus::Cancelled => reading::count(store, &to_send(&drive)).await?,
+    };
+    Ok(RedriveView {
+        id,
+        status: drive.status,
+        stopped_because: drive.stopped_because,
+        filter: drive.plan.filter,
+        canary: drive.plan.canary,
+        rate: drive.plan.rate,
+        force: drive.plan.force,
+        operator: drive.plan.by.operator,
+        reason: drive.plan.by.reason,
+        round: drive.round,
+        matching: drive.plan.matching,
+        sent,
+        resolved,
+        failed,
+        in_flight,
+        remaining,
+        created_at: drive.created_at,
+        updated_at: drive.updated_at,
+    })
+}
+
+/// The dead letters that a redrive has still to send in its round.
+#[must_use]
+pub(crate) fn to_send(drive: &Drive) -> Wanted {
+    Wanted {
+        before: Some(drive.round_began_at),
+        replayable: !drive.plan.force,
+        ..Wanted::pending(drive.plan.filter.clone())
+    }
+}
+
+/// Where the dead letters stand that a redrive has sent in all its rounds: (status or [`AGAIN`], how many).
+async fn courses(store: &dyn Store, redrive: Uuid) -> Result<Vec<(String, u64)>, StoreFault> {
+    let counts = store.counts(DeadLetterView::KIND, "redrive", below(&redrive.to_string())).await?;
+    let standing = |course: &str| course.rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(counts.into_iter().map(|(course, count)| (standing(&course), count)).collect())
+}
+
+/// How many dead letters one round has sent.
+pub(crate) async fn sent(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault> {
+    total(store, below(tag.course("").trim_end_matches('/'))).await
+}
+
+/// How many dead letters of a redrive are on their way, those of earlier rounds counted: they may have lost their way
+/// for a while.
+pub(crate) async fn in_flight(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault> {
+    let replaying =
+        |round| FieldValue::Text(Tag { round, ..tag }.course(DeadLetterStatus::Replaying.as_str()));
+    let rounds = (1..=tag.round).rev().take(MOST_ROUNDS).map(replaying).collect();
+    total(store, Query { one_of: vec![("redrive", rounds)], ..Query::default() }).await
+}
+
+/// Asks for everything that begins with `<prefix>/`: '0' is the character after '/'.
+fn below(prefix: &str) -> Query {
+    let bound = |end: char| ("redrive", FieldValue::Text(format!("{prefix}{end}")));
+    Query { from: vec![bound('/')], below: vec![bound('0')], ..Query::default() }
+}
+
+async fn total(store: &dyn Store, query: Query) -> Result<u64, StoreFault> {
+    Ok(store.counts(DeadLetterView::KIND, "redrive", query).await?.values().sum())
+}
+
+/// A dead letter that one round sent, and that failed again: in the same way as before, or in any way.
+pub(crate) async fn failed_again(
+    store: &dyn Store,
+    tag: Tag,
+    in_any_way: bool,
+) -> Result<Option<(Uuid, DeadLetterView)>, StoreFault> {
+    let mut standings = vec![FieldValue::Text(tag.course(AGAIN))];
+    if in_any_way {
+        standings.push(FieldValue::Text(tag.course(DeadLetterStatus::Pending.as_str())));
+    }
+    let query = Query { one_of: vec![("redrive", standings)], limit: 1, ..Query::default() };
+    match store.find(DeadLetterView::KIND, query).await?.first() {
+        Some(row) => Ok(Some((id_of(row)?, parsed(row)?))),
+        None => Ok(None),
+    }
+}

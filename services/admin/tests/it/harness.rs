@@ -1,0 +1,257 @@
+//! Shell: the admin service in this process: its real routes, engine, store and driver, without a broker. The test
+//! plays the services: it says what they would say, and takes from the outbox what they would hear. Their internal
+//! routes are admin's own, which are the same in all services.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admin::AdminApp;
+use admin::policy::{AdminMessage, AdminService};
+use futures::future::{BoxFuture, join_all};
+use jiff::{SignedDuration, Timestamp};
+use reqwest::{Method, RequestBuilder};
+use saga_core::input::{Input, MessageOutcome, Outcome};
+use saga_core::message::{Envelope, Message as _};
+use saga_core::service::{Service, steps_of};
+use saga_core::waiting::Task;
+use saga_engine::host::app::App;
+use saga_engine::host::http::{self, Readiness};
+use saga_engine::host::internal_api;
+use saga_engine::host::metrics::Metrics;
+use saga_engine::host::settings::{self, Sources};
+use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::faults::Faults;
+use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
+use saga_engine::runtime::{self, Means, Running};
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Lease, Published, Store};
+use saga_engine::testing::service_under_test::envelope;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct AdminHarness {
+    pub app: AdminApp,
+    pub http: reqwest::Client,
+    pub base: String,
+    lease: Lease,
+    _background: JoinSet<()>,
+}
+
+impl AdminHarness {
+    pub async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// With some settings of its own.
+    pub async fn with(flags: &[&str]) -> Self {
+        let store = Arc::new(SqliteStore::in_memory(AdminService::rows()).expect("a database in memory"));
+        Self::over(store, flags).await
+    }
+
+    /// Over a database that may have been another one's, which is gone.
+    pub async fn over(store: Arc<dyn Store>, flags: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base = format!("http://{}", listener.local_addr().expect("an address"));
+        let program = admin::program();
+        let here = ["order", "inventory", "payment"].map(|name| format!("service.{name}={base}"));
+        // Nobody listens there.
+        let nowhere = "service.bank=http://127.0.0.1:9".to_owned();
+        let own = flags.iter().map(|flag| (*flag).to_owned());
+        let flags = here.into_iter().chain([nowhere]).chain(own).collect();
+        let settings = settings::load("admin", program.defaults, &Sources { file: None, flags });
+        let settings = Arc::new(settings.expect("settings"));
+        let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
+        let faults = Faults::new(settings.faults.clone(), program.faults, steps);
+        let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        let means = Means {
+            store: store.clone(),
+            handler: Arc::new(Outside),
+            clock: Arc::new(SystemClock),
+            observer: Arc::new(metrics.clone()),
+            faults: faults.clone(),
+        };
+        let carriage = settings.carriage(Outside.dependency());
+        let service = Arc::new((program.service)(&settings));
+        let Running { engine, admission, loops: mut background, .. } =
+            runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
+        let app = App { engine, store, bus: None, metrics, admission, faults, settings, stop };
+        for work in (program.background)(app.clone()) {
+            background.spawn(work);
+        }
+        let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
+        let ready: http::Health =
+            Arc::new(|| Box::pin(async { Readiness { ready: true, checks: BTreeMap::new() } }));
+        let router = http::router(routes, &app.settings.http, ready, app.metrics.clone());
+        let stopped = app.stop.clone();
+        background.spawn(async move {
+            let _ = http::serve(listener, router, stopped).await;
+        });
+        let now = Timestamp::now();
+        let until = now + SignedDuration::from_hours(1);
+        let lease =
+            app.store.take_lease(None, "test", now, until).await.expect("a lease").expect("a free one");
+        Self { app, http: reqwest::Client::new(), base, lease, _background: background }
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}/api/admin{path}", self.base))
+    }
+
+    #[track_caller]
+    pub fn get(&self, path: &str) -> impl Future<Output = Value> {
+        answered(self.request(Method::GET, path), 200)
+    }
+
+    /// Ada asks for something.
+    #[track_caller]
+    pub fn post(&self, path: &str, body: &Value, status: u16) -> impl Future<Output = Value> {
+        answered(self.request(Method::POST, path).header("X-Operator", "ada").json(body), status)
+    }
+
+    #[track_caller]
+    pub fn delete(&self, path: &str, status: u16) -> impl Future<Output = Value> {
+        answered(self.request(Method::DELETE, path).header("X-Operator", "ada"), status)
+    }
+
+    /// The ids of everything in a list, which is asked for page by page.
+    pub async fn ids(&self, path: &str, list: &str) -> Vec<Value> {
+        let (mut ids, mut next) = (Vec::new(), path.to_owned());
+        loop {
+            let page = self.get(&next).await;
+            ids.extend(each(&page[list], "id"));
+            match page["next"].as_str() {
+                Some(cursor) => next = format!("{path}&cursor={cursor}"),
+                None => return ids,
+            }
+        }
+    }
+
+    /// A service says something.
+    pub async fn hears(&self, message: &AdminMessage) {
+        let outcome = self.app.engine.settle(said(message)).await.expect("the store works");
+        assert!(matches!(outcome, Outcome::Message(MessageOutcome::Done)), "{outcome:?}");
+    }
+
+    /// Services say many things at once.
+    pub async fn hears_all(&self, messages: &[AdminMessage]) {
+        for messages in messages.chunks(1_000) {
+            join_all(messages.iter().map(|message| self.hears(message))).await;
+        }
+    }
+
+    /// What services would hear, and have not heard yet.
+    pub async fn tells(&self) -> Vec<AdminMessage> {
+        let now = Timestamp::now() + SignedDuration::from_secs(1);
+        let pending = self.app.store.pending(now, 1_000).await.expect("the outbox");
+        let done = pending.iter().map(|entry| entry.seq).collect();
+        let published = Published { done, ..Published::default() };
+        assert!(
+            self.app.store.settle(&self.lease, published, now).await.expect("settled"),
+            "the lease holds"
+        );
+        let opened = pending.iter().map(|entry| {
+            Envelope::from_bytes(&entry.payload).expect("an envelope").open().expect("a message").fact
+        });
+        opened.collect()
+    }
+
+    /// The same, waited for until they are this many.
+    pub async fn tells_at_least(&self, number: usize) -> Vec<AdminMessage> {
+        let (mut told, until) = (Vec::new(), Instant::now() + PATIENCE);
+        while told.len() < number {
+            told.extend(self.tells().await);
+            assert!(Instant::now() < until, "waited in vain for {number} messages: {told:?}");
+            tokio::task::yield_now().await;
+        }
+        told
+    }
+
+    /// The broker will never take this entry.
+    pub async fn refuse(&self, seq: i64, now: Timestamp) {
+        let published = Published { refused: vec![(seq, "too large".to_owned())], ..Published::default() };
+        assert!(
+            self.app.store.settle(&self.lease, published, now).await.expect("settled"),
+            "the lease holds"
+        );
+    }
+
+    /// What anybody could have changed: dead letters, redrives, the audit log, breakers and faults, and what is told.
+    pub async fn everything(&self) -> Value {
+        let log = self.get("/audit/log").await;
+        let (dead_letters, redrives) = (self.get("/dlq").await, self.get("/dlq/redrive").await);
+        let (breakers, faults) = (self.get("/breakers").await, self.get("/faults").await);
+        let outbox = self.app.store.stats().await.expect("stats").outbox_pending;
+        serde_json::json!([log, dead_letters, redrives, breakers, faults, outbox])
+    }
+
+    /// Waits until a redrive is in this status, playing the services meanwhile: `answer` is what they say to each
+    /// thing they hear.
+    #[track_caller]
+    pub fn plays(
+        &self,
+        redrive: &str,
+        status: &str,
+        mut answer: impl FnMut(&AdminMessage) -> Option<AdminMessage>,
+    ) -> impl Future<Output = Value> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let answers: Vec<AdminMessage> = self.tells().await.iter().filter_map(&mut answer).collect();
+                self.hears_all(&answers).await;
+                let view = self.get(&format!("/dlq/redrive/{redrive}")).await;
+                if view["status"] == status {
+                    return view;
+                }
+                assert!(Instant::now() < until, "waited in vain for {status}, from {caller}: {view}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+}
+
+/// The body of an answer of this status.
+#[track_caller]
+pub fn answered(request: RequestBuilder, status: u16) -> impl Future<Output = Value> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let answer = request.send().await.expect("an answer");
+        let (got, text) = (answer.status(), answer.text().await.expect("a body"));
+        assert_eq!(got, status, "from {caller}: {text}");
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+}
+
+/// This member of each in a list.
+#[track_caller]
+pub fn each(list: &Value, member: &str) -> Vec<Value> {
+    list.as_array().expect("a list").iter().map(|one| one[member].clone()).collect()
+}
+
+/// A message of payment that says this.
+fn said(message: &AdminMessage) -> Input<AdminService> {
+    let name = message.message_type().name;
+    let step = AdminService::steps().iter().find(|step| step.is_told(name)).expect("some step hears this");
+    Input::message(step, envelope("payment", message).into(), Uuid::nil(), 0)
+}
+
+/// Gives admin a breaker that is no step's, as the services that it stands in for have; nothing is called.
+struct Outside;
+
+impl TaskHandler for Outside {
+    fn dependency(&self) -> &'static str {
+        "outside"
+    }
+
+    fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
+        NoCalls.call(task)
+    }
+}

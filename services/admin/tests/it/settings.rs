@@ -1,0 +1,59 @@
+//! Where admin looks for the other programs: at their own ports, or where its settings say.
+
+use std::fs;
+
+use admin::{AdminSettings, program};
+use contract::topology::PARTICIPANTS;
+use saga_engine::host::settings::{Sources, load};
+
+/// What a file and flags make of the settings that are admin's alone; what it says when it refuses them.
+fn settings(file: &str, flags: &[&str]) -> Result<AdminSettings, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("settings.toml");
+    fs::write(&path, file).expect("a file");
+    let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    let settings = load("admin", program().defaults, &Sources { file: Some(path), flags });
+    settings.map(|settings| settings.service).map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_other_program_is_at_its_own_port_unless_it_is_said_to_be_elsewhere() {
+    let file = "[service]\norder = \"http://10.0.0.1:81\"\ninventory = \"http://10.0.0.2:82\"\n";
+    let flags = ["service.order=http://10.0.0.3:83", "service.bank=http://10.0.0.4:84"];
+    let addresses = settings(file, &flags).expect("settings").addresses;
+    let seen = PARTICIPANTS.map(|participant| (participant.name, addresses.of(participant.name)));
+    let wanted = [
+        ("admin", None),
+        ("order", Some("http://10.0.0.3:83")),
+        ("inventory", Some("http://10.0.0.2:82")),
+        ("payment", Some("http://127.0.0.1:8083")),
+        ("bank", Some("http://10.0.0.4:84")),
+    ];
+    assert_eq!(seen, wanted);
+}
+
+#[test]
+fn a_program_that_there_is_not_is_refused_by_name() {
+    for name in ["shipping", "admin", "adresses", "require_operators"] {
+        let refusals = [
+            settings(&format!("[service]\n{name} = \"http://10.0.0.1:81\"\n"), &[]),
+            settings("", &[&format!("service.{name}=http://10.0.0.1:81")]),
+        ];
+        for refusal in refusals {
+            let said = refusal.expect_err("no such program");
+            assert!(said.contains(&format!("service.{name}")), "{said:?} does not name {name}");
+            assert_eq!(said.lines().count(), 1, "one line: {said:?}");
+        }
+    }
+}
+
+/// A flag and the environment bring texts, a file brings what it is.
+#[test]
+fn whether_operators_must_say_who_they_are_may_be_said_in_a_file_or_with_a_flag() {
+    let required = |file, flags| settings(file, flags).expect("settings").require_operator;
+    assert!(!required("", &[]));
+    assert!(required("[service]\nrequire_operator = true\n", &[]));
+    assert!(required("", &["service.require_operator=true"]));
+    assert!(!required("[service]\nrequire_operator = true\n", &["service.require_operator=false"]));
+    settings("", &["service.require_operator=perhaps"]).expect_err("neither true nor false");
+}

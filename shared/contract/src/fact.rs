@@ -1,0 +1,160 @@
+//! Pure: everything that the services of this shop tell each other, as one type.
+//!
+//! A new fact is a struct in its producer's file and a variant here; the compiler names every place that has to
+//! decide about it. `shared/contract/tests/wire.rs` holds the JSON of each against a golden file.
+
+use saga_core::message::{Message, MessageType, raw};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantArray};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::inventory::{
+    PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
+};
+use crate::order::{OrderCancelled, OrderConfirmed, OrderCreated};
+use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded};
+
+/// Everything that services tell each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, EnumDiscriminants)]
+#[serde(untagged)]
+#[strum_discriminants(name(FactType), doc = "The type of a fact, as the envelope names it.")]
+#[strum_discriminants(derive(PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema))]
+#[strum_discriminants(expect(missing_docs, reason = "each variant is documented at its struct"))]
+#[strum_discriminants(derive(EnumString, IntoStaticStr, VariantArray))]
+#[expect(missing_docs, reason = "each variant is documented at its struct")]
+pub enum Fact {
+    OrderCreated(OrderCreated),
+    OrderConfirmed(OrderConfirmed),
+    OrderCancelled(OrderCancelled),
+    StockReserved(StockReserved),
+    StockReservationFailed(StockReservationFailed),
+    StockReleased(StockReleased),
+    StockReplenished(StockReplenished),
+    ProductListed(ProductListed),
+    PriceChanged(PriceChanged),
+    PaymentProcessed(PaymentProcessed),
+    PaymentFailed(PaymentFailed),
+    PaymentRefunded(PaymentRefunded),
+}
+
+impl FactType {
+    /// Every type there is.
+    pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+
+    /// The type as the engine knows it: name, version, subject.
+    #[must_use]
+    pub const fn message_type(self) -> MessageType {
+        match self {
+            Self::OrderCreated => MessageType::new("OrderCreated", "created"),
+            Self::OrderConfirmed => MessageType::new("OrderConfirmed", "confirmed"),
+            Self::OrderCancelled => MessageType::new("OrderCancelled", "cancelled"),
+            Self::StockReserved => MessageType::new("StockReserved", "stock_reserved"),
+            Self::StockReservationFailed => {
+                MessageType::new("StockReservationFailed", "stock_reservation_failed")
+            }
+            Self::StockReleased => MessageType::new("StockReleased", "stock_released"),
+            Self::StockReplenished => MessageType::new("StockReplenished", "stock_replenished"),
+            Self::ProductListed => MessageType::new("ProductListed", "product_listed"),
+            Self::PriceChanged => MessageType::new("PriceChanged", "price_changed"),
+            Self::PaymentProcessed => MessageType::new("PaymentProcessed", "processed"),
+            Self::PaymentFailed => MessageType::new("PaymentFailed", "failed"),
+            Self::PaymentRefunded => MessageType::new("PaymentRefunded", "refunded"),
+        }
+    }
+
+    /// The name in the envelope.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.message_type().name
+    }
+
+    /// The type with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+}
+
+impl Fact {
+    /// Its type alone, without what it says.
+    #[must_use]
+    pub fn fact_type(&self) -> FactType {
+        self.into()
+    }
+}
+
+impl Message for Fact {
+    fn message_type(&self) -> MessageType {
+        self.fact_type().message_type()
+    }
+
+    fn named(name: &str) -> Option<MessageType> {
+        FactType::named(name).map(FactType::message_type)
+    }
+
+    fn saga(&self) -> Option<Uuid> {
+        match self {
+            Self::OrderCreated(fact) => Some(fact.order),
+            Self::OrderConfirmed(fact) => Some(fact.order),
+            Self::OrderCancelled(fact) => Some(fact.order),
+            Self::StockReserved(fact) => Some(fact.order),
+            Self::StockReservationFailed(fact) => Some(fact.order),
+            Self::StockReleased(fact) => Some(fact.order),
+            Self::PaymentProcessed(fact) => Some(fact.order),
+            Self::PaymentFailed(fact) => Some(fact.order),
+            Self::PaymentRefunded(fact) => Some(fact.order),
+            Self::StockReplenished(_) | Self::ProductListed(_) | Self::PriceChanged(_) => None,
+        }
+    }
+
+    fn encode(&self) -> serde_json::Result<Box<RawValue>> {
+        raw(self)
+    }
+
+    fn decode<'de, D: Deserializer<'de>>(message_type: MessageType, data: D) -> Result<Self, D::Error> {
+        let fact_type = FactType::named(message_type.name)
+            .ok_or_else(|| Error::custom(format!("nobody says {}", message_type.name)))?;
+        Ok(match fact_type {
+            FactType::OrderCreated => Self::OrderCreated(Deserialize::deserialize(data)?),
+            FactType::OrderConfirmed => Self::OrderConfirmed(Deserialize::deserialize(data)?),
+            FactType::OrderCancelled => Self::OrderCancelled(Deserialize::deserialize(data)?),
+            FactType::StockReserved => Self::StockReserved(Deserialize::deserialize(data)?),
+            FactType::StockReservationFailed => Self::StockReservationFailed(Deserialize::deserialize(data)?),
+            FactType::StockReleased => Self::StockReleased(Deserialize::deserialize(data)?),
+            FactType::StockReplenished => Self::StockReplenished(Deserialize::deserialize(data)?),
+            FactType::ProductListed => Self::ProductListed(Deserialize::deserialize(data)?),
+            FactType::PriceChanged => Self::PriceChanged(Deserialize::deserialize(data)?),
+            FactType::PaymentProcessed => Self::PaymentProcessed(Deserialize::deserialize(data)?),
+            FactType::PaymentFailed => Self::PaymentFailed(Deserialize::deserialize(data)?),
+            FactType::PaymentRefunded => Self::PaymentRefunded(Deserialize::deserialize(data)?),
+        })
+    }
+}
+
+macro_rules! from {
+    ($($said:ident),*) => {
+        $(impl From<$said> for Fact {
+            fn from(said: $said) -> Self {
+                Self::$said(said)
+            }
+        })*
+    };
+}
+
+from!(
+    OrderCreated,
+    OrderConfirmed,
+    OrderCancelled,
+    StockReserved,
+    StockReservationFailed,
+    StockReleased,
+    StockReplenished,
+    ProductListed,
+    PriceChanged,
+    PaymentProcessed,
+    PaymentFailed,
+    PaymentRefunded
+);

@@ -1,0 +1,24 @@
+//! What the services of this shop share: their facts, the saga that these make, and who takes part. All pure.
+//!
+//! In reading order:
+//! - [`topology`]: the one list of services: their ports, their streams, who hears whom.
+//! - [`order`], [`inventory`], [`payment`]: what each of them says; [`bank`]: what it can be told to do wrong.
+//! - [`fact`]: all of that as one type, as the engine sees it.
+//! - [`saga`]: the order saga's shape, declared once; [`saga_view`]: where one saga stands, as a fold of what was
+//!   heard.
+//! - [`reconciliation`]: what each service tells of its ledger, so that stock, money and orders can be compared.
+//! - [`money`]: amounts in minor units.
+
+pub mod bank;
+pub mod fact;
+pub mod inventory;
+pub mod money;
+pub mod order;
+pub mod payment;
+pub mod reconciliation;
+pub mod saga;
+pub mod saga_view;
+pub mod topology;
+
+pub use fact::{Fact, FactType};
+pub use payment::payment_id;

@@ -1,0 +1,72 @@
+//! Pure: what the payment service says: money captured, refused, given back.
+
+use saga_core::ids;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::money::Money;
+
+/// The one payment of an order: whoever asks for it twice means the same one.
+#[must_use]
+pub fn payment_id(order: Uuid) -> Uuid {
+    ids::derived(&["payment", &order.to_string()])
+}
+
+/// Payment: the money was captured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentProcessed {
+    /// The order that is paid; also the saga's id.
+    pub order: Uuid,
+    /// The order's one payment ([`payment_id`]).
+    pub payment: Uuid,
+    /// What was captured.
+    pub amount: Money,
+    /// The bank's id of the charge.
+    pub bank_reference: String,
+}
+
+/// Payment: no money will come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentFailed {
+    /// The order that is not paid; also the saga's id.
+    pub order: Uuid,
+    /// The order's one payment ([`payment_id`]).
+    pub payment: Uuid,
+    /// The bank's no, or that it never gave a clear answer.
+    pub reason: PaymentFailure,
+}
+
+/// Payment: the captured money went back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentRefunded {
+    /// The order whose money went back; also the saga's id.
+    pub order: Uuid,
+    /// The order's one payment ([`payment_id`]).
+    pub payment: Uuid,
+    /// What went back.
+    pub amount: Money,
+}
+
+/// Why a payment failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum PaymentFailure {
+    /// The bank refused the card.
+    Declined,
+    /// The account does not hold the amount.
+    InsufficientFunds,
+    /// The amount is over the bank's limit.
+    LimitExceeded,
+    /// The bank gave no clear answer in all attempts; the charge is being reversed.
+    Exhausted,
+}
+
+impl PaymentFailure {
+    /// The name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}

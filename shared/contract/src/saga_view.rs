@@ -1,0 +1,441 @@
+//! Pure: where one saga stands, seen from outside: a fold of what was heard.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use saga_core::dead_letter::{DEAD_LETTER_TYPES, DeadLetterMessage, OperatorMessage};
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::message::{Message, Received};
+use saga_core::unit_of_work::Policy;
+use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::fact::{Fact, FactType};
+use crate::money::Money;
+use crate::order::{CancelReason, StockLine};
+use crate::saga::{ORDER_SAGA, SagaStatus, Stage};
+
+/// A fact of the saga, as the view keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeardFact {
+    /// Its message's id.
+    pub message_id: Uuid,
+    /// Name of its type, as the envelope has it, e.g. `OrderCreated`.
+    #[serde(rename = "type")]
+    pub message_type: String,
+    /// Who said it.
+    pub producer: String,
+    /// What caused it.
+    pub causation_id: Uuid,
+    /// When it was decided.
+    #[schema(value_type = String, format = DateTime)]
+    pub occurred_at: Timestamp,
+    /// What people want to know of it.
+    pub detail: FactDetail,
+}
+
+/// What the view takes out of a fact.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FactDetail {
+    /// Who ordered; of `OrderCreated` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub customer: Option<String>,
+    /// The order's total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<Money>,
+    /// The order's deadline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline: Option<Timestamp>,
+    /// Why it was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled_because: Option<CancelReason>,
+    /// Anything else, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What is parked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Parked>,
+    /// The dead letter that was replayed and is handled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<Uuid>,
+}
+
+/// A dead letter in a saga's way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Parked {
+    /// The dead letter.
+    #[serde(rename = "letter")]
+    pub dead_letter: Uuid,
+    /// The step that failed, or the kind of task.
+    pub step: String,
+}
+
+impl HeardFact {
+    /// What the view keeps of a message.
+    #[must_use]
+    pub fn of(message: &Received<OperatorMessage<Fact>>) -> Self {
+        Self {
+            message_id: message.id,
+            message_type: message.fact.message_type().name.to_owned(),
+            producer: message.producer.clone(),
+            causation_id: message.causation_id,
+            occurred_at: message.occurred_at,
+            detail: match &message.fact {
+                OperatorMessage::Fact(fact) => FactDetail::of(fact),
+                OperatorMessage::DeadLetter(message) => FactDetail::of_dead_letter(message),
+            },
+        }
+    }
+}
+
+impl FactDetail {
+    fn of(fact: &Fact) -> Self {
+        let note = |note: String| Self { note: Some(note), ..Self::default() };
+        match fact {
+            Fact::OrderCreated(fact) => Self {
+                customer: Some(fact.payment.customer.clone()),
+                total: Some(fact.payment.total),
+                deadline: Some(fact.deadline),
+                note: Some(format!("{} line(s), {}", fact.lines.len(), fact.payment.total)),
+                ..Self::default()
+            },
+            Fact::OrderCancelled(fact) => Self { cancelled_because: Some(fact.reason), ..Self::default() },
+            Fact::StockReservationFailed(fact) => note(
+                fact.shortages
+                    .iter()
+                    .map(|short| format!("{}: {} of {}", short.sku, short.available, short.requested))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            ),
+            Fact::PaymentProcessed(fact) => note(format!("{}, bank {}", fact.amount, fact.bank_reference)),
+            Fact::PaymentFailed(fact) => note(fact.reason.as_str().to_owned()),
+            Fact::PaymentRefunded(fact) => note(fact.amount.to_string()),
+            Fact::StockReserved(fact) => note(pieces(&fact.lines)),
+            Fact::StockReleased(fact) => note(pieces(&fact.lines)),
+            Fact::OrderConfirmed(_)
+            | Fact::StockReplenished(_)
+            | Fact::ProductListed(_)
+            | Fact::PriceChanged(_) => Self::default(),
+        }
+    }
+
+    fn of_dead_letter(message: &DeadLetterMessage) -> Self {
+        match message {
+            DeadLetterMessage::DeadLettered(said) => Self {
+                parked: Some(Parked { dead_letter: said.id, step: said.step.clone() }),
+                note: Some(format!("{}: {}", said.step, said.reason)),
+                ..Self::default()
+            },
+            DeadLetterMessage::DeadLetterResolved(said) => Self {
+                resolved: Some(said.dead_letter),
+                note: Some(format!("{}, replay {}", said.step, said.replays)),
+                ..Self::default()
+            },
+            DeadLetterMessage::ReplayRequested(_)
+            | DeadLetterMessage::DeadLetterDiscarded(_)
+            | DeadLetterMessage::DeadLetterRestored(_) => Self::default(),
+        }
+    }
+}
+
+fn pieces(lines: &[StockLine]) -> String {
+    format!("{} piece(s)", lines.iter().map(|line| u64::from(line.quantity)).sum::<u64>())
+}
+
+/// The view of one saga: the same whatever the order in which its facts were heard, and however often.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SagaView {
+    /// Types heard, each with the earliest time it was said.
+    #[serde(serialize_with = "in_the_order_of_the_contract")]
+    pub heard: BTreeMap<String, Timestamp>,
+    /// Ids of all messages heard.
+    messages: BTreeSet<Uuid>,
+    /// Who ordered; `None` until `OrderCreated` is heard.
+    pub customer: Option<String>,
+    /// The order's total.
+    pub total: Option<Money>,
+    /// The order's deadline.
+    pub deadline: Option<Timestamp>,
+    /// Why it was cancelled.
+    pub cancelled_because: Option<CancelReason>,
+    /// Dead letters, each with the step that failed.
+    #[serde(default)]
+    pub parked: BTreeMap<Uuid, String>,
+    /// Dead letters that were replayed and are handled.
+    #[serde(default)]
+    pub resolved: BTreeSet<Uuid>,
+}
+
+/// Rows are compared with the fold of their events byte for byte, and earlier builds wrote them in this order.
+fn in_the_order_of_the_contract<S: Serializer>(
+    heard: &BTreeMap<String, Timestamp>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let place = |name: &str| {
+        let of_the_engine = DEAD_LETTER_TYPES.iter().map(|message_type| message_type.name);
+        let mut names = FactType::ALL.iter().map(|fact_type| fact_type.name()).chain(of_the_engine);
+        names.position(|known| known == name).unwrap_or(usize::MAX)
+    };
+    let mut heard: Vec<_> = heard.iter().collect();
+    heard.sort_by_key(|(name, _)| place(name));
+    serializer.collect_map(heard)
+}
+
+/// What somebody still owes to a saga.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Owed {
+    /// The step that is to react, e.g. `payment-processing`.
+    pub step: String,
+    /// The service that the step is of.
+    pub owner: String,
+    /// The fact that will tell it is done.
+    pub fact: FactType,
+}
+
+impl SagaView {
+    /// Folds a fact. Hearing it again changes nothing.
+    pub fn hear(&mut self, fact: &HeardFact) {
+        if !self.messages.insert(fact.message_id) {
+            return;
+        }
+        let at = self.heard.entry(fact.message_type.clone()).or_insert(fact.occurred_at);
+        *at = (*at).min(fact.occurred_at);
+        let detail = &fact.detail;
+        self.customer = self.customer.take().or_else(|| detail.customer.clone());
+        self.total = self.total.or(detail.total);
+        self.deadline = self.deadline.or(detail.deadline);
+        self.cancelled_because = self.cancelled_because.or(detail.cancelled_because);
+        self.parked.extend(detail.parked.clone().map(|parked| (parked.dead_letter, parked.step)));
+        self.resolved.extend(detail.resolved);
+    }
+
+    /// Where the saga stands.
+    #[must_use]
+    pub fn status(&self) -> SagaStatus {
+        if !self.has(FactType::OrderCancelled) {
+            return if self.has(FactType::OrderConfirmed) {
+                SagaStatus::Completed
+            } else if ORDER_SAGA.iter().skip(1).any(|stage| self.is_answered(stage)) {
+                SagaStatus::InProgress
+            } else {
+                SagaStatus::Started
+            };
+        }
+        let mut undoing_steps = ORDER_SAGA.iter().filter_map(|stage| stage.undoing_step);
+        if undoing_steps.any(|step| self.is_parked_at(step)) {
+            return SagaStatus::Failed;
+        }
+        if !ORDER_SAGA.iter().any(|stage| self.is_undoing_owed(stage)) {
+            return SagaStatus::Compensated;
+        }
+        let something_undone =
+            ORDER_SAGA.iter().filter_map(|stage| stage.undone_by).any(|fact| self.has(fact));
+        match self.cancelled_because {
+            Some(CancelReason::TimedOut) if !something_undone => SagaStatus::TimedOut,
+            _ => SagaStatus::Compensating,
+        }
+    }
+
+    /// Who owes the next steps, in the order of the saga.
+    #[must_use]
+    pub fn remaining(&self) -> Vec<Owed> {
+        let owed = |stage: &Stage, step: &str, fact| Owed {
+            step: step.to_owned(),
+            owner: stage.owner.to_owned(),
+            fact,
+        };
+        if self.has(FactType::OrderCancelled) {
+            let undoing = ORDER_SAGA.iter().filter(|stage| self.is_undoing_owed(stage));
+            return undoing
+                .filter_map(|stage| Some(owed(stage, stage.undoing_step?, stage.undone_by?)))
+                .collect();
+        }
+        if self.has(FactType::OrderConfirmed) {
+            return Vec::new();
+        }
+        let doing = ORDER_SAGA.iter().filter(|stage| !self.is_answered(stage));
+        doing.map(|stage| owed(stage, stage.step, stage.says)).collect()
+    }
+
+    /// When the last fact heard was said.
+    #[must_use]
+    pub fn last_fact_at(&self) -> Option<Timestamp> {
+        self.heard.values().max().copied()
+    }
+
+    /// Whether a dead letter of this step, or of this kind of task, waits for a human. One that was given up
+    /// counts too: what it should have done is not done.
+    fn is_parked_at(&self, step: &str) -> bool {
+        self.parked.iter().any(|(dead_letter, parked)| parked == step && !self.resolved.contains(dead_letter))
+    }
+
+    fn has(&self, fact: FactType) -> bool {
+        self.heard.contains_key(fact.name())
+    }
+
+    fn is_answered(&self, stage: &Stage) -> bool {
+        self.has(stage.says) || stage.refuses.is_some_and(|refusal| self.has(refusal))
+    }
+
+    /// Inventory answers every cancellation, even of an order it never reserved for: only its own refusal
+    /// releases it. Payment owes a refund only for what it captured.
+    fn is_undoing_owed(&self, stage: &Stage) -> bool {
+        let Some(undone_by) = stage.undone_by else {
+            return false;
+        };
+        if self.has(undone_by) {
+            return false;
+        }
+        if stage.says == FactType::StockReserved {
+            return stage.refuses.is_none_or(|refusal| !self.has(refusal));
+        }
+        self.has(stage.says)
+    }
+}
+
+/// Kept as rows by admin: each fact heard is an event.
+impl Decider for SagaView {
+    const KIND: &'static str = "saga";
+    const FIELDS: &'static [&'static str] = &["status", "next_step", "customer", "deadline", "finished"];
+    type Command = HeardFact;
+    type Event = HeardFact;
+    type Rejection = std::convert::Infallible;
+
+    fn decide(&self, heard: &HeardFact) -> Result<Vec<HeardFact>, Self::Rejection> {
+        let is_known = self.messages.contains(&heard.message_id);
+        Ok(if is_known { vec![] } else { vec![heard.clone()] })
+    }
+
+    fn evolve(&mut self, event: &HeardFact) {
+        self.hear(event);
+    }
+
+    fn event_name(event: &HeardFact) -> &'static str {
+        let known = <OperatorMessage<Fact> as Message>::named(&event.message_type);
+        known.map_or("Heard", |message_type| message_type.name)
+    }
+
+    fn fields(&self, _: &str) -> Vec<FieldValue> {
+        let status = self.status();
+        let next = self.remaining().into_iter().next();
+        vec![
+            status.as_str().into(),
+            next.map_or(FieldValue::Null, |owed| FieldValue::Text(owed.step)),
+            self.customer.as_deref().map_or(FieldValue::Null, FieldValue::from),
+            self.deadline.map_or(FieldValue::Null, |deadline| deadline.as_microsecond().into()),
+            i64::from(status.is_terminal()).into(),
+        ]
+    }
+}
+
+/// Nobody is told of a view.
+impl<F> Policy<F> for SagaView {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Everything that admin hears of a saga.
+    const HEARD: [&str; 14] = [
+        "OrderCreated",
+        "OrderConfirmed",
+        "OrderCancelled",
+        "StockReserved",
+        "StockReservationFailed",
+        "StockReleased",
+        "StockReplenished",
+        "ProductListed",
+        "PriceChanged",
+        "PaymentProcessed",
+        "PaymentFailed",
+        "PaymentRefunded",
+        "DeadLettered",
+        "DeadLetterResolved",
+    ];
+
+    fn heard(number: u128, message_type: &str) -> HeardFact {
+        HeardFact {
+            message_id: Uuid::from_u128(number),
+            message_type: message_type.to_owned(),
+            producer: "test".to_owned(),
+            causation_id: Uuid::nil(),
+            occurred_at: Timestamp::from_microsecond(i64::try_from(number).unwrap_or(0)).unwrap_or_default(),
+            detail: FactDetail {
+                cancelled_because: (message_type == "OrderCancelled").then_some(CancelReason::TimedOut),
+                parked: (message_type == "DeadLettered")
+                    .then(|| Parked { dead_letter: Uuid::nil(), step: "payment-refund".to_owned() }),
+                resolved: (message_type == "DeadLetterResolved").then(Uuid::nil),
+                ..FactDetail::default()
+            },
+        }
+    }
+
+    fn status_after(facts: &[&str]) -> SagaStatus {
+        let mut view = SagaView::default();
+        for (number, fact) in facts.iter().enumerate() {
+            view.hear(&heard(number as u128, fact));
+        }
+        view.status()
+    }
+
+    #[test]
+    fn statuses_follow_the_facts() {
+        assert_eq!(status_after(&["OrderCreated"]), SagaStatus::Started);
+        assert_eq!(status_after(&["OrderCreated", "StockReserved"]), SagaStatus::InProgress);
+        let happy = ["OrderCreated", "StockReserved", "PaymentProcessed", "OrderConfirmed"];
+        assert_eq!(status_after(&happy), SagaStatus::Completed);
+        assert_eq!(status_after(&["OrderCreated", "OrderCancelled"]), SagaStatus::TimedOut);
+        assert_eq!(
+            status_after(&["OrderCreated", "OrderCancelled", "StockReleased"]),
+            SagaStatus::Compensated
+        );
+        let refused = ["OrderCreated", "StockReservationFailed", "OrderCancelled"];
+        assert_eq!(status_after(&refused), SagaStatus::Compensated);
+        let late = ["OrderCreated", "OrderCancelled", "StockReleased", "PaymentProcessed"];
+        assert_eq!(status_after(&late), SagaStatus::Compensating);
+        let stuck = ["OrderCreated", "PaymentProcessed", "OrderCancelled", "StockReleased", "DeadLettered"];
+        assert_eq!(status_after(&stuck), SagaStatus::Failed);
+        let mended = [&stuck[..], &["DeadLetterResolved", "PaymentRefunded"]].concat();
+        assert_eq!(status_after(&mended), SagaStatus::Compensated);
+    }
+
+    #[test]
+    fn what_remains_names_its_owner() {
+        let mut view = SagaView::default();
+        view.hear(&heard(1, "OrderCreated"));
+        view.hear(&heard(2, "StockReserved"));
+        let owners: Vec<_> = view.remaining().into_iter().map(|owed| (owed.owner, owed.step)).collect();
+        let wanted = [("payment", "payment-processing"), ("order", "order-confirmation")];
+        assert_eq!(owners, wanted.map(|(owner, step)| (owner.to_owned(), step.to_owned())));
+    }
+
+    proptest! {
+        #[test]
+        fn the_view_is_the_same_whatever_the_order_and_repetition_of_its_facts(
+            numbered in prop::collection::vec(0..HEARD.len(), 1..14), seed: u64, repeated: usize,
+        ) {
+            let facts: Vec<HeardFact> = numbered
+                .iter()
+                .enumerate()
+                .map(|(number, index)| heard(number as u128, HEARD[*index]))
+                .collect();
+            let mut shuffled = facts.clone();
+            shuffled.push(facts[repeated % facts.len()].clone());
+            let mut state = seed | 1;
+            for i in (1..shuffled.len()).rev() {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                shuffled.swap(i, (state >> 33) as usize % (i + 1));
+            }
+            let fold = |facts: &[HeardFact]| {
+                let mut view = SagaView::default();
+                facts.iter().for_each(|fact| view.hear(fact));
+                view
+            };
+            prop_assert_eq!(fold(&facts), fold(&shuffled));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Calls that fail: when to stop making them for a while, how to begin again, and what tells a call that fails
+//! from a dependency that is away.
+
+#[expect(clippy::module_inception, reason = "the breaker is the file that one looks for here")]
+mod breaker;
+mod outage;
+mod policy;
+mod window;
+
+pub use self::breaker::{Breaker, Permit, Snapshot, State, Transition, Verdict};
+pub use self::outage::OutageDetector;
+pub use self::policy::BreakerPolicy;
+pub use self::window::Window;

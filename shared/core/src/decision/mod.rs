@@ -1,0 +1,12 @@
+//! A batch of inputs, decided in memory as one transaction: what must be read, what is decided, what is written.
+
+mod batch;
+mod data;
+mod parking;
+mod reads;
+
+pub use self::batch::{Rules, decide};
+pub use self::data::{
+    Decide, EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, TaskRetry, Writes,
+};
+pub use self::reads::reads;

@@ -1,0 +1,220 @@
+//! Pure: how a dead letter is made, and what an operator's command does to it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::data::{Loaded, Writes};
+use crate::dead_letter::{
+    DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, EditedMessage, OperatorCommand,
+    OperatorCommandKind, StoredDeadLetter,
+};
+use crate::ids;
+use crate::input::{Delivered, Input, InputKind};
+use crate::retry::FailedTry;
+use crate::service::{Service, steps_of};
+use crate::waiting::{Retry, Task};
+
+/// Payloads over this many bytes are not carried by the announcement of a dead letter: as base64 they might
+/// not fit a broker message (1 MiB by default). The service's own table keeps them whole.
+const ANNOUNCED_PAYLOAD_BYTES: usize = 256 * 1024;
+
+/// The same for texts that may quote what could not be read.
+const ANNOUNCED_TEXT_CHARS: usize = 4 * 1024;
+
+/// How an input came to be parked.
+pub(crate) struct Parking<'a> {
+    /// The last try.
+    pub(crate) failed: &'a FailedTry,
+    /// Tries since it first came, or since it was last replayed.
+    pub(crate) attempts: u32,
+    /// When the first of them failed.
+    pub(crate) first_failed_at: Timestamp,
+    /// When it is parked, which is when the last try failed.
+    pub(crate) now: Timestamp,
+}
+
+/// The dead letter of an input; the same one again, when the input was a replay of `before`.
+pub(crate) fn parked<S: Service>(
+    input: &Input<S>,
+    parking: &Parking<'_>,
+    before: Option<&DeadLettered>,
+) -> DeadLettered {
+    let step = input.source();
+    let Parked { origin, payload, message_type, saga, delivery } = Parked::of(input);
+    let reason = parking.failed.reason();
+    DeadLettered {
+        id: before
+            .map_or_else(|| ids::derived(&["dead-letter", step, &input.id.to_string()]), |before| before.id),
+        service: S::NAME.to_owned(),
+        step: step.to_owned(),
+        origin: before.map_or(origin, |before| before.origin),
+        message_id: input.id,
+        fingerprint: fingerprint(S::NAME, step, message_type.as_deref(), &reason),
+        message_type,
+        saga: saga.or_else(|| before.and_then(|before| before.saga)),
+        reason,
+        error_chain: parking.failed.chain.clone(),
+        attempts: before.map_or(0, |before| before.attempts) + parking.attempts,
+        first_failed_at: before.map_or(parking.first_failed_at, |before| before.first_failed_at),
+        last_failed_at: parking.now,
+        replays: before.map_or(0, |before| before.replays + 1),
+        delivery: delivery.or_else(|| before.and_then(|before| before.delivery.clone())),
+        payload_base64: BASE64.encode(payload),
+        original: before.and_then(|before| before.original.clone()),
+    }
+}
+
+/// What a dead letter takes over from its input.
+struct Parked<'a> {
+    origin: DeadLetterOrigin,
+    payload: &'a [u8],
+    message_type: Option<String>,
+    saga: Option<Uuid>,
+    delivery: Option<Delivery>,
+}
+
+impl<'a> Parked<'a> {
+    fn of<S: Service>(input: &'a Input<S>) -> Self {
+        match &input.kind {
+            InputKind::Message(Delivered { payload, message_type, delivery, .. }) => Self {
+                origin: match message_type {
+                    Some(_) => DeadLetterOrigin::Message,
+                    None => DeadLetterOrigin::Foreign,
+                },
+                payload,
+                message_type: message_type.clone(),
+                saga: message_type.as_ref().map(|_| input.correlation_id),
+                delivery: delivery.clone(),
+            },
+            InputKind::Called { task, .. } => Self {
+                origin: DeadLetterOrigin::Task,
+                payload: task.payload.as_bytes(),
+                message_type: None,
+                saga: Some(task.correlation_id),
+                delivery: None,
+            },
+            InputKind::Command { .. } | InputKind::Due { .. } => Self {
+                origin: DeadLetterOrigin::Task,
+                payload: &[],
+                message_type: None,
+                saga: Some(input.correlation_id),
+                delivery: None,
+            },
+        }
+    }
+}
+
+/// A dead letter as it is announced: what is too large for the broker stays at home.
+pub(crate) fn announced(dead: &DeadLettered) -> DeadLettered {
+    let mut announced = dead.clone();
+    let drop_large = |text: &mut String| {
+        if text.len() > ANNOUNCED_PAYLOAD_BYTES / 3 * 4 {
+            text.clear();
+        }
+    };
+    drop_large(&mut announced.payload_base64);
+    announced.original.iter_mut().for_each(|original| drop_large(&mut original.payload_base64));
+    shorten(&mut announced.reason);
+    announced.error_chain.truncate(16);
+    announced.error_chain.iter_mut().for_each(shorten);
+    announced.message_type.iter_mut().for_each(shorten);
+    announced
+}
+
+fn shorten(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(ANNOUNCED_TEXT_CHARS) {
+        text.truncate(end);
+        text.push('…');
+    }
+}
+
+/// Groups failures of one cause: numbers and ids in the reason do not tell causes apart.
+fn fingerprint(service: &str, step: &str, message_type: Option<&str>, reason: &str) -> String {
+    let mut shape = String::with_capacity(reason.len());
+    for word in reason.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
+        let is_variable = word.chars().any(|c| c.is_ascii_digit());
+        shape.push_str(if is_variable { "#" } else { word });
+    }
+    let id = ids::derived(&["fingerprint", service, step, message_type.unwrap_or("-"), &shape]);
+    id.simple().to_string()[..12].to_owned()
+}
+
+/// Does what an operator asks of a dead letter.
+///
+/// Only a command with a higher revision than those before has an effect, so repetitions have none. What is being
+/// handled right now, or was handled, is neither given up nor handed back.
+pub(crate) fn operate<S: Service>(
+    command: &OperatorCommand<'_>,
+    loaded: &mut Loaded,
+    writes: &mut Writes,
+) -> Result<(), String> {
+    let OperatorCommand { dead_letter, service, revision, kind } = *command;
+    if service != S::NAME {
+        return Err(format!("this is for {service}, not for {}", S::NAME));
+    }
+    let Some(stored) = loaded.dead_letters.get_mut(&dead_letter) else {
+        return Err(format!("there is no dead letter {dead_letter} here"));
+    };
+    if revision <= stored.revision {
+        return Ok(());
+    }
+    // On a copy: a command that cannot be done leaves no trace.
+    let mut changed = StoredDeadLetter { revision, ..stored.clone() };
+    if matches!(stored.status, DeadLetterStatus::Pending | DeadLetterStatus::Discarded) {
+        match kind {
+            OperatorCommandKind::Replay(edited) => replay::<S>(edited, &mut changed, writes)?,
+            // It failed again since the operator looked, who sees it waiting too once that is heard of.
+            OperatorCommandKind::Discard(Some(replays)) if replays != stored.dead_letter.replays => {}
+            OperatorCommandKind::Discard(_) => changed.status = DeadLetterStatus::Discarded,
+            OperatorCommandKind::Restore => changed.status = DeadLetterStatus::Pending,
+        }
+    }
+    stored.clone_from(&changed);
+    writes.dead_letters.push(changed);
+    Ok(())
+}
+
+/// Puts a dead letter back in line, with all its attempts before it.
+fn replay<S: Service>(
+    edited: Option<&EditedMessage>,
+    stored: &mut StoredDeadLetter,
+    writes: &mut Writes,
+) -> Result<(), String> {
+    if let Some(edited) = edited {
+        stored.dead_letter.take_edit(edited);
+    }
+    stored.status = DeadLetterStatus::Replaying;
+    let dead = &stored.dead_letter;
+    let payload = BASE64.decode(&dead.payload_base64).map_err(|error| format!("payload: {error}"))?;
+    match dead.origin {
+        DeadLetterOrigin::Task => writes.tasks_again.push(Task {
+            id: stored.known_as,
+            kind: dead.step.clone(),
+            correlation_id: dead.saga.unwrap_or(stored.known_as),
+            payload: String::from_utf8(payload).map_err(|error| format!("payload: {error}"))?,
+            attempts: 0,
+            claim: 0,
+            created_at: writes.decided_at,
+            dead_letter: Some(dead.id),
+        }),
+        DeadLetterOrigin::Message | DeadLetterOrigin::Foreign => {
+            if !steps_of::<S>().iter().any(|step| step.name == dead.step) {
+                return Err(format!("there is no step {} here", dead.step));
+            }
+            writes.retries.push(Retry {
+                step: dead.step.clone(),
+                message_id: stored.known_as,
+                payload: payload.into(),
+                attempts: 0,
+                next_attempt: writes.decided_at,
+                first_failed_at: dead.first_failed_at,
+                last_error: dead.reason.clone(),
+                delivery: dead.delivery.clone(),
+                dead_letter: Some(dead.id),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! Pure: everything that comes in has one form, and ends in one of a few ways.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::breaker::Verdict;
+use crate::dead_letter::{DeadLetterMessage, Delivery};
+use crate::ids;
+use crate::message::{Envelope, Message, Received, Undecodable};
+use crate::retry::FailedTry;
+use crate::row::RowKey;
+use crate::service::{Service, Step, TaskResult};
+use crate::waiting::{Retry, Task};
+
+/// Something to react to, with the id that everything it causes is derived from.
+#[derive(Debug)]
+pub struct Input<S: Service> {
+    /// Id of the command, message, task or due time.
+    pub id: Uuid,
+    /// Id of the saga, handed on to all that it causes; an id of its own when it is part of none.
+    pub correlation_id: Uuid,
+    /// A random number over the whole range of `u32`, for the jitter of a retry.
+    pub jitter: u32,
+    /// What it is.
+    pub kind: InputKind<S>,
+}
+
+/// What an input is.
+#[derive(Debug)]
+pub enum InputKind<S: Service> {
+    /// Somebody asks for something, through HTTP.
+    Command {
+        /// What is asked for.
+        command: S::Command,
+        /// Makes it answerable more than once with the same answer.
+        key: Option<RequestKey>,
+    },
+    /// A message, for a step.
+    Message(Delivered<S::Fact>),
+    /// The outcome of one call of a task.
+    Called {
+        /// The task, under the newest claim of this process.
+        task: Task,
+        /// What the outside answered, or why there is no answer.
+        answer: Result<Value, FailedTry>,
+    },
+    /// A row's due time has come.
+    Due {
+        /// The row that asked to be looked at now.
+        key: RowKey,
+    },
+}
+
+/// A message that reached a step.
+#[derive(Debug)]
+pub struct Delivered<F> {
+    /// The step that is to react.
+    pub step: &'static Step,
+    /// The payload as it came.
+    pub payload: Bytes,
+    /// What it says.
+    pub content: Result<Content<F>, Undecodable>,
+    /// Name of its type, when that could be read.
+    pub message_type: Option<String>,
+    /// What is known of earlier tries; `None` in the first.
+    pub earlier: Option<Earlier>,
+    /// Where the broker had it.
+    pub delivery: Option<Delivery>,
+    /// Why this try fails whatever the reaction would be.
+    pub failure: Option<FailedTry>,
+}
+
+/// What a message says.
+#[derive(Debug)]
+pub enum Content<F> {
+    /// A fact, for the service.
+    Fact(Received<F>),
+    /// What an operator asks, for the engine itself.
+    Operator(DeadLetterMessage),
+}
+
+/// An `Idempotency-Key` with its scope, and a digest of the request it came with.
+#[derive(Debug, Clone)]
+pub struct RequestKey {
+    /// Scope and key.
+    pub key: String,
+    /// Digest of the request.
+    pub fingerprint: String,
+}
+
+/// What is known of a message's earlier tries.
+#[derive(Debug, Clone)]
+pub struct Earlier {
+    /// The id under which the step knows the message: its own, unless an operator has edited it since.
+    pub message_id: Uuid,
+    /// Tries that failed.
+    pub attempts: u32,
+    /// When the first one failed.
+    pub first_failed_at: Timestamp,
+    /// The dead letter that is being replayed.
+    pub dead_letter: Option<Uuid>,
+}
+
+impl<S: Service> Input<S> {
+    /// A command with an id of its own.
+    #[must_use]
+    pub fn command(id: Uuid, correlation_id: Uuid, command: S::Command, key: Option<RequestKey>) -> Self {
+        Self { id, correlation_id, jitter: 0, kind: InputKind::Command { command, key } }
+    }
+
+    /// A message for a step. One that cannot be read still gets an id, `fallback_id`.
+    #[must_use]
+    pub fn message(step: &'static Step, payload: Bytes, fallback_id: Uuid, jitter: u32) -> Self {
+        let (id, correlation_id, message_type, content) = match Envelope::from_bytes(&payload) {
+            Ok(envelope) => {
+                let content = Content::of(&envelope, step);
+                (envelope.id, envelope.correlation_id, Some(envelope.message_type), content)
+            }
+            Err(error) => (fallback_id, fallback_id, None, Err(error)),
+        };
+        let (earlier, delivery, failure) = (None, None, None);
+        let delivered = Delivered { step, payload, content, message_type, earlier, delivery, failure };
+        Self { id, correlation_id, jitter, kind: InputKind::Message(delivered) }
+    }
+
+    /// A message that failed before, for another try.
+    #[must_use]
+    pub fn retried(step: &'static Step, retry: Retry, jitter: u32) -> Self {
+        let mut input = Self::message(step, retry.payload, retry.message_id, jitter);
+        if let InputKind::Message(delivered) = &mut input.kind {
+            delivered.delivery = retry.delivery;
+            delivered.earlier = Some(Earlier {
+                message_id: retry.message_id,
+                attempts: retry.attempts,
+                first_failed_at: retry.first_failed_at,
+                dead_letter: retry.dead_letter,
+            });
+        }
+        input
+    }
+
+    /// The message, with what the broker says of it.
+    #[must_use]
+    pub fn delivered(mut self, delivery: Delivery) -> Self {
+        if let InputKind::Message(delivered) = &mut self.kind {
+            delivered.delivery = Some(delivery);
+        }
+        self
+    }
+
+    /// The message, in a try that fails; `None` leaves it as it is.
+    #[must_use]
+    pub fn failing(mut self, failure: Option<FailedTry>) -> Self {
+        if let InputKind::Message(delivered) = &mut self.kind {
+            delivered.failure = failure;
+        }
+        self
+    }
+
+    /// The outcome of one call of a task.
+    #[must_use]
+    pub const fn called(task: Task, answer: Result<Value, FailedTry>, jitter: u32) -> Self {
+        let (id, correlation_id) = (task.id, task.correlation_id);
+        Self { id, correlation_id, jitter, kind: InputKind::Called { task, answer } }
+    }
+
+    /// A due row.
+    #[must_use]
+    pub fn due(key: RowKey, due_at: Timestamp) -> Self {
+        let id = ids::derived(&["due", key.kind, &key.id, &due_at.as_microsecond().to_string()]);
+        let correlation_id = key.id.parse().unwrap_or(id);
+        Self { id, correlation_id, jitter: 0, kind: InputKind::Due { key } }
+    }
+
+    /// The name of what reacts: part of every derived id, of metrics and of logs.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        match &self.kind {
+            InputKind::Command { .. } => "command",
+            InputKind::Message(delivered) => delivered.step.name,
+            InputKind::Called { task, .. } => &task.kind,
+            InputKind::Due { .. } => "due",
+        }
+    }
+
+    /// The dead letter that the input replays.
+    pub(crate) fn replayed(&self) -> Option<Uuid> {
+        match &self.kind {
+            InputKind::Message(delivered) => {
+                delivered.earlier.as_ref().and_then(|earlier| earlier.dead_letter)
+            }
+            InputKind::Called { task, .. } => task.dead_letter,
+            InputKind::Command { .. } | InputKind::Due { .. } => None,
+        }
+    }
+
+    /// What a message says to the service; `None` for everything else.
+    pub(crate) fn heard(&self) -> Option<&S::Fact> {
+        match &self.kind {
+            InputKind::Message(Delivered { content: Ok(Content::Fact(message)), .. }) => Some(&message.fact),
+            InputKind::Message(_)
+            | InputKind::Command { .. }
+            | InputKind::Called { .. }
+            | InputKind::Due { .. } => None,
+        }
+    }
+}
+
+impl<F: Message> Content<F> {
+    /// What `step` hears comes first; the rest is read all the same, so that its dead letter can say what it is.
+    fn of(envelope: &Envelope, step: &Step) -> Result<Self, Undecodable> {
+        let name = &envelope.message_type;
+        let is_engines = DeadLetterMessage::named(name).is_some();
+        if is_engines && (step.is_for_operators() || F::named(name).is_none()) {
+            envelope.open().map(|message| Self::Operator(message.fact))
+        } else {
+            envelope.open().map(Self::Fact)
+        }
+    }
+}
+
+impl<F> Delivered<F> {
+    /// The id under which the inbox knows the message, whose own id is `id`.
+    pub(crate) fn known_as(&self, id: Uuid) -> Uuid {
+        self.earlier.as_ref().map_or(id, |earlier| earlier.message_id)
+    }
+
+    /// The dead letter that an operator's command is about.
+    pub(crate) fn commanded(&self) -> Option<Uuid> {
+        match &self.content {
+            Ok(Content::Operator(message)) => message.command().map(|command| command.dead_letter),
+            Ok(Content::Fact(_)) | Err(_) => None,
+        }
+    }
+}
+
+impl Task {
+    /// What the service gets to see of a task that ended with this answer.
+    pub(crate) fn result<'a>(&'a self, answer: &'a Result<Value, FailedTry>) -> TaskResult<'a> {
+        let (kind, payload, answer) = (self.kind.as_str(), self.payload.as_str(), answer.as_ref());
+        TaskResult { kind, payload, correlation_id: self.correlation_id, answer }
+    }
+}
+
+/// What became of an input.
+#[derive(Debug)]
+pub enum Outcome<S: Service> {
+    /// Of a command: its caller is told.
+    Command(CommandOutcome<S>),
+    /// Of a message, or of a call of a task: nobody waits for it, and none is lost.
+    Message(MessageOutcome<S::Rejection>),
+    /// Of a due row.
+    Due(DueOutcome<S::Rejection>),
+}
+
+/// What became of a command.
+#[derive(Debug)]
+pub enum CommandOutcome<S: Service> {
+    /// It had its effect, or was so already.
+    Done(S::Reply),
+    /// Its idempotency key was answered before; the same answer again.
+    Replayed(S::Reply),
+    /// The business said no.
+    Rejected(S::Rejection),
+    /// Its idempotency key belongs to another request.
+    KeyReused,
+    /// It broke; nothing is stored.
+    Faulted(String),
+}
+
+/// What became of a message, or of a call of a task.
+#[derive(Debug)]
+pub enum MessageOutcome<J> {
+    /// It had its effect, or was so already.
+    Done,
+    /// Known, waiting or parked already; nothing happened.
+    Duplicate,
+    /// The business said no.
+    Rejected(J),
+    /// It failed and will be tried again.
+    Retried(String),
+    /// It is parked for a human.
+    Dead(String),
+}
+
+/// What became of a due row.
+#[derive(Debug)]
+pub enum DueOutcome<J> {
+    /// It had its effect, or was so already.
+    Done,
+    /// The business said no.
+    Rejected(J),
+    /// It broke; nothing is stored, and the row stays due.
+    Faulted(String),
+}
+
+impl<S: Service> Outcome<S> {
+    /// What it tells the breaker of its step: what the business says, and what is wrong with one message, says
+    /// nothing of the step.
+    #[must_use]
+    pub const fn verdict(&self) -> Verdict {
+        match self {
+            Self::Command(CommandOutcome::Done(_) | CommandOutcome::Replayed(_))
+            | Self::Message(MessageOutcome::Done)
+            | Self::Due(DueOutcome::Done) => Verdict::Success,
+            Self::Command(_) | Self::Message(_) | Self::Due(_) => Verdict::Ignored,
+        }
+    }
+
+    /// The outcome's name in metrics and logs.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Command(CommandOutcome::Done(_))
+            | Self::Message(MessageOutcome::Done)
+            | Self::Due(DueOutcome::Done) => "done",
+            Self::Command(CommandOutcome::Replayed(_)) => "replayed",
+            Self::Message(MessageOutcome::Duplicate) => "duplicate",
+            Self::Command(CommandOutcome::Rejected(_))
+            | Self::Message(MessageOutcome::Rejected(_))
+            | Self::Due(DueOutcome::Rejected(_)) => "rejected",
+            Self::Command(CommandOutcome::KeyReused) => "key_reused",
+            Self::Message(MessageOutcome::Retried(_)) => "retried",
+            Self::Message(MessageOutcome::Dead(_)) => "dead",
+            Self::Command(CommandOutcome::Faulted(_)) | Self::Due(DueOutcome::Faulted(_)) => "faulted",
+        }
+    }
+
+    /// The outcome of a command; `None` for everything else.
+    #[must_use]
+    pub fn of_command(self) -> Option<CommandOutcome<S>> {
+        match self {
+            Self::Command(outcome) => Some(outcome),
+            Self::Message(_) | Self::Due(_) => None,
+        }
+    }
+}

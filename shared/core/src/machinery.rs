@@ -1,0 +1,100 @@
+//! Pure: how far a service has come with everything it was told: what health, metrics, operators and the
+//! reconciliation want to know of it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The state of the machinery, for health, metrics and the operator.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Entries that wait to be published.
+    pub outbox_pending: u64,
+    /// Entries that the broker refused for good.
+    pub outbox_failed: u64,
+    /// When the oldest waiting entry was written.
+    pub outbox_oldest: Option<Timestamp>,
+    /// Retries that wait.
+    pub retries: u64,
+    /// Tasks that are not settled: waiting, under way, or to be tried again.
+    pub tasks: u64,
+    /// When the oldest open task was written: one that is never answered shows here.
+    #[serde(default)]
+    pub task_oldest: Option<Timestamp>,
+    /// Dead letters that wait for a human or are being replayed.
+    pub dead_letters: u64,
+}
+
+/// Counts by subject and by step, for the reconciliation.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Tallies {
+    /// Distinct facts published, by subject.
+    pub published: BTreeMap<String, u64>,
+    /// Messages handled, by step.
+    pub handled: BTreeMap<String, u64>,
+    /// Messages that wait for another try, by step.
+    pub retrying: BTreeMap<String, u64>,
+    /// Messages that are parked or given up, by step.
+    pub dead: BTreeMap<String, u64>,
+}
+
+/// The machinery of one service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Machinery {
+    /// Name of the service, e.g. `payment`.
+    pub service: String,
+    /// Which of its instances answers.
+    pub instance: String,
+    /// When it was asked.
+    pub at: Timestamp,
+    /// What its store says.
+    pub stats: Stats,
+    /// Calls waiting and in flight in this process.
+    pub calls_open: usize,
+    /// Distinct facts it has published, by subject.
+    pub published: BTreeMap<String, u64>,
+    /// Each of its steps, the engine's own included.
+    pub steps: Vec<StepState>,
+}
+
+/// One step of one service.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StepState {
+    /// Name of the step, unique in the whole system.
+    pub step: String,
+    /// Subjects it hears.
+    pub subjects: Vec<String>,
+    /// Messages it has handled.
+    pub handled: u64,
+    /// Messages that wait for another try.
+    pub retrying: u64,
+    /// Messages that are parked.
+    pub dead: u64,
+    /// Messages that the broker still has for it, or waits to hear of; `None` when the broker does not answer.
+    pub waiting: Option<u64>,
+}
+
+impl Machinery {
+    /// Whether nothing is under way in this service.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let stats = &self.stats;
+        let is_idle = stats.outbox_pending == 0 && stats.retries == 0 && stats.tasks == 0;
+        is_idle && self.steps.iter().all(|step| step.waiting == Some(0))
+    }
+
+    /// What is not quiet, for people.
+    #[must_use]
+    pub fn what_is_under_way(&self) -> String {
+        let (service, stats) = (&self.service, &self.stats);
+        let heard = |step: &StepState| match step.waiting {
+            Some(0) => None,
+            Some(count) => Some(format!(", {count} for {}", step.step)),
+            None => Some(format!(", {} does not reach the broker", step.step)),
+        };
+        let steps: String = self.steps.iter().filter_map(heard).collect();
+        let (outbox, retries, tasks) = (stats.outbox_pending, stats.retries, stats.tasks);
+        format!("{service}: {outbox} to publish, {retries} to try again, {tasks} calls open{steps}")
+    }
+}

@@ -1,0 +1,67 @@
+//! Pure: how rows are looked up, and what is found.
+
+use jiff::Timestamp;
+
+use crate::decider::FieldValue;
+
+/// How to look rows up.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// Field equals value; the special field `id` too.
+    pub equals: Vec<(&'static str, FieldValue)>,
+    /// Field is less than value.
+    pub below: Vec<(&'static str, FieldValue)>,
+    /// Field is value or more.
+    pub from: Vec<(&'static str, FieldValue)>,
+    /// Field is one of the values.
+    pub one_of: Vec<(&'static str, Vec<FieldValue>)>,
+    /// The state as JSON contains this text.
+    pub text: Option<String>,
+    /// Sorts by a field first, then by id; by id alone without it.
+    pub order: Option<Order>,
+    /// Start behind this id.
+    pub after: Option<String>,
+    /// Highest first (newest first, where ids are UUIDv7).
+    pub descending: bool,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// How rows are sorted.
+#[derive(Debug, Clone, Copy)]
+pub struct Order {
+    /// A field that holds a number or a time in every row.
+    pub field: &'static str,
+    /// Its value in the row that [`Query::after`] names.
+    pub after: Option<i64>,
+}
+
+/// Rows of a kind that have the same value in a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The value that they share; empty for rows without one.
+    pub value: String,
+    /// How many rows have it.
+    pub count: u64,
+    /// The least value of the field of times among them.
+    pub first: i64,
+    /// The greatest value of that field.
+    pub last: i64,
+    /// Id of the one with the greatest.
+    pub latest: String,
+}
+
+/// A row that a query found.
+#[derive(Debug, Clone)]
+pub struct FoundRow {
+    /// Its id within its kind.
+    pub id: String,
+    /// How many events made it, 1 or more.
+    pub version: i64,
+    /// State as JSON.
+    pub state: String,
+    /// When its first event was decided.
+    pub created_at: Timestamp,
+    /// When its last event was decided.
+    pub updated_at: Timestamp,
+}

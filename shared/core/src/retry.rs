@@ -1,0 +1,156 @@
+//! Pure: what a failed try means, and how long to wait before another.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A try that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedTry {
+    /// The error chain, outermost first.
+    pub chain: Vec<String>,
+    /// What follows from it.
+    pub kind: FailureKind,
+}
+
+/// What follows from a failed try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// It may work later: it is tried again while there are attempts left.
+    Transient,
+    /// What it needs is away, which is no fault of its own: it is tried again, and no attempt is consumed.
+    Outage,
+    /// It can never work.
+    Permanent,
+}
+
+impl FailedTry {
+    /// A failure with one link in its chain.
+    #[must_use]
+    pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
+        Self { chain: vec![reason.into()], kind }
+    }
+
+    /// The chain in one line.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        self.chain.join(": ")
+    }
+}
+
+/// Exponential backoff with full jitter, bounded in attempts and in delay.
+///
+/// Formula: "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), variant *full jitter*:
+/// `random_between(0, min(cap, base · 2^attempt))`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetryPolicy {
+    /// Tries in all, the first one counted.
+    pub max_attempts: u32,
+    /// Upper end of the first delay.
+    #[serde(with = "humantime_serde")]
+    pub base: Duration,
+    /// Upper end of every delay.
+    #[serde(with = "humantime_serde")]
+    pub cap: Duration,
+}
+
+impl RetryPolicy {
+    /// How many attempts there have been after another failed try, and the delay before the next; no delay when
+    /// there is to be none. `attempts` are those before this try.
+    #[must_use]
+    pub fn after(&self, kind: FailureKind, attempts: u32, jitter: u32) -> (u32, Option<Duration>) {
+        let counted = attempts.saturating_add(1);
+        match kind {
+            FailureKind::Transient => (counted, self.delay_after(counted, jitter)),
+            FailureKind::Permanent => (counted, None),
+            // As long as between the last attempts, but never the end of them.
+            FailureKind::Outage => (attempts, Some(self.jittered(counted.min(self.max_attempts), jitter))),
+        }
+    }
+
+    /// The delay after `attempts` failed tries, or `None` when there are no tries left.
+    /// `jitter` is a random number over the whole range of `u32`.
+    #[must_use]
+    pub fn delay_after(&self, attempts: u32, jitter: u32) -> Option<Duration> {
+        (attempts < self.max_attempts).then(|| self.jittered(attempts, jitter))
+    }
+
+    fn jittered(&self, attempts: u32, jitter: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(31);
+        let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
+        let micros = u64::try_from(ceiling.as_micros()).unwrap_or(u64::MAX);
+        // A fixed-point multiplication: jitter / 2^32 of the ceiling, without floats.
+        let micros = (u128::from(micros) * u128::from(jitter)) >> 32;
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+/// An error with its sources, outermost first, in one line.
+#[must_use]
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    error_links(error).join(": ")
+}
+
+/// An error with its sources, outermost first.
+#[must_use]
+pub fn error_links(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+}
+
+/// What a panic says.
+#[must_use]
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_delay_stays_below_its_ceiling_and_ends_with_the_attempts(
+            attempts in 1_u32..50, max_attempts in 1_u32..50, jitter: u32,
+        ) {
+            let policy = RetryPolicy {
+                max_attempts,
+                base: Duration::from_millis(100),
+                cap: Duration::from_secs(5),
+            };
+            match policy.delay_after(attempts, jitter) {
+                None => prop_assert!(attempts >= max_attempts),
+                Some(delay) => {
+                    prop_assert!(attempts < max_attempts);
+                    prop_assert!(delay <= policy.cap);
+                    prop_assert!(delay <= policy.base * 2_u32.saturating_pow(attempts - 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_outage_consumes_no_attempts() {
+        let policy =
+            RetryPolicy { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_mins(1) };
+        let (attempts, delay) = policy.after(FailureKind::Outage, 2, u32::MAX);
+        assert_eq!(attempts, 2);
+        assert!(delay.is_some());
+        assert_eq!(policy.after(FailureKind::Transient, 2, 0), (3, None));
+        assert_eq!(policy.after(FailureKind::Permanent, 0, 0), (1, None));
+    }
+
+    #[test]
+    fn jitter_uses_the_whole_range() {
+        let policy =
+            RetryPolicy { max_attempts: 9, base: Duration::from_secs(1), cap: Duration::from_mins(1) };
+        assert_eq!(policy.delay_after(1, 0), Some(Duration::ZERO));
+        assert!(policy.delay_after(3, u32::MAX) > Some(Duration::from_millis(3_999)));
+    }
+}

@@ -1,0 +1,107 @@
+//! Pure: rows of any kind, as the engine and the stores handle them.
+
+use std::any::Any;
+
+use jiff::Timestamp;
+
+use crate::decider::{Decider, FieldValue};
+
+/// Names one row. Ordered, so that rows are read and locked in one order everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowKey {
+    /// Kind of row.
+    pub kind: &'static str,
+    /// Its id within the kind.
+    pub id: String,
+}
+
+impl RowKey {
+    /// The row of kind `D` with this id.
+    #[must_use]
+    pub fn of<D: Decider>(id: impl ToString) -> Self {
+        Self { kind: D::KIND, id: id.to_string() }
+    }
+}
+
+/// A row as the store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRow {
+    /// How many events made it: 0 for a row that is not there.
+    pub version: i64,
+    /// The state as JSON.
+    pub state: String,
+}
+
+/// An event as the store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// The row's version after this event, from 1.
+    pub version: i64,
+    /// Name of the event.
+    pub name: String,
+    /// The event as JSON.
+    pub data: String,
+    /// Id of the input that caused it.
+    pub causation_id: uuid::Uuid,
+    /// When it was decided.
+    pub recorded_at: Timestamp,
+    /// When its fact reached the broker; `None` for events that are not told or not told yet.
+    pub published_at: Option<Timestamp>,
+}
+
+/// The state of a row whose type only its decider knows.
+pub(crate) trait AnyState: Any + Send + Sync {
+    fn projected(&self, id: &str) -> serde_json::Result<Projected>;
+}
+
+/// What a table keeps of a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Projected {
+    /// The state as JSON.
+    pub state: String,
+    /// Searchable values, in the order of the kind's fields.
+    pub fields: Vec<FieldValue>,
+    /// When the row is due.
+    pub due: Option<Timestamp>,
+}
+
+impl<D: Decider> AnyState for D {
+    fn projected(&self, id: &str) -> serde_json::Result<Projected> {
+        Ok(Projected { state: serde_json::to_string(self)?, fields: self.fields(id), due: self.due() })
+    }
+}
+
+/// A kind of row, as a service declares it to its store.
+#[derive(Debug, Clone, Copy)]
+pub struct RowKind {
+    /// Name; also the table's.
+    pub name: &'static str,
+    /// What earlier builds called it: their rows and events are taken over.
+    pub formerly: Option<&'static str>,
+    /// Searchable fields; each is an indexed column.
+    pub fields: &'static [&'static str],
+    /// Folds the whole history of the row with this id, oldest event first.
+    pub fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
+}
+
+impl RowKind {
+    /// The declaration of `D`.
+    #[must_use]
+    pub fn of<D: Decider>() -> Self {
+        Self { name: D::KIND, formerly: None, fields: D::FIELDS, fold: fold::<D> }
+    }
+
+    /// The same, called `name` by earlier builds.
+    #[must_use]
+    pub const fn formerly(self, name: &'static str) -> Self {
+        Self { formerly: Some(name), ..self }
+    }
+}
+
+fn fold<D: Decider>(id: &str, events: &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> {
+    let mut state = D::default();
+    for event in events {
+        state.evolve(&serde_json::from_str(&event)?);
+    }
+    state.projected(id)
+}

@@ -1,0 +1,162 @@
+//! The JSON of the engine's own messages, held against golden files: adding to it passes, changing it fails.
+//!
+//! A golden file that has to change means a new version of its message: old ones are still under way when
+//! a new build starts, and other services read with the old build.
+
+use insta::assert_snapshot;
+use jiff::Timestamp;
+use saga_core::dead_letter::{
+    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved,
+    DeadLetterRestored, DeadLettered, Delivery, EditedMessage, OPERATOR_COMMANDS, OriginalMessage,
+    ReplayRequested,
+};
+use saga_core::message::{Message as _, MessageType};
+use saga_core::testing::{
+    added_members_are_passed_over, each_reads_what_it_writes, json_of, missing_members_are_named, read_as,
+};
+use uuid::Uuid;
+
+/// Members that may be missing: then the reader goes without.
+const OPTIONAL: [(&str, &str); 11] = [
+    ("DeadLetterDiscarded", "replays"),
+    ("DeadLettered", "message_type"),
+    ("DeadLettered", "saga"),
+    ("DeadLettered", "origin"),
+    ("DeadLettered", "error_chain"),
+    ("DeadLettered", "replays"),
+    ("DeadLettered", "delivery"),
+    ("DeadLettered", "headers"),
+    ("DeadLettered", "original"),
+    ("DeadLetterResolved", "saga"),
+    ("ReplayRequested", "edited"),
+];
+
+#[test]
+fn every_message_has_its_golden_form() {
+    for message in examples() {
+        let MessageType { name, version, .. } = message.message_type();
+        let mut sorted = json_of(&message);
+        sorted.sort_all_objects();
+        golden(&format!("{name}.v{version}"), &format!("{sorted:#}"));
+    }
+}
+
+#[test]
+fn every_message_reads_what_it_writes() {
+    each_reads_what_it_writes(&examples());
+}
+
+/// A producer may be of a newer build than its listeners.
+#[test]
+fn a_field_that_was_added_is_passed_over() {
+    added_members_are_passed_over(&examples(), |_| false);
+}
+
+#[test]
+fn a_field_that_was_removed_or_renamed_is_an_error_that_names_it() {
+    missing_members_are_named(&examples(), &OPTIONAL);
+}
+
+/// What was said by builds that knew nothing of replays is still under way when this one starts.
+#[test]
+fn a_dead_letter_announced_by_the_build_before_replays_is_read() {
+    let [example, ..] = examples();
+    let mut old = json_of(&example);
+    let members = old.as_object_mut().expect("an object");
+    for added in ["origin", "error_chain", "replays", "delivery", "original"] {
+        assert!(members.remove(added).is_some(), "{added}");
+    }
+    let DeadLetterMessage::DeadLettered(read) = read_as(&example, &old).expect("the first version") else {
+        panic!("another message");
+    };
+    assert_eq!(
+        (read.origin, read.replays, read.delivery, read.original),
+        (DeadLetterOrigin::Message, 0, None, None)
+    );
+    assert_eq!((read.id, read.attempts), (id(44), 1));
+}
+
+/// What an operator wants of one service's dead letter is for that service alone: no other hears it.
+#[test]
+fn a_command_is_said_to_the_service_that_holds_the_dead_letter() {
+    for message in examples() {
+        let (subject, message_type) = (message.subject("admin"), message.message_type());
+        assert_eq!(subject.ends_with(".inventory"), message.addressee() == Some("inventory"), "{subject}");
+        assert_eq!(message.addressee().is_some(), message_type.is_addressed, "{subject}");
+        assert_eq!(message_type.subject("admin", "inventory"), subject);
+    }
+}
+
+/// Subjects are part of the wire: whoever listens under the old name hears nothing any more.
+#[test]
+fn every_message_has_its_own_subject() {
+    let types: Vec<_> = DEAD_LETTER_TYPES.into_iter().chain(OPERATOR_COMMANDS).collect();
+    let line = |it: &MessageType| format!("{} {}", it.name, it.subject("service", "listener"));
+    let lines: Vec<_> = types.iter().map(line).collect();
+    golden("subjects", &lines.join("\n"));
+    assert_eq!(std::collections::BTreeSet::from_iter(&lines).len(), examples().len());
+    for (message_type, example) in types.iter().zip(examples()) {
+        assert_eq!(DeadLetterMessage::named(message_type.name), Some(*message_type));
+        assert_eq!(example.message_type(), *message_type);
+    }
+}
+
+fn examples() -> [DeadLetterMessage; 5] {
+    let (dead_letter, service) = (id(44), "inventory".to_owned());
+    let step = "inventory-stock-reservation".to_owned();
+    let edited = Some(EditedMessage { message_id: id(47), payload_base64: "e30=".to_owned() });
+    let dead_lettered = DeadLettered {
+        id: dead_letter,
+        service: service.clone(),
+        step: step.clone(),
+        // Was none of ours until it was edited.
+        origin: DeadLetterOrigin::Foreign,
+        message_id: id(45),
+        message_type: Some("OrderCreated".to_owned()),
+        saga: Some(id(42)),
+        reason: "data is no OrderCreated: missing field `lines`".to_owned(),
+        error_chain: vec!["data is no OrderCreated".to_owned(), "missing field `lines`".to_owned()],
+        fingerprint: "0af7651916cd".to_owned(),
+        attempts: 1,
+        first_failed_at: at(1),
+        last_failed_at: at(2),
+        replays: 1,
+        delivery: Some(Delivery {
+            stream: "ORDER".to_owned(),
+            sequence: 7,
+            headers: vec![("Nats-Msg-Id".to_owned(), id(45).to_string())],
+        }),
+        payload_base64: "e30=".to_owned(),
+        original: Some(OriginalMessage { message_id: id(46), payload_base64: "e31=".to_owned() }),
+    };
+    let (saga, message_id) = (Some(id(42)), id(45));
+    let resolved =
+        DeadLetterResolved { dead_letter, service: service.clone(), step, saga, message_id, replays: 2 };
+    let replay = ReplayRequested { dead_letter, service: service.clone(), revision: 3, edited };
+    let discarded =
+        DeadLetterDiscarded { dead_letter, service: service.clone(), revision: 4, replays: Some(1) };
+    [
+        DeadLetterMessage::DeadLettered(Box::new(dead_lettered)),
+        DeadLetterMessage::DeadLetterResolved(resolved),
+        DeadLetterMessage::ReplayRequested(replay),
+        DeadLetterMessage::DeadLetterDiscarded(discarded),
+        DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision: 5 }),
+    ]
+}
+
+fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000_000 + second).expect("a time")
+}
+
+/// Holds `text` against `snapshots/{name}.snap`.
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| assert_snapshot!(name, text));
+}

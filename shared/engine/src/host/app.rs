@@ -1,0 +1,82 @@
+//! Shell: what makes a service the one it is, and what its routes see of it while it runs.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use saga_core::fault::FaultKind;
+use saga_core::service::Service;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::metrics::Metrics;
+use super::settings::Settings;
+use crate::nats::NatsBus;
+use crate::runtime::admission::SharedAdmission;
+use crate::runtime::engine::Engine;
+use crate::runtime::faults::Faults;
+use crate::runtime::tasks::{NoCalls, TaskHandler};
+use crate::store::Store;
+
+/// A running service, as its routes and background work see it. Cheap to clone.
+pub struct App<S: Service, X> {
+    /// Takes commands, and tells when a row changes.
+    pub engine: Engine<S>,
+    /// The store, for reading.
+    pub store: Arc<dyn Store>,
+    /// The broker; `None` for a program that speaks to nobody.
+    pub bus: Option<NatsBus>,
+    /// What `/metrics` shows of this process.
+    pub metrics: Metrics,
+    /// What stands before its steps and its calls: breakers, room for tasks.
+    pub admission: SharedAdmission,
+    /// The faults injected into this process; never any while `faults.enabled` is false.
+    pub faults: Faults,
+    /// Everything that was set, as it was read at the start.
+    pub settings: Arc<Settings<X>>,
+    /// Resolves when the service stops.
+    pub stop: CancellationToken,
+}
+
+impl<S: Service, X> Clone for App<S, X> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            store: self.store.clone(),
+            bus: self.bus.clone(),
+            metrics: self.metrics.clone(),
+            admission: self.admission.clone(),
+            faults: self.faults.clone(),
+            settings: self.settings.clone(),
+            stop: self.stop.clone(),
+        }
+    }
+}
+
+/// Work that runs beside the rest until the service stops.
+pub type Background = BoxFuture<'static, ()>;
+
+/// What makes a service the one it is.
+pub struct Program<S: Service, X> {
+    /// Its own defaults, as TOML.
+    pub defaults: &'static str,
+    /// Everyone who has a stream, when it takes part in the messaging; empty when it does not.
+    pub producers: Vec<&'static str>,
+    /// Faults that it can be told to make.
+    pub faults: &'static [FaultKind],
+    /// Makes the service.
+    pub service: fn(&Settings<X>) -> S,
+    /// Makes what calls the outside.
+    pub handler: fn(&Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>>,
+    /// Its own routes; those of the internal API are added to them.
+    pub routes: fn(App<S, X>) -> OpenApiRouter,
+    /// What runs beside.
+    pub background: fn(App<S, X>) -> Vec<Background>,
+}
+
+/// For services that call nobody.
+///
+/// # Errors
+/// Never.
+pub fn no_calls<X>(_: &Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>> {
+    Ok(Arc::new(NoCalls))
+}

@@ -1,0 +1,151 @@
+//! Shell: a service inside another program: with its store, relay and consumers, without a command line or HTTP.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use futures::future::BoxFuture;
+use saga_core::dead_letter::{DeadLetterStatus, DeadLettered, StoredDeadLetter};
+use saga_core::decider::Decider;
+use saga_core::row::RowKey;
+use saga_core::service::{Service, steps_of};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
+
+use super::settings::{self, NoSettings, Sources};
+use crate::nats::{BusSettings, NatsBus, Publisher};
+use crate::runtime::clock::SystemClock;
+use crate::runtime::engine::Engine;
+use crate::runtime::faults::Faults;
+use crate::runtime::tasks::TaskHandler;
+use crate::runtime::{self, Means, Running, ended};
+use crate::store::Store;
+use crate::store::sqlite::SqliteStore;
+
+/// A service that runs until this is dropped.
+pub struct Embedded<S: Service> {
+    /// Takes commands, and tells when a row changes.
+    pub engine: Engine<S>,
+    /// The store, for reading.
+    pub store: Arc<dyn Store>,
+    /// Cancelled when a loop has ended, which none should: it has panicked.
+    broken: CancellationToken,
+    _loops: AbortOnDropHandle<()>,
+}
+
+/// Starts a service on a broker that has the streams of everybody whom the service hears ([`connect`]), with its
+/// database in `folder`. Other settings are as the environment says, and by default, but for those of the broker, which
+/// [`connect`] has; nothing is counted or trimmed.
+///
+/// # Errors
+/// When a setting cannot be used, or the database.
+///
+/// # Panics
+/// Outside a runtime of tokio.
+pub fn start<S: Service>(
+    service: S,
+    handler: Arc<dyn TaskHandler>,
+    folder: &Path,
+    bus: &NatsBus,
+) -> anyhow::Result<Embedded<S>> {
+    let database = folder.join(S::NAME).with_extension("db");
+    let sources =
+        Sources { flags: vec![format!("store.url=sqlite:{}", database.display())], ..Sources::default() };
+    let settings = settings::load::<NoSettings>(S::NAME, "", &sources)?;
+    let dependency = handler.dependency();
+    let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
+    settings.check_resilience(&steps, dependency)?;
+    let store: Arc<dyn Store> =
+        Arc::new(SqliteStore::open(&settings.sqlite_path()?, S::rows()).context(S::NAME)?);
+    let faults = Faults::new(settings.faults.clone(), &[], steps);
+    let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()));
+    let (clock, observer) = (Arc::new(SystemClock), Arc::new(()));
+    let means = Means { store: store.clone(), handler, clock, observer, faults };
+    let carriage = settings.carriage(dependency);
+    let Running { engine, steps, mut loops, .. } =
+        runtime::start(Arc::new(service), &means, &carriage, |name| settings.breaker_of(name));
+    let mut messaging = runtime::start_messaging(&engine, &steps, &means, &carriage, bus, publisher);
+    let broken = CancellationToken::new();
+    let breaks = broken.clone();
+    let watching = async move {
+        tokio::select! {
+            _ = ended(&mut loops) => {}
+            _ = ended(&mut messaging) => {}
+        }
+        breaks.cancel();
+    };
+    Ok(Embedded { engine, store, broken, _loops: AbortOnDropHandle::new(tokio::spawn(watching)) })
+}
+
+/// A connection to the broker at `url`, with the stream of each of these services.
+///
+/// # Errors
+/// When no broker answers there within five seconds, or it is too old, or refuses.
+pub fn connect<'a>(url: &'a str, producers: &'a [&'static str]) -> BoxFuture<'a, anyhow::Result<NatsBus>> {
+    /// A broker that is there answers in milliseconds.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    Box::pin(async move {
+        let settings = BusSettings { url: url.to_owned(), ..BusSettings::default() };
+        let bus = NatsBus::connect(settings, "embedded").await?;
+        let nobody = |_| anyhow!("no broker answers at {url}: start one with `nats-server --jetstream`");
+        timeout(PATIENCE, bus.reached()).await.map_err(nobody)??;
+        timeout(PATIENCE, bus.ensure_streams(producers)).await.map_err(nobody)??;
+        Ok(bus)
+    })
+}
+
+impl<S: Service> Embedded<S> {
+    /// Waits until `is_so` of a row, and answers the row. A row that is not there yet is in its default state.
+    ///
+    /// # Errors
+    /// When the row cannot be read, or one of the service's loops has panicked.
+    pub async fn row_when<D: Decider>(
+        &self,
+        id: impl ToString,
+        is_so: impl Fn(&D) -> bool,
+    ) -> anyhow::Result<D> {
+        let key = RowKey::of::<D>(id);
+        loop {
+            // Armed before looking: a change after the look finds the wake-up already waiting.
+            let changed = self.engine.changed(key.clone());
+            let row = self.store.row(key.clone()).await?;
+            let row = row.map_or(Ok(D::default()), |row| serde_json::from_str(&row.state))?;
+            if is_so(&row) {
+                return Ok(row);
+            }
+            tokio::select! {
+                () = changed => {}
+                () = self.broken.cancelled() => bail!("{} does not run any more", S::NAME),
+            }
+        }
+    }
+
+    /// Waits until so many dead letters of a saga, among the thousand newest, have this status, and answers them.
+    ///
+    /// # Errors
+    /// When they cannot be read, or one of the service's loops has panicked.
+    pub async fn dead_letters_when(
+        &self,
+        saga: Uuid,
+        status: DeadLetterStatus,
+        count: usize,
+    ) -> anyhow::Result<Vec<DeadLettered>> {
+        /// Nothing wakes those who wait for a dead letter.
+        const PAUSE: Duration = Duration::from_millis(20);
+        loop {
+            let all = self.store.dead_letters(1000).await?;
+            let is_it =
+                |stored: &StoredDeadLetter| stored.status == status && stored.dead_letter.saga == Some(saga);
+            let found: Vec<_> = all.into_iter().filter(is_it).map(|stored| stored.dead_letter).collect();
+            if found.len() >= count {
+                return Ok(found);
+            }
+            if timeout(PAUSE, self.broken.cancelled()).await.is_ok() {
+                bail!("{} does not run any more", S::NAME);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Shell: bodies, query parameters and path segments; whatever is wrong with them becomes a problem that
+//! names the field.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use garde::Validate;
+use serde::de::DeserializeOwned;
+
+use super::problem::{FieldError, Problem};
+
+/// Longest wait that `Prefer: wait` gets.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A JSON body, parsed and validated; with the bytes it came as.
+pub struct Body<T>(pub T, pub Bytes);
+
+impl<T, S> FromRequest<S> for Body<T>
+where
+    T: DeserializeOwned + Validate<Context = ()> + 'static,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text()))?;
+        let mut json = serde_json::Deserializer::from_slice(&bytes);
+        let value: T = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let path = error.path().to_string();
+            let cause = error.into_inner();
+            if cause.is_data() {
+                Problem::field(field_at_fault(&path, &cause.to_string()), cause.to_string())
+            } else {
+                Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {cause}"))
+            }
+        })?;
+        json.end().map_err(|error| {
+            Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+        })?;
+        value.validate().map_err(|report| {
+            let errors = report
+                .iter()
+                .map(|(path, error)| FieldError { field: path.to_string(), detail: error.to_string() })
+                .collect();
+            Problem::fields(errors)
+        })?;
+        Ok(Self(value, bytes))
+    }
+}
+
+/// The parser stands at the object when a member is missing: the member is what people look for.
+fn field_at_fault(path: &str, message: &str) -> String {
+    let missing = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    match (path, missing) {
+        (path, None) => path.to_owned(),
+        (".", Some(member)) => member.to_owned(),
+        (path, Some(member)) => format!("{path}.{member}"),
+    }
+}
+
+/// The query parameters of a request; one that does not fit is answered with 400 and its name.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(value)) => Ok(Self(value)),
+            Err(rejection) => Err(named(rejection.body_text())),
+        }
+    }
+}
+
+/// One path segment.
+pub struct Segment<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(value)) => Ok(Self(value)),
+            Err(rejection) => Err(named(rejection.body_text())),
+        }
+    }
+}
+
+/// 400 with what the parser said, which is about one parameter: `…: unknown field `x`, …`, `…: Cannot parse `x` with …`
+/// or `…: x: what is wrong`.
+fn named(sentence: String) -> Problem {
+    let wrong = sentence.split_once(": ").map_or("", |(_, wrong)| wrong);
+    let quoted = |marker: &str| wrong.split_once(marker)?.1.split('`').next();
+    let markers = ["unknown field `", "missing field `", "Cannot parse `"];
+    let named = markers.into_iter().find_map(|marker| Some((quoted(marker)?, wrong)));
+    let errors = named
+        .or_else(|| wrong.split_once(": "))
+        .map(|(field, detail)| FieldError { field: field.to_owned(), detail: detail.to_owned() });
+    Problem { errors: errors.into_iter().collect(), ..Problem::new(StatusCode::BAD_REQUEST, sentence) }
+}
+
+/// The wait that a client prefers (`Prefer: wait=10`, RFC 7240 §4.3), capped at 30 seconds.
+#[must_use]
+pub fn wait_preference(headers: &HeaderMap) -> Option<Duration> {
+    headers
+        .get_all("prefer")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .find_map(|preference| preference.trim().strip_prefix("wait=")?.trim().parse().ok())
+        .map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameter_at_fault_is_named() {
+        for (sentence, field, detail) in [
+            ("Failed to deserialize query string: saga: UUID parsing failed", "saga", "UUID parsing failed"),
+            (
+                "Failed to deserialize query string: unknown field `bogus`, expected `a`",
+                "bogus",
+                "unknown field",
+            ),
+            ("Invalid URL: Cannot parse `id` with value `x`: UUID parsing failed", "id", "Cannot parse"),
+        ] {
+            let problem = named(sentence.to_owned());
+            let [error] = &problem.errors[..] else { panic!("{problem:?}") };
+            assert_eq!((problem.status, error.field.as_str()), (400, field));
+            assert!(error.detail.starts_with(detail), "{}", error.detail);
+        }
+        assert_eq!(named("something else".to_owned()).errors, []);
+    }
+}

@@ -1,0 +1,28 @@
+//! Shell: the `Idempotency-Key` header (IETF draft-ietf-httpapi-idempotency-key-header).
+
+use axum::http::HeaderMap;
+use saga_core::input::RequestKey;
+use sha2::{Digest, Sha256};
+
+use super::problem::Problem;
+
+/// Longest key taken: enough for any UUID or hash, little enough to store.
+const LONGEST_KEY: usize = 200;
+
+/// The request's key within `scope` (the route), when it carries one.
+///
+/// # Errors
+/// 422 for a key that is empty, too long or not visible ASCII.
+pub fn request_key(headers: &HeaderMap, scope: &str, body: &[u8]) -> Result<Option<RequestKey>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let key = value.to_str().unwrap_or_default().trim();
+    if key.is_empty() || key.len() > LONGEST_KEY {
+        let detail = format!("must be 1 to {LONGEST_KEY} visible ASCII characters");
+        return Err(Problem::field("Idempotency-Key", detail));
+    }
+    let digest = Sha256::digest(body);
+    let fingerprint = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(RequestKey { key: format!("{scope} {key}"), fingerprint }))
+}

@@ -1,0 +1,117 @@
+//! Shell: errors as people and programs get them: RFC 9457 `application/problem+json`.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What is wrong with one field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FieldError {
+    /// Path of the field, e.g. `lines[0].quantity`.
+    pub field: String,
+    /// What is wrong.
+    pub detail: String,
+}
+
+/// A problem (RFC 9457).
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// What kind of problem, as a URI reference.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The kind, for people.
+    pub title: String,
+    /// HTTP status, the same as that of the response.
+    pub status: u16,
+    /// This very case: what happened, to what, and what to do.
+    pub detail: String,
+    /// Fields at fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+    /// Seconds after which trying again makes sense.
+    #[serde(skip)]
+    pub retry_after_s: Option<u32>,
+}
+
+impl Problem {
+    /// A problem of a status.
+    #[must_use]
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank".to_owned(),
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            errors: Vec::new(),
+            retry_after_s: None,
+        }
+    }
+
+    /// 422 for one field.
+    #[must_use]
+    pub fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::fields(vec![FieldError { field: field.into(), detail: detail.into() }])
+    }
+
+    /// 422 for several fields.
+    #[must_use]
+    pub fn fields(errors: Vec<FieldError>) -> Self {
+        let names: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        let detail = format!("invalid: {}", names.join(", "));
+        Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
+    }
+
+    /// 404 that says what is not there.
+    #[must_use]
+    pub fn not_found(what: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("there is no {what}"))
+    }
+
+    /// 409: it makes sense, but not as things stand.
+    #[must_use]
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
+    /// 503 with `Retry-After`.
+    #[must_use]
+    pub fn unavailable(detail: impl Into<String>, retry_after_s: u32) -> Self {
+        Self { retry_after_s: Some(retry_after_s), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
+    }
+
+    /// 500. The cause goes to the log, not to the caller.
+    #[must_use]
+    pub fn internal(cause: &dyn std::fmt::Display) -> Self {
+        tracing::error!("request failed: {cause}");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "something broke here; the log of this service says what",
+        )
+    }
+}
+
+impl From<crate::store::StoreFault> for Problem {
+    fn from(fault: crate::store::StoreFault) -> Self {
+        Self::internal(&saga_core::retry::error_chain(&fault))
+    }
+}
+
+impl From<crate::runtime::engine::Unavailable> for Problem {
+    fn from(unavailable: crate::runtime::engine::Unavailable) -> Self {
+        Self::unavailable(unavailable.to_string(), 1)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, axum::Json(&self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

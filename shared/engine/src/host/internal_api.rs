@@ -1,0 +1,199 @@
+//! Shell: what every service answers to operators' programs: `/internal/…`.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use garde::Validate;
+use jiff::Timestamp;
+use saga_core::dead_letter::DeadLettered;
+use saga_core::machinery::{Machinery, StepState};
+use saga_core::service::{Service, steps_of};
+use serde::Deserialize;
+
+use super::app::App;
+use super::http::{Body, Params, Problem, Segment};
+use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
+use crate::runtime::bus::{Bus as _, Durable};
+use crate::runtime::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
+use crate::store::{FoldReport, OutboxItem};
+
+/// Most entries that one answer holds.
+const LIMIT: usize = 1000;
+
+/// What every service answers below `/internal/`; more it adds itself.
+pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
+    Router::new()
+        .route("/internal/machinery", get(machinery::<S, X>))
+        .route("/internal/verify", get(verify::<S, X>))
+        .route("/internal/outbox", get(outbox::<S, X>))
+        .route("/internal/outbox/retry", post(retry_failed::<S, X>))
+        .route("/internal/dead-letters", get(dead_letters::<S, X>))
+        .route("/internal/breakers", get(breakers::<S, X>))
+        .route("/internal/breakers/{name}", post(turn_breaker::<S, X>))
+        .route(
+            "/internal/faults",
+            get(faults::<S, X>).post(inject_fault::<S, X>).delete(clear_faults::<S, X>),
+        )
+        .route("/internal/faults/{id}", delete(clear_fault::<S, X>))
+        .with_state(app)
+}
+
+async fn machinery<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<Machinery>, Problem> {
+    machinery_of(&app).await.map(Json)
+}
+
+/// The machinery of this service.
+///
+/// # Errors
+/// When the store fails.
+pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result<Machinery, Problem> {
+    // The broker first: what it no longer waits for is committed, so the tallies, read later, have it.
+    let mut heard = Vec::new();
+    for step in steps_of::<S>() {
+        let mut waiting = Some(0);
+        let mut subjects = Vec::new();
+        for durable in Durable::all(S::NAME, &[step]) {
+            subjects.extend(durable.subscription.subjects(S::NAME));
+            let more = match &app.bus {
+                Some(bus) => bus.waiting(durable).await.ok(),
+                None => Some(0),
+            };
+            waiting = waiting.zip(more).map(|(all, more)| all + more);
+        }
+        heard.push((step.name, subjects, waiting));
+    }
+    let tallies = app.store.tallies().await?;
+    let stats = app.store.stats().await?;
+    let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
+    let state = |(step, subjects, waiting): (&str, Vec<String>, Option<u64>)| StepState {
+        step: step.to_owned(),
+        subjects,
+        handled: of(&tallies.handled, step),
+        retrying: of(&tallies.retrying, step),
+        dead: of(&tallies.dead, step),
+        waiting,
+    };
+    let steps = heard.into_iter().map(state).collect();
+    Ok(Machinery {
+        service: S::NAME.to_owned(),
+        instance: app.settings.instance.clone(),
+        at: Timestamp::now(),
+        stats,
+        calls_open: app.admission.tasks_held(),
+        published: tallies.published,
+        steps,
+    })
+}
+
+async fn verify<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<FoldReport>, Problem> {
+    Ok(Json(app.store.verify().await?))
+}
+
+async fn outbox<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<Vec<OutboxItem>>, Problem> {
+    Ok(Json(app.store.outbox(LIMIT).await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetryFailed {
+    seq: Option<i64>,
+}
+
+async fn retry_failed<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Params(RetryFailed { seq }): Params<RetryFailed>,
+) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
+    let count = app.store.retry_failed(seq).await?;
+    app.engine.relay_wake().notify_one();
+    Ok(Json(BTreeMap::from([("retried", count)])))
+}
+
+async fn dead_letters<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Result<Json<Vec<DeadLettered>>, Problem> {
+    let stored = app.store.dead_letters(LIMIT).await?;
+    Ok(Json(stored.into_iter().map(|stored| stored.dead_letter).collect()))
+}
+
+async fn breakers<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Json<Vec<BreakerView>> {
+    Json(app.admission.breakers())
+}
+
+#[derive(Debug, Deserialize, Validate)]
+#[serde(deny_unknown_fields)]
+struct Turn {
+    #[garde(skip)]
+    action: BreakerAction,
+}
+
+async fn turn_breaker<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Segment(name): Segment<String>,
+    Body(Turn { action }, _): Body<Turn>,
+) -> Result<Json<BreakerView>, Problem> {
+    turn(&app.admission, &name, action).map(Json)
+}
+
+/// Does with a breaker what an operator wants.
+///
+/// # Errors
+/// 404 when there is no such breaker.
+pub fn turn(admission: &SharedAdmission, name: &str, action: BreakerAction) -> Result<BreakerView, Problem> {
+    admission.turn_breaker(name, action).ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))
+}
+
+async fn faults<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<FaultsView> {
+    Json(app.faults.view())
+}
+
+#[derive(Debug, Deserialize, Validate)]
+#[serde(transparent)]
+struct Injected(#[garde(skip)] NewFault);
+
+async fn inject_fault<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Body(Injected(new), _): Body<Injected>,
+) -> Result<(StatusCode, Json<ActiveFault>), Problem> {
+    inject(&app.faults, new).map(|fault| (StatusCode::CREATED, Json(fault)))
+}
+
+/// Injects a fault.
+///
+/// # Errors
+/// 403 when faults are off here, 422 that names the member at fault.
+pub fn inject(faults: &Faults, new: NewFault) -> Result<ActiveFault, Problem> {
+    faults.inject(new).map_err(|refusal| match refusal {
+        FaultRefusal::Disabled => {
+            Problem::new(StatusCode::FORBIDDEN, "faults.enabled is false here: no fault can be injected")
+        }
+        FaultRefusal::Impossible(member, why) => Problem::field(member, why),
+    })
+}
+
+async fn clear_faults<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+) -> Json<BTreeMap<&'static str, usize>> {
+    Json(BTreeMap::from([("cleared", app.faults.clear())]))
+}
+
+async fn clear_fault<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Segment(id): Segment<u64>,
+) -> Result<StatusCode, Problem> {
+    if app.faults.remove(id) {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(Problem::not_found(format_args!("fault {id}")))
+    }
+}

@@ -1,0 +1,15 @@
+//! A service as a process: its settings, its HTTP, what operators ask of it, and how it starts and stops.
+
+pub mod app;
+pub mod embedded;
+pub mod http;
+pub mod internal_api;
+pub mod metrics;
+mod process;
+pub mod reading;
+pub mod resilience;
+mod run;
+pub mod settings;
+mod upkeep;
+
+pub use process::main;

@@ -1,0 +1,114 @@
+//! Shell: a service's process: `main` parses the command line, `run` does the rest.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use futures::future::BoxFuture;
+use saga_core::RowKind;
+use saga_core::service::Service;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing_subscriber::EnvFilter;
+
+use super::app::Program;
+use super::run::run;
+use super::settings::{self, LogFormat, LogSettings, Sources};
+use crate::store::Store;
+use crate::store::sqlite::SqliteStore;
+
+/// What every service can be told on its command line.
+#[derive(Debug, Parser)]
+#[command(version, about = "One service of a saga. Without a command it runs until SIGTERM or Ctrl-C.")]
+struct Arguments {
+    /// TOML file with settings.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One setting, e.g. --set http.bind=127.0.0.1:9000 (may be repeated).
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    #[command(subcommand)]
+    operation: Option<Operation>,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+enum Operation {
+    /// Delete the rows of a kind and fold them anew from the events; the service must be stopped.
+    Rebuild {
+        /// Kind of rows, e.g. "saga".
+        kind: String,
+    },
+    /// Check every row against the fold of its events; the service must be stopped.
+    Verify,
+}
+
+/// Runs a service from its command line to its end. Errors are one line on standard error and exit code 1.
+pub fn main<S: Service, X>(program: Program<S, X>) -> ExitCode
+where
+    X: DeserializeOwned + Serialize + Send + Sync + 'static,
+{
+    let arguments = Arguments::command().name(S::NAME).get_matches();
+    let arguments = Arguments::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    let sources = Sources { file: arguments.config, flags: arguments.set };
+    let outcome = settings::load::<X>(S::NAME, program.defaults, &sources)
+        .map_err(anyhow::Error::from)
+        .and_then(|settings| {
+            start_log(&settings.log)?;
+            block_on(match arguments.operation {
+                None => Box::pin(run(program, settings)),
+                Some(operation) => operate(operation, settings.sqlite_path()?, S::NAME, S::rows()),
+            })
+        });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error:#}", S::NAME);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}
+
+fn start_log(settings: &LogSettings) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&settings.filter)
+        .map_err(|error| anyhow::anyhow!("settings: log.filter is {:?}: {error}", settings.filter))?;
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
+    match settings.format {
+        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => log.with_ansi(false).init(),
+    }
+    Ok(())
+}
+
+fn operate(
+    operation: Operation,
+    database: PathBuf,
+    service: &'static str,
+    rows: Vec<RowKind>,
+) -> BoxFuture<'static, anyhow::Result<()>> {
+    Box::pin(async move {
+        let names: Vec<_> = rows.iter().map(|kind| kind.name).collect();
+        let store = SqliteStore::open(&database, rows)?;
+        match operation {
+            Operation::Rebuild { kind } => {
+                let Some(kind) = names.iter().find(|name| **name == kind) else {
+                    anyhow::bail!("{service} has no rows of kind {kind:?}; it has {}", names.join(", "));
+                };
+                let before = store.verify().await?;
+                let rows = store.rebuild(kind).await?;
+                let after = store.verify().await?;
+                let report = serde_json::json!({
+                    "kind": kind, "rows": rows, "digest_before": before.digest, "digest_after": after.digest,
+                    "identical": before.digest == after.digest, "differing": after.differing,
+                });
+                println!("{report}");
+            }
+            Operation::Verify => println!("{}", serde_json::to_string(&store.verify().await?)?),
+        }
+        Ok(())
+    })
+}

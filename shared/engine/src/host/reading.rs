@@ -1,0 +1,138 @@
+//! Shell: what the routes of every service read: the history of a row, pages of rows.
+
+use jiff::Timestamp;
+use saga_core::query::{FoundRow, Query};
+use saga_core::row::{RowKey, StoredEvent};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::http::Problem;
+use crate::store::Store;
+
+/// An event of a row's history, as people see it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct EventView {
+    /// The row's version after it, from 1.
+    pub version: i64,
+    /// Name of what happened, e.g. `Confirmed`.
+    pub event: String,
+    /// The event as JSON, secrets blanked out.
+    #[schema(value_type = Object)]
+    pub data: serde_json::Value,
+    /// Id of the input that caused it.
+    pub causation_id: Uuid,
+    /// When it was decided.
+    #[schema(value_type = String, format = DateTime)]
+    pub recorded_at: Timestamp,
+    /// When its fact reached the broker.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub published_at: Option<Timestamp>,
+}
+
+/// A row's history, oldest first; members with one of the `secret` names are blanked out, wherever they stand.
+///
+/// # Errors
+/// 404 when there is none.
+pub async fn history(store: &dyn Store, key: RowKey, secret: &[&str]) -> Result<Vec<EventView>, Problem> {
+    let what = format!("{} {}", key.kind, key.id);
+    let events = store.events(key).await?;
+    if events.is_empty() {
+        return Err(Problem::not_found(what));
+    }
+    let view = |event: StoredEvent| {
+        let mut data = serde_json::from_str(&event.data).unwrap_or_default();
+        blank(&mut data, secret);
+        EventView {
+            version: event.version,
+            event: event.name,
+            data,
+            causation_id: event.causation_id,
+            recorded_at: event.recorded_at,
+            published_at: event.published_at,
+        }
+    };
+    Ok(events.into_iter().map(view).collect())
+}
+
+fn blank(value: &mut serde_json::Value, secret: &[&str]) {
+    match value {
+        serde_json::Value::Object(members) => {
+            for (name, member) in members {
+                if secret.contains(&name.as_str()) {
+                    *member = serde_json::Value::from("***");
+                } else {
+                    blank(member, secret);
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(|item| blank(item, secret)),
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
+    }
+}
+
+/// Which part of a list a client wants.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// Start behind this key.
+    pub after: Option<String>,
+}
+
+/// A page of entries, sorted by key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// One for each row, in the order of their keys; at most 2,000.
+    pub entries: Vec<T>,
+    /// Where the next page starts; `None` on the last.
+    pub next: Option<String>,
+}
+
+/// Entries in one page for machines: enough to be worth a round trip, few enough to stay small.
+const ENTRIES_PAGE: usize = 2_000;
+
+/// One page of the entries that `entry` makes of all rows of a kind.
+///
+/// # Errors
+/// When the store fails or a row cannot be read.
+pub async fn entries_page<T>(
+    store: &dyn Store,
+    kind: &'static str,
+    range: Range,
+    entry: impl Fn(&FoundRow) -> Result<T, Problem>,
+) -> Result<Page<T>, Problem> {
+    let query = Query { after: range.after, limit: ENTRIES_PAGE, ..Query::default() };
+    let rows = store.find(kind, query).await?;
+    let next = rows.last().filter(|_| rows.len() == ENTRIES_PAGE).map(|row| row.id.clone());
+    Ok(Page { entries: rows.iter().map(entry).collect::<Result<_, _>>()?, next })
+}
+
+/// Rows in one page of a list for people, when they do not say.
+const LIST_PAGE: usize = 20;
+/// Most rows in one page of a list for people.
+const LONGEST_PAGE: usize = 100;
+
+/// One page of a list for people: the rows that `query` finds, at most `limit` of them (1 to 100; 20 when not given),
+/// and where the next page starts.
+///
+/// # Errors
+/// 422 for another limit, or when the store fails.
+pub async fn list_page(
+    store: &dyn Store,
+    kind: &'static str,
+    limit: Option<usize>,
+    query: Query,
+) -> Result<(Vec<FoundRow>, Option<String>), Problem> {
+    let limit = limit.unwrap_or(LIST_PAGE);
+    if !(1..=LONGEST_PAGE).contains(&limit) {
+        return Err(Problem::field("limit", format!("must be 1 to {LONGEST_PAGE}")));
+    }
+    let mut rows = store.find(kind, Query { limit: limit + 1, ..query }).await?;
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
+    Ok((rows, next))
+}

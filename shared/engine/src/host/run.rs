@@ -1,0 +1,127 @@
+//! Shell: how a service is put together, runs, and stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use saga_core::retry::error_chain;
+use saga_core::service::{Service, steps_of};
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::app::{App, Program};
+use super::settings::Settings;
+use super::{http, internal_api, upkeep};
+use crate::nats::{NatsBus, Publisher};
+use crate::runtime::admission::StepAdmission;
+use crate::runtime::clock::SystemClock;
+use crate::runtime::faults::Faults;
+use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
+use crate::store::sqlite::SqliteStore;
+
+/// Runs a service until it is told to stop.
+pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
+    program: Program<S, X>,
+    settings: Settings<X>,
+) -> anyhow::Result<()> {
+    let handler = (program.handler)(&settings)?;
+    let dependency = handler.dependency();
+    let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
+    settings.check_resilience(&steps, dependency)?;
+    let store = Arc::new(SqliteStore::open(&settings.sqlite_path()?, S::rows())?);
+    let listener = http::bind(&settings.http)
+        .await
+        .map_err(|error| anyhow::anyhow!("http.bind {}: {error}", settings.http.bind))?;
+    let bus = match program.producers.is_empty() {
+        true => None,
+        false => Some(NatsBus::connect(settings.bus.clone(), &settings.instance).await?),
+    };
+    let metrics = super::metrics::Metrics::default();
+    let faults = Faults::new(settings.faults.clone(), program.faults, steps);
+    let service = Arc::new((program.service)(&settings));
+    let (clock, observer) = (Arc::new(SystemClock), Arc::new(metrics.clone()));
+    let means = Means { store: store.clone(), handler, clock, observer, faults: faults.clone() };
+    let carriage = settings.carriage(dependency);
+    let Running { engine, admission, steps, mut loops } =
+        runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
+    let (stop, settings) = (CancellationToken::new(), Arc::new(settings));
+    let app = App { engine, store, bus, metrics, admission, faults, settings, stop };
+
+    spawn(&mut loops, Box::pin(upkeep::watch_stats(app.clone())));
+    spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
+    let (failed, failure) = tokio::sync::oneshot::channel();
+    if let Some(bus) = app.bus.clone() {
+        let meeting = meet_the_broker(app.clone(), bus, program.producers, steps, means, carriage, failed);
+        spawn(&mut loops, Box::pin(meeting));
+    }
+    for work in (program.background)(app.clone()) {
+        spawn(&mut loops, work);
+    }
+    let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
+    let router = http::router(routes, &app.settings.http, upkeep::health(app.clone()), app.metrics.clone());
+    info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
+    let serving = http::spawn(listener, router, app.stop.clone());
+    let outcome = tokio::select! {
+        () = shutdown_signal() => Ok(()),
+        Ok(fault) = failure => Err(fault),
+        // None of the loops ever ends: one that does has panicked, and a half-dead service must not look alive.
+        Some(ended) = ended(&mut loops) => Err(anyhow::anyhow!("a background loop ended: {ended:?}")),
+    };
+    app.stop.cancel();
+    info!(service = S::NAME, "stopping");
+    serving.await??;
+    outcome
+}
+
+/// Streams, relay and consumers, once the broker is there.
+async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
+    app: App<S, X>,
+    bus: NatsBus,
+    producers: Vec<&'static str>,
+    steps: Vec<StepAdmission>,
+    means: Means,
+    carriage: Carriage,
+    failed: tokio::sync::oneshot::Sender<anyhow::Error>,
+) {
+    if !bus.is_connected() {
+        info!("waiting for the broker at {}", app.settings.bus.url);
+    }
+    if let Err(fault) = bus.reached().await {
+        let _ = failed.send(fault.into());
+        return std::future::pending().await;
+    }
+    let mut has_complained = false;
+    while let Err(fault) = bus.ensure_streams(&producers).await {
+        // Once: a broker that has just started takes a moment, one that refuses refuses for ever.
+        if !std::mem::replace(&mut has_complained, true) {
+            warn!("streams cannot be made yet, trying on: {}", error_chain(&fault));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, app.faults.clone()));
+    let mut loops: JoinSet<()> =
+        runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
+    if let Some(ended) = ended(&mut loops).await {
+        let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
+    }
+    std::future::pending().await
+}
+
+/// Resolves on SIGTERM and on Ctrl-C.
+fn shutdown_signal() -> BoxFuture<'static, ()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    Box::pin(async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            },
+            Err(error) => {
+                error!("no SIGTERM handler: {error}");
+                let _ = tokio::signal::ctrl_c().await;
+            }
+        }
+    })
+}

@@ -1,0 +1,366 @@
+//! Shell: settings: defaults, then a TOML file, then the environment, then flags; parsed whole before
+//! anything binds.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use saga_core::admission::TaskBounds;
+use saga_core::breaker::BreakerPolicy;
+use saga_core::decision::Rules;
+use saga_core::retry::RetryPolicy;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::http::HttpSettings;
+use super::resilience::Resilience;
+use crate::nats::BusSettings;
+use crate::runtime::consumer::ConsumerBounds;
+use crate::runtime::engine::Bounds;
+use crate::runtime::faults::FaultSettings;
+use crate::runtime::relay::RelaySettings;
+use crate::runtime::{Carriage, signed};
+
+/// Everything that can be set of a service. `X` is what only this service knows (section `service`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings<X> {
+    /// Names this instance among its replicas. A restart must use the same name.
+    pub instance: String,
+    /// Where HTTP listens, and its bounds.
+    #[serde(default)]
+    pub http: HttpSettings,
+    /// Where the service's own database is.
+    #[serde(default)]
+    pub store: StoreSettings,
+    /// Where the broker is, and how it is used.
+    #[serde(default)]
+    pub bus: BusSettings,
+    /// Bounds of the loop that decides, and when it is too late to be ready.
+    #[serde(default)]
+    pub engine: EngineSettings,
+    /// How the outbox is published.
+    #[serde(default)]
+    pub relay: RelaySettings,
+    /// Retries of messages.
+    #[serde(default = "message_retry")]
+    pub retry: RetryPolicy,
+    /// Calls to the outside.
+    #[serde(default)]
+    pub task: TaskSettings,
+    /// Breakers that have no policy of their own.
+    #[serde(default)]
+    pub breaker: BreakerPolicy,
+    /// What single steps and dependencies have of their own, by name.
+    #[serde(default)]
+    pub resilience: BTreeMap<String, Resilience>,
+    /// Whether faults may be injected, and the seed of their chance.
+    #[serde(default)]
+    pub faults: FaultSettings,
+    /// How long finished things are kept.
+    #[serde(default)]
+    pub retention: RetentionSettings,
+    /// What is logged, and in which form.
+    #[serde(default)]
+    pub log: LogSettings,
+    /// The service's own.
+    pub service: X,
+}
+
+/// For services that have no settings of their own.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoSettings {}
+
+/// Where the database is (section `store`).
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    /// `sqlite:PATH`, the path of a file.
+    pub url: String,
+}
+
+/// The loop that decides, its timers and its readiness (section `engine`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSettings {
+    /// Inputs in one transaction.
+    pub batch_max: usize,
+    /// Inputs that may wait for it.
+    pub queue: usize,
+    /// Looks for due rows and retries at least this often.
+    #[serde(with = "humantime_serde")]
+    pub timer_poll: Duration,
+    /// Readiness ends when the oldest unpublished entry is older than this.
+    #[serde(with = "humantime_serde")]
+    pub ready_lag: Duration,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self {
+            batch_max: 256,
+            queue: 4096,
+            timer_poll: Duration::from_secs(1),
+            ready_lag: Duration::from_secs(60),
+        }
+    }
+}
+
+fn message_retry() -> RetryPolicy {
+    RetryPolicy { max_attempts: 8, base: Duration::from_millis(100), cap: Duration::from_secs(30) }
+}
+
+/// Calls to the outside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TaskSettings {
+    /// How often a call is tried, and how long it waits in between.
+    pub retry: RetryPolicy,
+    /// Calls at once.
+    pub concurrency: usize,
+    /// Calls waiting and under way, over which no more messages are pulled.
+    pub backlog: usize,
+    /// How long one call may take.
+    #[serde(with = "humantime_serde")]
+    pub timeout: Duration,
+    /// How long a claim lasts; longer than a call with its wait for a permit.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+}
+
+impl Default for TaskSettings {
+    fn default() -> Self {
+        Self {
+            retry: RetryPolicy {
+                max_attempts: 6,
+                base: Duration::from_millis(200),
+                cap: Duration::from_secs(10),
+            },
+            concurrency: 128,
+            backlog: 1024,
+            timeout: Duration::from_secs(5),
+            lease: Duration::from_mins(2),
+        }
+    }
+}
+
+/// How long finished things are kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionSettings {
+    /// Inbox marks. At least as long as the broker keeps facts, or an old one would be handled twice.
+    #[serde(with = "humantime_serde")]
+    pub inbox: Duration,
+    /// Answers under idempotency keys.
+    #[serde(with = "humantime_serde")]
+    pub idempotency_key: Duration,
+    /// Entries that go in one small transaction.
+    pub chunk: usize,
+    /// Pause between looks.
+    #[serde(with = "humantime_serde")]
+    pub every: Duration,
+}
+
+impl Default for RetentionSettings {
+    fn default() -> Self {
+        Self {
+            inbox: Duration::from_hours(24 * 8),
+            idempotency_key: Duration::from_hours(24),
+            chunk: 500,
+            every: Duration::from_mins(1),
+        }
+    }
+}
+
+/// What is logged, and how (section `log`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogSettings {
+    /// Levels, in the syntax of `tracing_subscriber::EnvFilter`.
+    pub filter: String,
+    /// `json` for machines, `text` for people.
+    pub format: LogFormat,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people: level, sentence and fields of an event in one line, without colours.
+    Text,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { filter: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// Settings that cannot be used; the sentence names the key.
+#[derive(Debug, thiserror::Error)]
+#[error("settings: {0}")]
+pub struct BadSettings(pub String);
+
+/// Where settings come from, beside the defaults.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// A TOML file.
+    pub file: Option<PathBuf>,
+    /// `key=value` from flags.
+    pub flags: Vec<String>,
+}
+
+/// Reads the settings of `service`. `defaults` are its own, as TOML.
+///
+/// # Errors
+/// When a source cannot be read, a key is unknown, or a value is impossible.
+pub fn load<X: DeserializeOwned>(
+    service: &str,
+    defaults: &str,
+    sources: &Sources,
+) -> Result<Settings<X>, BadSettings> {
+    let settings: Settings<X> = gather(service, defaults, sources)?
+        .try_deserialize()
+        .map_err(|error| BadSettings(error.to_string()))?;
+    settings.check()?;
+    Ok(settings)
+}
+
+fn gather(service: &str, defaults: &str, sources: &Sources) -> Result<config::Config, BadSettings> {
+    let bad = |error: config::ConfigError| BadSettings(error.to_string());
+    let environment =
+        config::Environment::with_prefix(&service.to_uppercase()).prefix_separator("__").separator("__");
+    let mut builder = config::Config::builder()
+        .set_default("instance", service)
+        .and_then(|builder| builder.set_default("store.url", format!("sqlite:.saga/{service}.db")))
+        .and_then(|builder| builder.set_default("service", config::Map::<String, String>::new()))
+        .map_err(bad)?
+        .add_source(config::File::from_str(defaults, config::FileFormat::Toml));
+    if let Some(file) = &sources.file {
+        builder = builder.add_source(config::File::from(file.clone()).format(config::FileFormat::Toml));
+    }
+    builder = builder.add_source(environment);
+    for flag in &sources.flags {
+        let Some((key, value)) = flag.split_once('=') else {
+            return Err(BadSettings(format!("{flag:?} is not of the form key=value")));
+        };
+        builder = builder.set_override(key, value).map_err(bad)?;
+    }
+    builder.build().map_err(bad)
+}
+
+impl<X> Settings<X> {
+    fn check(&self) -> Result<(), BadSettings> {
+        let rules = [
+            (self.engine.batch_max >= 1, "engine.batch_max must be at least 1"),
+            (self.engine.queue >= 1, "engine.queue must be at least 1"),
+            (self.http.max_requests >= 1, "http.max_requests must be at least 1"),
+            (!self.instance.is_empty(), "instance must not be empty"),
+            (!self.engine.timer_poll.is_zero(), "engine.timer_poll must be longer than 0s"),
+            (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),
+            (self.relay.batch >= 1, "relay.batch must be at least 1"),
+            (self.retry.max_attempts >= 1, "retry.max_attempts must be at least 1"),
+            (self.task.retry.max_attempts >= 1, "task.retry.max_attempts must be at least 1"),
+            (self.task.concurrency >= 1, "task.concurrency must be at least 1"),
+            (self.task.backlog >= 1, "task.backlog must be at least 1"),
+            (self.bus.pull >= 1, "bus.pull must be at least 1"),
+            (self.bus.max_ack_pending >= 1, "bus.max_ack_pending must be at least 1"),
+            (self.bus.max_deliver >= 2, "bus.max_deliver must be at least 2"),
+            (!self.bus.publish_timeout.is_zero(), "bus.publish_timeout must be longer than 0s"),
+            (!self.bus.ack_wait.is_zero(), "bus.ack_wait must be longer than 0s"),
+            (self.bus.replicas >= 1, "bus.replicas must be at least 1"),
+            (!self.http.timeout.is_zero(), "http.timeout must be longer than 0s"),
+            (!self.task.timeout.is_zero(), "task.timeout must be longer than 0s"),
+            (self.retention.chunk >= 1, "retention.chunk must be at least 1"),
+            (!self.retention.every.is_zero(), "retention.every must be longer than 0s"),
+            (self.relay.lease >= Duration::from_secs(1), "relay.lease must be at least 1s"),
+            (self.task.lease > self.task.timeout, "task.lease must be longer than task.timeout"),
+            (
+                self.retention.inbox >= self.bus.retention,
+                "retention.inbox must not be shorter than bus.retention: a fact delivered late would be handled twice",
+            ),
+        ];
+        match rules.iter().find(|(holds, _)| !holds) {
+            Some((_, sentence)) => Err(BadSettings((*sentence).to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses overrides that are of nothing here, or impossible. `steps` have a breaker and retries of their own,
+    /// `dependency` everything.
+    ///
+    /// # Errors
+    /// The sentence names the key.
+    pub fn check_resilience(&self, steps: &[&str], dependency: &str) -> Result<(), BadSettings> {
+        self.breaker.check().map_err(|why| BadSettings(format!("breaker.{why}")))?;
+        for (name, own) in &self.resilience {
+            let is_step = steps.contains(&name.as_str());
+            if !is_step && name != dependency {
+                let names = steps.iter().copied().chain([dependency]).collect::<Vec<_>>().join(", ");
+                return Err(BadSettings(format!("resilience.{name} is of nothing here; there are {names}")));
+            }
+            own.check(is_step, &self.breaker, self.task.lease)
+                .map_err(|why| BadSettings(format!("resilience.{name}{why}")))?;
+        }
+        Ok(())
+    }
+
+    /// The breaker of a step or a dependency.
+    #[must_use]
+    pub fn breaker_of(&self, name: &str) -> BreakerPolicy {
+        self.resilience.get(name).map_or_else(|| self.breaker.clone(), |own| own.breaker.over(&self.breaker))
+    }
+
+    /// The retries of steps that have a policy of their own.
+    #[must_use]
+    pub fn step_retries(&self) -> BTreeMap<String, RetryPolicy> {
+        self.resilience.iter().map(|(name, own)| (name.clone(), own.retry.over(self.retry))).collect()
+    }
+
+    /// Calls to a dependency, with what it has of its own.
+    #[must_use]
+    pub fn calls_to(&self, dependency: &str) -> TaskSettings {
+        let mut task = self.task.clone();
+        if let Some(own) = self.resilience.get(dependency) {
+            task.retry = own.retry.over(task.retry);
+            task.concurrency = own.concurrency.unwrap_or(task.concurrency);
+            task.timeout = own.timeout.unwrap_or(task.timeout);
+        }
+        task
+    }
+
+    /// How the loops carry a service whose tasks call this dependency.
+    pub fn carriage(&self, dependency: &str) -> Carriage {
+        let task = self.calls_to(dependency);
+        Carriage {
+            rules: Rules {
+                retry: self.retry,
+                step_retry: self.step_retries(),
+                task_retry: task.retry,
+                owner: self.instance.clone(),
+                task_lease: signed(self.task.lease),
+                use_inbox: true,
+            },
+            bounds: Bounds { batch_max: self.engine.batch_max, queue: self.engine.queue },
+            tasks: TaskBounds { backlog: self.task.backlog, concurrency: task.concurrency },
+            call_timeout: task.timeout,
+            timer_poll: self.engine.timer_poll,
+            relay: self.relay.clone(),
+            consumer: ConsumerBounds { pull: self.bus.pull, under_way: self.bus.max_ack_pending as usize },
+        }
+    }
+
+    /// The file of a `sqlite:` URL.
+    ///
+    /// # Errors
+    /// When it is another kind of URL.
+    pub fn sqlite_path(&self) -> Result<PathBuf, BadSettings> {
+        let url = &self.store.url;
+        match url.strip_prefix("sqlite:").map(|path| path.trim_start_matches("//")) {
+            Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
+            _ => Err(BadSettings(format!("store.url is {url:?}, expected sqlite:PATH"))),
+        }
+    }
+}

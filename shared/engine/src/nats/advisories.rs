@@ -1,0 +1,140 @@
+//! Shell: what the broker gives up on. It says so once, in an advisory that nobody may hear; a stream keeps the
+//! advisories until they are taken care of.
+//!
+//! Source: NATS ADR-1 (JSON API: `io.nats.jetstream.advisory.v1.max_deliver` and `….terminated`).
+
+use async_nats::jetstream::stream::RawMessageErrorKind;
+use async_nats::jetstream::{Message, consumer, consumer::pull};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use saga_core::dead_letter::Delivery;
+use saga_core::retry::error_chain;
+use serde::Deserialize;
+use tracing::error;
+
+use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, NatsBus};
+use super::pulling::{acknowledge, headers_of, messages_of};
+use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
+
+/// Advisories asked for at once: each costs a look into a stream, and there are few.
+const PULL: usize = 100;
+
+/// The part of both advisories that matters here.
+#[derive(Debug, Deserialize)]
+struct Advisory {
+    stream: String,
+    consumer: String,
+    stream_seq: u64,
+    deliveries: u64,
+    /// Why it was terminated, when whoever did so said why.
+    #[serde(default)]
+    reason: String,
+}
+
+impl Advisory {
+    fn why(&self, is_terminated: bool) -> String {
+        let deliveries = self.deliveries;
+        match (is_terminated, self.reason.as_str()) {
+            (false, _) => format!("the broker gave it up after {deliveries} deliveries"),
+            (true, "") => "it was terminated at the broker".to_owned(),
+            (true, reason) => format!("it was terminated at the broker: {reason}"),
+        }
+    }
+}
+
+/// The advisories about some durables.
+pub struct Advisories {
+    bus: NatsBus,
+    messages: pull::Stream,
+    /// The one that is being taken care of.
+    current: Option<Message>,
+}
+
+impl Advisories {
+    /// Hears those about `durables`, all of one listener.
+    pub(super) fn of<'a>(bus: &'a NatsBus, durables: &'a [Durable]) -> BoxFuture<'a, Result<Self, BusError>> {
+        Box::pin(Self::hearing(bus, durables))
+    }
+
+    async fn hearing(bus: &NatsBus, durables: &[Durable]) -> Result<Self, BusError> {
+        bus.ensure_advisory_stream().await.map_err(|fault| error_chain(&fault))?;
+        let subjects = |durable: &Durable| {
+            let (stream, name) = (durable.subscription.stream(), durable.name());
+            ADVISORY_KINDS.map(|kind| format!("$JS.EVENT.ADVISORY.CONSUMER.{kind}.{stream}.{name}"))
+        };
+        let listener = durables.first().map_or("nobody", |durable| durable.listener);
+        let config = pull::Config {
+            durable_name: Some(format!("{listener}-advisories")),
+            deliver_policy: consumer::DeliverPolicy::All,
+            ack_policy: consumer::AckPolicy::Explicit,
+            ack_wait: bus.settings.ack_wait,
+            filter_subjects: durables.iter().flat_map(subjects).collect(),
+            ..pull::Config::default()
+        };
+        let consumer = bus
+            .jetstream
+            .create_consumer_on_stream(config, ADVISORY_STREAM)
+            .await
+            .map_err(|error| error.to_string())?;
+        let messages = messages_of(&consumer, PULL).await?;
+        Ok(Self { bus: bus.clone(), messages, current: None })
+    }
+}
+
+impl GivenUps for Advisories {
+    async fn next(&mut self) -> Result<GivenUp, BusError> {
+        self.hear_one().await
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), BusError> {
+        match self.current.take() {
+            Some(message) => acknowledge(&message).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Advisories {
+    fn hear_one(&mut self) -> BoxFuture<'_, Result<GivenUp, BusError>> {
+        Box::pin(self.hear())
+    }
+
+    async fn hear(&mut self) -> Result<GivenUp, BusError> {
+        loop {
+            let message = self.messages.next().await.ok_or("the stream of advisories ended")?;
+            let message = message.map_err(|error| error_chain(&error))?;
+            let read = serde_json::from_slice::<Advisory>(&message.payload);
+            let is_terminated = message.subject.contains(".MSG_TERMINATED.");
+            let subject = message.subject.clone();
+            self.current = Some(message);
+            match read {
+                Ok(advisory) => {
+                    let (payload, headers) = fetch(&self.bus, &advisory).await?;
+                    let why = advisory.why(is_terminated);
+                    let (stream, sequence) = (advisory.stream, advisory.stream_seq);
+                    let delivery = Delivery { stream, sequence, headers };
+                    return Ok(GivenUp { durable: advisory.consumer, payload, delivery, why, is_terminated });
+                }
+                Err(error) => {
+                    error!(%subject, "an advisory that cannot be read: {error}");
+                    self.acknowledge().await?;
+                }
+            }
+        }
+    }
+}
+
+/// The message as the stream has it; empty when the stream no longer does.
+async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<(Bytes, Vec<(String, String)>), BusError> {
+    let (stream, sequence) = (&advisory.stream, advisory.stream_seq);
+    let found = bus.jetstream.get_stream_no_info(stream).await.map_err(|error| error.to_string())?;
+    match found.get_raw_message(sequence).await {
+        Ok(stored) => Ok((stored.payload, headers_of(Some(&stored.headers)))),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
+            error!(stream, sequence, "given up, and gone from its stream");
+            Ok((Bytes::new(), vec![]))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}

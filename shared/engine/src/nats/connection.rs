@@ -1,0 +1,249 @@
+//! Shell: the connection to NATS and the streams of the system.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{self, Context, stream};
+use async_nats::{ConnectOptions, Event};
+use futures::future::BoxFuture;
+use saga_core::service::stream_of;
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+/// The stream of the broker's advisories.
+pub(super) const ADVISORY_STREAM: &str = "ADVISORY";
+/// What it keeps.
+pub(super) const ADVISORY_KINDS: [&str; 2] = ["MAX_DELIVERIES", "MSG_TERMINATED"];
+/// The oldest broker that is trusted: since 2.15 an atomic batch costs one fsync, and 2.12 brought them.
+const MINIMUM_VERSION: (u64, u64) = (2, 15);
+
+/// Settings of the broker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BusSettings {
+    /// Where it is, `nats://HOST:PORT`.
+    pub url: String,
+    /// Copies of each stream: 1 on one machine, 3 in a cluster.
+    pub replicas: usize,
+    /// How long facts are kept.
+    #[serde(with = "humantime_serde")]
+    pub retention: Duration,
+    /// How long the broker itself knows message ids. Short: it costs memory, and the inbox is the guard.
+    #[serde(with = "humantime_serde")]
+    pub duplicate_window: Duration,
+    /// Redelivery after this long without an acknowledgement.
+    #[serde(with = "humantime_serde")]
+    pub ack_wait: Duration,
+    /// Deliveries of one message, after which the broker gives it up: then it becomes a dead letter. Many, as only
+    /// what kills the process each time should get there.
+    pub max_deliver: u32,
+    /// Messages under way to one consumer.
+    pub max_ack_pending: u32,
+    /// Messages asked for at once.
+    pub pull: usize,
+    /// How long the broker may take to acknowledge a publish.
+    #[serde(with = "humantime_serde")]
+    pub publish_timeout: Duration,
+}
+
+impl Default for BusSettings {
+    fn default() -> Self {
+        Self {
+            url: "nats://127.0.0.1:4222".to_owned(),
+            replicas: 1,
+            retention: Duration::from_hours(24 * 7),
+            duplicate_window: Duration::from_secs(20),
+            ack_wait: Duration::from_secs(10),
+            max_deliver: 50,
+            max_ack_pending: 2_000,
+            pull: 500,
+            publish_timeout: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Why the broker cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BusFault {
+    /// The address or the options make no sense.
+    #[error("broker {url}: cannot connect")]
+    Connect {
+        /// As the settings have it ([`BusSettings::url`]).
+        url: String,
+        /// What the client said.
+        source: async_nats::ConnectError,
+    },
+    /// The broker is too old.
+    #[error(
+        "broker {url} is nats-server {found}; this system needs 2.15 or newer: run scripts/setup.sh, or upgrade it"
+    )]
+    TooOld {
+        /// As the settings have it ([`BusSettings::url`]).
+        url: String,
+        /// The version that the server says it has.
+        found: String,
+    },
+    /// A stream could not be made.
+    #[error("stream {stream}")]
+    Stream {
+        /// The stream's name at the broker, e.g. `ORDER`.
+        stream: String,
+        /// What the broker said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// A connection that keeps itself up.
+#[derive(Clone)]
+pub struct NatsBus {
+    pub(super) client: async_nats::Client,
+    pub(super) jetstream: Context,
+    pub(super) settings: BusSettings,
+}
+
+impl NatsBus {
+    /// Connects. When the broker is not there the connection goes on trying; [`NatsBus::is_connected`] tells.
+    ///
+    /// # Errors
+    /// When the address is none.
+    pub fn connect(settings: BusSettings, name: &str) -> BoxFuture<'_, Result<Self, BusFault>> {
+        Box::pin(Self::connecting(settings, name))
+    }
+
+    async fn connecting(settings: BusSettings, name: &str) -> Result<Self, BusFault> {
+        let client = ConnectOptions::new()
+            .name(name)
+            .retry_on_initial_connect()
+            .max_reconnects(None)
+            .connection_timeout(Duration::from_secs(2))
+            .ping_interval(Duration::from_secs(5))
+            // Quick at first, never hammering: half a second is what an operator does not notice.
+            .reconnect_delay_callback(|attempts| Duration::from_millis((attempts as u64 * 50).min(500)))
+            .event_callback(|event| async move {
+                match event {
+                    Event::Connected => info!("broker connected"),
+                    Event::Disconnected => warn!("broker disconnected, trying to reconnect"),
+                    Event::ServerError(error) => warn!("broker says: {error}"),
+                    Event::ClientError(error) => warn!("broker connection: {error}"),
+                    Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {
+                        warn!("broker: {event}")
+                    }
+                }
+            })
+            .connect(&settings.url)
+            .await
+            .map_err(|source| BusFault::Connect { url: settings.url.clone(), source })?;
+        let mut jetstream = jetstream::new(client.clone());
+        jetstream.set_timeout(settings.publish_timeout);
+        Ok(Self { client, jetstream, settings })
+    }
+
+    /// Whether the broker is there right now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// Waits until the broker is there, and refuses one that is too old.
+    ///
+    /// # Errors
+    /// [`BusFault::TooOld`].
+    pub async fn reached(&self) -> Result<(), BusFault> {
+        while !self.is_connected() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let found = self.client.server_info().version;
+        let mut parts = found.split(['.', '-']).map(|part| part.parse::<u64>().unwrap_or(0));
+        let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        if version < MINIMUM_VERSION {
+            return Err(BusFault::TooOld { url: self.settings.url.clone(), found });
+        }
+        Ok(())
+    }
+
+    /// Makes every stream of these producers that is not there, and brings the others up to these settings.
+    ///
+    /// # Errors
+    /// When the broker refuses or does not answer.
+    pub fn ensure_streams<'a>(
+        &'a self,
+        producers: &'a [&'static str],
+    ) -> BoxFuture<'a, Result<(), BusFault>> {
+        Box::pin(async move {
+            for service in producers {
+                self.ensure_stream(service).await?;
+            }
+            self.ensure_advisory_stream().await
+        })
+    }
+
+    /// Makes the stream of one service.
+    ///
+    /// # Errors
+    /// As [`NatsBus::ensure_streams`].
+    pub async fn ensure_stream(&self, service: &str) -> Result<(), BusFault> {
+        let config = stream::Config {
+            name: stream_of(service),
+            subjects: vec![format!("{service}.>")],
+            retention: stream::RetentionPolicy::Limits,
+            storage: stream::StorageType::File,
+            num_replicas: self.settings.replicas,
+            max_age: self.settings.retention,
+            duplicate_window: self.settings.duplicate_window,
+            allow_direct: true,
+            allow_atomic_publish: true,
+            ..stream::Config::default()
+        };
+        self.keep_stream(config).await
+    }
+
+    /// Makes the stream of advisories.
+    ///
+    /// # Errors
+    /// As [`NatsBus::ensure_streams`].
+    pub(super) async fn ensure_advisory_stream(&self) -> Result<(), BusFault> {
+        let config = stream::Config {
+            name: ADVISORY_STREAM.to_owned(),
+            subjects: ADVISORY_KINDS.map(|kind| format!("$JS.EVENT.ADVISORY.CONSUMER.{kind}.>")).to_vec(),
+            storage: stream::StorageType::File,
+            num_replicas: self.settings.replicas,
+            max_age: self.settings.retention,
+            ..stream::Config::default()
+        };
+        self.keep_stream(config).await
+    }
+
+    /// Makes a stream that is not there, and brings one that is up to this.
+    async fn keep_stream(&self, config: stream::Config) -> Result<(), BusFault> {
+        let stream = config.name.clone();
+        match self.jetstream.create_or_update_stream(config).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(BusFault::Stream { stream, source: Box::new(error) }),
+        }
+    }
+
+    /// How many messages each subject of a service's stream holds.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub async fn subject_counts(
+        &self,
+        service: &str,
+    ) -> Result<std::collections::BTreeMap<String, u64>, BusFault> {
+        let name = stream_of(service);
+        let fault = |source| BusFault::Stream { stream: name.clone(), source };
+        let stream =
+            self.jetstream.get_stream_no_info(&name).await.map_err(|error| fault(Box::new(error)))?;
+        let info = stream.info_with_subjects(">").await.map_err(|error| fault(Box::new(error)))?;
+        use futures::TryStreamExt as _;
+        info.map_ok(|(subject, count)| (subject, count as u64))
+            .try_collect()
+            .await
+            .map_err(|error| fault(Box::new(error)))
+    }
+
+    /// The JetStream context, for readers that are no step (a load generator, a test).
+    #[must_use]
+    pub const fn jetstream(&self) -> &Context {
+        &self.jetstream
+    }
+}

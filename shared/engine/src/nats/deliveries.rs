@@ -1,0 +1,155 @@
+//! Shell: one durable pull consumer for each subscription of each step.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{Message, consumer, consumer::pull};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use saga_core::dead_letter::Delivery;
+use saga_core::retry::error_chain;
+
+use super::advisories::Advisories;
+use super::connection::{BusFault, NatsBus};
+use super::pulling::{Pull, acknowledge, headers_of, messages_of};
+use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable};
+
+impl Bus for NatsBus {
+    type Deliveries = NatsDeliveries;
+    type GivenUps = Advisories;
+
+    fn is_connected(&self) -> bool {
+        Self::is_connected(self)
+    }
+
+    async fn consume(&self, durable: Durable) -> Result<NatsDeliveries, BusError> {
+        let consumer = ensure(self, durable).await.map_err(|fault| error_chain(&fault))?;
+        let (stream, pull) = (durable.subscription.stream(), self.settings.pull);
+        Ok(NatsDeliveries { consumer, messages: None, stream, pull })
+    }
+
+    async fn given_ups(&self, durables: &[Durable]) -> Result<Advisories, BusError> {
+        Advisories::of(self, durables).await
+    }
+
+    async fn waiting(&self, durable: Durable) -> Result<u64, BusError> {
+        waiting(self, durable).await
+    }
+}
+
+fn waiting(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<u64, BusError>> {
+    Box::pin(async move {
+        let (stream, name) = (durable.subscription.stream(), durable.name());
+        let consumer = bus.jetstream.get_consumer_from_stream(&name, &stream).await;
+        let mut consumer: Pull = consumer.map_err(|error| error.to_string())?;
+        let info = consumer.info().await.map_err(|error| error.to_string())?;
+        Ok(info.num_pending + info.num_ack_pending as u64)
+    })
+}
+
+fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFault>> {
+    let stream = durable.subscription.stream();
+    let config = pull::Config {
+        durable_name: Some(durable.name()),
+        deliver_policy: consumer::DeliverPolicy::All,
+        ack_policy: consumer::AckPolicy::Explicit,
+        ack_wait: bus.settings.ack_wait,
+        max_deliver: i64::from(bus.settings.max_deliver),
+        max_ack_pending: i64::from(bus.settings.max_ack_pending),
+        filter_subjects: durable.subscription.subjects(durable.listener),
+        ..pull::Config::default()
+    };
+    Box::pin(async move {
+        match bus.jetstream.create_consumer_on_stream(config, &stream).await {
+            Ok(consumer) => Ok(consumer),
+            Err(error) => {
+                // The stream may have gone with the broker's disk.
+                bus.ensure_stream(durable.subscription.producer).await?;
+                Err(BusFault::Stream { stream, source: Box::new(error) })
+            }
+        }
+    })
+}
+
+/// Messages of one pull consumer.
+pub struct NatsDeliveries {
+    consumer: Pull,
+    /// Pulled many at once; begun with the first [`Deliveries::next`].
+    messages: Option<pull::Stream>,
+    stream: String,
+    /// Messages asked for at once.
+    pull: usize,
+}
+
+impl NatsDeliveries {
+    fn delivered(&self, message: Message) -> NatsMessage {
+        NatsMessage { message, stream: self.stream.clone() }
+    }
+}
+
+impl Deliveries for NatsDeliveries {
+    type Message = NatsMessage;
+
+    async fn next(&mut self) -> Result<NatsMessage, BusError> {
+        let messages = match &mut self.messages {
+            Some(messages) => messages,
+            None => self.messages.insert(messages_of(&self.consumer, self.pull).await?),
+        };
+        let message = messages.next().await.ok_or("the stream of messages ended")?;
+        message.map(|message| self.delivered(message)).map_err(|error| error_chain(&error))
+    }
+
+    async fn fetch(&mut self, most: usize) -> Result<Vec<NatsMessage>, BusError> {
+        self.pull(most, None).await
+    }
+
+    async fn next_within(&mut self, time: Duration) -> Result<Option<NatsMessage>, BusError> {
+        let messages = self.pull(1, Some(time)).await?;
+        Ok(messages.into_iter().next())
+    }
+}
+
+impl NatsDeliveries {
+    /// At most so many messages: those that come within this time, or those that are there at once.
+    fn pull(&self, most: usize, time: Option<Duration>) -> BoxFuture<'_, Result<Vec<NatsMessage>, BusError>> {
+        Box::pin(async move {
+            let asked = match time {
+                Some(time) => self.consumer.batch().max_messages(most).expires(time).messages().await,
+                None => self.consumer.fetch().max_messages(most).messages().await,
+            };
+            let mut batch = asked.map_err(|error| error.to_string())?;
+            let mut messages = Vec::new();
+            while let Some(message) = batch.next().await {
+                match message {
+                    Ok(message) => messages.push(self.delivered(message)),
+                    Err(error) if messages.is_empty() => return Err(error.to_string()),
+                    // What has come is handled; what is wrong shows again with the next request.
+                    Err(_) => break,
+                }
+            }
+            Ok(messages)
+        })
+    }
+}
+
+/// A message of JetStream that was delivered.
+pub struct NatsMessage {
+    message: Message,
+    stream: String,
+}
+
+impl BusMessage for NatsMessage {
+    fn payload(&self) -> Bytes {
+        self.message.payload.clone()
+    }
+
+    fn delivery(&self) -> Delivery {
+        let sequence = self.message.info().map_or(0, |info| info.stream_sequence);
+        let headers = headers_of(self.message.headers.as_ref());
+        Delivery { stream: self.stream.clone(), sequence, headers }
+    }
+
+    async fn acknowledge(&self) -> Result<(), BusError> {
+        acknowledge(&self.message).await
+    }
+}

@@ -1,0 +1,12 @@
+//! The broker: NATS JetStream as the [`bus`](crate::runtime::bus) of the loops. Nothing outside this folder knows
+//! NATS.
+
+mod advisories;
+mod atomic_batch;
+mod connection;
+mod deliveries;
+mod publisher;
+mod pulling;
+
+pub use connection::{BusFault, BusSettings, NatsBus};
+pub use publisher::Publisher;

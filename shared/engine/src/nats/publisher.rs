@@ -1,0 +1,159 @@
+//! Shell: how a batch of outbox entries reaches the broker: pipelined singles when few, atomic batches when many.
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use saga_core::fault::FaultKind;
+use saga_core::retry::error_chain;
+use tracing::{debug, warn};
+
+use super::atomic_batch::{self, BATCH_MAX};
+use super::connection::NatsBus;
+use crate::runtime::bus::Publish;
+use crate::runtime::faults::Faults;
+use crate::store::{OutboxEntry, Published};
+
+/// From this many entries on a batch is quicker than pipelined singles (measured with `sync_interval: always`:
+/// below, 0.5 ms against 8 ms; at 256, 58k messages/s against 5k).
+const BATCH_FROM: usize = 16;
+
+/// Publishes to JetStream.
+pub struct Publisher {
+    bus: NatsBus,
+    service: &'static str,
+    faults: Faults,
+}
+
+impl Publisher {
+    /// For the outbox of `service`, all of whose subjects are in its own stream.
+    #[must_use]
+    pub const fn new(bus: NatsBus, service: &'static str, faults: Faults) -> Self {
+        Self { bus, service, faults }
+    }
+
+    /// What injected faults add to a batch: copies that the broker cannot know, and messages that are none.
+    async fn publish_injected(&self, entries: &[OutboxEntry], published: &Published) {
+        if !self.faults.are_any() {
+            return;
+        }
+        for entry in entries.iter().filter(|entry| published.done.contains(&entry.seq)) {
+            if self.faults.strikes(FaultKind::PUBLISH_TWICE, "").is_some() {
+                self.publish_unknown(entry, entry.payload.clone()).await;
+            }
+            if self.faults.strikes(FaultKind::PUBLISH_GARBAGE, "").is_some() {
+                self.publish_unknown(entry, Bytes::from_static(b"{\"this is\": \"no envelope\"")).await;
+            }
+        }
+    }
+
+    /// Publishes under no message id, so that the broker does not take it for a repetition.
+    async fn publish_unknown(&self, entry: &OutboxEntry, payload: Bytes) {
+        let published = match self.bus.jetstream.publish(entry.subject.clone(), payload).await {
+            Ok(ack) => ack.await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = published {
+            warn!(subject = entry.subject, "a fault could not be published: {error}");
+        }
+    }
+
+    async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
+        let mut published = Published::default();
+        for chunk in entries.chunks(BATCH_MAX) {
+            if chunk.len() >= BATCH_FROM {
+                match atomic_batch::publish(&self.bus, chunk).await {
+                    Ok(()) => {
+                        published.done.extend(chunk.iter().map(|entry| entry.seq));
+                        continue;
+                    }
+                    // Singles tell which message is to blame, and answer "duplicate" for those that arrived.
+                    Err(reason) => {
+                        debug!(messages = chunk.len(), "batch not committed, going single: {reason}")
+                    }
+                }
+            }
+            if !self.publish_singly(chunk, &mut published).await {
+                break;
+            }
+        }
+        published
+    }
+
+    /// Sends all, then awaits the acknowledgements in order. `false` when one was not taken: what comes behind
+    /// it counts as not published, so that nothing overtakes it in the outbox.
+    async fn publish_singly(&self, entries: &[OutboxEntry], published: &mut Published) -> bool {
+        // A window, not everything at once: an outage leaves at most this many unclear.
+        for window in entries.chunks(BATCH_FROM) {
+            let mut acks = Vec::with_capacity(window.len());
+            for entry in window {
+                let message =
+                    PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
+                acks.push(self.bus.jetstream.send_publish(entry.subject.clone(), message).await);
+            }
+            for (entry, ack) in window.iter().zip(acks) {
+                let answer = match ack {
+                    Ok(ack) => ack.await.map(|_| ()),
+                    Err(error) => Err(error),
+                };
+                match answer {
+                    Ok(()) => published.done.push(entry.seq),
+                    Err(error) if self.is_about_the_message(&entry.subject, &error).await => {
+                        published.refused.push((entry.seq, error_chain(&error)));
+                    }
+                    Err(error) => {
+                        published.delayed = Some((entry.seq, error_chain(&error)));
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether repeating cannot help, because the broker will never take this very message.
+    async fn is_about_the_message(&self, subject: &str, error: &PublishError) -> bool {
+        use std::error::Error as _;
+        match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => true,
+            // The stream may have been lost with the broker's disk, or changed by hand: it is mended, and the
+            // message tried again. One whose subject is no business of the stream never fits.
+            PublishErrorKind::StreamNotFound => {
+                if self.bus.is_connected()
+                    && let Err(fault) = self.bus.ensure_stream(self.service).await
+                {
+                    warn!("the stream cannot be mended: {}", error_chain(&fault));
+                }
+                !subject.strip_prefix(self.service).is_some_and(|rest| rest.starts_with('.'))
+            }
+            PublishErrorKind::Other => error
+                .source()
+                .and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>())
+                .is_some_and(|error| error.error_code() == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM),
+            PublishErrorKind::WrongLastMessageId
+            | PublishErrorKind::WrongLastSequence
+            | PublishErrorKind::TimedOut
+            | PublishErrorKind::BrokenPipe
+            | PublishErrorKind::MaxAckPending => false,
+        }
+    }
+}
+
+impl Publish for Publisher {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        Box::pin(async move {
+            // Without this the client would queue for the broker's return what is published again by then.
+            if !self.bus.is_connected() {
+                let first = entries.first().map(|entry| (entry.seq, "not connected".to_owned()));
+                return Published { delayed: first, ..Published::default() };
+            }
+            let published = self.publish_all(entries).await;
+            self.publish_injected(entries, &published).await;
+            if !published.done.is_empty() {
+                self.faults.crash(FaultKind::CRASH_AFTER_PUBLISH);
+            }
+            published
+        })
+    }
+}

@@ -1,0 +1,312 @@
+//! Shell: the engine: everything is an input, inputs go in batches, a batch is one transaction.
+//!
+//! [`Engine`] is the handle that HTTP, consumers, timers and tasks share. [`run`] is the one loop behind it:
+//! take what has gathered, decide it in memory, commit, and only then acknowledge, answer and wake.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use saga_core::decision::{self, Rules, Writes};
+use saga_core::input::{CommandOutcome, DueOutcome, Input, MessageOutcome, Outcome, RequestKey};
+use saga_core::retry::error_chain;
+use saga_core::row::RowKey;
+use saga_core::service::Service;
+use saga_core::waiting::Task;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+use uuid::Uuid;
+
+use super::clock::SharedClock;
+use super::observer::SharedObserver;
+use super::task_runner::TaskRunner;
+use crate::store::{Store, StoreFault};
+
+/// Pause after the store failed: a full disk does not get better by asking faster.
+const STORE_FAULT_PAUSE: Duration = Duration::from_millis(500);
+
+/// From this many watched rows on, those that nobody waits for any more are looked for.
+const SWEPT_FROM: usize = 1024;
+
+/// What is done with an outcome once it is durable. Dropped unused when it did not become so.
+/// It must not wait for anything: the engine would wait with it.
+type OnSettled<S> = Box<dyn FnOnce(Outcome<S>) + Send>;
+
+/// An input with what its outcome is for.
+pub struct Pending<S: Service> {
+    input: Input<S>,
+    on_settled: OnSettled<S>,
+}
+
+/// The handle. Cheap to clone.
+pub struct Engine<S: Service> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S: Service> Clone for Engine<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<S: Service> {
+    inputs: mpsc::Sender<Pending<S>>,
+    watched: Mutex<HashMap<RowKey, Vec<oneshot::Sender<()>>>>,
+    relay: Arc<Notify>,
+    timers: Arc<Notify>,
+    tasks: TaskRunner,
+}
+
+/// The engine is gone, or its store failed: nothing happened, try again.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the service cannot store anything right now")]
+pub struct Unavailable;
+
+/// The engine's bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Inputs in one transaction.
+    pub batch_max: usize,
+    /// Inputs that may wait; a sender beyond that waits too.
+    pub queue: usize,
+}
+
+/// What the loop works with, beside the inputs.
+pub struct Parts<S: Service> {
+    /// The service, which says how each input is reacted to.
+    pub service: Arc<S>,
+    /// Where each batch is stored as one transaction.
+    pub store: Arc<dyn Store>,
+    /// What every decision needs to know of the settings.
+    pub rules: Rules,
+    /// The engine's bounds.
+    pub bounds: Bounds,
+    /// The time of day.
+    pub clock: SharedClock,
+    /// Hears of every outcome and every commit, for metrics.
+    pub observer: SharedObserver,
+    /// What takes up the tasks.
+    pub tasks: TaskRunner,
+}
+
+/// The loop's end of the handle.
+pub struct Loop<S: Service> {
+    parts: Parts<S>,
+    waiting: mpsc::Receiver<Pending<S>>,
+    engine: Engine<S>,
+}
+
+impl<S: Service> Engine<S> {
+    /// A handle and its loop, to be spawned with [`run`].
+    pub fn new(parts: Parts<S>) -> (Self, Loop<S>) {
+        let (inputs, waiting) = mpsc::channel(parts.bounds.queue);
+        let (watched, tasks) = (Mutex::default(), parts.tasks.clone());
+        let inner = Inner { inputs, watched, relay: Arc::default(), timers: Arc::default(), tasks };
+        let engine = Self { inner: Arc::new(inner) };
+        let looping = Loop { parts, waiting, engine: engine.clone() };
+        (engine, looping)
+    }
+
+    /// Asks for a command and waits until its outcome is durable.
+    ///
+    /// # Errors
+    /// When the store failed or the service is stopping: then nothing happened.
+    pub async fn ask(
+        &self,
+        correlation_id: Uuid,
+        command: S::Command,
+        key: Option<RequestKey>,
+    ) -> Result<CommandOutcome<S>, Unavailable> {
+        let input = Input::command(Uuid::now_v7(), correlation_id, command, key);
+        self.settle(input).await?.of_command().ok_or(Unavailable)
+    }
+
+    /// Hands an input in and waits until its outcome is durable.
+    ///
+    /// # Errors
+    /// As [`Engine::ask`].
+    pub async fn settle(&self, input: Input<S>) -> Result<Outcome<S>, Unavailable> {
+        let (settled, outcome) = oneshot::channel();
+        self.hand_in(input, |outcome| {
+            let _ = settled.send(outcome);
+        })
+        .await?;
+        outcome.await.map_err(|_| Unavailable)
+    }
+
+    /// Hands an input in; `on_settled` runs when its outcome is durable, and is dropped when it never will be.
+    ///
+    /// # Errors
+    /// As [`Engine::ask`].
+    pub async fn hand_in(
+        &self,
+        input: Input<S>,
+        on_settled: impl FnOnce(Outcome<S>) + Send + 'static,
+    ) -> Result<(), Unavailable> {
+        let pending = Pending { input, on_settled: Box::new(on_settled) };
+        self.inner.inputs.send(pending).await.map_err(|_| Unavailable)
+    }
+
+    /// Resolves at the next change of the row. Arm it before looking at the row, or a change between the two
+    /// is missed.
+    pub fn changed(&self, key: RowKey) -> impl Future<Output = ()> + Send + use<S> {
+        let (changed, wait) = oneshot::channel();
+        let mut watched = self.inner.watched.lock();
+        // Those who gave up waiting leave here: their row's at once, the others' whenever the map has doubled.
+        if watched.len() >= SWEPT_FROM && watched.len().is_power_of_two() {
+            watched.retain(|_, watchers| watchers.iter().any(|watcher| !watcher.is_closed()));
+        }
+        let watchers = watched.entry(key).or_default();
+        watchers.retain(|watcher| !watcher.is_closed());
+        watchers.push(changed);
+        async move {
+            let _ = wait.await;
+        }
+    }
+
+    /// Wakes when there is something to publish.
+    #[must_use]
+    pub fn relay_wake(&self) -> Arc<Notify> {
+        self.inner.relay.clone()
+    }
+
+    /// Wakes when something may come due earlier than was known.
+    #[must_use]
+    pub fn timer_wake(&self) -> Arc<Notify> {
+        self.inner.timers.clone()
+    }
+
+    /// What takes up the tasks.
+    #[must_use]
+    pub fn tasks(&self) -> &TaskRunner {
+        &self.inner.tasks
+    }
+
+    fn tell_watchers(&self, changed: &[RowKey]) {
+        let mut watched = self.inner.watched.lock();
+        if watched.is_empty() {
+            return;
+        }
+        for key in changed {
+            for watcher in watched.remove(key).unwrap_or_default() {
+                let _ = watcher.send(());
+            }
+        }
+    }
+}
+
+/// What has to be done once a batch is durable.
+struct Settlement<S: Service> {
+    outcomes: Vec<Outcome<S>>,
+    changed: Vec<RowKey>,
+    tasks: Vec<Task>,
+    has_outbox: bool,
+    has_due: bool,
+}
+
+impl<S: Service> Settlement<S> {
+    fn of(writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
+        let has_due = writes.rows.iter().any(|row| row.projected.due.is_some())
+            || !writes.retries.is_empty()
+            || !writes.tasks_again.is_empty()
+            || !writes.task_retries.is_empty();
+        Self {
+            outcomes,
+            changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
+            tasks: writes.tasks.clone(),
+            has_outbox: !writes.outbox.is_empty(),
+            has_due,
+        }
+    }
+}
+
+/// Runs batches until the last handle is gone.
+pub async fn run<S: Service>(mut looping: Loop<S>) {
+    let mut gathered = Vec::with_capacity(looping.parts.bounds.batch_max);
+    loop {
+        // The loop's own handle keeps the channel open; the service ends it by dropping the task.
+        if looping.waiting.recv_many(&mut gathered, looping.parts.bounds.batch_max).await == 0 {
+            return;
+        }
+        let (inputs, settled): (Vec<_>, Vec<_>) =
+            gathered.drain(..).map(|pending| (pending.input, pending.on_settled)).unzip();
+        let inputs = Arc::new(inputs);
+        match looping.commit(&inputs).await {
+            Ok(settlement) => looping.settle(&inputs, settled, settlement),
+            Err(fault) => {
+                error!(inputs = inputs.len(), "batch not stored: {}", error_chain(&fault));
+                looping.parts.observer.batch_not_stored();
+                drop(settled);
+                tokio::time::sleep(STORE_FAULT_PAUSE).await;
+            }
+        }
+    }
+}
+
+impl<S: Service> Loop<S> {
+    async fn commit(&self, inputs: &Arc<Vec<Input<S>>>) -> Result<Settlement<S>, StoreFault> {
+        let Parts { service, store, rules, clock, observer, .. } = &self.parts;
+        let reads = decision::reads(service.as_ref(), inputs);
+        let slot = Arc::new(Mutex::new(None));
+        let decide = {
+            let (service, inputs, rules) = (service.clone(), inputs.clone(), rules.clone());
+            let (clock, slot) = (clock.clone(), slot.clone());
+            Box::new(move |loaded| {
+                let (writes, outcomes) =
+                    decision::decide(service.as_ref(), &inputs, loaded, &rules, clock.now());
+                *slot.lock() = Some(Settlement::of(&writes, outcomes));
+                writes
+            })
+        };
+        let began = Instant::now();
+        store.transact(reads, decide).await?;
+        observer.batch_committed(inputs.len(), began.elapsed());
+        slot.lock().take().ok_or(StoreFault::Closed)
+    }
+
+    fn settle(&self, inputs: &[Input<S>], settled: Vec<OnSettled<S>>, settlement: Settlement<S>) {
+        // The relay first: everybody downstream waits for it, while answers wait for nobody.
+        if settlement.has_outbox {
+            self.engine.inner.relay.notify_one();
+        }
+        self.engine.inner.tasks.start(settlement.tasks);
+        if settlement.has_due {
+            self.engine.inner.timers.notify_one();
+        }
+        self.engine.tell_watchers(&settlement.changed);
+        for ((input, outcome), on_settled) in inputs.iter().zip(settlement.outcomes).zip(settled) {
+            self.parts.observer.input_settled(input.source(), outcome.name());
+            log_outcome(input, &outcome);
+            on_settled(outcome);
+        }
+    }
+}
+
+fn log_outcome<S: Service>(input: &Input<S>, outcome: &Outcome<S>) {
+    let (correlation_id, message_id, step) = (input.correlation_id, input.id, input.source());
+    match outcome {
+        Outcome::Command(CommandOutcome::Done(_))
+        | Outcome::Message(MessageOutcome::Done)
+        | Outcome::Due(DueOutcome::Done) => info!(%correlation_id, %message_id, step, "done"),
+        Outcome::Command(CommandOutcome::Replayed(_) | CommandOutcome::KeyReused)
+        | Outcome::Message(MessageOutcome::Duplicate) => {
+            debug!(%correlation_id, %message_id, step, outcome = outcome.name(), "nothing new");
+        }
+        Outcome::Command(CommandOutcome::Rejected(rejection))
+        | Outcome::Message(MessageOutcome::Rejected(rejection))
+        | Outcome::Due(DueOutcome::Rejected(rejection)) => {
+            info!(%correlation_id, %message_id, step, "rejected: {rejection}");
+        }
+        Outcome::Message(MessageOutcome::Retried(reason)) => {
+            warn!(%correlation_id, %message_id, step, "will be tried again: {reason}");
+        }
+        Outcome::Message(MessageOutcome::Dead(reason)) => {
+            error!(%correlation_id, %message_id, step, "parked as a dead letter: {reason}");
+        }
+        Outcome::Command(CommandOutcome::Faulted(reason)) | Outcome::Due(DueOutcome::Faulted(reason)) => {
+            error!(%correlation_id, %message_id, step, "broke: {reason}");
+        }
+    }
+}

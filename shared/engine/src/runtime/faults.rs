@@ -1,0 +1,302 @@
+//! Shell: injected faults, for demonstrations and tests: what is active, and whether it strikes now.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use saga_core::fault::FaultKind;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tracing::{info, warn};
+use utoipa::ToSchema;
+
+/// Faults active at once; far more than anybody can keep in mind.
+const MOST_ACTIVE: usize = 100;
+/// The longest that one occasion may be delayed: ten minutes.
+const LONGEST_DELAY_MS: u64 = 600_000;
+/// Most occasions that one fault is for.
+const MOST_OCCASIONS: u32 = 1_000_000;
+
+/// Whether faults may be made, and how chance decides about them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FaultSettings {
+    /// Whether anybody may inject any.
+    pub enabled: bool,
+    /// Start of the random numbers, so that a run can be repeated.
+    pub seed: u64,
+}
+
+/// A fault to be injected.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewFault {
+    /// What goes wrong: the name of a kind.
+    #[schema(example = "fail_transiently")]
+    pub kind: String,
+    /// In which step; in all of the service's without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// On how many occasions of a hundred: 1 to 100; on all without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probability: Option<u8>,
+    /// How often, until it ends by itself; for ever without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+    /// How long, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// Starts the random numbers of all faults anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl NewFault {
+    /// One of this kind, on all occasions, in all steps and for ever.
+    #[must_use]
+    pub fn of(kind: FaultKind) -> Self {
+        Self {
+            kind: kind.name.to_owned(),
+            step: None,
+            probability: None,
+            next: None,
+            delay_ms: None,
+            seed: None,
+        }
+    }
+}
+
+/// A fault that is active.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActiveFault {
+    /// Its number in this service.
+    pub id: u64,
+    /// What goes wrong: the name of its kind.
+    pub kind: String,
+    /// In which step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+    /// On how many occasions of a hundred.
+    pub probability: u8,
+    /// How often still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+    /// How long, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// How often it struck.
+    pub hits: u64,
+}
+
+/// All that is to be known of a service's faults.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct FaultsView {
+    /// Whether any may be injected.
+    pub enabled: bool,
+    /// What the random numbers started with.
+    pub seed: u64,
+    /// What is active.
+    pub faults: Vec<ActiveFault>,
+}
+
+/// Why a fault cannot be injected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultRefusal {
+    /// `faults.enabled` is false.
+    Disabled,
+    /// This member of [`NewFault`] makes no sense, for this reason.
+    Impossible(&'static str, String),
+}
+
+/// The faults of one service. Cheap to clone; costs one look at a flag while none is active.
+#[derive(Clone)]
+pub struct Faults(Arc<Inner>);
+
+struct Inner {
+    settings: FaultSettings,
+    kinds: &'static [FaultKind],
+    steps: Vec<&'static str>,
+    any: AtomicBool,
+    active: Mutex<Active>,
+    changed: Notify,
+}
+
+struct Active {
+    seed: u64,
+    chance: fastrand::Rng,
+    last_id: u64,
+    faults: Vec<ActiveFault>,
+}
+
+impl Faults {
+    /// None active. Of `kinds` only, and of these steps.
+    #[must_use]
+    pub fn new(settings: FaultSettings, kinds: &'static [FaultKind], steps: Vec<&'static str>) -> Self {
+        let seed = settings.seed;
+        let active = Active { seed, chance: fastrand::Rng::with_seed(seed), last_id: 0, faults: vec![] };
+        Self(Arc::new(Inner {
+            settings,
+            kinds,
+            steps,
+            any: AtomicBool::new(false),
+            active: Mutex::new(active),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Injects a fault.
+    ///
+    /// # Errors
+    /// Why not; then nothing changed.
+    pub fn inject(&self, new: NewFault) -> Result<ActiveFault, FaultRefusal> {
+        if !self.0.settings.enabled {
+            return Err(FaultRefusal::Disabled);
+        }
+        let mut active = self.lock();
+        self.check(&new, active.faults.len())?;
+        if let Some(seed) = new.seed {
+            active.seed = seed;
+            active.chance = fastrand::Rng::with_seed(seed);
+        }
+        active.last_id += 1;
+        let fault = ActiveFault {
+            id: active.last_id,
+            kind: new.kind,
+            step: new.step,
+            probability: new.probability.unwrap_or(100),
+            next: new.next,
+            delay_ms: new.delay_ms,
+            hits: 0,
+        };
+        warn!(kind = fault.kind, step = fault.step, "fault injected");
+        active.faults.push(fault.clone());
+        self.0.any.store(true, Ordering::Release);
+        drop(active);
+        self.0.changed.notify_waiters();
+        Ok(fault)
+    }
+
+    fn check(&self, new: &NewFault, active: usize) -> Result<(), FaultRefusal> {
+        let (step, kinds) = (new.step.as_deref(), self.0.kinds);
+        let Some(kind) = kinds.iter().find(|kind| kind.name == new.kind) else {
+            let names: Vec<_> = kinds.iter().map(|kind| kind.name).collect();
+            let why = format!("is not one that this service can be told: {}", names.join(", "));
+            return Err(FaultRefusal::Impossible("kind", why));
+        };
+        let is_here = step.is_none_or(|step| self.0.steps.contains(&step));
+        let rules = [
+            (is_here, "step", "is no step of this service"),
+            (step.is_none() || kind.takes_step, "step", "does not go with this kind"),
+            (
+                new.probability.is_none_or(|percent| (1..=100).contains(&percent)),
+                "probability",
+                "must be 1 to 100",
+            ),
+            (
+                new.next.is_none_or(|next| (1..=MOST_OCCASIONS).contains(&next)),
+                "next",
+                "must be 1 to 1000000",
+            ),
+            (
+                new.delay_ms.is_some() == kind.needs_delay,
+                "delay_ms",
+                if kind.needs_delay { "is needed by this kind" } else { "does not go with this kind" },
+            ),
+            (
+                new.delay_ms.is_none_or(|delay| (1..=LONGEST_DELAY_MS).contains(&delay)),
+                "delay_ms",
+                "must be 1 to 600000",
+            ),
+            (active < MOST_ACTIVE, "kind", "too many faults are active: clear some first"),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, member, why)) => Err(FaultRefusal::Impossible(member, why.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends one. `false` when there is none of this number.
+    #[must_use]
+    pub fn remove(&self, id: u64) -> bool {
+        self.retain(|fault| fault.id != id) > 0
+    }
+
+    /// Ends all. Answers how many.
+    pub fn clear(&self) -> usize {
+        self.retain(|_| false)
+    }
+
+    fn retain(&self, keep: impl FnMut(&ActiveFault) -> bool) -> usize {
+        let mut active = self.lock();
+        let before = active.faults.len();
+        active.faults.retain(keep);
+        let gone = before - active.faults.len();
+        self.0.any.store(!active.faults.is_empty(), Ordering::Release);
+        drop(active);
+        if gone > 0 {
+            info!(faults = gone, "faults cleared");
+            self.0.changed.notify_waiters();
+        }
+        gone
+    }
+
+    /// What is active.
+    #[must_use]
+    pub fn view(&self) -> FaultsView {
+        let active = self.lock();
+        FaultsView { enabled: self.0.settings.enabled, seed: active.seed, faults: active.faults.clone() }
+    }
+
+    /// Whether any is active.
+    #[must_use]
+    pub fn are_any(&self) -> bool {
+        self.0.any.load(Ordering::Acquire)
+    }
+
+    /// Whether a fault of this kind strikes on this occasion, and for how long.
+    #[must_use]
+    pub fn strikes(&self, kind: FaultKind, step: &str) -> Option<Duration> {
+        if !self.are_any() {
+            return None;
+        }
+        let mut active = self.lock();
+        let Active { chance, faults, .. } = &mut *active;
+        let fault = faults
+            .iter_mut()
+            .filter(|fault| fault.kind == kind.name && fault.step.as_deref().is_none_or(|only| only == step))
+            .find(|fault| chance.u8(0..100) < fault.probability)?;
+        fault.hits += 1;
+        fault.next = fault.next.map(|next| next.saturating_sub(1));
+        let delay = Duration::from_millis(fault.delay_ms.unwrap_or(0));
+        faults.retain(|fault| fault.next != Some(0));
+        self.0.any.store(!faults.is_empty(), Ordering::Release);
+        Some(delay)
+    }
+
+    /// Whether this step pulls nothing.
+    #[must_use]
+    pub fn pauses(&self, step: &str) -> bool {
+        let is_paused = |fault: &ActiveFault| {
+            fault.kind == FaultKind::PAUSE.name && fault.step.as_deref().is_none_or(|only| only == step)
+        };
+        self.are_any() && self.lock().faults.iter().any(is_paused)
+    }
+
+    /// Resolves when faults were injected or cleared after this call.
+    pub fn changed(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.0.changed.notified()
+    }
+
+    /// Dies here, as by a power cut, when a fault says so.
+    pub fn crash(&self, kind: FaultKind) {
+        if self.strikes(kind, "").is_some() {
+            warn!(kind = kind.name, "dying on purpose");
+            std::process::abort();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Active> {
+        self.0.active.lock()
+    }
+}

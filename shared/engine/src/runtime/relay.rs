@@ -1,0 +1,165 @@
+//! Shell: the relay: publishes what the outbox promises, in order, under a lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use saga_core::retry::error_chain;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tracing::{error, info, warn};
+
+use super::bus::Publish;
+use super::clock::SharedClock;
+use super::observer::{Observer, SharedObserver};
+use crate::store::{Lease, Store, StoreFault};
+
+/// Settings of the relay.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RelaySettings {
+    /// Looks at least this often, should a wake-up be lost.
+    #[serde(with = "humantime_serde")]
+    pub poll: Duration,
+    /// How long the lease lasts. After a crash others wait this long, the same instance does not wait.
+    #[serde(with = "humantime_serde")]
+    pub lease: Duration,
+    /// Entries taken at once.
+    pub batch: usize,
+}
+
+impl Default for RelaySettings {
+    fn default() -> Self {
+        Self { poll: Duration::from_secs(1), lease: Duration::from_secs(10), batch: 1000 }
+    }
+}
+
+/// What one round did.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Round {
+    /// There was nothing to publish.
+    Idle,
+    /// This many messages reached the broker.
+    Published(usize),
+    /// The broker did not take the next entry; it stays first in line.
+    Delayed(String),
+    /// Somebody else holds the lease.
+    Standby,
+}
+
+/// A relay: the lease it holds, and when that must be renewed.
+pub struct Relay {
+    store: Arc<dyn Store>,
+    owner: String,
+    settings: RelaySettings,
+    held: Option<(Lease, Timestamp)>,
+}
+
+impl Relay {
+    /// A relay for the outbox of `store`. `owner` names this instance; a restart must use the same name.
+    #[must_use]
+    pub const fn new(store: Arc<dyn Store>, owner: String, settings: RelaySettings) -> Self {
+        Self { store, owner, settings, held: None }
+    }
+
+    /// One round: lease, look, publish, settle.
+    ///
+    /// Dying anywhere in it loses nothing: what was published but not settled is published again under the
+    /// same message id.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn round(
+        &mut self,
+        publish: &dyn Publish,
+        observer: &dyn Observer,
+        now: Timestamp,
+    ) -> Result<Round, StoreFault> {
+        let Some(lease) = self.lease(now).await? else {
+            return Ok(Round::Standby);
+        };
+        let entries = self.store.pending(now, self.settings.batch).await?;
+        if entries.is_empty() {
+            return Ok(Round::Idle);
+        }
+        let published = publish.publish(&entries).await;
+        for (seq, reason) in &published.refused {
+            error!(outbox_seq = seq, "the broker refuses this message for good: {reason}");
+        }
+        let count = published.done.len();
+        let settled_something = count + published.refused.len() > 0;
+        let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
+        if settled_something || delayed.is_some() {
+            observer.published(count);
+            if !self.store.settle(&lease, published, now).await? {
+                warn!("the relay's lease lapsed during a publish; another relay goes on");
+                self.held = None;
+                return Ok(Round::Standby);
+            }
+        }
+        Ok(delayed.map_or(Round::Published(count), Round::Delayed))
+    }
+
+    async fn lease(&mut self, now: Timestamp) -> Result<Option<Lease>, StoreFault> {
+        // Renewed at half time: a round that takes longer than the other half loses it, and is fenced off.
+        if let Some((lease, renew_at)) = &self.held
+            && now < *renew_at
+        {
+            return Ok(Some(lease.clone()));
+        }
+        let span = SignedDuration::try_from(self.settings.lease).unwrap_or(SignedDuration::MAX);
+        let (until, renew_at) = (after(now, span), after(now, span / 2));
+        let held = self.held.as_ref().map(|(lease, _)| lease);
+        let lease = self.store.take_lease(held, &self.owner, now, until).await?;
+        self.held = lease.clone().map(|lease| (lease, renew_at));
+        Ok(lease)
+    }
+}
+
+fn after(now: Timestamp, span: SignedDuration) -> Timestamp {
+    now.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
+/// Repeats rounds until dropped.
+pub fn run(
+    mut relay: Relay,
+    publish: Box<dyn Publish>,
+    wake: Arc<Notify>,
+    clock: SharedClock,
+    observer: SharedObserver,
+) -> BoxFuture<'static, ()> {
+    /// After a failure; grows to the poll interval, so that a broker that is down is not hammered.
+    const FIRST_PAUSE: Duration = Duration::from_millis(50);
+    Box::pin(async move {
+        let mut pause = FIRST_PAUSE;
+        let mut is_delayed = false;
+        loop {
+            // Armed before looking: an entry written after the look finds the wake-up already waiting.
+            let woken = wake.notified();
+            let round = relay.round(publish.as_ref(), observer.as_ref(), clock.now()).await;
+            match round {
+                Ok(Round::Published(_)) => {
+                    if std::mem::take(&mut is_delayed) {
+                        info!("the broker takes messages again");
+                    }
+                    pause = FIRST_PAUSE;
+                }
+                Ok(Round::Idle | Round::Standby) => {
+                    let _ = tokio::time::timeout(relay.settings.poll, woken).await;
+                }
+                Ok(Round::Delayed(reason)) => {
+                    if !std::mem::replace(&mut is_delayed, true) {
+                        warn!("publishing waits for the broker: {reason}");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(relay.settings.poll);
+                }
+                Err(fault) => {
+                    error!("the relay cannot use its store: {}", error_chain(&fault));
+                    tokio::time::sleep(relay.settings.poll).await;
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,227 @@
+//! Shell: what the engine, the relay and the timers ask of a database.
+//!
+//! One trait, implemented by [`sqlite::SqliteStore`]. It speaks in whole batches (reads up front, writes as
+//! lists), so that an implementation may answer each list with one set-based statement.
+
+pub mod sqlite;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::decision::{Decide, Reads};
+use saga_core::machinery::{Stats, Tallies};
+use saga_core::query::{FoundRow, Group, Query};
+use saga_core::row::{RowKey, StoredEvent};
+use saga_core::waiting::{Retry, Task};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Why the store could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreFault {
+    /// The database said no.
+    #[error("database: {context}")]
+    Database {
+        /// What was being done.
+        context: &'static str,
+        /// What the driver said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A row changed under a transaction. The batch is run again from its reads.
+    #[error("row {0:?} was changed by someone else")]
+    Conflict(RowKey),
+    /// The file cannot be used: the sentence says why and what to do.
+    #[error("{0}")]
+    Unusable(String),
+    /// What the store was asked to run panicked. A bug, but of this one request.
+    #[error("panicked: {0}")]
+    Panicked(String),
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// An outbox entry that waits to be published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutboxEntry {
+    /// Position: entries are published in this order.
+    pub seq: i64,
+    /// Id of the message: by it the broker and every inbox know a repetition.
+    pub id: Uuid,
+    /// Subject it is published to, e.g. `order.created`.
+    pub subject: String,
+    /// The envelope's bytes.
+    pub payload: Bytes,
+}
+
+/// The outcome of publishing a batch, to be settled.
+#[derive(Debug, Clone, Default)]
+pub struct Published {
+    /// Entries that the broker has.
+    pub done: Vec<i64>,
+    /// Entries that the broker will never take, with the reason: they become `FAILED`.
+    pub refused: Vec<(i64, String)>,
+    /// Why the first of the rest was not published.
+    pub delayed: Option<(i64, String)>,
+}
+
+/// Permission to publish, until a time, under a fencing token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it.
+    pub owner: String,
+    /// Grows with each taking: a settlement under an older one has no effect.
+    pub fence: i64,
+}
+
+/// How to look for what is due.
+#[derive(Debug, Clone)]
+pub struct DueQuery {
+    /// Due until when.
+    pub now: Timestamp,
+    /// At most this many rows of a kind, and retries.
+    pub limit: usize,
+    /// At most this many tasks.
+    pub tasks: usize,
+    /// Steps whose retries stay where they are.
+    pub paused: Vec<String>,
+    /// Who claims the tasks.
+    pub owner: String,
+    /// Until when the tasks are claimed.
+    pub until: Timestamp,
+    /// Claims of `owner` on tasks older than `now` are an earlier life's, and void.
+    pub recover: bool,
+}
+
+/// What has come due.
+#[derive(Debug, Clone, Default)]
+pub struct Due {
+    /// Rows, each with its due time.
+    pub rows: Vec<(RowKey, Timestamp)>,
+    /// Messages to try again, but for those of paused steps.
+    pub retries: Vec<Retry>,
+    /// Tasks, now claimed by the caller.
+    pub tasks: Vec<Task>,
+    /// When the next thing will come due.
+    pub next: Option<Timestamp>,
+}
+
+/// An outbox entry as the operator sees it.
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct OutboxItem {
+    /// Position in the outbox: lower ones are published first. Names the entry when it is to be tried again.
+    pub seq: i64,
+    /// Id of the message, as in its envelope.
+    pub id: Uuid,
+    /// Subject it is published to, e.g. `order.created`.
+    pub subject: String,
+    /// `PENDING` or `FAILED`.
+    pub status: String,
+    /// Tries that failed: an entry that the broker took is gone.
+    pub attempts: u32,
+    /// What the last try said.
+    pub last_error: Option<String>,
+    /// When it was written.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+}
+
+/// What a check of all rows against their events found.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct FoldReport {
+    /// Rows looked at.
+    pub rows: u64,
+    /// Events of these rows, all of which were folded.
+    pub events: u64,
+    /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
+    pub differing: Vec<String>,
+    /// Digest over all rows, so that two states of a table can be told apart.
+    pub digest: String,
+}
+
+/// How long finished things are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Cutoffs {
+    /// Inbox marks older than this go.
+    pub inbox: Timestamp,
+    /// Idempotency keys older than this go.
+    pub keys: Timestamp,
+}
+
+/// The answer of a [`Store`].
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
+
+/// A database, as the rest of the crate sees it.
+pub trait Store: Send + Sync + 'static {
+    /// Runs one batch as one transaction: loads `reads`, calls `decide`, writes what it returns, commits.
+    /// When it answers `Ok`, everything is durable; otherwise nothing happened.
+    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, ()>;
+
+    /// Takes or renews the relay's lease. `None` while somebody else holds it.
+    fn take_lease<'a>(
+        &'a self,
+        held: Option<&'a Lease>,
+        owner: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'a, Option<Lease>>;
+
+    /// The oldest entries that wait and may be tried at `now`, in order.
+    fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>>;
+
+    /// Ends the claim on published entries. `false` when the lease has lapsed: then nothing happened.
+    fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool>;
+
+    /// Puts `FAILED` entries back in line; all of them, or one. Answers how many.
+    fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64>;
+
+    /// What is due. The tasks among it are claimed.
+    fn due(&self, query: DueQuery) -> Answer<'_, Due>;
+
+    /// The row of this key; `None` when no event ever made it.
+    fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>>;
+
+    /// Rows of a kind.
+    fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>>;
+
+    /// Counts the rows that `query` finds, by the value of the field `by`; empty for rows without one.
+    fn counts(&self, kind: &'static str, by: &'static str, query: Query)
+    -> Answer<'_, BTreeMap<String, u64>>;
+
+    /// The same with more, which takes longer: when the first and the last of each group were, by `times`, a field
+    /// of times. Largest group first; `query.limit` bounds the groups.
+    fn groups(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        times: &'static str,
+        query: Query,
+    ) -> Answer<'_, Vec<Group>>;
+
+    /// A row's history, oldest first.
+    fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>>;
+
+    /// The machinery's state.
+    fn stats(&self) -> Answer<'_, Stats>;
+
+    /// What was ever published and handled, and what waits or is parked.
+    fn tallies(&self) -> Answer<'_, Tallies>;
+
+    /// Outbox entries for the operator, oldest first.
+    fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>>;
+
+    /// Dead letters for the operator, newest first.
+    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>>;
+
+    /// Checks every row of every kind against the fold of its events.
+    fn verify(&self) -> Answer<'_, FoldReport>;
+
+    /// Deletes the rows of `kind` and folds them anew from the events. Answers how many rows there are.
+    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64>;
+
+    /// Deletes finished things older than the cutoffs, at most `limit` of each. Answers how many went.
+    fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64>;
+}

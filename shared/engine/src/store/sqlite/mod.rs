@@ -1,0 +1,457 @@
+//! Shell: the store on SQLite: one writer thread that merges what waits into one commit; readers beside it.
+
+mod fold;
+mod outbox;
+mod read;
+mod schema;
+mod values;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::{Condvar, Mutex};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::decision::{Decide, Reads};
+use saga_core::machinery::{Stats, Tallies};
+use saga_core::query::{FoundRow, Group, Query};
+use saga_core::retry::{error_chain, panic_text};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
+use tokio::sync::oneshot;
+
+use self::values::oops;
+use self::write::KindSql;
+use super::{
+    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, OutboxEntry, OutboxItem, Published, Store, StoreFault,
+};
+
+/// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
+const MERGED_JOBS: usize = 64;
+/// Jobs that may wait for the writer; a caller beyond that waits with its job in hand.
+const WAITING_JOBS: usize = 256;
+/// Connections for readers. Two: a long audit must not hold up a look-up.
+const READERS: usize = 2;
+/// Pages that one connection may cache, in KiB: the working set of the newest rows, well under the
+/// 60 MiB that a whole service may take.
+const CACHE_KIB: i64 = 8 * 1024;
+/// Pages of write-ahead log (4 KiB each) after which it is copied back.
+const CHECKPOINT_PAGES: i64 = 4_000;
+
+/// Work inside a write transaction; called again when the transaction has to be repeated.
+type Work = Box<dyn FnMut(&Connection) -> Result<(), StoreFault> + Send>;
+
+struct Job {
+    work: Work,
+    done: oneshot::Sender<Result<(), StoreFault>>,
+}
+
+enum Writer {
+    /// A thread of its own: the normal way. Both are there until the store is dropped.
+    Thread(Option<(SyncSender<Job>, JoinHandle<()>)>),
+    /// On the caller's thread: for the simulation, where nothing may run beside it.
+    Inline(Mutex<Connection>),
+}
+
+/// A SQLite database file, held by this process alone.
+pub struct SqliteStore {
+    writer: Writer,
+    readers: Arc<Readers>,
+    kinds: Arc<Kinds>,
+    _lock: Option<File>,
+}
+
+struct Kinds {
+    declared: Vec<RowKind>,
+    sql: BTreeMap<&'static str, KindSql>,
+}
+
+#[derive(Default)]
+struct Readers {
+    idle: Mutex<Vec<Connection>>,
+    returned: Condvar,
+}
+
+impl SqliteStore {
+    /// Opens the file, creating it with its folder when it is not there, brings its tables up to date and
+    /// starts the writer thread.
+    ///
+    /// # Errors
+    /// When the file cannot be used: no permission, no database, damaged, of a newer build, or held by
+    /// another process. The sentence says which.
+    pub fn open(path: &Path, kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
+        let unusable = |what: &str, error: &dyn std::fmt::Display| {
+            StoreFault::Unusable(format!("database {}: {what}: {error}", path.display()))
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| unusable("its folder cannot be made", &error))?;
+        }
+        let lock = lock(path).map_err(|error| unusable("cannot be locked", &error))?;
+        let conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
+        configure(&conn).map_err(|error| unusable("cannot be used", &error))?;
+        let kinds = Arc::new(Kinds::of(kinds));
+        prepare(&conn, &kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
+        let readers = (0..READERS)
+            .map(|_| open_reader(path))
+            .collect::<Result<_, _>>()
+            .map_err(|error| unusable("cannot be read", &error))?;
+        let (jobs, waiting) = sync_channel(WAITING_JOBS);
+        let thread = std::thread::Builder::new()
+            .name("sqlite-writer".to_owned())
+            .spawn(move || write_jobs(&conn, &waiting))
+            .map_err(|error| unusable("no thread for its writer", &error))?;
+        let readers = Arc::new(Readers { idle: Mutex::new(readers), returned: Condvar::new() });
+        Ok(Self { writer: Writer::Thread(Some((jobs, thread))), readers, kinds, _lock: Some(lock) })
+    }
+
+    /// A database in memory that works on the caller's thread: every answer is ready at once.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
+        let conn = Connection::open_in_memory().map_err(oops("opening a database in memory"))?;
+        prepare_once(&conn).map_err(oops("configuring a database in memory"))?;
+        let kinds = Arc::new(Kinds::of(kinds));
+        prepare(&conn, &kinds)?;
+        Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: Arc::default(), kinds, _lock: None })
+    }
+
+    /// Runs `work` in a write transaction, merged with whatever else waits.
+    fn write<T: Send + 'static>(
+        &self,
+        mut work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
+    ) -> Answer<'_, T> {
+        let conn = match &self.writer {
+            Writer::Thread(writer) => {
+                let jobs = writer.as_ref().map(|(jobs, _)| jobs.clone());
+                return Box::pin(async move {
+                    let jobs = jobs.ok_or(StoreFault::Closed)?;
+                    let slot = Arc::new(Mutex::new(None));
+                    let filled = slot.clone();
+                    let work: Work = Box::new(move |conn| {
+                        let answer = work(conn)?;
+                        *filled.lock() = Some(answer);
+                        Ok(())
+                    });
+                    let (done, finished) = oneshot::channel();
+                    hand_over(&jobs, Job { work, done }).await?;
+                    finished.await.map_err(|_| StoreFault::Closed)??;
+                    let answer = slot.lock().take();
+                    answer.ok_or(StoreFault::Closed)
+                });
+            }
+            Writer::Inline(conn) => conn.lock(),
+        };
+        let answer = in_transaction(&conn, || work(&conn));
+        Box::pin(std::future::ready(answer))
+    }
+
+    /// Runs `work` on a reader's connection.
+    fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreFault> + Send + 'static,
+    ) -> Answer<'_, T> {
+        match &self.writer {
+            Writer::Thread(_) => {
+                let readers = self.readers.clone();
+                Box::pin(async move {
+                    tokio::task::spawn_blocking(move || {
+                        let conn = readers.take();
+                        // One snapshot for all that the work reads.
+                        let answer = catch_unwind(AssertUnwindSafe(|| in_snapshot(&conn, || work(&conn))));
+                        readers.give_back(conn);
+                        answer.unwrap_or_else(|panic| {
+                            Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned()))
+                        })
+                    })
+                    .await
+                    .unwrap_or(Err(StoreFault::Closed))
+                })
+            }
+            Writer::Inline(conn) => {
+                let answer = work(&conn.lock());
+                Box::pin(std::future::ready(answer))
+            }
+        }
+    }
+}
+
+impl Drop for SqliteStore {
+    /// Waits for the writer: whoever drops the store may open the file again.
+    fn drop(&mut self) {
+        if let Writer::Thread(writer) = &mut self.writer
+            && let Some((jobs, thread)) = writer.take()
+        {
+            drop(jobs);
+            // A writer that panicked has nothing more to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn transact(&self, reads: Reads, mut decide: Decide) -> Answer<'_, ()> {
+        let kinds = self.kinds.clone();
+        self.write(move |conn| {
+            let loaded = write::load(conn, &kinds.sql, &reads)?;
+            let writes = decide(loaded);
+            write::write(conn, &kinds.sql, &writes)
+        })
+    }
+
+    fn take_lease<'a>(
+        &'a self,
+        held: Option<&'a Lease>,
+        owner: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'a, Option<Lease>> {
+        let (held, owner) = (held.cloned(), owner.to_owned());
+        self.write(move |conn| outbox::take_lease(conn, held.as_ref(), &owner, now, until))
+    }
+
+    fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
+        self.read(move |conn| outbox::pending(conn, now, limit))
+    }
+
+    fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
+        let lease = lease.clone();
+        self.write(move |conn| outbox::settle(conn, &lease, &published, now))
+    }
+
+    fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
+        self.write(move |conn| outbox::retry_failed(conn, seq))
+    }
+
+    fn due(&self, query: DueQuery) -> Answer<'_, Due> {
+        let kinds = self.kinds.clone();
+        self.write(move |conn| read::due(conn, &kinds.declared, &query))
+    }
+
+    fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>> {
+        self.read(move |conn| read::row(conn, &key))
+    }
+
+    fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
+        self.read(move |conn| read::find(conn, kind, &query))
+    }
+
+    fn counts(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        query: Query,
+    ) -> Answer<'_, BTreeMap<String, u64>> {
+        self.read(move |conn| read::counts(conn, kind, by, &query))
+    }
+
+    fn groups(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        times: &'static str,
+        query: Query,
+    ) -> Answer<'_, Vec<Group>> {
+        self.read(move |conn| read::groups(conn, kind, by, times, &query))
+    }
+
+    fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>> {
+        self.read(move |conn| read::events(conn, &key))
+    }
+
+    fn stats(&self) -> Answer<'_, Stats> {
+        self.read(read::stats)
+    }
+
+    fn tallies(&self) -> Answer<'_, Tallies> {
+        self.read(read::tallies)
+    }
+
+    fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
+        self.read(move |conn| read::outbox(conn, limit))
+    }
+
+    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>> {
+        self.read(move |conn| read::dead_letters(conn, limit))
+    }
+
+    fn verify(&self) -> Answer<'_, FoldReport> {
+        let kinds = self.kinds.clone();
+        self.read(move |conn| fold::verify(conn, &kinds.declared))
+    }
+
+    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
+        let kinds = self.kinds.clone();
+        self.write(move |conn| match kinds.declared.iter().find(|declared| declared.name == kind) {
+            Some(declared) => fold::rebuild(conn, declared),
+            None => Err(StoreFault::Unusable(format!("rows of kind {kind:?} are not declared"))),
+        })
+    }
+
+    fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {
+        self.write(move |conn| read::trim(conn, cutoffs, limit))
+    }
+}
+
+impl Kinds {
+    fn of(declared: Vec<RowKind>) -> Self {
+        let sql = declared.iter().map(|kind| (kind.name, KindSql::of(kind))).collect();
+        Self { declared, sql }
+    }
+}
+
+impl Readers {
+    fn take(&self) -> Connection {
+        let mut idle = self.idle.lock();
+        loop {
+            if let Some(conn) = idle.pop() {
+                return conn;
+            }
+            self.returned.wait(&mut idle);
+        }
+    }
+
+    fn give_back(&self, conn: Connection) {
+        self.idle.lock().push(conn);
+        self.returned.notify_one();
+    }
+}
+
+/// Waits for a place in the writer's queue without holding up the runtime.
+async fn hand_over(jobs: &SyncSender<Job>, mut job: Job) -> Result<(), StoreFault> {
+    use std::sync::mpsc::TrySendError;
+    loop {
+        match jobs.try_send(job) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Disconnected(_)) => return Err(StoreFault::Closed),
+            Err(TrySendError::Full(back)) => {
+                job = back;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+}
+
+/// The writer thread: takes what waits, runs it in one transaction, commits, tells everyone.
+fn write_jobs(conn: &Connection, waiting: &Receiver<Job>) {
+    while let Ok(first) = waiting.recv() {
+        let mut jobs = vec![first];
+        while jobs.len() < MERGED_JOBS
+            && let Ok(job) = waiting.try_recv()
+        {
+            jobs.push(job);
+        }
+        let merged = in_transaction(conn, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
+        match merged {
+            Ok(()) => jobs.into_iter().for_each(|job| tell(job, Ok(()))),
+            // One of them failed, so none is committed. Each gets a transaction of its own, and its own answer.
+            Err(_) if jobs.len() > 1 => {
+                for mut job in jobs {
+                    let answer = in_transaction(conn, || (job.work)(conn));
+                    tell(job, answer);
+                }
+            }
+            Err(fault) => {
+                if let Some(job) = jobs.pop() {
+                    tell(job, Err(fault));
+                }
+            }
+        }
+    }
+}
+
+fn tell(job: Job, answer: Result<(), StoreFault>) {
+    // Whoever asked may be gone: then nobody needs the answer.
+    let _ = job.done.send(answer);
+}
+
+fn in_transaction<T>(
+    conn: &Connection,
+    work: impl FnOnce() -> Result<T, StoreFault>,
+) -> Result<T, StoreFault> {
+    conn.prepare_cached("BEGIN IMMEDIATE")
+        .and_then(|mut begin| begin.execute([]))
+        .map_err(oops("beginning"))?;
+    let worked = catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned())));
+    let committed = worked.and_then(|answer| {
+        conn.prepare_cached("COMMIT")
+            .and_then(|mut commit| commit.execute([]))
+            .map_err(oops("committing"))?;
+        Ok(answer)
+    });
+    if committed.is_err() && !conn.is_autocommit() {
+        // Nothing to add to the fault that is already on its way.
+        let _ = conn.execute_batch("ROLLBACK");
+    }
+    committed
+}
+
+fn in_snapshot<T>(conn: &Connection, work: impl FnOnce() -> Result<T, StoreFault>) -> Result<T, StoreFault> {
+    // A reader that panicked may have left its snapshot open.
+    if !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK").map_err(oops("leaving an old snapshot"))?;
+    }
+    conn.execute_batch("BEGIN").map_err(oops("beginning to read"))?;
+    let answer = work();
+    conn.execute_batch("COMMIT").map_err(oops("ending a read"))?;
+    answer
+}
+
+fn prepare(conn: &Connection, kinds: &Kinds) -> Result<(), StoreFault> {
+    in_transaction(conn, || {
+        schema::migrate(conn)?;
+        kinds.declared.iter().try_for_each(|kind| schema::declare(conn, kind))
+    })
+}
+
+/// Durable at each commit: `synchronous=FULL` syncs the write-ahead log before the commit returns.
+fn configure(conn: &Connection) -> rusqlite::Result<()> {
+    prepare_once(conn)?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
+}
+
+/// Statements stay prepared. Without the query planner's stability guarantee (SQLITE_DBCONFIG_ENABLE_QPSG), a build
+/// with SQLITE_ENABLE_STAT4 such as the bundled one prepares a statement anew whenever a value is bound to a range.
+fn prepare_once(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_prepared_statement_cache_capacity(128);
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
+}
+
+fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+    let conn = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    prepare_once(&conn)?;
+    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB / 4)?;
+    Ok(conn)
+}
+
+/// Keeps a second process off the file: SQLite would allow it, the engine's batches would collide.
+fn lock(path: &Path) -> std::io::Result<File> {
+    let mut name = PathBuf::from(path).into_os_string();
+    name.push(".lock");
+    let file = File::options().create(true).truncate(false).write(true).open(name)?;
+    file.try_lock().map_err(|error| match error {
+        std::fs::TryLockError::WouldBlock => {
+            std::io::Error::other("another process holds it; stop that one first")
+        }
+        std::fs::TryLockError::Error(error) => error,
+    })?;
+    Ok(file)
+}

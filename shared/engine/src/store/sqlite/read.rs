@@ -1,0 +1,362 @@
+//! Shell: what people and timers ask.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, params};
+use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::machinery::{Stats, Tallies};
+use saga_core::query::{FoundRow, Group, Order, Query};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::waiting::{Retry, Task};
+
+use super::values::{field_value, micros, oops, stored_dead_letter, timestamp};
+use crate::store::{Cutoffs, Due, DueQuery, OutboxItem, StoreFault};
+
+fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
+    Ok(FoundRow {
+        id: row.get(0)?,
+        version: row.get(1)?,
+        state: row.get(2)?,
+        created_at: timestamp(row.get(3)?),
+        updated_at: timestamp(row.get(4)?),
+    })
+}
+
+pub(super) fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
+    let sql =
+        format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = ?1", key.kind);
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_row([&key.id], found).optional())
+        .map_err(oops("reading a row"))
+}
+
+/// The conditions of a query, as SQL that follows `WHERE 1`, with their values.
+fn conditions(query: &Query) -> (String, Vec<Value>) {
+    let (mut sql, mut values) = (String::new(), Vec::<Value>::new());
+    let mut place = |value: Value| {
+        values.push(value);
+        values.len()
+    };
+    for (operator, conditions) in [("=", &query.equals), ("<", &query.below), (">=", &query.from)] {
+        for (field, value) in conditions {
+            let _ = write!(sql, " AND {field} {operator} ?{}", place(field_value(value)));
+        }
+    }
+    for (field, options) in &query.one_of {
+        let places: Vec<String> =
+            options.iter().map(|value| format!("?{}", place(field_value(value)))).collect();
+        let _ = write!(sql, " AND {field} IN ({})", places.join(", "));
+    }
+    if let Some(text) = &query.text {
+        let _ = write!(sql, " AND instr(lower(state), lower(?{})) > 0", place(text.clone().into()));
+    }
+    let beyond = if query.descending { "<" } else { ">" };
+    match (&query.after, query.order) {
+        (Some(after), None) => {
+            let _ = write!(sql, " AND id {beyond} ?{}", place(after.clone().into()));
+        }
+        (Some(after), Some(Order { field, after: Some(value) })) => {
+            let (value, id) = (place(value.into()), place(after.clone().into()));
+            let _ = write!(sql, " AND ({field}, id) {beyond} (?{value}, ?{id})");
+        }
+        (Some(_), Some(Order { after: None, .. })) | (None, _) => {}
+    }
+    (sql, values)
+}
+
+fn limit_of(query: &Query) -> Value {
+    i64::try_from(query.limit).unwrap_or(i64::MAX).into()
+}
+
+pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<FoundRow>, StoreFault> {
+    let (conditions, mut values) = conditions(query);
+    let direction = if query.descending { "DESC" } else { "ASC" };
+    let first = query.order.map(|order| format!("{} {direction}, ", order.field)).unwrap_or_default();
+    values.push(limit_of(query));
+    let sql = format!(
+        "SELECT id, version, state, created_at, updated_at FROM row_{kind} WHERE 1{conditions}
+         ORDER BY {first}id {direction} LIMIT ?{}",
+        values.len()
+    );
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), found)?.collect())
+        .map_err(oops("looking rows up"))
+}
+
+pub(super) fn counts(
+    conn: &Connection,
+    kind: &str,
+    by: &str,
+    query: &Query,
+) -> Result<BTreeMap<String, u64>, StoreFault> {
+    let (conditions, values) = conditions(query);
+    let sql = format!("SELECT {by}, count(*) FROM row_{kind} WHERE 1{conditions} GROUP BY {by}");
+    let read = |row: &rusqlite::Row<'_>| {
+        let value: Option<String> = row.get(0)?;
+        Ok((value.unwrap_or_default(), u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)))
+    };
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), read)?.collect())
+        .map_err(oops("counting rows"))
+}
+
+pub(super) fn groups(
+    conn: &Connection,
+    kind: &str,
+    by: &str,
+    times: &str,
+    query: &Query,
+) -> Result<Vec<Group>, StoreFault> {
+    let (conditions, mut values) = conditions(query);
+    values.push(limit_of(query));
+    // With max() alone among the aggregates of its sort, SQLite takes the bare column `id` from the row that has
+    // the maximum (https://sqlite.org/lang_select.html#bareagg); min() beside it would break that, so it is asked apart.
+    let sql = format!(
+        "SELECT latest.value, latest.count, oldest.first, latest.last, latest.id
+         FROM (SELECT coalesce({by}, '') AS value, count(*) AS count, max({times}) AS last, id
+               FROM row_{kind} WHERE 1{conditions} GROUP BY 1) AS latest
+         JOIN (SELECT coalesce({by}, '') AS value, min({times}) AS first
+               FROM row_{kind} WHERE 1{conditions} GROUP BY 1) AS oldest USING (value)
+         ORDER BY latest.count DESC, latest.value LIMIT ?{}",
+        values.len()
+    );
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Group {
+            value: row.get(0)?,
+            count: u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
+            first: row.get(2)?,
+            last: row.get(3)?,
+            latest: row.get(4)?,
+        })
+    };
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), read)?.collect())
+        .map_err(oops("counting rows by a field"))
+}
+
+pub(super) fn events(conn: &Connection, key: &RowKey) -> Result<Vec<StoredEvent>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT version, name, data, causation_id, recorded_at, published_at FROM event
+         WHERE kind = ?1 AND row_id = ?2 ORDER BY version",
+    )
+    .and_then(|mut select| {
+        select
+            .query_map(params![key.kind, key.id], |row| {
+                Ok(StoredEvent {
+                    version: row.get(0)?,
+                    name: row.get(1)?,
+                    data: row.get(2)?,
+                    causation_id: row.get(3)?,
+                    recorded_at: timestamp(row.get(4)?),
+                    published_at: row.get::<_, Option<i64>>(5)?.map(timestamp),
+                })
+            })?
+            .collect()
+    })
+    .map_err(oops("reading the history of a row"))
+}
+
+pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
+    let context = "reading the machinery's state";
+    let count = |sql: &str| -> Result<u64, StoreFault> {
+        conn.prepare_cached(sql)
+            .and_then(|mut select| select.query_row([], |row| row.get::<_, i64>(0)))
+            .map(|count| u64::try_from(count).unwrap_or(0))
+            .map_err(oops(context))
+    };
+    let oldest: Option<i64> = conn
+        .prepare_cached("SELECT created_at FROM outbox WHERE status = 'PENDING' ORDER BY seq LIMIT 1")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
+        .map_err(oops(context))?;
+    let oldest_task: Option<i64> = conn
+        .prepare_cached("SELECT min(created_at) FROM task")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)))
+        .map_err(oops(context))?;
+    let failed = count("SELECT count(*) FROM outbox WHERE status = 'FAILED'")?;
+    Ok(Stats {
+        outbox_pending: count("SELECT count(*) FROM outbox")?.saturating_sub(failed),
+        outbox_failed: failed,
+        outbox_oldest: oldest.map(timestamp),
+        retries: count("SELECT count(*) FROM retry")?,
+        tasks: count("SELECT count(*) FROM task")?,
+        task_oldest: oldest_task.map(timestamp),
+        dead_letters: count("SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING')")?,
+    })
+}
+
+pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
+    let counts = |sql: &str| -> Result<BTreeMap<String, u64>, StoreFault> {
+        conn.prepare_cached(sql)
+            .and_then(|mut select| {
+                let read = |row: &rusqlite::Row<'_>| {
+                    Ok((row.get(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0)))
+                };
+                select.query_map([], read)?.collect()
+            })
+            .map_err(oops("reading the tallies"))
+    };
+    Ok(Tallies {
+        published: counts("SELECT name, count FROM tally WHERE what = 'published'")?,
+        handled: counts("SELECT name, count FROM tally WHERE what = 'handled'")?,
+        // What nobody of this system sent, or what is no message, is not among the messages that are reconciled.
+        retrying: counts(
+            "SELECT retry.step, count(*) FROM retry LEFT JOIN dead_letter ON dead_letter.id = retry.letter
+             WHERE coalesce(origin, 'message') = 'message' GROUP BY retry.step",
+        )?,
+        dead: counts(
+            "SELECT step, count(*) FROM dead_letter
+             WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step",
+        )?,
+    })
+}
+
+pub(super) fn outbox(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT seq, id, subject, status, attempts, last_error, created_at FROM outbox ORDER BY seq LIMIT ?1",
+    )
+    .and_then(|mut select| {
+        select
+            .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                Ok(OutboxItem {
+                    seq: row.get(0)?,
+                    id: row.get(1)?,
+                    subject: row.get(2)?,
+                    status: row.get(3)?,
+                    attempts: row.get(4)?,
+                    last_error: row.get(5)?,
+                    created_at: timestamp(row.get(6)?),
+                })
+            })?
+            .collect()
+    })
+    .map_err(oops("reading the outbox"))
+}
+
+pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<StoredDeadLetter>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT letter, status, revision, message_id FROM dead_letter ORDER BY last_failed_at DESC LIMIT ?1",
+    )
+    .and_then(|mut select| {
+        select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], stored_dead_letter)?.collect()
+    })
+    .map_err(oops("reading dead letters"))
+}
+
+/// What is due. Runs inside a write transaction, because it claims tasks.
+pub(super) fn due(conn: &Connection, kinds: &[RowKind], query: &DueQuery) -> Result<Due, StoreFault> {
+    let context = "looking for what is due";
+    let (at, limit) = (micros(query.now), i64::try_from(query.limit).unwrap_or(i64::MAX));
+    let retries = due_retries(conn, at, limit, &query.paused).map_err(oops(context))?;
+    let mut due = Due { retries, ..Due::default() };
+    let mut next: Vec<Option<i64>> = vec![
+        first(conn, "SELECT min(next_attempt) FROM retry WHERE next_attempt > ?1", at)
+            .map_err(oops(context))?,
+        first(conn, "SELECT min(next_attempt) FROM task WHERE next_attempt > ?1 AND lease_until IS NULL", at)
+            .map_err(oops(context))?,
+        first(conn, "SELECT min(lease_until) FROM task WHERE lease_until > ?1", at).map_err(oops(context))?,
+    ];
+    for kind in kinds {
+        let name = kind.name;
+        let sql = format!("SELECT id, due FROM row_{name} WHERE due <= ?1 ORDER BY due LIMIT ?2");
+        let rows: Vec<(RowKey, Timestamp)> = conn
+            .prepare_cached(&sql)
+            .and_then(|mut select| {
+                select
+                    .query_map([at, limit], |row| {
+                        Ok((RowKey { kind: name, id: row.get(0)? }, timestamp(row.get(1)?)))
+                    })?
+                    .collect()
+            })
+            .map_err(oops(context))?;
+        due.rows.extend(rows);
+        let sql = format!("SELECT min(due) FROM row_{name} WHERE due > ?1");
+        next.push(first(conn, &sql, at).map_err(oops(context))?);
+    }
+    due.next = next.into_iter().flatten().min().map(timestamp);
+    due.tasks = claim_tasks(conn, at, query).map_err(oops("claiming tasks"))?;
+    Ok(due)
+}
+
+fn first(conn: &Connection, sql: &str, at: i64) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached(sql)?.query_row([at], |row| row.get(0))
+}
+
+fn due_retries(conn: &Connection, at: i64, limit: i64, paused: &[String]) -> rusqlite::Result<Vec<Retry>> {
+    let paused = serde_json::to_string(paused).unwrap_or_else(|_| "[]".to_owned());
+    conn.prepare_cached(
+        "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter
+         FROM retry WHERE next_attempt <= ?1 AND step NOT IN (SELECT value FROM json_each(?3))
+         ORDER BY next_attempt LIMIT ?2",
+    )?
+    .query_map(params![at, limit, paused], |row| {
+        Ok(Retry {
+            step: row.get(0)?,
+            message_id: row.get(1)?,
+            payload: row.get::<_, Vec<u8>>(2)?.into(),
+            attempts: row.get(3)?,
+            next_attempt: timestamp(row.get(4)?),
+            first_failed_at: timestamp(row.get(5)?),
+            last_error: row.get(6)?,
+            delivery: row.get::<_, Option<String>>(7)?.and_then(|json| serde_json::from_str(&json).ok()),
+            dead_letter: row.get(8)?,
+        })
+    })?
+    .collect()
+}
+
+fn claim_tasks(conn: &Connection, at: i64, query: &DueQuery) -> rusqlite::Result<Vec<Task>> {
+    if query.recover {
+        let void = "UPDATE task SET owner = NULL, lease_until = NULL WHERE owner = ?1 AND created_at < ?2";
+        conn.execute(void, params![query.owner, at])?;
+    }
+    let mut update = conn.prepare_cached(
+        "UPDATE task SET owner = ?1, lease_until = ?2, claim = claim + 1 WHERE id IN (
+             SELECT id FROM task WHERE next_attempt <= ?3 AND (lease_until IS NULL OR lease_until <= ?3)
+             ORDER BY next_attempt LIMIT ?4)
+         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at, letter",
+    )?;
+    let limit = i64::try_from(query.tasks).unwrap_or(i64::MAX);
+    let mut tasks: Vec<Task> = update
+        .query_map(params![query.owner, micros(query.until), at, limit], |row| {
+            Ok(Task {
+                id: row.get(0)?,
+                kind: row.get(1)?,
+                correlation_id: row.get(2)?,
+                payload: row.get(3)?,
+                attempts: row.get(4)?,
+                claim: row.get(5)?,
+                created_at: timestamp(row.get(6)?),
+                dead_letter: row.get(7)?,
+            })
+        })?
+        .collect::<Result<_, _>>()?;
+    tasks.sort_by_key(|task| (task.created_at, task.id));
+    Ok(tasks)
+}
+
+pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<u64, StoreFault> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let marks = conn.execute(
+        "DELETE FROM inbox WHERE (step, message_id) IN
+         (SELECT step, message_id FROM inbox WHERE handled_at < ?1 ORDER BY handled_at LIMIT ?2)",
+        params![micros(cutoffs.inbox), limit],
+    );
+    let keys = conn.execute(
+        "DELETE FROM idempotency_key WHERE key IN
+         (SELECT key FROM idempotency_key WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)",
+        params![micros(cutoffs.keys), limit],
+    );
+    // A dead letter that was handled is remembered as long as an inbox mark would be: it may be the only one.
+    let dead_letters = conn.execute(
+        "DELETE FROM dead_letter WHERE id IN
+         (SELECT id FROM dead_letter WHERE status = 'RESOLVED' AND last_failed_at < ?1 LIMIT ?2)",
+        params![micros(cutoffs.inbox), limit],
+    );
+    let context = "trimming finished entries";
+    let gone =
+        [marks, keys, dead_letters].into_iter().sum::<rusqlite::Result<usize>>().map_err(oops(context))?;
+    Ok(u64::try_from(gone).unwrap_or(u64::MAX))
+}

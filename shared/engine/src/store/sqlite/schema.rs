@@ -1,0 +1,103 @@
+//! Shell: the tables: numbered migrations for the machinery, declarations for the kinds of rows.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use saga_core::row::RowKind;
+use sha2::{Digest, Sha256};
+
+use super::values::{hex, now_micros, oops};
+use crate::store::StoreFault;
+
+/// Applied in order, once each, never changed afterwards.
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/0001_base.sql"),
+    include_str!("migrations/0002_replay.sql"),
+    include_str!("migrations/0003_renamed.sql"),
+];
+
+/// Brings the tables up to this build. The caller holds the write lock.
+pub(super) fn migrate(conn: &Connection) -> Result<(), StoreFault> {
+    conn.execute_batch(
+        "CREATE TABLE IF NOT EXISTS migration (
+             number INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)",
+    )
+    .map_err(oops("creating the table of migrations"))?;
+    let applied: Vec<(i64, String)> = conn
+        .prepare("SELECT number, checksum FROM migration ORDER BY number")
+        .and_then(|mut statement| statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+        .map_err(oops("reading the table of migrations"))?;
+    if applied.len() > MIGRATIONS.len() {
+        return Err(StoreFault::Unusable(format!(
+            "the database has schema {}, this build knows {}: start a newer build",
+            applied.len(),
+            MIGRATIONS.len()
+        )));
+    }
+    for (index, sql) in MIGRATIONS.iter().enumerate() {
+        let number = i64::try_from(index + 1).unwrap_or(i64::MAX);
+        let checksum = hex(&Sha256::digest(sql));
+        match applied.get(index) {
+            Some((_, known)) if *known == checksum => {}
+            Some(_) => {
+                return Err(StoreFault::Unusable(format!(
+                    "migration {number} of the database is not the one of this build: it was changed after it was applied"
+                )));
+            }
+            None => {
+                conn.execute_batch(sql).map_err(oops("applying a migration"))?;
+                conn.execute(
+                    "INSERT INTO migration (number, checksum, applied_at) VALUES (?1, ?2, ?3)",
+                    params![number, checksum, now_micros()],
+                )
+                .map_err(oops("recording a migration"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes the table of a kind, and takes over what it was formerly called. A table whose declaration has changed is
+/// folded anew from the events, and so is one that has got events from under another name.
+pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFault> {
+    let has_more = match kind.formerly {
+        Some(former) => rename(conn, former, kind.name)?,
+        None => false,
+    };
+    let fields = kind.fields.join(",");
+    let known: Option<String> = conn
+        .query_row("SELECT fields FROM row_kind WHERE name = ?1", [kind.name], |row| row.get(0))
+        .optional()
+        .map_err(oops("reading the declared kinds"))?;
+    if known.as_deref() == Some(&fields) && !has_more {
+        return Ok(());
+    }
+    let (name, columns): (_, String) =
+        (kind.name, kind.fields.iter().map(|field| format!(", {field}")).collect());
+    let mut sql = format!(
+        "DROP TABLE IF EXISTS row_{name};
+         CREATE TABLE row_{name} (
+             id TEXT PRIMARY KEY, version INTEGER NOT NULL, state TEXT NOT NULL,
+             created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, due INTEGER{columns}
+         ) WITHOUT ROWID;
+         CREATE INDEX row_{name}_due ON row_{name} (due) WHERE due IS NOT NULL;"
+    );
+    for field in kind.fields {
+        sql.push_str(&format!("CREATE INDEX row_{name}_{field} ON row_{name} ({field}, id);"));
+    }
+    conn.execute_batch(&sql).map_err(oops("creating the table of a kind"))?;
+    conn.execute("INSERT OR REPLACE INTO row_kind (name, fields) VALUES (?1, ?2)", params![name, fields])
+        .map_err(oops("recording a declared kind"))?;
+    super::fold::rebuild(conn, kind)?;
+    Ok(())
+}
+
+/// Events of a kind that was formerly called something else are this kind's. Whether there was such a kind.
+fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFault> {
+    let renamed = conn.execute("DELETE FROM row_kind WHERE name = ?1", [former]).and_then(|known| {
+        if known > 0 {
+            conn.execute("UPDATE event SET kind = ?2 WHERE kind = ?1", [former, name])?;
+            conn.execute_batch(&format!("DROP TABLE IF EXISTS row_{former}"))?;
+        }
+        Ok(known > 0)
+    });
+    renamed.map_err(oops("renaming a kind of rows"))
+}

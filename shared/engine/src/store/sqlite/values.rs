@@ -1,0 +1,61 @@
+//! Shell: values as the tables keep them, and what everybody who speaks SQL here needs.
+
+use jiff::Timestamp;
+use rusqlite::types::Value;
+use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
+use saga_core::decider::FieldValue;
+use saga_core::row::RowKind;
+
+use crate::store::StoreFault;
+
+pub(super) fn micros(at: Timestamp) -> i64 {
+    at.as_microsecond()
+}
+
+pub(super) fn now_micros() -> i64 {
+    Timestamp::now().as_microsecond()
+}
+
+pub(super) fn timestamp(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
+}
+
+pub(super) fn oops(context: &'static str) -> impl Fn(rusqlite::Error) -> StoreFault {
+    move |source| StoreFault::Database { context, source: Box::new(source) }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn field_value(value: &FieldValue) -> Value {
+    match value {
+        FieldValue::Text(text) => Value::Text(text.clone()),
+        FieldValue::Integer(number) => Value::Integer(*number),
+        FieldValue::Null => Value::Null,
+    }
+}
+
+pub(super) fn insert_sql(kind: &RowKind) -> String {
+    let columns: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
+    let places: String = (0..kind.fields.len()).map(|n| format!(", ?{}", n + 7)).collect();
+    format!(
+        "INSERT INTO row_{} (id, version, state, created_at, updated_at, due{columns})
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6{places}) ON CONFLICT (id) DO NOTHING",
+        kind.name
+    )
+}
+
+/// Reads letter, status, revision and message_id.
+pub(super) fn stored_dead_letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredDeadLetter> {
+    let (json, status): (String, String) = (row.get(0)?, row.get(1)?);
+    let unreadable = |column, error: Box<dyn std::error::Error + Send + Sync>| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error)
+    };
+    Ok(StoredDeadLetter {
+        dead_letter: serde_json::from_str(&json).map_err(|error| unreadable(0, error.into()))?,
+        status: DeadLetterStatus::named(&status).ok_or_else(|| unreadable(1, status.into()))?,
+        revision: u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0),
+        known_as: row.get(3)?,
+    })
+}

@@ -1,0 +1,320 @@
+//! Shell: one batch, loaded and written. Prepared statements in loops: on SQLite quicker than set-based SQL.
+
+use std::collections::BTreeMap;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
+use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::decision::{InboxState, KeyedAnswer, Loaded, Reads, RowWrite, Writes};
+use saga_core::row::{RowKind, StoredRow};
+use saga_core::waiting::Task;
+
+use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
+use crate::store::StoreFault;
+
+/// Statements over the tables of the kinds, made once.
+#[derive(Debug)]
+pub(super) struct KindSql {
+    load: String,
+    insert: String,
+    update: String,
+}
+
+impl KindSql {
+    pub(super) fn of(kind: &RowKind) -> Self {
+        let name = kind.name;
+        let assignments: String =
+            kind.fields.iter().enumerate().map(|(n, field)| format!(", {field} = ?{}", n + 7)).collect();
+        Self {
+            load: format!("SELECT version, state FROM row_{name} WHERE id = ?1"),
+            insert: insert_sql(kind),
+            update: format!(
+                "UPDATE row_{name} SET version = ?2, state = ?3, updated_at = ?4, due = ?5{assignments}
+                 WHERE id = ?1 AND version = ?6"
+            ),
+        }
+    }
+}
+
+pub(super) fn load(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    reads: &Reads,
+) -> Result<Loaded, StoreFault> {
+    let mut loaded = Loaded::default();
+    let context = "reading what a batch needs";
+    for key in &reads.rows {
+        let Some(sql) = kinds.get(key.kind) else {
+            return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", key.kind)));
+        };
+        let row = conn
+            .prepare_cached(&sql.load)
+            .and_then(|mut select| {
+                let read =
+                    |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
+                select.query_row([&key.id], read).optional()
+            })
+            .map_err(oops(context))?;
+        if let Some(row) = row {
+            loaded.rows.insert(key.clone(), row);
+        }
+    }
+    for (step, id) in &reads.inbox {
+        let known: Option<i64> = conn
+            .prepare_cached(
+                "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2
+                 UNION ALL SELECT 1 FROM retry WHERE step = ?1 AND message_id = ?2
+                 UNION ALL SELECT 2 FROM dead_letter WHERE step = ?1 AND message_id = ?2 LIMIT 1",
+            )
+            .and_then(|mut select| select.query_row(params![step, id], |row| row.get(0)).optional())
+            .map_err(oops(context))?;
+        let known = match known {
+            None => continue,
+            Some(0) => InboxState::Handled,
+            Some(1) => InboxState::Waiting,
+            Some(_) => InboxState::Parked,
+        };
+        loaded.inbox.insert((step, *id), known);
+    }
+    for id in &reads.tasks {
+        let claim = conn
+            .prepare_cached("SELECT claim FROM task WHERE id = ?1")
+            .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
+            .map_err(oops(context))?;
+        if let Some(claim) = claim {
+            loaded.tasks.insert(*id, claim);
+        }
+    }
+    for key in &reads.keys {
+        let answer = conn
+            .prepare_cached("SELECT fingerprint, reply FROM idempotency_key WHERE key = ?1")
+            .and_then(|mut select| {
+                let read = |row: &rusqlite::Row<'_>| {
+                    Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? })
+                };
+                select.query_row([key], read).optional()
+            })
+            .map_err(oops(context))?;
+        if let Some(answer) = answer {
+            loaded.keys.insert(key.clone(), answer);
+        }
+    }
+    for id in &reads.dead_letters {
+        let stored = conn
+            .prepare_cached("SELECT letter, status, revision, message_id FROM dead_letter WHERE id = ?1")
+            .and_then(|mut select| select.query_row([id], stored_dead_letter).optional())
+            .map_err(oops(context))?;
+        if let Some(stored) = stored {
+            loaded.dead_letters.insert(*id, stored);
+        }
+    }
+    Ok(loaded)
+}
+
+pub(super) fn write(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    writes: &Writes,
+) -> Result<(), StoreFault> {
+    let at = micros(writes.decided_at);
+    for row in &writes.rows {
+        write_row(conn, kinds, row, at)?;
+    }
+    write_history(conn, writes, at).map_err(oops("writing events and outbox"))?;
+    write_messages(conn, writes, at).map_err(oops("writing inbox, retries and dead letters"))?;
+    write_tasks(conn, writes).map_err(oops("writing tasks"))
+}
+
+fn write_row(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    row: &RowWrite,
+    at: i64,
+) -> Result<(), StoreFault> {
+    let Some(sql) = kinds.get(row.key.kind) else {
+        return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", row.key.kind)));
+    };
+    let context = "writing a row";
+    let due = row.projected.due.map(micros);
+    let (id, version, state) = (&row.key.id, row.version, &row.projected.state);
+    let is_new = row.read_version == 0;
+    let fields: Vec<Value> = row.projected.fields.iter().map(field_value).collect();
+    let insert_head: [&dyn ToSql; 6] = [id, &version, state, &at, &at, &due];
+    let update_head: [&dyn ToSql; 6] = [id, &version, state, &at, &due, &row.read_version];
+    let (sql, head) = if is_new { (&sql.insert, insert_head) } else { (&sql.update, update_head) };
+    let values = head.into_iter().chain(fields.iter().map(|field| field as &dyn ToSql));
+    let changed = conn
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.execute(rusqlite::params_from_iter(values)))
+        .map_err(oops(context))?;
+    match changed {
+        1 => Ok(()),
+        _ => Err(StoreFault::Conflict(row.key.clone())),
+    }
+}
+
+fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
+    let mut seqs = Vec::with_capacity(writes.events.len());
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    for event in &writes.events {
+        let key = &event.key;
+        insert.execute(params![
+            key.kind,
+            key.id,
+            event.version,
+            event.name,
+            event.data,
+            event.causation_id,
+            at
+        ])?;
+        seqs.push(conn.last_insert_rowid());
+    }
+    let mut insert = conn.prepare_cached(
+        "INSERT INTO outbox (id, event_seq, subject, payload, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for entry in &writes.outbox {
+        let event_seq = entry.event.and_then(|index| seqs.get(index));
+        insert.execute(params![entry.id, event_seq, entry.subject, &entry.payload[..], at])?;
+    }
+    Ok(())
+}
+
+fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
+    let mut handled: BTreeMap<&str, i64> = BTreeMap::new();
+    for (step, id) in &writes.inbox {
+        let new = conn
+            .prepare_cached("INSERT OR IGNORE INTO inbox (step, message_id, handled_at) VALUES (?1, ?2, ?3)")?
+            .execute(params![step, id, at])?;
+        *handled.entry(step).or_default() += i64::from(new > 0);
+    }
+    tally(conn, "handled", &handled)?;
+    for (step, id) in &writes.retries_done {
+        conn.prepare_cached("DELETE FROM retry WHERE step = ?1 AND message_id = ?2")?
+            .execute(params![step, id])?;
+    }
+    for retry in &writes.retries {
+        conn.prepare_cached(
+            "INSERT OR REPLACE INTO retry
+             (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?
+        .execute(params![
+            retry.step,
+            retry.message_id,
+            &retry.payload[..],
+            retry.attempts,
+            micros(retry.next_attempt),
+            micros(retry.first_failed_at),
+            retry.last_error,
+            retry.delivery.as_ref().map(json).transpose()?,
+            retry.dead_letter
+        ])?;
+    }
+    write_dead_letters(conn, writes)?;
+    for (key, answer) in &writes.keys {
+        conn.prepare_cached(
+            "INSERT INTO idempotency_key (key, fingerprint, reply, created_at) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![key, answer.fingerprint, answer.reply, at])?;
+    }
+    Ok(())
+}
+
+fn write_dead_letters(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
+    for dead in &writes.parked {
+        conn.prepare_cached(
+            "INSERT INTO dead_letter (id, step, message_id, origin, letter, last_failed_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (id) DO UPDATE
+             SET status = 'PENDING', letter = excluded.letter, last_failed_at = excluded.last_failed_at",
+        )?
+        .execute(params![
+            dead.id,
+            dead.step,
+            dead.message_id,
+            dead.origin.as_str(),
+            json(dead)?,
+            micros(dead.last_failed_at)
+        ])?;
+    }
+    for StoredDeadLetter { dead_letter: dead, status, revision, .. } in &writes.dead_letters {
+        let revision = i64::try_from(*revision).unwrap_or(i64::MAX);
+        conn.prepare_cached(
+            "UPDATE dead_letter SET letter = ?2, status = ?3, revision = ?4, last_failed_at = ?5 WHERE id = ?1",
+        )?
+        .execute(params![
+            dead.id,
+            json(dead)?,
+            status.as_str(),
+            revision,
+            micros(dead.last_failed_at)
+        ])?;
+    }
+    Ok(())
+}
+
+fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
+    let claim = writes.claim.as_ref();
+    let (owner, lease_until) = (claim.map(|(owner, _)| owner), claim.map(|(_, until)| micros(*until)));
+    for task in &writes.tasks {
+        insert_task(conn, INSERT_TASK, task, owner, lease_until)?;
+    }
+    for task in &writes.tasks_again {
+        insert_task(conn, &format!("{INSERT_TASK} ON CONFLICT (id) DO NOTHING"), task, None, None)?;
+    }
+    for retry in &writes.task_retries {
+        conn.prepare_cached(
+            "UPDATE task SET attempts = ?2, next_attempt = ?3, last_error = ?4, owner = NULL, lease_until = NULL
+             WHERE id = ?1",
+        )?
+        .execute(params![retry.id, retry.attempts, micros(retry.next_attempt), retry.last_error])?;
+    }
+    for id in &writes.tasks_done {
+        conn.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
+    }
+    Ok(())
+}
+
+const INSERT_TASK: &str = "INSERT INTO task
+    (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at, letter)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10)";
+
+fn insert_task(
+    conn: &Connection,
+    sql: &str,
+    task: &Task,
+    owner: Option<&String>,
+    lease_until: Option<i64>,
+) -> rusqlite::Result<usize> {
+    conn.prepare_cached(sql)?.execute(params![
+        task.id,
+        task.kind,
+        task.correlation_id,
+        task.payload,
+        task.attempts,
+        task.claim,
+        owner,
+        lease_until,
+        micros(task.created_at),
+        task.dead_letter
+    ])
+}
+
+/// Adds to the counts that outlive trimming.
+pub(super) fn tally(conn: &Connection, what: &str, counts: &BTreeMap<&str, i64>) -> rusqlite::Result<()> {
+    for (name, count) in counts {
+        conn.prepare_cached(
+            "INSERT INTO tally (what, name, count) VALUES (?1, ?2, ?3)
+             ON CONFLICT (what, name) DO UPDATE SET count = count + excluded.count",
+        )?
+        .execute(params![what, name, count])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Pure: what the tests of every decider share: the printed table, and any sequence of commands.
+
+use std::fmt::Debug;
+
+use saga_core::decider::Decider;
+
+/// Commands that share a line take more than one when they are longer together than this.
+const LIST_WIDTH: usize = 56;
+
+/// How a table names what it shows.
+pub struct Names<D: Decider> {
+    /// Of a state, before and after.
+    pub state: fn(&D) -> String,
+    /// Of a command; those with the same answer share a line.
+    pub command: fn(&D::Command) -> String,
+    /// Of a rejection, shown behind `no:`.
+    pub rejection: fn(&D::Rejection) -> String,
+}
+
+/// Every state × every command → what happens, and the state after. Commands that get the same answer share a line;
+/// in each state first those that change something, then those that do nothing, then those that are refused.
+#[must_use]
+pub fn table<D: Decider>(states: &[D], commands: &[D::Command], names: &Names<D>) -> String {
+    let mut lines = vec![["state", "commands", "answer", "state after"].map(str::to_owned)];
+    for state in states {
+        let mut answers: Vec<(Answer, Vec<String>)> = Vec::new();
+        for command in commands {
+            let (answer, name) = (answer(state, command, names), (names.command)(command));
+            match answers.iter_mut().find(|(known, _)| *known == answer) {
+                Some((_, named)) => named.push(name),
+                None => answers.push((answer, vec![name])),
+            }
+        }
+        answers.sort_by_key(|(answer, _)| answer.rank);
+        let mut name = (names.state)(state);
+        for (Answer { mut says, mut after, .. }, commands) in answers {
+            for commands in wrapped(&commands) {
+                let [name, says, after] = [&mut name, &mut says, &mut after].map(std::mem::take);
+                lines.push([name, commands, says, after]);
+            }
+        }
+    }
+    aligned(&lines)
+}
+
+/// A list over as many lines as it takes.
+fn wrapped(names: &[String]) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for (index, name) in names.iter().enumerate() {
+        let comma = if index + 1 < names.len() { "," } else { "" };
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = format!("{name}{comma}"),
+            Some(line) if line.len() + name.len() < LIST_WIDTH => *line = format!("{line} {name}{comma}"),
+            _ => lines.push(format!("{name}{comma}")),
+        }
+    }
+    lines
+}
+
+/// Columns padded to their widest cell.
+#[must_use]
+pub fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let padded = |line: &[String; N]| {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(padded).collect::<Vec<_>>().join("\n")
+}
+
+/// Asks for `commands` one after another, from nothing. After each, asking again at once changes nothing, unless
+/// it is one of those that `add_up`; the state survives its JSON form; and `check` sees it.
+///
+/// # Panics
+/// When one of that does not hold.
+#[track_caller]
+pub fn any_sequence<D: Decider + PartialEq>(
+    commands: &[D::Command],
+    add_up: impl Fn(&D::Command) -> bool,
+    mut check: impl FnMut(&D, &[D::Event]),
+) where
+    D::Command: Debug,
+{
+    let mut state = D::default();
+    for command in commands {
+        let events = state.decide(command).unwrap_or_default();
+        for event in &events {
+            state.evolve(event);
+        }
+        let again = state.decide(command).map_or(0, |events| events.len());
+        assert!(again == 0 || add_up(command), "{command:?} changes {state:?} again");
+        let json = serde_json::to_string(&state).expect("a state has a JSON form");
+        assert_eq!(serde_json::from_str::<D>(&json).expect("a state can be read"), state);
+        check(&state, &events);
+    }
+}
+
+/// What a state answers to a command.
+#[derive(PartialEq)]
+struct Answer {
+    rank: u8,
+    says: String,
+    after: String,
+}
+
+fn answer<D: Decider>(state: &D, command: &D::Command, names: &Names<D>) -> Answer {
+    let (rank, says, after) = match state.decide(command) {
+        Err(rejection) => (2, format!("no: {}", (names.rejection)(&rejection)), String::new()),
+        Ok(events) if events.is_empty() => (1, "nothing".to_owned(), String::new()),
+        Ok(events) => {
+            let mut after = state.clone();
+            events.iter().for_each(|event| after.evolve(event));
+            (0, events.iter().map(D::event_name).collect::<Vec<_>>().join(" + "), (names.state)(&after))
+        }
+    };
+    Answer { rank, says, after }
+}

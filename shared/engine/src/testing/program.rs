@@ -1,0 +1,175 @@
+//! Shell: a program of the system as a process of its own, spoken to as a stranger would: over plain HTTP.
+//!
+//! For services that need no broker.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Everything here takes milliseconds. A machine that is busy with other things gets this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running program with a folder of its own, killed when dropped.
+pub struct Running {
+    address: String,
+    process: Child,
+    _folder: Folder,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status code of the response, e.g. 404.
+    pub status: u16,
+    /// The body; null when it is no JSON.
+    pub body: Value,
+}
+
+impl Running {
+    /// Starts `program` with this configuration file, on a free port, and waits until it answers.
+    pub fn start(program: &str, config: &str) -> Self {
+        let folder = Folder::new();
+        let mut process = command(program, &folder, config).spawn().expect("the program starts");
+        let started = Instant::now();
+        let address = loop {
+            let log = folder.log();
+            if let Some((_, rest)) = log.split_once("bind=") {
+                let address = rest.split_whitespace().next().unwrap_or_default();
+                if rest.contains('\n') {
+                    break address.to_owned();
+                }
+            }
+            if let Ok(Some(status)) = process.try_wait() {
+                panic!("{program} ended with {status}:\n{log}");
+            }
+            assert!(started.elapsed() < PATIENCE, "{program} has not started:\n{log}");
+            pause();
+        };
+        Self { address, process, _folder: folder }
+    }
+
+    /// Asks with `GET`; panics when no answer comes in time.
+    pub fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], "")
+    }
+
+    /// `POST` of JSON.
+    pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
+        self.ask("POST", path, headers, &body.to_string())
+    }
+
+    /// Asks with `DELETE`; panics when no answer comes in time.
+    pub fn delete(&self, path: &str) -> Answer {
+        self.ask("DELETE", path, &[], "")
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.asks(method, path, headers, body, PATIENCE).expect("an answer in time")
+    }
+
+    /// The answer, unless there is none within `patience`.
+    pub fn asks(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+        patience: Duration,
+    ) -> Option<Answer> {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(patience)).expect("a time limit");
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        let text = String::from_utf8(answer).expect("UTF-8");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
+        let body = serde_json::from_str(body).unwrap_or(Value::Null);
+        Some(Answer { status: status.expect("a status"), body })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.process.kill().expect("it is ours");
+        self.process.wait().expect("it was killed");
+    }
+}
+
+/// What `program` says when it refuses this configuration file.
+#[track_caller]
+pub fn refusal(program: &str, config: &str) -> String {
+    let folder = Folder::new();
+    let mut process = command(program, &folder, config).spawn().expect("the program starts");
+    let started = Instant::now();
+    loop {
+        if let Some(status) = process.try_wait().expect("it is ours") {
+            let log = folder.log();
+            assert_eq!(status.code(), Some(1), "{log}");
+            return log;
+        }
+        if started.elapsed() > PATIENCE {
+            process.kill().expect("it is ours");
+            process.wait().expect("it was killed");
+            panic!("it was not refused:\n{}", folder.log());
+        }
+        pause();
+    }
+}
+
+fn command(program: &str, folder: &Folder, config: &str) -> Command {
+    let path = Path::new(&folder.0);
+    std::fs::write(path.join("settings.toml"), config).expect("the configuration");
+    let log = File::create(path.join("log")).expect("the log");
+    let mut command = Command::new(program);
+    command
+        .arg("--config")
+        .arg(path.join("settings.toml"))
+        .args(["--set", "http.bind=127.0.0.1:0", "--set"])
+        .arg(format!("store.url=sqlite:{}", path.join("data.db").display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    command
+}
+
+#[expect(clippy::disallowed_methods, reason = "there is no runtime here to hold up")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// A folder that is gone when dropped.
+struct Folder(String);
+
+impl Folder {
+    fn new() -> Self {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("saga-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path.display().to_string())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(Path::new(&self.0).join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

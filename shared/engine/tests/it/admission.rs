@@ -1,0 +1,270 @@
+//! What stands before steps and calls, as the loops share it: clocks, those who wait, and permits that get lost.
+
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use saga_core::admission::{Admission, CallEnd, TaskBounds};
+use saga_core::breaker::{BreakerPolicy, State};
+use saga_core::fault::FaultKind;
+use saga_core::input::{MessageOutcome, Outcome};
+use saga_core::retry::FailureKind::{Outage, Transient};
+use saga_core::service::Service as _;
+use saga_engine::runtime::admission::{
+    BreakerAction, BreakerView, CallPermit, SharedAdmission, StepAdmission, StepPermit,
+};
+use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::faults::Faults;
+use uuid::Uuid;
+
+use crate::support::{Depot, FILLING, LISTENING, Nothing, SUPPLIER, fault, fault_of, faults, in_time};
+
+#[tokio::test]
+async fn a_permit_that_is_dropped_counts_as_a_failure() {
+    let admission = calling(BreakerPolicy { minimum_calls: 2, ..BreakerPolicy::default() });
+    answered(in_time("a permit", admission.permit_call()).await);
+    assert_eq!(view(&admission, SUPPLIER).state, State::Closed);
+    drop(in_time("a permit", admission.permit_call()).await);
+    let seen = view(&admission, SUPPLIER);
+    assert_eq!(seen.transitions[0].why, "1 of 2 calls failed");
+    assert_eq!((seen.name.as_str(), seen.state), (SUPPLIER, State::Open));
+}
+
+#[tokio::test]
+async fn a_permit_measures_its_call() {
+    let slow_after = Duration::from_nanos(1);
+    let admission = calling(BreakerPolicy { slow_after, minimum_calls: 1, ..BreakerPolicy::default() });
+    let permit = in_time("a permit", admission.permit_call()).await;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_micros(1) {}
+    answered(permit);
+    assert_eq!(view(&admission, SUPPLIER).transitions[0].why, "1 of 1 calls took longer than 1ns");
+}
+
+#[tokio::test]
+async fn waiters_are_woken_when_the_open_time_passes() {
+    let open_for = Duration::from_millis(30);
+    let admission = calling(BreakerPolicy { open_for, minimum_calls: 1, ..BreakerPolicy::default() });
+    let step = admission.of_step(FILLING);
+    in_time("a closed one holds nobody up", step.opens()).await;
+    let before = Instant::now();
+    drop(in_time("a permit", admission.permit_call()).await);
+    let calling = async {
+        let permit = in_time("a permit", admission.permit_call()).await;
+        assert!(before.elapsed() >= open_for);
+        permit
+    };
+    let (probe, ()) = tokio::join!(calling, in_time("it opens", step.opens()));
+    assert!(before.elapsed() >= open_for && !step.is_shut());
+    assert_eq!(view(&admission, SUPPLIER).state, State::HalfOpen);
+    let probes = std::iter::from_fn(|| admission.permit_call().now_or_never()).chain([probe]);
+    let probes: Vec<_> = probes.collect();
+    assert_eq!(probes.len(), 3);
+    probes.into_iter().for_each(answered);
+    assert_eq!((view(&admission, SUPPLIER).state, step.ramp()), (State::Closed, Some(3)));
+}
+
+#[tokio::test]
+async fn waiters_are_woken_when_somebody_says_otherwise() {
+    let admission = calling(BreakerPolicy::default());
+    let step = admission.of_step(FILLING);
+    for release in [BreakerAction::Reset, BreakerAction::Closed] {
+        turn(&admission, SUPPLIER, BreakerAction::Open);
+        assert_eq!(
+            (view(&admission, SUPPLIER).state, view(&admission, SUPPLIER).open_until),
+            (State::ForcedOpen, None)
+        );
+        let call = async { answered(in_time("a permit", admission.permit_call()).await) };
+        let waiting = async { tokio::join!(in_time("it opens", step.opens()), call) };
+        let released = async { turn(&admission, SUPPLIER, release) };
+        tokio::join!(biased; waiting, released);
+        assert!(!step.is_shut(), "it waited for the release");
+    }
+}
+
+#[tokio::test]
+async fn a_change_between_arming_and_waiting_is_not_missed() {
+    let admission = calling(BreakerPolicy::default());
+    let changed = admission.changed();
+    turn(&admission, SUPPLIER, BreakerAction::Open);
+    in_time("woken", changed).await;
+}
+
+#[tokio::test]
+async fn who_found_no_room_hears_when_a_probe_gives_its_place_back() {
+    let open_for = Duration::from_millis(1);
+    let policy = BreakerPolicy { open_for, minimum_calls: 1, half_open_calls: 1, ..BreakerPolicy::default() };
+    let admission = admission_of(policy, faults(false, vec![]));
+    let step = admission.of_step(LISTENING);
+    let mut cut_off = step.permit().expect("it is closed");
+    let _ = cut_off.begin();
+    drop(cut_off);
+    in_time("it opens", step.opens()).await;
+    let probe = step.permit().expect("a probe");
+    let mut waiting = std::pin::pin!(step.enter());
+    assert!(futures::poll!(&mut waiting).is_pending(), "it is half-open, and there is no other");
+    drop(probe);
+    assert!(in_time("a permit", waiting).await.is_some());
+}
+
+#[tokio::test]
+async fn operators_see_the_times_of_day() {
+    let admission = calling(BreakerPolicy { minimum_calls: 1, ..BreakerPolicy::default() });
+    let before = Timestamp::now();
+    drop(in_time("a permit", admission.permit_call()).await);
+    let seen = view(&admission, SUPPLIER);
+    assert_eq!(view(&admission, SUPPLIER), seen, "nothing moves while nothing happens");
+    let tolerated = SignedDuration::from_secs(5);
+    let opened_at = seen.transitions[0].at;
+    assert!(opened_at.duration_since(before).abs() < tolerated, "{opened_at}");
+    let until = seen.open_until.expect("open for a while");
+    assert_eq!(until.duration_since(opened_at), SignedDuration::from_secs(10));
+    let text = serde_json::to_string(&seen).expect("JSON");
+    assert!(text.contains(r#""state":"OPEN""#) && text.contains(r#""window":{"calls":10}"#), "{text}");
+    assert_eq!(serde_json::from_str::<BreakerView>(&text).expect("the view again"), seen);
+}
+
+#[tokio::test]
+async fn a_step_is_shut_by_its_own_breaker_by_what_it_needs_and_by_a_pause() {
+    let (admission, faults) = stepping(BreakerPolicy::default());
+    let steps = [FILLING, LISTENING].map(|step| admission.of_step(step));
+    let shut = || steps.each_ref().map(StepAdmission::is_shut);
+    assert_eq!(shut(), [false, false]);
+    turn(&admission, SUPPLIER, BreakerAction::Open);
+    assert_eq!(shut(), [true, false], "only one of them needs the supplier");
+    assert!(steps[0].permit().is_none());
+    turn(&admission, SUPPLIER, BreakerAction::Reset);
+    turn(&admission, LISTENING.name, BreakerAction::Open);
+    assert_eq!(shut(), [false, true]);
+    turn(&admission, LISTENING.name, BreakerAction::Closed);
+    assert_eq!(shut(), [false, false]);
+    faults.inject(fault_of(FILLING, FaultKind::PAUSE)).expect("faults are on");
+    assert_eq!(shut(), [true, false]);
+    faults.inject(fault(FaultKind::PAUSE)).expect("faults are on");
+    assert_eq!(shut(), [true, true]);
+    assert_eq!(faults.clear(), 2);
+    assert_eq!(shut(), [false, false]);
+}
+
+/// Waiting costs nothing and is over as soon as the last of what shuts the step is gone.
+#[tokio::test]
+async fn a_step_opens_when_all_that_shut_it_is_gone() {
+    let (admission, faults) = stepping(BreakerPolicy::default());
+    let step = admission.of_step(FILLING);
+    turn(&admission, SUPPLIER, BreakerAction::Open);
+    turn(&admission, FILLING.name, BreakerAction::Open);
+    faults.inject(fault(FaultKind::PAUSE)).expect("faults are on");
+    let mut opens = std::pin::pin!(step.opens());
+    assert!(futures::poll!(&mut opens).is_pending());
+    turn(&admission, FILLING.name, BreakerAction::Reset);
+    assert!(futures::poll!(&mut opens).is_pending());
+    faults.clear();
+    assert!(futures::poll!(&mut opens).is_pending());
+    turn(&admission, SUPPLIER, BreakerAction::Closed);
+    in_time("the step opens", opens).await;
+}
+
+#[tokio::test]
+async fn who_waits_for_the_end_of_a_pause_is_woken_by_it() {
+    let (admission, faults) = stepping(BreakerPolicy::default());
+    let paused = faults.inject(fault_of(FILLING, FaultKind::PAUSE)).expect("faults are on");
+    in_time("the other step goes on", admission.of_step(LISTENING).opens()).await;
+    let step = admission.of_step(FILLING);
+    let mut goes_on = std::pin::pin!(step.opens());
+    assert!(futures::poll!(&mut goes_on).is_pending());
+    faults.inject(fault(FaultKind::PUBLISH_TWICE)).expect("faults are on");
+    assert!(futures::poll!(&mut goes_on).is_pending(), "another fault is no end of this one");
+    assert!(faults.remove(paused.id));
+    in_time("it goes on", goes_on).await;
+}
+
+/// Half-open lets a few through, and each that ends well lets one more be under way.
+#[tokio::test]
+async fn a_half_open_step_lets_its_probes_through_and_ramps_with_each_success() {
+    let (admission, _) = stepping(flapping());
+    let step = admission.of_step(FILLING);
+    assert_eq!(step.ramp(), None);
+    while let Some(mut permit) = step.permit() {
+        let _ = permit.begin();
+    }
+    assert!(step.is_shut() && step.permit().is_none());
+    in_time("its time has passed", step.opens()).await;
+    let probes: Vec<_> = std::iter::from_fn(|| step.permit()).collect();
+    assert_eq!((probes.len(), step.ramp()), (3, Some(3)));
+    assert!(!step.is_shut(), "it is not open");
+    probes.into_iter().for_each(|probe| ended(probe, MessageOutcome::Done));
+    assert_eq!(view(&admission, FILLING.name).state, State::Closed);
+    for more in 1..=10 {
+        ended(step.permit().expect("it is closed"), MessageOutcome::Done);
+        assert_eq!(step.ramp(), Some(3 + more));
+    }
+    // What one message is guilty of says nothing of the step.
+    let (dead, retried) = (MessageOutcome::Dead("x".to_owned()), MessageOutcome::Retried("x".to_owned()));
+    for outcome in [dead, retried, MessageOutcome::Duplicate] {
+        ended(step.permit().expect("it is closed"), outcome);
+    }
+    assert_eq!((step.ramp(), view(&admission, FILLING.name).failures), (Some(13), 0));
+}
+
+/// Law 7: a step that fails for reasons outside of its messages opens its breaker, and from then on costs none of
+/// them an attempt.
+#[tokio::test]
+async fn a_failing_step_opens_its_breaker_and_then_consumes_no_attempts() {
+    let (admission, faults) = stepping(flapping());
+    faults.inject(fault(FaultKind::FAIL_TRANSIENTLY)).expect("faults are on");
+    let step = admission.of_step(FILLING);
+    let mut kinds = Vec::new();
+    while let Some(mut permit) = step.permit() {
+        let failure = permit.begin().failure.expect("it always strikes");
+        kinds.push(failure.kind);
+        ended(permit, MessageOutcome::Retried(failure.reason()));
+    }
+    assert_eq!(kinds, [Transient, Transient, Transient, Transient, Outage], "the fifth opens it");
+    in_time("its time has passed", step.opens()).await;
+    let mut probe = step.permit().expect("a probe");
+    assert_eq!(probe.begin().failure.map(|failure| failure.kind), Some(Outage));
+}
+
+/// Opens after five failures, for a moment; three probes.
+fn flapping() -> BreakerPolicy {
+    BreakerPolicy { open_for: Duration::from_millis(20), ..BreakerPolicy::default() }
+}
+
+/// With a breaker of calls alone.
+fn calling(policy: BreakerPolicy) -> SharedAdmission {
+    shared(Admission::new(SUPPLIER, BOUNDS).with_breaker(SUPPLIER, policy), faults(false, vec![]))
+}
+
+/// With breakers of steps and of calls, and with faults.
+fn stepping(policy: BreakerPolicy) -> (SharedAdmission, Faults) {
+    let faults = faults(true, Depot::steps().iter().map(|step| step.name).collect());
+    (admission_of(policy, faults.clone()), faults)
+}
+
+fn admission_of(policy: BreakerPolicy, faults: Faults) -> SharedAdmission {
+    let names = Depot::steps().iter().map(|step| step.name).chain([SUPPLIER]);
+    let with = |admission: Admission, name| admission.with_breaker(name, policy.clone());
+    shared(names.fold(Admission::new(SUPPLIER, BOUNDS), with), faults)
+}
+
+fn shared(admission: Admission, faults: Faults) -> SharedAdmission {
+    SharedAdmission::new(admission, faults, &SystemClock)
+}
+
+const BOUNDS: TaskBounds = TaskBounds { backlog: 100, concurrency: 8 };
+
+fn turn(admission: &SharedAdmission, name: &str, action: BreakerAction) {
+    admission.turn_breaker(name, action).expect("it has this breaker");
+}
+
+fn view(admission: &SharedAdmission, name: &str) -> BreakerView {
+    admission.breakers().into_iter().find(|view| view.name == name).expect("it has this breaker")
+}
+
+fn answered(permit: CallPermit) {
+    permit.end(Uuid::nil(), CallEnd::Answered);
+}
+
+fn ended(permit: StepPermit, outcome: MessageOutcome<Nothing>) {
+    permit.ended::<Depot>(&Outcome::Message(outcome));
+}

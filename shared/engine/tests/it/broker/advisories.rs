@@ -1,0 +1,238 @@
+//! What the broker gives up on: it says so once, and it becomes one dead letter, whole.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{AckKind, consumer};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt as _;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, Delivery};
+use saga_engine::nats::{BusSettings, NatsBus};
+
+use super::consuming::say;
+use crate::support::{
+    DepotCommand, Disk, EngineHarness, FILLING, Nats, PRODUCERS, Pace, arrived, heard, id, in_memory, stored,
+    wait_until,
+};
+
+/// Law 2: a message that kills whoever takes it is delivered again and again, until the broker has enough of it.
+#[tokio::test]
+async fn a_message_that_nobody_ever_acknowledges_becomes_one_dead_letter_with_everything_about_it() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let deadly = foreign(&bus).await;
+    say(&bus, 7..=7).await;
+    given_up(&bus, &deadly).await;
+    let harness = hearing(&bus).await;
+    let dead_letter = harness.the_dead_letter().await;
+    let DeadLettered { step, origin, message_id, message_type, saga, attempts, delivery, .. } = &dead_letter;
+    assert_eq!((step.as_str(), *origin), (FILLING.name, DeadLetterOrigin::Message));
+    assert_eq!((*message_id, message_type.as_deref(), *saga), (id(7), Some("ParcelsArrived"), Some(id(7))));
+    assert_eq!(STANDARD.decode(&dead_letter.payload_base64).expect("base64"), arrived(id(7), "tea", 1));
+    assert_eq!((dead_letter.reason.as_str(), *attempts), ("the broker gave it up after 2 deliveries", 1));
+    let headers = vec![("Nats-Msg-Id".to_owned(), id(7).to_string())];
+    assert_eq!(delivery, &Some(Delivery { stream: "COURIER".to_owned(), sequence: 1, headers }));
+    assert_eq!(harness.tea().await.pieces, 0);
+    // It waits for a human like any other, and a redelivery does not handle it.
+    let again = harness.settle_together(vec![heard(arrived(id(7), "tea", 1))]).await;
+    assert_eq!(again[0].name(), "duplicate");
+}
+
+/// Somebody with the broker's own tools may end a message: that is no reason to lose it.
+#[tokio::test]
+async fn a_message_that_was_terminated_at_the_broker_becomes_one_dead_letter() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    say(&bus, 7..=8).await;
+    let mut messages = durable.fetch().max_messages(1).messages().await.expect("messages");
+    let message = messages.next().await.expect("one").expect("a message");
+    message.ack_with(AckKind::Term).await.expect("it is terminated");
+    let mut harness = hearing(&bus).await;
+    let dead_letter = harness.the_dead_letter().await;
+    assert_eq!(dead_letter.message_id, id(7));
+    assert!(
+        dead_letter.reason.contains("the broker gave it up") || dead_letter.reason.contains("terminated"),
+        "{dead_letter:?}"
+    );
+    // The rest goes on.
+    harness.listens(&bus, FILLING);
+    harness.has_handled(FILLING, 1).await;
+    assert_eq!(harness.tea().await.pieces, 1);
+}
+
+/// Law 2: bytes that nobody can read are parked under their place in the stream, here as everywhere.
+#[tokio::test]
+async fn given_up_bytes_that_are_no_message_are_parked_under_their_place() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    let ack = bus.jetstream().publish("courier.parcels_arrived", "garbage".into()).await;
+    ack.expect("published").await.expect("stored");
+    given_up(&bus, &durable).await;
+    let harness = hearing(&bus).await;
+    let dead_letter = harness.the_dead_letter().await;
+    assert_eq!(
+        (dead_letter.origin, dead_letter.message_id),
+        (DeadLetterOrigin::Foreign, saga_core::ids::of_stream_position("COURIER", 1))
+    );
+    assert_eq!(dead_letter.payload_base64, STANDARD.encode("garbage"));
+}
+
+/// What was handled meanwhile (it was only the acknowledgement that got lost) stays handled.
+#[tokio::test]
+async fn a_given_up_message_that_was_handled_or_waits_is_not_parked() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    say(&bus, 7..=9).await;
+    let mut harness =
+        EngineHarness::over(in_memory(), Pace { first_delay: Duration::from_hours(1), ..Pace::default() })
+            .await;
+    harness.ask(DepotCommand::List("tea")).await;
+    let mut early = heard(arrived(id(8), "nowhere", 1));
+    early.jitter = u32::MAX;
+    let outcomes = harness.settle_together(vec![heard(arrived(id(7), "tea", 1)), early]).await;
+    assert_eq!(outcomes.iter().map(|it| it.name()).collect::<Vec<_>>(), ["done", "retried"]);
+    given_up(&bus, &durable).await;
+    harness.hears_advisories(&bus);
+    // The third one is the proof that the advisories were heard.
+    assert_eq!(harness.the_dead_letter().await.message_id, id(9));
+    all_advisories_heard(&bus).await;
+    assert_eq!(harness.the_dead_letter().await.message_id, id(9));
+    assert_eq!((harness.tea().await.pieces, harness.stats().await.retries), (1, 1));
+}
+
+/// Two replicas, or one that died before it acknowledged the advisory: it is one dead letter.
+#[tokio::test]
+async fn an_advisory_that_is_heard_twice_makes_one_dead_letter() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    say(&bus, 7..=7).await;
+    given_up(&bus, &durable).await;
+    let harness = hearing(&bus).await;
+    harness.the_dead_letter().await;
+    all_advisories_heard(&bus).await;
+    bus.jetstream().delete_consumer_from_stream("depot-advisories", "ADVISORY").await.expect("it is there");
+    // Its successor hears everything once more.
+    all_advisories_heard(&bus).await;
+    harness.the_dead_letter().await;
+    assert_eq!(harness.stats().await.outbox_pending, 1, "one announcement");
+}
+
+/// A message whose stream no longer has it: the dead letter says at least that there was one, and when.
+#[tokio::test]
+async fn a_given_up_message_that_is_gone_from_its_stream_is_parked_empty() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    say(&bus, 7..=7).await;
+    given_up(&bus, &durable).await;
+    let stream = bus.jetstream().get_stream("COURIER").await.expect("the stream");
+    stream.delete_message(1).await.expect("it is there");
+    let harness = hearing(&bus).await;
+    let dead_letter = harness.the_dead_letter().await;
+    assert_eq!(
+        (dead_letter.payload_base64.as_str(), dead_letter.delivery.map(|it| it.sequence)),
+        ("", Some(1))
+    );
+    assert!(dead_letter.reason.contains("the broker gave it up"), "{}", dead_letter.reason);
+}
+
+/// Law 7: a disk that is full for long enough makes the broker give messages up that have done nothing wrong. They
+/// are handled when there is room again, and parked by nobody.
+#[tokio::test]
+async fn messages_that_could_not_be_stored_for_long_are_handled_afterwards_and_not_parked() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let disk = Disk::new();
+    let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    disk.refuses("inbox", "ABORT");
+    disk.refuses("dead_letter", "ABORT");
+    harness.listens(&bus, FILLING);
+    harness.hears_advisories(&bus);
+    say(&bus, 1..=3).await;
+    wait_until("the broker has given them up", async || advisories(&bus).await >= 3).await;
+    // Whatever the engine had of them by then has failed too, and so has the parking.
+    let faults = || {
+        let text = harness.metrics.text().expect("metrics");
+        let count =
+            text.lines().find_map(|line| line.strip_prefix("store_faults_total ")?.parse::<u64>().ok());
+        count.expect("a counter")
+    };
+    let before = faults();
+    wait_until("nothing could be stored, again and again", async || faults() >= before + 3).await;
+    disk.works("inbox");
+    disk.works("dead_letter");
+    harness.has_handled(FILLING, 3).await;
+    all_advisories_heard(&bus).await;
+    assert_eq!(harness.tea().await.pieces, 3);
+    assert_eq!(harness.stats().await.dead_letters, 0);
+}
+
+/// A broker that gives a message up after two deliveries, a fifth of a second each.
+async fn impatient(nats: &Nats) -> NatsBus {
+    let settings = BusSettings { max_deliver: 2, ack_wait: Duration::from_millis(200), ..nats.settings() };
+    let bus = NatsBus::connect(settings, "test").await.expect("an address");
+    bus.reached().await.expect("a new broker");
+    bus.ensure_streams(&PRODUCERS).await.expect("streams");
+    bus
+}
+
+type Durable = consumer::Consumer<consumer::pull::Config>;
+
+/// The step's consumer, in the hands of somebody else.
+async fn foreign(bus: &NatsBus) -> Durable {
+    let config = consumer::pull::Config {
+        durable_name: Some(FILLING.name.to_owned()),
+        ack_policy: consumer::AckPolicy::Explicit,
+        ack_wait: Duration::from_millis(200),
+        max_deliver: 2,
+        // As the step itself declares it.
+        max_ack_pending: 2_000,
+        filter_subjects: FILLING.hears[0].subjects("depot"),
+        ..Default::default()
+    };
+    bus.jetstream().create_consumer_on_stream(config, "COURIER").await.expect("a consumer")
+}
+
+/// Takes everything and acknowledges nothing, until the broker has given up on all of it.
+async fn given_up(bus: &NatsBus, durable: &Durable) {
+    let all = stored(bus, "COURIER").await.len();
+    let mut taken = 0;
+    let is_over = async || {
+        let fetch = durable.fetch().max_messages(10).expires(Duration::from_millis(100));
+        let mut messages = fetch.messages().await.expect("messages");
+        while let Some(Ok(_)) = messages.next().await {
+            taken += 1;
+        }
+        advisories(bus).await >= all as u64
+    };
+    wait_until("the broker has given up", is_over).await;
+    assert_eq!(taken, 2 * all, "two deliveries each");
+}
+
+async fn advisories(bus: &NatsBus) -> u64 {
+    let mut stream = bus.jetstream().get_stream("ADVISORY").await.expect("the stream");
+    stream.info().await.expect("its state").state.messages
+}
+
+async fn all_advisories_heard(bus: &NatsBus) {
+    let is_heard = async || {
+        let durable: Result<Durable, _> =
+            bus.jetstream().get_consumer_from_stream("depot-advisories", "ADVISORY").await;
+        let Ok(mut durable) = durable else { return false };
+        durable.info().await.is_ok_and(|info| info.num_pending == 0 && info.num_ack_pending == 0)
+    };
+    wait_until("all advisories are heard", is_heard).await;
+}
+
+/// A depot that hears what the broker gives up on, and nothing else.
+async fn hearing(bus: &NatsBus) -> EngineHarness {
+    let mut harness = EngineHarness::over(in_memory(), Pace::default()).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    harness.hears_advisories(bus);
+    harness
+}

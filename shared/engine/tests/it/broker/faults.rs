@@ -1,0 +1,128 @@
+//! Injected faults, where they meet the broker.
+
+use bytes::Bytes;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
+use saga_core::fault::FaultKind;
+use saga_engine::nats::Publisher;
+use saga_engine::runtime::bus::Publish as _;
+use saga_engine::runtime::faults::{Faults, NewFault};
+
+use super::all_done;
+use super::consuming::{listening, said, say, waiting};
+use crate::support::{
+    EngineHarness, FILLING, LISTENING, Nats, Pace, commanded, fault, fault_of, faults, parked, replay,
+    stored, wait_until,
+};
+
+/// Law 4: twice at the broker, in a way that it cannot notice, is once for whoever hears it.
+#[tokio::test]
+async fn what_is_published_twice_is_handled_once() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let harness = listening(&bus, Pace::default()).await;
+    let faults = injected(NewFault { next: Some(4), ..fault(FaultKind::PUBLISH_TWICE) });
+    let publisher = Publisher::new(bus.clone(), "courier", faults.clone());
+    let entries: Vec<_> = (1..=20).map(said).collect();
+    all_done(publisher.publish(&entries[..2]).await);
+    all_done(publisher.publish(&entries[2..]).await);
+    assert_eq!(faults.view().faults, [], "it struck as often as it was told");
+    let held = stored(&bus, "COURIER").await;
+    assert_eq!(held.len(), 24);
+    for message in held.iter().filter(|message| message.id.is_nil()) {
+        assert!(held.iter().any(|other| !other.id.is_nil() && other.payload == message.payload));
+    }
+    harness.has_handled(FILLING, 20).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert_eq!(harness.tea().await.pieces, 20);
+    assert_eq!(harness.stats().await.dead_letters, 0);
+}
+
+/// Law 2: garbage among the messages is parked by everyone who hears it, and delays nobody.
+#[tokio::test]
+async fn published_garbage_is_parked_and_the_messages_around_it_are_handled() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let harness = listening(&bus, Pace::default()).await;
+    let faults = injected(NewFault { next: Some(2), ..fault(FaultKind::PUBLISH_GARBAGE) });
+    let entries: Vec<_> = (1..=5).map(said).collect();
+    all_done(Publisher::new(bus.clone(), "courier", faults).publish(&entries).await);
+    assert_eq!(stored(&bus, "COURIER").await.len(), 5 + 2);
+    harness.has_handled(FILLING, 5).await;
+    harness.has_handled(LISTENING, 5).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
+    let of_filling = parked.iter().filter(|dead_letter| dead_letter.step == FILLING.name);
+    assert_eq!(of_filling.clone().count(), 2);
+    assert!(of_filling.clone().all(|dead_letter| dead_letter.origin == DeadLetterOrigin::Foreign));
+    // In the tallies of the messages there are five.
+    let tallies = harness.store.tallies().await.expect("the store works");
+    assert_eq!(tallies.dead, [].into());
+}
+
+/// Only what was really published is published twice: what the broker refused has no copy.
+#[tokio::test]
+async fn what_the_broker_refused_is_not_published_by_a_fault() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut entries: Vec<_> = (1..=3).map(said).collect();
+    // The broker takes no batch and no single of it; a bare copy without its header would just fit.
+    entries[0].payload = Bytes::from(vec![b'x'; 1024 * 1024 - 10]);
+    let faults = injected(fault(FaultKind::PUBLISH_TWICE));
+    let published = Publisher::new(bus.clone(), "courier", faults).publish(&entries).await;
+    assert_eq!((published.done, published.refused.len()), (vec![2, 3], 1));
+    let held = stored(&bus, "COURIER").await;
+    let twice: Vec<_> =
+        held.iter().filter(|message| message.id.is_nil()).map(|it| it.payload.len()).collect();
+    assert!(twice.iter().all(|length| *length < 1000), "{twice:?}");
+    assert_eq!(twice.len(), 2);
+}
+
+/// Law 8: what a fault killed is replayed when the fault is over, and is no duplicate.
+#[tokio::test]
+async fn what_a_fault_killed_can_be_replayed_afterwards() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let harness = listening(&bus, Pace::default()).await;
+    let killing = NewFault { next: Some(2), ..fault_of(FILLING, FaultKind::FAIL_PERMANENTLY) };
+    harness.faults.inject(killing).expect("faults are on");
+    say(&bus, 1..=5).await;
+    harness.has_handled(FILLING, 3).await;
+    harness.has_handled(LISTENING, 5).await;
+    assert_eq!(harness.faults.view().faults, []);
+    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
+    assert_eq!(parked.len(), 2);
+    for dead_letter in parked {
+        assert!(dead_letter.reason.contains("injected"), "{}", dead_letter.reason);
+        assert_eq!(dead_letter.delivery.map(|place| place.stream), Some("COURIER".to_owned()));
+        harness.settle_together(vec![commanded(&replay(dead_letter.id, 1))]).await;
+    }
+    harness.has_handled(FILLING, 5).await;
+    harness.has_handled(LISTENING, 5).await;
+    assert_eq!(harness.tea().await.pieces, 5);
+    let all = harness.store.dead_letters(9).await.expect("the store works");
+    assert!(all.iter().all(|stored| stored.status == DeadLetterStatus::Resolved), "{all:?}");
+}
+
+/// A slow step holds up neither the others nor, beyond its own delay, itself.
+#[tokio::test]
+async fn a_delayed_step_is_slow_and_nothing_else() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let harness: EngineHarness = listening(&bus, Pace::default()).await;
+    let slow = NewFault { delay_ms: Some(300), ..fault_of(FILLING, FaultKind::DELAY) };
+    harness.faults.inject(slow).expect("faults are on");
+    let began = std::time::Instant::now();
+    say(&bus, 1..=50).await;
+    harness.has_handled(LISTENING, 50).await;
+    harness.has_handled(FILLING, 50).await;
+    let took = began.elapsed();
+    assert!(took >= std::time::Duration::from_millis(300), "{took:?}");
+    assert!(took < std::time::Duration::from_millis(300 * 25), "not one after the other: {took:?}");
+    assert_eq!(harness.tea().await.pieces, 50);
+}
+
+fn injected(new: NewFault) -> Faults {
+    let faults = faults(true, vec![]);
+    faults.inject(new).expect("faults are on");
+    faults
+}

@@ -1,0 +1,20 @@
+//! Publishing and consuming with a real nats-server: what arrives, how often, in which order, whatever dies.
+
+mod advisories;
+mod connecting;
+mod consuming;
+mod faults;
+mod losing;
+mod outages;
+mod publishing;
+mod replays;
+mod shut;
+
+use saga_engine::store::Published;
+
+/// Positions of what was published; nothing was refused or delayed.
+#[track_caller]
+fn all_done(published: Published) -> Vec<i64> {
+    assert!(published.refused.is_empty() && published.delayed.is_none(), "{published:?}");
+    published.done
+}

@@ -1,0 +1,185 @@
+//! Brokers that die in the middle of everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use saga_core::decision::{OutboxWrite, Writes};
+use saga_core::service::Service as _;
+use saga_engine::nats::{NatsBus, Publisher};
+use saga_engine::runtime::bus::Publish as _;
+use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::relay::{self, Relay, RelaySettings};
+use saga_engine::store::Store;
+use saga_engine::store::sqlite::SqliteStore;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::all_done;
+use super::consuming::{said, waiting};
+use crate::support::{
+    Deed, Depot, DepotCommand, EngineHarness, FILLING, Nats, Pace, Supplier, commit, entries, in_memory,
+    in_time, no_faults, shelf, stored, wait_until,
+};
+
+/// Laws 1, 2 and 7: the broker is killed twice, in the middle of publishing and of consuming. Every fact
+/// arrives, is handled once, and what it causes arrives once too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_killed_again_and_again_loses_nothing_and_doubles_nothing() {
+    const FACTS: u128 = 600;
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |name: &str| -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&folder.path().join(name), Depot::rows()).expect("a new database"))
+    };
+    let (courier, wake) = (open("courier.db"), Arc::new(Notify::new()));
+    let courier_relay = relaying(&courier, &bus, "courier", wake.clone());
+    let mut harness = EngineHarness::over(open("depot.db"), Pace::default()).await;
+    let shop_relay = relaying(&harness.store, &bus, "depot", harness.engine.relay_wake());
+    harness.ask(DepotCommand::List("tea")).await;
+    harness.listens(&bus, FILLING);
+
+    let numbers: Vec<_> = (1..=FACTS).collect();
+    for (index, chunk) in numbers.chunks(10).enumerate() {
+        let outbox = chunk.iter().map(|number| promise(*number)).collect();
+        commit(courier.as_ref(), Writes { outbox, ..Writes::default() }).await.expect("the store works");
+        wake.notify_one();
+        let said = u64::try_from((index + 1) * 10).expect("a small number");
+        match index {
+            19 | 39 => nats.kill(),
+            24 | 44 => nats.restart().await,
+            // In step with the consumer, so that each death finds something under way.
+            0..20 | 25..40 | 45.. => {
+                let most = async || harness.handled(FILLING).await + 30 >= said;
+                wait_until("the depot keeps up", most).await;
+            }
+            _ => {}
+        }
+    }
+    let all = u64::try_from(FACTS).expect("a small number");
+    harness.has_handled(FILLING, all).await;
+    assert_eq!(harness.tea().await.pieces, i64::try_from(FACTS).expect("a small number"));
+    assert_eq!(harness.store.events(shelf("tea")).await.expect("the store works").len() as u64, all + 1);
+    let stats = harness.stats().await;
+    assert_eq!((stats.retries, stats.dead_letters), (0, 0), "an outage is nobody's fault");
+
+    for store in [&courier, &harness.store] {
+        let is_empty = async || store.stats().await.is_ok_and(|stats| stats.outbox_pending == 0);
+        wait_until("everything is published", is_empty).await;
+        assert_eq!(store.stats().await.expect("the store works").outbox_failed, 0);
+    }
+    for stream in ["COURIER", "DEPOT"] {
+        let mut ids: Vec<_> = stored(&bus, stream).await.iter().map(|message| message.id).collect();
+        assert_eq!(ids.len() as u64, all, "{stream}");
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len() as u64, all, "{stream}");
+    }
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    courier_relay.abort();
+    shop_relay.abort();
+}
+
+/// Law 7: while there is no broker, nothing is refused and nothing reported as arrived.
+#[tokio::test]
+async fn without_a_broker_everything_waits_and_then_arrives() {
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    for (first, last) in [(1, 3), (11, 30)] {
+        nats.kill();
+        let mut left = entries(first..=last);
+        let published = in_time("an answer", publisher.publish(&left)).await;
+        assert_eq!((published.done, published.refused), (vec![], vec![]));
+        assert_eq!(published.delayed.map(|(seq, _)| seq), Some(first.into()));
+        nats.restart().await;
+        let has_arrived = async || {
+            let published = publisher.publish(&left).await;
+            assert_eq!(published.refused, []);
+            left.retain(|entry| !published.done.contains(&entry.seq));
+            left.is_empty()
+        };
+        wait_until("everything has arrived", has_arrived).await;
+    }
+    assert_eq!(stored(&bus, "DEPOT").await.len(), 3 + 20);
+}
+
+/// A long outage fills whatever the client holds for the broker. Customers must not notice: the engine never
+/// waits for the broker, not even to acknowledge.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_engine_answers_its_callers_however_long_the_broker_is_away() {
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let pace = Pace { backlog: 1, ..Pace::default() };
+    let mut harness = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    harness.ask(DepotCommand::Supply("coffee")).await;
+    wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
+    harness.listens(&bus, FILLING);
+    super::consuming::say(&bus, 1..=3).await;
+    let in_hand = async || {
+        let mut consumer = super::consuming::durable(&bus, FILLING).await?;
+        consumer.info().await.ok().map(|info| info.num_ack_pending)
+    };
+    wait_until("the consumer has messages in hand", async || in_hand().await == Some(3)).await;
+
+    nats.kill();
+    wait_until("the broker is gone", async || !bus.is_connected()).await;
+    // The relay does not do so any more, but whoever speaks through this client may.
+    let client = bus.jetstream().client();
+    let producer = client.clone();
+    let speaking =
+        tokio::spawn(async move { while producer.publish("anything", "".into()).await.is_ok() {} });
+    let is_full = async || {
+        let more = client.publish("anything", "".into());
+        tokio::time::timeout(Duration::from_millis(50), more).await.is_err()
+    };
+    wait_until("the client holds all it can", is_full).await;
+
+    // Only now the engine gets the messages, and has acknowledgements to send.
+    harness.supplier.release();
+    wait_until("the engine has a message to acknowledge", async || harness.handled(FILLING).await > 0).await;
+    harness.ask(DepotCommand::Put("milk", 1)).await;
+    speaking.abort();
+}
+
+/// Law 7: while the broker is away the relay does not fill the client with what it will repeat anyway.
+#[tokio::test]
+async fn what_is_published_without_a_broker_is_not_left_with_the_client() {
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    nats.kill();
+    wait_until("the broker is gone", async || !bus.is_connected()).await;
+    for _ in 0..20 {
+        let published = in_time("an answer", publisher.publish(&entries(1..=500))).await;
+        assert_eq!((published.done.len(), published.refused), (0, vec![]));
+        assert_eq!(published.delayed.map(|(seq, _)| seq), Some(1));
+    }
+    nats.restart().await;
+    wait_until("it is back", async || bus.is_connected()).await;
+    all_done(publisher.publish(&entries(1..=3)).await);
+    let arrived: Vec<_> = stored(&bus, "DEPOT").await.iter().map(|message| message.id.as_u128()).collect();
+    assert_eq!(arrived, [1, 2, 3]);
+}
+
+fn relaying(
+    store: &Arc<dyn Store>,
+    bus: &NatsBus,
+    service: &'static str,
+    wake: Arc<Notify>,
+) -> JoinHandle<()> {
+    let relay = Relay::new(store.clone(), format!("{service}-1"), RelaySettings::default());
+    tokio::spawn(relay::run(
+        relay,
+        Box::new(Publisher::new(bus.clone(), service, no_faults())),
+        wake,
+        Arc::new(SystemClock),
+        Arc::new(()),
+    ))
+}
+
+fn promise(number: u128) -> OutboxWrite {
+    let said = said(number);
+    OutboxWrite { id: said.id, subject: said.subject, payload: said.payload, event: None }
+}

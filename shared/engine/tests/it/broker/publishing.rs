@@ -1,0 +1,140 @@
+//! How outbox entries reach their stream.
+
+use saga_engine::nats::Publisher;
+use saga_engine::runtime::bus::Publish as _;
+
+use super::all_done;
+use crate::support::{Nats, entries, entry, no_faults, stored};
+
+/// What the broker takes in one message by default, headers counted.
+const MAX_PAYLOAD: usize = 1024 * 1024;
+
+#[tokio::test]
+async fn a_few_messages_arrive_once_and_in_order() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let wanted = entries([3, 1, 2]);
+    let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
+    assert_eq!(all_done(published), [3, 1, 2]);
+    let stored = stored(&bus, "DEPOT").await;
+    assert_eq!(stored.len(), 3);
+    for (stored, wanted) in stored.iter().zip(&wanted) {
+        assert_eq!(
+            (stored.id, &stored.subject, &stored.payload),
+            (wanted.id, &wanted.subject, &wanted.payload)
+        );
+        assert_eq!(stored.batch, None, "a few are quicker one by one");
+    }
+}
+
+#[tokio::test]
+async fn many_messages_arrive_as_one_batch_once_and_in_order() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    // The smallest batch there is, and one that is more than a batch can hold.
+    for (numbers, batches) in [(1..=16, 1), (101..=1300, 2)] {
+        let before = stored(&bus, "DEPOT").await.len();
+        let wanted = entries(numbers);
+        let seqs: Vec<_> = wanted.iter().map(|entry| entry.seq).collect();
+        assert_eq!(all_done(publisher.publish(&wanted).await), seqs);
+        let arrived = stored(&bus, "DEPOT").await.split_off(before);
+        let ids = |ids: &mut dyn Iterator<Item = uuid::Uuid>| ids.collect::<Vec<_>>();
+        assert_eq!(ids(&mut arrived.iter().map(|it| it.id)), ids(&mut wanted.iter().map(|it| it.id)));
+        let used: std::collections::BTreeSet<_> = arrived.iter().map(|it| it.batch.clone()).collect();
+        assert!(used.len() == batches && !used.contains(&None), "{used:?}");
+    }
+}
+
+/// Law 1: repeating is harmless, because ids repeat too.
+#[tokio::test]
+async fn a_repeated_message_arrives_once() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    for _ in 0..3 {
+        assert_eq!(all_done(publisher.publish(&entries(1..=5)).await), [1, 2, 3, 4, 5]);
+    }
+    assert_eq!(stored(&bus, "DEPOT").await.len(), 5);
+}
+
+/// One known id makes the broker reject a whole batch: the others must arrive all the same, in order.
+#[tokio::test]
+async fn a_batch_with_known_messages_arrives_once_and_in_order() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    all_done(publisher.publish(&entries(1..=20)).await);
+    assert_eq!(all_done(publisher.publish(&entries(1..=20)).await).len(), 20, "all known");
+    assert_eq!(all_done(publisher.publish(&entries(11..=60)).await).len(), 50, "some known");
+    let arrived: Vec<_> = stored(&bus, "DEPOT").await.iter().map(|message| message.id.as_u128()).collect();
+    assert_eq!(arrived, (1..=60).collect::<Vec<_>>());
+}
+
+/// Law 2: it will never fit; it is refused, and holds up nobody.
+#[tokio::test]
+async fn a_message_that_is_too_large_is_refused_and_the_others_arrive() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    // Too large by itself, and too large only with its headers; among few and among many.
+    for (size, first, last) in
+        [(MAX_PAYLOAD + 1, 1, 3), (MAX_PAYLOAD - 10, 11, 13), (MAX_PAYLOAD + 1, 101, 120)]
+    {
+        let mut wanted = entries(first..=last);
+        wanted[1] = entry(first + 1, vec![b'x'; size]);
+        let published = publisher.publish(&wanted).await;
+        assert_eq!(published.delayed, None);
+        let refused: Vec<_> = published.refused.iter().map(|(seq, _)| *seq).collect();
+        assert_eq!(refused, [i64::from(first) + 1]);
+        assert!(published.refused[0].1.contains("exceeded"), "{}", published.refused[0].1);
+        assert_eq!(published.done.len(), wanted.len() - 1);
+    }
+    assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 2 + 19);
+}
+
+/// Law 2: a subject that no stream of ours takes is the message's own fault, and holds up nobody.
+#[tokio::test]
+async fn a_message_for_nobodys_stream_is_refused_and_the_others_arrive() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    for (first, last) in [(1, 3), (11, 30)] {
+        let mut wanted = entries(first..=last);
+        wanted[1].subject = "ordering.confirmed".to_owned();
+        let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
+        assert_eq!(published.refused.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [i64::from(first) + 1]);
+        assert_eq!((published.done.len(), published.delayed), (wanted.len() - 1, None));
+    }
+    assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 19);
+}
+
+/// The headers of a batch are longer: what just fits alone must not be refused for its company.
+#[tokio::test]
+async fn a_message_that_fits_only_alone_arrives_with_its_batch() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut wanted = entries(1..=20);
+    wanted[7] = entry(8, vec![b'x'; MAX_PAYLOAD - 100]);
+    assert_eq!(all_done(Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await).len(), 20);
+    let arrived: Vec<_> = stored(&bus, "DEPOT").await.iter().map(|message| message.id.as_u128()).collect();
+    assert_eq!(arrived, (1..=20).collect::<Vec<_>>());
+}
+
+/// A limit that an operator gave the stream is as final as the broker's own.
+#[tokio::test]
+async fn a_message_over_the_limit_of_its_stream_is_refused() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut stream = bus.jetstream().get_stream("DEPOT").await.expect("the stream");
+    let mut config = stream.info().await.expect("its state").config.clone();
+    config.max_message_size = 500;
+    bus.jetstream().update_stream(config).await.expect("the operator may");
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    for (first, last) in [(1, 3), (11, 30)] {
+        let mut wanted = entries(first..=last);
+        wanted[1] = entry(first + 1, vec![b'x'; 1000]);
+        let published = publisher.publish(&wanted).await;
+        assert_eq!((published.refused.len(), published.delayed), (1, None));
+        assert_eq!(published.done.len(), wanted.len() - 1);
+    }
+}

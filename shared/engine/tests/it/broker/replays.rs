@@ -1,0 +1,100 @@
+//! An operator's command on its way from admin's stream to the one service it is for.
+
+use bytes::Bytes;
+use saga_core::dead_letter::{DeadLetterMessage, DeadLetterStatus};
+use saga_core::message::Message as _;
+use saga_engine::nats::{NatsBus, Publisher};
+use saga_engine::runtime::bus::Publish as _;
+use saga_engine::store::OutboxEntry;
+use uuid::Uuid;
+
+use super::all_done;
+use super::consuming::{listening, say};
+use crate::support::{
+    DepotCommand, EngineHarness, FILLING, LISTENING, Nats, Pace, discard, for_another, in_memory, no_faults,
+    operating, parked, payload, replay, wait_until,
+};
+
+/// Law 8, from the broker to the broker: parked, handed back through admin's stream, handled once, and announced;
+/// whoever else heard the message hears nothing, and commands for other services never arrive.
+#[tokio::test]
+async fn a_command_reaches_the_service_it_is_for_and_the_step_that_failed() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
+    for step in [FILLING, LISTENING, operating()] {
+        harness.listens(&bus, step);
+    }
+    say(&bus, 1..=3).await;
+    harness.has_handled(LISTENING, 3).await;
+    let are_parked = async || harness.stats().await.dead_letters == 3;
+    wait_until("all are parked", are_parked).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
+    let [first, second, third] = [0, 1, 2].map(|index: usize| parked[index].id);
+
+    // Each of them twice, as a broker may bring them, with somebody else's between.
+    let elsewhere = for_another(replay(third, 1));
+    let commands = [replay(first, 1), elsewhere, discard(second, 1), replay(first, 1)];
+    say_commands(&bus, &commands).await;
+    harness.has_handled(FILLING, 1).await;
+    harness.has_handled(operating(), 2).await;
+    let statuses = async || {
+        let dead_letters = harness.store.dead_letters(9).await.expect("the store works");
+        [first, second, third].map(|id| {
+            dead_letters.iter().find(|stored| stored.dead_letter.id == id).map(|stored| stored.status)
+        })
+    };
+    use DeadLetterStatus::{Discarded, Pending, Resolved};
+    wait_until("the commands are fulfilled", async || {
+        statuses().await == [Some(Resolved), Some(Discarded), Some(Pending)]
+    })
+    .await;
+    assert_eq!(harness.tea().await.pieces, 1);
+    harness.has_handled(LISTENING, 3).await;
+}
+
+/// Two operators in two browsers: their commands come together, and the message is handled once.
+#[tokio::test]
+async fn commands_that_come_all_at_once_hand_a_message_back_once() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut harness = listening(&bus, Pace { attempts: 1, ..Pace::default() }).await;
+    let ack = bus.jetstream().publish("courier.parcels_arrived", Bytes::from_static(b"x")).await;
+    ack.expect("published").await.expect("stored");
+    let are_parked = async || harness.stats().await.dead_letters == 2;
+    wait_until("it is parked by both steps", are_parked).await;
+    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
+    let dead_letter =
+        parked.iter().find(|dead_letter| dead_letter.step == FILLING.name).expect("its dead letter");
+    harness.listens(&bus, operating());
+    let commands: Vec<_> = (1..=40).map(|revision| replay(dead_letter.id, revision)).collect();
+    say_commands(&bus, &commands).await;
+    harness.has_handled(operating(), 40).await;
+    let is_parked_again = async || {
+        let dead_letters = harness.store.dead_letters(9).await.expect("the store works");
+        let stored = dead_letters
+            .into_iter()
+            .find(|stored| stored.dead_letter.id == dead_letter.id)
+            .expect("its dead letter");
+        let is_idle = harness.stats().await.retries == 0;
+        (stored.status == DeadLetterStatus::Pending && is_idle).then_some(stored)
+    };
+    wait_until("it failed again", async || is_parked_again().await.is_some()).await;
+    let stored = is_parked_again().await.expect("it is idle");
+    assert_eq!(stored.revision, 40);
+    assert!((1..=40).contains(&stored.dead_letter.replays), "{}", stored.dead_letter.replays);
+    assert_eq!(stored.dead_letter.attempts, 1 + stored.dead_letter.replays, "each replay was one try");
+}
+
+/// Admin's outbox, published.
+async fn say_commands(bus: &NatsBus, commands: &[DeadLetterMessage]) {
+    let entry = |(number, message): (usize, &DeadLetterMessage)| OutboxEntry {
+        seq: i64::try_from(number).expect("a small number"),
+        id: Uuid::now_v7(),
+        subject: message.subject("admin"),
+        payload: payload(message),
+    };
+    let entries: Vec<_> = commands.iter().enumerate().map(entry).collect();
+    all_done(Publisher::new(bus.clone(), "admin", no_faults()).publish(&entries).await);
+}

@@ -1,0 +1,216 @@
+//! Breakers inside a service: calls, retries and steps while what they need is away, and when it comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use saga_core::breaker::{BreakerPolicy, State};
+use saga_core::decision::{Reads, Writes};
+use saga_core::input::Input;
+use saga_core::waiting::Retry;
+use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::store::StoreFault;
+
+use super::done;
+use crate::support::{
+    Deed, DepotCommand, EngineHarness, FILLING, LISTENING, Pace, SUPPLIER, Shelf, ShelfEvent, Supplier,
+    arrived, at, commit, due_query, id, in_memory, load, recorded, retry, state, wait_until,
+};
+
+/// Law 7: an outage of a hundred tries consumes no attempts, makes no dead letter and gives nothing up; after it
+/// every call is answered.
+#[tokio::test]
+async fn an_outage_of_what_is_called_costs_nothing_and_afterwards_every_call_is_answered()
+-> Result<(), StoreFault> {
+    const CALLS: i64 = 30;
+    let harness = EngineHarness::guarded(in_memory(), quick(), Supplier::closed(), flapping()).await;
+    for _ in 0..CALLS {
+        done(harness.ask(DepotCommand::Supply("tea")).await);
+        done(harness.ask(DepotCommand::Insist("tea")).await);
+    }
+    wait_until("a hundred tries have failed", async || harness.supplier.called().len() > 100).await;
+    let stats = harness.stats().await;
+    assert_eq!((stats.tasks, stats.dead_letters), (2 * CALLS.unsigned_abs(), 0));
+    assert_eq!(state(harness.store.as_ref(), "tea").await?, None, "nothing was given up");
+    assert!(harness.breaker(SUPPLIER).transitions.len() > 5, "it opened again and again");
+
+    harness.supplier.opens();
+    wait_until("every call is answered", async || harness.stats().await.tasks == 0).await;
+    assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(shelf_of(2 * CALLS)));
+    assert_eq!((harness.stats().await.dead_letters, harness.supplier.overlaps()), (0, 0));
+    wait_until("it is closed again", async || harness.breaker(SUPPLIER).state == State::Closed).await;
+    Ok(())
+}
+
+/// Law 6: who answers "never" is there. The call is given up at once, and the breaker learns nothing.
+#[tokio::test]
+async fn a_final_refusal_gives_up_at_once_and_counts_for_nothing() -> Result<(), StoreFault> {
+    let refusals = (0..20).map(|_| Deed::Refuse);
+    let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will(refusals)).await;
+    for _ in 0..19 {
+        done(harness.ask(DepotCommand::Supply("tea")).await);
+    }
+    done(harness.ask(DepotCommand::Insist("milk")).await);
+    harness.no_task_is_open().await;
+    assert_eq!(harness.supplier.called().len(), 20, "nobody was asked twice");
+    assert_eq!(state(harness.store.as_ref(), "tea").await?.map(|shelf| shelf.given_up), Some(19));
+    let seen = harness.breaker(SUPPLIER);
+    assert_eq!((seen.state, seen.calls, seen.failures), (State::Closed, 0, 0));
+    let dead_letters = harness.store.dead_letters(9).await?;
+    let [stored] = &dead_letters[..] else { panic!("one dead letter: {dead_letters:?}") };
+    assert_eq!(
+        (stored.dead_letter.attempts, stored.dead_letter.reason.as_str()),
+        (1, "no supply: the supplier says no")
+    );
+    Ok(())
+}
+
+/// A refusal of a probe neither closes the breaker nor keeps its place.
+#[tokio::test]
+async fn final_refusals_do_not_keep_a_half_open_breaker_from_closing() -> Result<(), StoreFault> {
+    let refusals = (0..10).map(|_| Deed::Refuse);
+    let harness = EngineHarness::guarded(in_memory(), quick(), Supplier::will(refusals), flapping()).await;
+    harness.fail_until_open(SUPPLIER);
+    for _ in 0..20 {
+        done(harness.ask(DepotCommand::Supply("tea")).await);
+    }
+    harness.no_task_is_open().await;
+    assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(Shelf { given_up: 10, ..shelf_of(10) }));
+    assert_eq!(harness.breaker(SUPPLIER).state, State::Closed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_call_is_made_while_the_breaker_is_open_and_all_are_when_it_closes() -> Result<(), StoreFault> {
+    for closing in [BreakerAction::Reset, BreakerAction::Closed] {
+        let harness =
+            EngineHarness::guarded(in_memory(), quick(), Arc::default(), BreakerPolicy::default()).await;
+        harness.turn(SUPPLIER, BreakerAction::Open);
+        for _ in 0..5 {
+            done(harness.ask(DepotCommand::Supply("tea")).await);
+        }
+        the_timers_have_looked(&harness).await;
+        assert!(harness.supplier.called().is_empty(), "{:?}", harness.supplier.called());
+        harness.turn(SUPPLIER, closing);
+        harness.no_task_is_open().await;
+        assert_eq!(harness.supplier.called().len(), 5);
+        assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(shelf_of(5)));
+    }
+    Ok(())
+}
+
+/// What comes back after an outage gets a few calls first, and with each answer more.
+#[tokio::test]
+async fn a_dependency_that_comes_back_gets_a_few_calls_at_once() -> Result<(), StoreFault> {
+    let hanging = (0..20).map(|_| Deed::Hang);
+    let pace = Pace { concurrency: 20, ..quick() };
+    let harness = EngineHarness::guarded(in_memory(), pace, Supplier::will(hanging), flapping()).await;
+    harness.fail_until_open(SUPPLIER);
+    for _ in 0..20 {
+        done(harness.ask(DepotCommand::Supply("tea")).await);
+    }
+    wait_until("the probes are under way", async || harness.supplier.called().len() == 3).await;
+    the_timers_have_looked(&harness).await;
+    assert_eq!(harness.supplier.called().len(), 3, "as many as there are probes");
+    assert_eq!(harness.breaker(SUPPLIER).state, State::HalfOpen);
+    Ok(())
+}
+
+/// Law 4: the lease of a call that waits for its turn lapses and is renewed; it is one call all the same.
+#[tokio::test]
+async fn a_call_whose_lease_lapsed_while_it_waited_is_not_made_twice_at_once() -> Result<(), StoreFault> {
+    let pace = Pace { concurrency: 1, task_lease: SignedDuration::from_millis(30), ..quick() };
+    let harness = EngineHarness::guarded(in_memory(), pace, Supplier::will([Deed::Hang]), flapping()).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    wait_until("the first call is under way", async || harness.supplier.called().len() == 1).await;
+    let second = Input::command(id(8), id(8), DepotCommand::Supply("tea"), None);
+    assert_eq!(harness.settle(second).await, "done");
+    let waiting = saga_core::ids::task_id("depot:command", id(8), 0);
+    let is_claimed_anew = async || {
+        let reads = Reads { tasks: [waiting].into(), ..Reads::default() };
+        load(harness.store.as_ref(), reads).await.is_ok_and(|loaded| loaded.tasks[&waiting] >= 4)
+    };
+    wait_until("its lease has lapsed again and again", is_claimed_anew).await;
+    assert_eq!(harness.supplier.called().len(), 1, "it still waits");
+    harness.supplier.release();
+    harness.no_task_is_open().await;
+    assert_eq!(harness.supplier.called().iter().filter(|id| **id == waiting).count(), 1);
+    assert_eq!(harness.supplier.overlaps(), 0);
+    assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(shelf_of(2)));
+    Ok(())
+}
+
+/// A bug: the retry was due before the failed call had left the list of those held, and nobody made it.
+#[tokio::test]
+async fn a_failed_call_that_is_due_again_at_once_is_made_again() -> Result<(), StoreFault> {
+    let pace = Pace { first_delay: Duration::ZERO, ..Pace::default() };
+    let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
+    let harness = EngineHarness::with_supplier(in_memory(), pace, supplier).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    harness.no_task_is_open().await;
+    assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(shelf_of(5)));
+    Ok(())
+}
+
+/// Law 2 and 7: what waits for an open breaker waits with its attempts, and in nobody's way.
+#[tokio::test]
+async fn retries_of_a_shut_step_wait_and_hold_up_no_other_step() -> Result<(), StoreFault> {
+    for shut in [FILLING.name, SUPPLIER] {
+        let store = in_memory();
+        // More of them than one look takes up, and all due before the other.
+        let shut_out = (1..=5).map(|number| Retry {
+            payload: arrived(id(number), "tea", 1),
+            ..retry(FILLING.name, number, at(0))
+        });
+        let other = Retry { payload: arrived(id(9), "tea", 1), ..retry(LISTENING.name, 9, at(1)) };
+        let retries = shut_out.chain([other]).collect();
+        commit(store.as_ref(), Writes { retries, ..recorded("tea", &[], &[ShelfEvent::Listed]) }).await?;
+        let pace = Pace { due_limit: 2, ..quick() };
+        let harness = EngineHarness::just_started(store, pace, Arc::default(), BreakerPolicy::default());
+        harness.turn(shut, BreakerAction::Open);
+        let handled = async |step: &str, count: u64| {
+            let tallies = harness.store.tallies().await.expect("the store works");
+            tallies.handled.get(step).copied().unwrap_or(0) == count
+        };
+        wait_until("the other step's retry", async || handled(LISTENING.name, 1).await).await;
+        the_timers_have_looked(&harness).await;
+        assert!(handled(FILLING.name, 0).await);
+        let due = harness.store.due(due_query(at(9), 9, "nobody", at(9))).await?;
+        assert_eq!(due.retries.iter().map(|retry| retry.attempts).collect::<Vec<_>>(), [1; 5]);
+        harness.turn(shut, BreakerAction::Reset);
+        wait_until("the retries of the step", async || handled(FILLING.name, 5).await).await;
+        assert_eq!(harness.stats().await.dead_letters, 0);
+    }
+    Ok(())
+}
+
+/// Opens after five failures, for a moment; three probes.
+fn flapping() -> BreakerPolicy {
+    BreakerPolicy { open_for: Duration::from_millis(20), ..BreakerPolicy::default() }
+}
+
+/// Timers that look all the time; attempts enough that an outage is noticed before they are used up.
+fn quick() -> Pace {
+    Pace {
+        attempts: 6,
+        poll: Duration::from_millis(5),
+        first_delay: Duration::from_millis(2),
+        ..Pace::default()
+    }
+}
+
+fn shelf_of(pieces: i64) -> Shelf {
+    Shelf { pieces, ..Shelf::default() }
+}
+
+/// Something that is due is settled: whatever else was due had its chance too.
+async fn the_timers_have_looked(harness: &EngineHarness) {
+    for _ in 0..3 {
+        done(harness.ask(DepotCommand::CheckAt("clock", jiff::Timestamp::UNIX_EPOCH)).await);
+        let is_checked = async || {
+            let clock = state(harness.store.as_ref(), "clock").await.expect("the store works");
+            clock.is_some_and(|clock| clock.check_at.is_none())
+        };
+        wait_until("the timers have looked", is_checked).await;
+    }
+}

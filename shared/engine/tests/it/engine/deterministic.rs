@@ -1,0 +1,127 @@
+//! The pure core of the engine: the same inputs on the same rows decide the same, whoever repeats them.
+
+use bytes::Bytes;
+use saga_core::decision::{self, InboxState, Loaded, Writes};
+use saga_core::input::{Input, Outcome};
+use saga_core::row::StoredRow;
+use saga_core::waiting::Retry;
+use uuid::Uuid;
+
+use super::names;
+use crate::support::{
+    Depot, DepotCommand, FILLING, LISTENING, Pace, Shelf, UNLUCKY, arrived, at, heard, id, retry, rules,
+    shelf,
+};
+
+/// Law 4: a repeated decision repeats its ids, so that whatever it causes is known everywhere.
+#[test]
+fn a_decision_repeated_repeats_its_ids() {
+    let inputs = || {
+        vec![
+            heard(arrived(id(1), "tea", 3)),
+            heard(arrived(id(2), "tea", UNLUCKY)),
+            heard(arrived(id(3), "coffee", 1)),
+            heard(Bytes::from_static(b"not JSON")),
+            Input::command(id(4), id(5), DepotCommand::Supply("tea"), None),
+        ]
+    };
+    let (first, outcomes) = decide(inputs(), listed());
+    let (second, _) = decide(inputs(), listed());
+    assert_eq!(names(&outcomes), ["done", "dead", "retried", "dead", "done"]);
+    assert_eq!(format!("{first:?}"), format!("{second:?}"));
+    assert_eq!((first.outbox.len(), first.tasks.len(), first.events.len()), (3, 1, 1));
+}
+
+/// A bug that a simulation found: two reactions to one cause had one id, and the second was swallowed.
+#[test]
+fn no_two_promises_share_an_id() {
+    let payload = arrived(id(8), "tea", 1);
+    let for_step = |step| Input::message(step, payload.clone(), id(8), 0);
+    let mut inputs = vec![for_step(FILLING), for_step(LISTENING)];
+    inputs.extend([1, 2].map(|number| heard(arrived(id(number), "tea", UNLUCKY))));
+    inputs.push(Input::message(LISTENING, Bytes::from_static(b"not JSON"), id(1), 0));
+    inputs.push(Input::message(FILLING, Bytes::from_static(b"not JSON"), id(7), 0));
+    inputs.extend(
+        [1, 2].map(|pieces| Input::command(id(pieces.into()), id(5), DepotCommand::Put("tea", pieces), None)),
+    );
+    inputs.extend([3, 4].map(|number| Input::command(id(number), id(5), DepotCommand::Supply("tea"), None)));
+    let (writes, _) = decide(inputs, listed());
+    let promised = writes.outbox.iter().map(|entry| entry.id);
+    let ids: Vec<Uuid> = promised.chain(writes.tasks.iter().map(|task| task.id)).collect();
+    assert_eq!(ids.len(), 2 + 4 + 2 + 2);
+    assert_eq!(std::collections::BTreeSet::from_iter(&ids).len(), ids.len());
+}
+
+/// What cannot be read must not be taken for what is not there: the second input would write over it.
+#[test]
+fn a_row_that_cannot_be_read_stays_so_for_the_whole_batch() {
+    let mut loaded = Loaded::default();
+    let state = r#"{"listed":"by somebody else"}"#.to_owned();
+    loaded.rows.insert(shelf("tea"), StoredRow { version: 5, state });
+    let put = |number| Input::command(id(number), id(number), DepotCommand::Put("tea", 1), None);
+    let (writes, outcomes) = decide(vec![put(1), put(2), put(3)], loaded);
+    assert_eq!(names(&outcomes), ["faulted"; 3]);
+    assert!(writes.rows.is_empty() && writes.events.is_empty(), "{:?}", writes.rows);
+}
+
+/// A row that was refused, undone or only looked at is not written.
+#[test]
+fn only_rows_that_changed_are_written() {
+    let command = |number, command| Input::command(id(number), id(number), command, None);
+    let inputs = vec![
+        command(1, DepotCommand::List("tea")),
+        command(2, DepotCommand::Put("coffee", 0)),
+        command(3, DepotCommand::Put("milk", UNLUCKY)),
+        command(4, DepotCommand::Put("sugar", 1)),
+    ];
+    let (writes, outcomes) = decide(inputs, listed());
+    assert_eq!(names(&outcomes), ["done", "rejected", "faulted", "done"]);
+    let written: Vec<_> =
+        writes.rows.iter().map(|row| (&row.key.id[..], row.read_version, row.version)).collect();
+    assert_eq!(written, [("sugar", 0, 1)]);
+    assert_eq!((writes.events.len(), writes.outbox.len()), (1, 1));
+}
+
+/// Law 2: a retry that is over, by whatever way, is over; it neither repeats its effect nor comes back.
+#[test]
+fn a_retry_goes_on_only_while_its_entry_waits() {
+    let waiting = Retry { payload: arrived(id(1), "tea", 3), ..retry(FILLING.name, 1, at(0)) };
+    let retried = || Input::<Depot>::retried(FILLING, waiting.clone(), 0);
+    for (known, name) in [
+        (Some(InboxState::Waiting), "done"),
+        (Some(InboxState::Handled), "duplicate"),
+        (Some(InboxState::Parked), "duplicate"),
+        (None, "duplicate"),
+    ] {
+        let mut loaded = listed();
+        loaded.inbox.extend(known.map(|known| ((FILLING.name, id(1)), known)));
+        let (writes, outcomes) = decide(vec![retried()], loaded);
+        assert_eq!(names(&outcomes), [name], "{known:?}");
+        let over = if name == "done" { vec![(FILLING.name, id(1))] } else { vec![] };
+        assert_eq!((&writes.retries_done, &writes.inbox), (&over, &over), "{known:?}");
+    }
+}
+
+/// With the inbox off, which only tests do, a repetition reaches the domain: it must be able to bear it.
+#[test]
+fn without_its_inbox_a_handled_message_is_decided_again() {
+    let mut loaded = listed();
+    loaded.inbox.insert((FILLING.name, id(1)), InboxState::Handled);
+    let without = decision::Rules { use_inbox: false, ..rules(Pace::default()) };
+    let inputs = [heard(arrived(id(1), "tea", 3))];
+    let (_, outcomes) = decision::decide(&Depot, &inputs, loaded.clone(), &without, at(0));
+    assert_eq!(names(&outcomes), ["done"]);
+    let (_, outcomes) = decide(inputs.into(), loaded);
+    assert_eq!(names(&outcomes), ["duplicate"]);
+}
+
+/// A shelf for tea, listed.
+fn listed() -> Loaded {
+    let state = serde_json::to_string(&Shelf { listed: true, ..Default::default() });
+    let row = StoredRow { version: 1, state: state.expect("a state has a JSON form") };
+    Loaded { rows: [(shelf("tea"), row)].into(), ..Loaded::default() }
+}
+
+fn decide(inputs: Vec<Input<Depot>>, loaded: Loaded) -> (Writes, Vec<Outcome<Depot>>) {
+    decision::decide(&Depot, &inputs, loaded, &rules(Pace::default()), at(0))
+}

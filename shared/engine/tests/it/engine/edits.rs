@@ -1,0 +1,220 @@
+//! Dead letters of messages that were edited, and of calls: law 8, whatever is repeated and whoever dies.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use saga_core::dead_letter::{
+    DeadLetterMessage, DeadLetterOrigin, DeadLetterStatus, DeadLettered, OriginalMessage, StoredDeadLetter,
+};
+use saga_core::input::Input;
+use saga_core::message::Message as _;
+use saga_core::retry::{FailedTry, FailureKind};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::names;
+use super::replays::in_line;
+use crate::support::{
+    DepotCommand, FILLING, OWNER, OperatorHarness, UNLUCKY, arrived, at, discard, due_query, edit, heard, id,
+    replay, restore, shelf, state,
+};
+
+/// The bug of others: edit and retry that sent both copies. Here it is the edited one alone, whatever comes again.
+#[tokio::test]
+async fn an_edited_message_is_handled_in_place_of_its_original_and_never_beside_it() {
+    let mut harness = OperatorHarness::new();
+    harness.is_asked(0, DepotCommand::List("tea")).await;
+    let original = arrived(id(1), "tea", UNLUCKY);
+    let redelivered = || heard(arrived(id(1), "tea", UNLUCKY));
+    assert_eq!(harness.hears_one(0, redelivered).await, "dead");
+    let dead_letter = harness.dead_letter().await.dead_letter.id;
+
+    let edited = arrived(id(2), "tea", 12);
+    assert_eq!(harness.is_told(1, edit(dead_letter, 1, id(2), &edited)).await, "done");
+    assert_eq!(harness.hears_one(1, redelivered).await, "duplicate");
+    assert_eq!(harness.tries_again(1).await, ["done"]);
+    assert_eq!(harness.tea().await, 12);
+    for _ in 0..2 {
+        assert_eq!(harness.hears_one(2, redelivered).await, "duplicate");
+    }
+    assert_eq!((harness.tea().await, harness.handled(FILLING.name).await), (12, 1));
+
+    // What it causes names the edited message as its cause, and the resolution names it as handled.
+    let events = harness.store().events(shelf("tea")).await.expect("the store works");
+    assert_eq!(events.last().map(|event| event.causation_id), Some(id(2)));
+    let Some((_, DeadLetterMessage::DeadLetterResolved(resolved))) = harness.announced().await.pop() else {
+        panic!("it is resolved")
+    };
+    assert_eq!((resolved.dead_letter, resolved.message_id), (dead_letter, id(2)));
+    let original = OriginalMessage { message_id: id(1), payload_base64: STANDARD.encode(original) };
+    assert_eq!(harness.dead_letter().await.dead_letter.original, Some(original));
+}
+
+/// An edit that does not help either: the dead letter shows the edit, and what was parked at first.
+#[tokio::test]
+async fn an_edited_message_that_fails_again_is_the_same_dead_letter_and_remembers_its_original() {
+    let mut harness = OperatorHarness::new();
+    harness.is_asked(0, DepotCommand::List("tea")).await;
+    let original = arrived(id(1), "tea", UNLUCKY);
+    assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", UNLUCKY))).await, "dead");
+    let dead_letter = harness.dead_letter().await.dead_letter.id;
+    for (revision, message_id) in [(1, id(2)), (2, id(3))] {
+        let edited = arrived(message_id, "tea", UNLUCKY);
+        assert_eq!(harness.is_told(1, edit(dead_letter, revision, message_id, &edited)).await, "done");
+        assert_eq!(harness.tries_again(1).await, ["dead"]);
+        let now = harness.dead_letter().await;
+        assert_eq!(
+            (now.dead_letter.id, now.known_as, now.dead_letter.message_id),
+            (dead_letter, id(1), message_id)
+        );
+        assert_eq!(STANDARD.decode(&now.dead_letter.payload_base64).expect("base64"), edited);
+        let first = OriginalMessage { message_id: id(1), payload_base64: STANDARD.encode(&original) };
+        assert_eq!(now.dead_letter.original, Some(first), "the very first one");
+    }
+    // A plain replay repeats the last edit.
+    assert_eq!(harness.is_told(5, replay(dead_letter, 3)).await, "done");
+    assert_eq!(harness.tries_again(5).await, ["dead"]);
+    assert_eq!(harness.dead_letter().await.dead_letter.message_id, id(3));
+}
+
+/// What nobody of this system sent is in nobody's tallies: published = handled + waiting + dead must hold without.
+#[tokio::test]
+async fn foreign_bytes_are_in_no_tally_not_even_when_they_were_edited_into_a_message() {
+    let mut harness = OperatorHarness::new();
+    harness.is_asked(0, DepotCommand::List("tea")).await;
+    let garbage = || heard(Bytes::from_static(b"\xff garbage"));
+    assert_eq!(harness.hears_one(0, garbage).await, "dead");
+    let dead_letter = harness.dead_letter().await.dead_letter;
+    assert_eq!(
+        (dead_letter.origin, dead_letter.message_type, dead_letter.saga),
+        (DeadLetterOrigin::Foreign, None, None)
+    );
+    let in_no_tally = async |harness: &OperatorHarness| {
+        let tallies = harness.store().tallies().await.expect("the store works");
+        let of =
+            |counts: &std::collections::BTreeMap<String, u64>| counts.get(FILLING.name).copied().unwrap_or(0);
+        assert_eq!((of(&tallies.handled), of(&tallies.retrying), of(&tallies.dead)), (0, 0, 0));
+    };
+    in_no_tally(&harness).await;
+    assert_eq!(harness.store().stats().await.expect("the store works").dead_letters, 1, "a human sees it");
+
+    assert_eq!(harness.is_told(1, edit(dead_letter.id, 1, id(2), &arrived(id(2), "tea", 4))).await, "done");
+    in_no_tally(&harness).await;
+    assert_eq!(harness.tries_again(1).await, ["done"]);
+    assert_eq!(harness.tea().await, 4);
+    in_no_tally(&harness).await;
+    assert_eq!(harness.hears_one(2, garbage).await, "duplicate", "it is known all the same");
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
+}
+
+/// Law 4: money owed is called for again under the key it always had.
+#[tokio::test]
+async fn a_replayed_task_is_open_again_under_its_id_and_its_answer_resolves_it() {
+    let mut harness = OperatorHarness::new();
+    let (task, dead_letter) = parked_call(&mut harness).await;
+    assert_eq!(
+        (dead_letter.origin, dead_letter.message_id, dead_letter.step.as_str()),
+        (DeadLetterOrigin::Task, task, "insist")
+    );
+    assert_eq!(harness.is_told(10, replay(dead_letter.id, 1)).await, "done");
+    let [again] = &harness.calls(10).await[..] else { panic!("one call") };
+    assert_eq!((again.id, again.attempts, again.kind.as_str()), (task, 0, "insist"));
+    assert_eq!((again.payload.as_str(), again.dead_letter), (r#"{"label":"tea"}"#, Some(dead_letter.id)));
+    let settled = harness.settles(11, vec![Input::called(again.clone(), Ok(Value::from(5)), 0)]).await;
+    assert_eq!(names(&settled), ["done"]);
+    assert_eq!((harness.tea().await, in_line(&harness).await), (5, (0, 0, 0)));
+    let Some((_, DeadLetterMessage::DeadLetterResolved(resolved))) = harness.announced().await.pop() else {
+        panic!("it is resolved")
+    };
+    let wanted = (dead_letter.id, "insist", dead_letter.saga, 1);
+    assert_eq!((resolved.dead_letter, resolved.step.as_str(), resolved.saga, resolved.replays), wanted);
+    // The answer of an earlier try comes after all: there is only one.
+    let late = harness.settles(12, vec![Input::called(again.clone(), Ok(Value::from(5)), 0)]).await;
+    assert_eq!((names(&late), harness.tea().await), (vec!["duplicate"], 5));
+}
+
+#[tokio::test]
+async fn a_replayed_task_that_fails_again_is_the_same_dead_letter() {
+    let mut harness = OperatorHarness::new();
+    let (task, first) = parked_call(&mut harness).await;
+    assert_eq!(harness.is_told(10, replay(first.id, 1)).await, "done");
+    let again = harness.calls(10).await.remove(0);
+    let failed = Err(FailedTry::new(FailureKind::Transient, "still closed"));
+    assert_eq!(names(&harness.settles(11, vec![Input::called(again, failed, 0)]).await), ["dead"]);
+    let StoredDeadLetter { dead_letter, status, known_as, .. } = harness.dead_letter().await;
+    assert_eq!((dead_letter.id, status, known_as), (first.id, DeadLetterStatus::Pending, task));
+    assert_eq!((dead_letter.replays, dead_letter.attempts), (1, 2));
+    assert_eq!((dead_letter.first_failed_at, dead_letter.last_failed_at), (first.first_failed_at, at(11)));
+    assert_eq!(dead_letter.reason, "no supply: still closed");
+    assert_eq!(harness.announced().await.len(), 2);
+}
+
+/// An operator who mends the data of a call: the call is another, the key stays.
+#[tokio::test]
+async fn an_edited_task_is_called_with_the_edit_under_its_old_key() {
+    let mut harness = OperatorHarness::new();
+    let (task, dead_letter) = parked_call(&mut harness).await;
+    assert_eq!(harness.is_told(10, edit(dead_letter.id, 1, id(2), br#"{"label":"coffee"}"#)).await, "done");
+    let again = harness.calls(10).await.remove(0);
+    assert_eq!((again.id, again.payload.as_str()), (task, r#"{"label":"coffee"}"#));
+    let settled = harness.settles(11, vec![Input::called(again, Ok(Value::from(5)), 0)]).await;
+    assert_eq!(names(&settled), ["done"]);
+    let coffee = state(harness.store(), "coffee").await.expect("the store works");
+    assert_eq!((coffee.map(|shelf| shelf.pieces), harness.tea().await), (Some(5), 0));
+}
+
+/// Laws 1, 2, 4 and 8: whoever dies after whichever commit, before anything is acknowledged, loses and doubles
+/// nothing.
+#[tokio::test]
+async fn a_crash_after_any_commit_loses_and_doubles_nothing() {
+    let mut deaths = 0;
+    loop {
+        let mut harness = OperatorHarness::dying_after(deaths);
+        let tea = || heard(arrived(id(1), "tea", 3));
+        assert_eq!(harness.hears_one(0, tea).await, "dead");
+        let dead_letter = harness.dead_letter().await.dead_letter.id;
+        // It fails again, is given up, is restored, is edited, and is handled.
+        assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+        assert_eq!(harness.tries_again(1).await, ["dead"]);
+        assert_eq!(harness.is_told(2, discard(dead_letter, 2)).await, "done");
+        assert_eq!(harness.is_told(3, restore(dead_letter, 3)).await, "done");
+        harness.is_asked(4, DepotCommand::List("tea")).await;
+        let edited = arrived(id(2), "tea", 4);
+        assert_eq!(harness.is_told(5, edit(dead_letter, 4, id(2), &edited)).await, "done");
+        assert_eq!(harness.tries_again(5).await, ["done"]);
+        assert_eq!(harness.hears_one(6, tea).await, "duplicate");
+
+        let (_, call) = parked_call(&mut harness).await;
+        assert_eq!(harness.is_told(20, replay(call.id, 1)).await, "done");
+        let again = harness.calls(20).await.remove(0);
+        let answer = Input::called(again, Ok(Value::from(5)), 0);
+        assert_eq!(names(&harness.settles(21, vec![answer]).await), ["done"]);
+        harness.dies();
+
+        assert_eq!((harness.tea().await, in_line(&harness).await), (4 + 5, (0, 0, 0)), "death {deaths}");
+        let said: Vec<_> =
+            harness.announced().await.into_iter().map(|(_, said)| said.message_type().name).collect();
+        let wanted =
+            ["DeadLettered", "DeadLettered", "DeadLetterResolved", "DeadLettered", "DeadLetterResolved"];
+        assert_eq!(said, wanted, "death {deaths}");
+        assert!(harness.store().verify().await.expect("the store works").differing.is_empty());
+        if harness.has_yet_to_die() {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!(deaths >= 13, "every commit was a death once: {deaths}");
+}
+
+/// A call that must be made and could not be: its key and its dead letter.
+async fn parked_call(harness: &mut OperatorHarness) -> (Uuid, DeadLettered) {
+    harness.is_asked(7, DepotCommand::Insist("tea")).await;
+    // The task belongs to the writer until its lease lapses, or it starts anew.
+    let mut recovering = due_query(at(8), 9, OWNER, at(60));
+    recovering.recover = true;
+    let task = harness.store().due(recovering).await.expect("the store works").tasks.remove(0);
+    let failed = Err(FailedTry::new(FailureKind::Transient, "closed"));
+    assert_eq!(names(&harness.settles(8, vec![Input::called(task.clone(), failed, 0)]).await), ["dead"]);
+    harness.dies();
+    (task.id, harness.dead_letters().await.remove(0).dead_letter)
+}

@@ -1,0 +1,161 @@
+//! What becomes of messages: handled once, kept for later, never in each other's way.
+
+use std::time::Duration;
+
+use saga_core::input::{Input, MessageOutcome, Outcome};
+use saga_core::message::Envelope;
+use saga_engine::store::StoreFault;
+
+use super::{done, names};
+use crate::support::{
+    Depot, DepotCommand, EngineHarness, FILLING, LISTENING, Pace, UNLUCKY, UNREADABLE, arrived, due_query,
+    heard, id, in_memory, parked, shelf, wait_until,
+};
+
+#[tokio::test]
+async fn a_message_is_handled_once_however_often_it_comes() -> Result<(), StoreFault> {
+    let harness = listed().await;
+    let tea = || heard(arrived(id(1), "tea", 3));
+    assert_eq!(names(&harness.settle_together(vec![tea(), tea()]).await), ["done", "duplicate"]);
+    assert_eq!(names(&harness.settle_together(vec![tea()]).await), ["duplicate"]);
+    assert_eq!(harness.tea().await.pieces, 3);
+    assert_eq!(harness.store.tallies().await?.handled, [("shelf-filling".to_owned(), 1)].into());
+    assert_eq!(harness.stats().await.outbox_pending, 1);
+    Ok(())
+}
+
+/// Law 8: what one step knows says nothing about another.
+#[tokio::test]
+async fn each_step_handles_the_message_for_itself() -> Result<(), StoreFault> {
+    let harness = listed().await;
+    let payload = arrived(id(1), "tea", 3);
+    let for_step = |step| Input::<Depot>::message(step, payload.clone(), id(9), 0);
+    let outcomes = harness.settle_together(vec![for_step(FILLING), for_step(LISTENING)]).await;
+    assert_eq!(names(&outcomes), ["done", "done"]);
+    assert_eq!(harness.store.tallies().await?.handled.len(), 2);
+    Ok(())
+}
+
+/// Law 6: the business's no is handled, like a yes.
+#[tokio::test]
+async fn a_rejected_message_is_handled_and_waits_for_nobody() -> Result<(), StoreFault> {
+    let harness = listed().await;
+    let nothing = || heard(arrived(id(1), "tea", 0));
+    assert_eq!(names(&harness.settle_together(vec![nothing(), nothing()]).await), ["rejected", "duplicate"]);
+    let stats = harness.stats().await;
+    assert_eq!((stats.retries, stats.dead_letters, stats.outbox_pending), (0, 0, 0));
+    Ok(())
+}
+
+/// Law 2: the poisoned one is parked, and nobody else notices.
+#[tokio::test]
+async fn a_message_that_panics_is_parked_and_touches_no_other_of_its_batch() -> Result<(), StoreFault> {
+    let harness = listed().await;
+    let tea = |number, pieces| heard(arrived(id(number), "tea", pieces));
+    let outcomes = harness.settle_together(vec![tea(1, 3), tea(2, UNLUCKY), tea(3, 4)]).await;
+    assert_eq!(names(&outcomes), ["done", "dead", "done"]);
+    assert_eq!(harness.tea().await.pieces, 7);
+    let events = harness.store.events(shelf("tea")).await?;
+    assert_eq!(events.len(), 3, "nothing of the poisoned one");
+    assert_eq!(events[1].recorded_at, events[2].recorded_at, "they were one batch");
+
+    let [dead_letter] = &parked(harness.store.as_ref(), 9).await?[..] else { panic!("one dead letter") };
+    assert_eq!((dead_letter.message_id, dead_letter.attempts), (id(2), 1));
+    assert!(dead_letter.reason.contains("an unlucky number of pieces"), "{}", dead_letter.reason);
+    Ok(())
+}
+
+/// Law 2, for a bug in the look at what the message needs.
+#[tokio::test]
+async fn a_message_whose_reads_panic_is_parked_and_touches_no_other_of_its_batch() -> Result<(), StoreFault> {
+    let harness = listed().await;
+    let good = |number| heard(arrived(id(number), "tea", 3));
+    let poison = heard(arrived(id(2), UNREADABLE, 1));
+    let outcomes = harness.settle_together(vec![good(1), poison, good(3)]).await;
+    assert_eq!(names(&outcomes), ["done", "dead", "done"]);
+    assert_eq!(harness.tea().await.pieces, 6);
+    assert_eq!(harness.store.dead_letters(9).await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_that_comes_too_early_is_handled_when_its_time_has_come() -> Result<(), StoreFault> {
+    let pace = Pace { attempts: 50, first_delay: Duration::from_millis(20), ..Pace::default() };
+    let harness = EngineHarness::over(in_memory(), pace).await;
+    let outcome = harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await.remove(0);
+    assert!(
+        matches!(&outcome, Outcome::Message(MessageOutcome::Retried(why)) if why.contains("not listed yet")),
+        "{outcome:?}"
+    );
+    done(harness.ask(DepotCommand::List("tea")).await);
+    wait_until("the message is handled", async || harness.tea().await.pieces == 3).await;
+
+    let stats = harness.stats().await;
+    assert_eq!((stats.retries, stats.dead_letters), (0, 0));
+    assert_eq!(harness.store.tallies().await?.handled, [("shelf-filling".to_owned(), 1)].into());
+    let again = harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await;
+    assert_eq!(names(&again), ["duplicate"]);
+    Ok(())
+}
+
+/// Law 2: while it waits the broker may bring it again; that is neither a try nor a loss.
+#[tokio::test]
+async fn a_message_that_waits_for_its_next_try_is_a_duplicate() -> Result<(), StoreFault> {
+    let pace = Pace { first_delay: Duration::from_hours(1), ..Pace::default() };
+    let harness = EngineHarness::over(in_memory(), pace).await;
+    // A jitter that makes the delay long.
+    let tea = || {
+        let mut input = heard(arrived(id(1), "tea", 3));
+        input.jitter = u32::MAX;
+        input
+    };
+    assert_eq!(names(&harness.settle_together(vec![tea(), tea()]).await), ["retried", "duplicate"]);
+    assert_eq!(names(&harness.settle_together(vec![tea()]).await), ["duplicate"]);
+    let due = harness.store.due(due_query(jiff::Timestamp::MAX, 9, "nobody", jiff::Timestamp::MAX)).await?;
+    assert_eq!(due.retries.iter().map(|retry| retry.attempts).collect::<Vec<_>>(), [1]);
+    Ok(())
+}
+
+/// Law 2: waiting survives whoever waits.
+#[tokio::test]
+async fn a_message_that_waits_is_handled_by_the_next_life() -> Result<(), StoreFault> {
+    let pace = Pace { first_delay: Duration::from_millis(50), ..Pace::default() };
+    let harness = EngineHarness::over(in_memory(), pace).await;
+    let mut early = heard(arrived(id(1), "tea", 3));
+    early.jitter = u32::MAX;
+    let outcomes = harness.settle_together(vec![early]).await;
+    assert_eq!(names(&outcomes), ["retried"]);
+    done(harness.ask(DepotCommand::List("tea")).await);
+    let store = harness.store.clone();
+    drop(harness);
+    let next = EngineHarness::over(store, pace).await;
+    wait_until("the message is handled", async || next.tea().await.pieces == 3).await;
+    assert_eq!(next.store.stats().await?.retries, 0);
+    Ok(())
+}
+
+/// Two reactions to one cause derive different ids, and a reaction repeats its own.
+#[tokio::test]
+async fn what_a_message_causes_names_it_as_its_cause() -> Result<(), StoreFault> {
+    let harness = listed().await;
+    harness.settle_together(vec![heard(arrived(id(1), "tea", 3)), heard(arrived(id(2), "tea", 4))]).await;
+    let told = harness.store.pending(jiff::Timestamp::now(), 9).await?;
+    let envelopes: Vec<_> =
+        told.iter().map(|entry| Envelope::from_bytes(&entry.payload).expect("an envelope")).collect();
+    let causes: Vec<_> = envelopes.iter().map(|envelope| envelope.causation_id).collect();
+    assert_eq!(causes, [id(1), id(2)]);
+    assert_ne!(envelopes[0].id, envelopes[1].id);
+    let expected = saga_core::ids::message_id("depot:shelf-filling", id(1), 0);
+    assert_eq!((envelopes[0].id, told[0].id), (expected, expected));
+    assert_eq!(envelopes[0].message_type, "ParcelsStored");
+    assert_eq!((&envelopes[0].producer[..], &told[0].subject[..]), ("depot", "depot.stored"));
+    assert_eq!(harness.store.events(shelf("tea")).await?[1].causation_id, id(1));
+    Ok(())
+}
+
+/// A depot with a shelf for tea.
+async fn listed() -> EngineHarness {
+    let harness = EngineHarness::new().await;
+    done(harness.ask(DepotCommand::List("tea")).await);
+    harness
+}

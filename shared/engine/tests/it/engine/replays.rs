@@ -1,0 +1,381 @@
+//! Dead letters that go back in line, are given up, or are edited: law 8, whatever is repeated and whoever dies.
+
+use saga_core::dead_letter::{
+    DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, DeadLettered, EditedMessage, ReplayRequested,
+    StoredDeadLetter,
+};
+use saga_core::input::Input;
+use saga_core::retry::{FailedTry, FailureKind};
+use saga_engine::store::StoreFault;
+use uuid::Uuid;
+
+use super::{done, names};
+use crate::support::{
+    Deed, Depot, DepotCommand, EngineHarness, FILLING, LISTENING, OperatorHarness, Pace, Supplier, arrived,
+    at, commanded, discard, discard_after, due_query, edit, for_another, heard, id, in_memory, operating,
+    parked, replay, restore, state, wait_until,
+};
+
+/// Law 8: the dead letter goes back in line at once, to the step that failed and to no other, and is no duplicate.
+#[tokio::test]
+async fn a_replay_reaches_only_the_step_that_failed_and_is_not_taken_for_a_duplicate() {
+    let mut harness = OperatorHarness::new();
+    let tea = || arrived(id(1), "tea", 3);
+    let outcomes = harness.hears(0, || vec![heard(tea()), Input::message(LISTENING, tea(), id(9), 0)]).await;
+    assert_eq!(names(&outcomes), ["dead", "done"]);
+    let dead_letter = harness.dead_letter().await.dead_letter;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+
+    assert_eq!(harness.is_told(2, replay(dead_letter.id, 1)).await, "done");
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
+    assert_eq!(harness.tries_again(2).await, ["done"], "due at once");
+    assert_eq!(harness.tea().await, 3);
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
+    let resolved = DeadLetterResolved {
+        dead_letter: dead_letter.id,
+        service: "depot".to_owned(),
+        step: FILLING.name.to_owned(),
+        saga: Some(id(1)),
+        message_id: id(1),
+        replays: 1,
+    };
+    assert_eq!(
+        facts(&harness).await,
+        [
+            DeadLetterMessage::DeadLettered(dead_letter.into()),
+            DeadLetterMessage::DeadLetterResolved(resolved)
+        ]
+    );
+    assert_eq!((harness.handled(FILLING.name).await, harness.handled(LISTENING.name).await), (1, 1));
+
+    // Nobody hears it a second time.
+    assert_eq!(harness.hears_one(3, || heard(tea())).await, "duplicate");
+    assert_eq!(harness.tries_again(9).await, [""; 0]);
+    assert_eq!((harness.tea().await, in_line(&harness).await), (3, (0, 0, 0)));
+}
+
+/// Law 8, with the engine's loops: nobody waits for the next look at the timers.
+#[tokio::test]
+async fn a_replayed_message_is_handled_at_once() -> Result<(), StoreFault> {
+    let harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
+    assert_eq!(names(&harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await), ["dead"]);
+    done(harness.ask(DepotCommand::List("tea")).await);
+    let dead_letter = parked(harness.store.as_ref(), 9).await?.remove(0);
+    assert_eq!(harness.settle(commanded(&replay(dead_letter.id, 1))).await, "done");
+    let is_handled = async || {
+        let shelf = state(harness.store.as_ref(), "tea").await.expect("the store works");
+        shelf.is_some_and(|shelf| shelf.pieces == 3)
+    };
+    wait_until("the replayed message is handled", is_handled).await;
+    assert_eq!(harness.stats().await.dead_letters, 0);
+    Ok(())
+}
+
+/// Law 8, for a call: nobody waits for the next look at the timers either.
+#[tokio::test]
+async fn a_replayed_call_is_made_at_once_under_the_same_key() -> Result<(), StoreFault> {
+    let pace = Pace { attempts: 1, ..Pace::default() };
+    let harness =
+        EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Refuse, Deed::Answer(5)]))
+            .await;
+    done(harness.ask(DepotCommand::Insist("tea")).await);
+    wait_until("it is parked", async || harness.stats().await.dead_letters == 1).await;
+    let dead_letter = parked(harness.store.as_ref(), 9).await?.remove(0);
+    assert_eq!(harness.settle(commanded(&replay(dead_letter.id, 1))).await, "done");
+    wait_until("it is resolved", async || harness.stats().await.dead_letters == 0).await;
+    let called = harness.supplier.called();
+    assert_eq!(called, [called[0]; 2], "one key, or the supplier would deliver twice");
+    assert_eq!(state(harness.store.as_ref(), "tea").await?.map(|shelf| shelf.pieces), Some(5));
+    Ok(())
+}
+
+/// A dead letter keeps its identity and its history through replays that fail, and each failure is announced anew.
+#[tokio::test]
+async fn a_replay_that_fails_again_is_the_same_dead_letter_with_one_more_replay() {
+    let mut harness = OperatorHarness::new().with_attempts(2);
+    let tea = || heard(arrived(id(1), "tea", 3));
+    assert_eq!(harness.hears_one(0, tea).await, "retried");
+    assert_eq!(harness.tries_again(5).await, ["dead"]);
+    let first = harness.dead_letter().await.dead_letter;
+    assert_eq!((first.attempts, first.replays), (2, 0));
+    assert_eq!((first.first_failed_at, first.last_failed_at), (at(0), at(5)));
+
+    for (replays, second) in [(1, 100), (2, 200)] {
+        assert_eq!(harness.is_told(second, replay(first.id, replays)).await, "done");
+        assert_eq!(harness.tries_again(second).await, ["retried"], "a replay has all its attempts");
+        assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
+        assert_eq!(harness.tries_again(second + 5).await, ["dead"]);
+        let StoredDeadLetter { dead_letter, status, .. } = harness.dead_letter().await;
+        assert_eq!(status, DeadLetterStatus::Pending);
+        let wanted = DeadLettered {
+            replays: u32::try_from(replays).expect("a small number"),
+            attempts: first.attempts + 2 * u32::try_from(replays).expect("a small number"),
+            last_failed_at: at(second + 5),
+            ..first.clone()
+        };
+        assert_eq!(dead_letter, wanted, "id, first failure, payload and place stay");
+    }
+    let announced = harness.announced().await;
+    assert_eq!(announced.len(), 3);
+    assert_eq!(
+        announced[2].1,
+        DeadLetterMessage::DeadLettered(harness.dead_letter().await.dead_letter.into())
+    );
+    let ids: std::collections::BTreeSet<Uuid> = announced.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids.len(), 3, "none of them is taken for another by whoever hears them");
+
+    // And in the end it works.
+    harness.is_asked(300, DepotCommand::List("tea")).await;
+    assert_eq!(harness.is_told(300, replay(first.id, 3)).await, "done");
+    assert_eq!(harness.tries_again(300).await, ["done"]);
+    let Some((_, DeadLetterMessage::DeadLetterResolved(resolved))) = harness.announced().await.pop() else {
+        panic!("it is resolved")
+    };
+    assert_eq!(resolved.replays, 3);
+}
+
+/// Commandes come again, late, and out of order: the newest one counts, and each has its effect once.
+#[tokio::test]
+async fn an_older_or_repeated_command_has_no_effect() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    assert_eq!(harness.is_told(1, discard(dead_letter, 5)).await, "done");
+    for old in [
+        replay(dead_letter, 4),
+        restore(dead_letter, 5),
+        replay(dead_letter, 5),
+        edit(dead_letter, 3, id(2), b"x"),
+    ] {
+        assert_eq!(harness.is_told(2, old.clone()).await, "done", "{old:?}");
+        let stored = harness.dead_letter().await;
+        assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Discarded, 5), "{old:?}");
+        assert_eq!(stored.dead_letter.original, None, "{old:?}");
+    }
+    assert_eq!(in_line(&harness).await, (0, 0, 0));
+    assert_eq!(harness.is_told(3, restore(dead_letter, 6)).await, "done");
+    assert_eq!(harness.is_told(4, replay(dead_letter, 7)).await, "done");
+    assert_eq!(harness.is_told(4, replay(dead_letter, 7)).await, "duplicate", "the same message");
+    assert_eq!(harness.tries_again(4).await, ["dead"]);
+    assert_eq!(harness.tries_again(9).await, [""; 0], "one command, one replay");
+    assert_eq!(harness.dead_letter().await.dead_letter.replays, 1);
+}
+
+/// Two operators: the second command finds the dead letter under way.
+#[tokio::test]
+async fn a_dead_letter_that_is_being_replayed_is_left_alone() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+    let under_way = in_line(&harness).await;
+    for (revision, command) in [
+        (2, replay(dead_letter, 2)),
+        (3, edit(dead_letter, 3, id(2), &arrived(id(2), "tea", 4))),
+        (4, discard(dead_letter, 4)),
+        (5, restore(dead_letter, 5)),
+    ] {
+        assert_eq!(harness.is_told(2, command).await, "done");
+        let stored = harness.dead_letter().await;
+        assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Replaying, revision));
+        assert_eq!((stored.dead_letter.message_id, stored.dead_letter.original), (id(1), None));
+    }
+    assert_eq!(in_line(&harness).await, under_way);
+    harness.is_asked(3, DepotCommand::List("tea")).await;
+    assert_eq!(harness.tries_again(3).await, ["done"]);
+    assert_eq!(harness.tea().await, 3, "once");
+}
+
+/// It failed once more on its way to the operator, who would have wanted to know.
+#[tokio::test]
+async fn a_dead_letter_that_failed_again_since_the_operator_looked_is_not_given_up() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+    assert_eq!(harness.tries_again(1).await, ["dead"]);
+    assert_eq!(harness.is_told(2, discard_after(0, dead_letter, 2)).await, "done");
+    let stored = harness.dead_letter().await;
+    assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Pending, 2));
+    assert_eq!(harness.is_told(3, discard_after(1, dead_letter, 3)).await, "done");
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Discarded);
+}
+
+/// A dead letter that is handled is done with: a command that comes too late is answered, not parked.
+#[tokio::test]
+async fn a_command_for_a_dead_letter_that_was_resolved_meanwhile_changes_nothing() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+    assert_eq!(harness.tries_again(1).await, ["done"]);
+    for command in [replay(dead_letter, 2), discard(dead_letter, 3), restore(dead_letter, 4)] {
+        assert_eq!(harness.is_told(2, command).await, "done");
+        assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
+    }
+    assert_eq!((harness.tries_again(9).await, harness.tea().await), (vec![], 3));
+}
+
+/// Everything about one dead letter in one transaction, in every order: the engine's batches are arbitrary.
+#[tokio::test]
+async fn commands_and_replays_of_one_batch_do_what_they_do_one_by_one() {
+    // The replay fails, and the operator's next command is in the same batch.
+    for command in [|dead_letter| discard(dead_letter, 2), |dead_letter| replay(dead_letter, 2)] {
+        let (harness, dead_letter) = parked_tea().await;
+        let told = harness.settles(1, vec![commanded(&replay(dead_letter, 1))]).await;
+        assert_eq!(names(&told), ["done"]);
+        let due = due_retry(&harness, 1).await;
+        let together = harness.settles(1, vec![due, commanded(&command(dead_letter))]).await;
+        assert_eq!(names(&together), ["dead", "done"]);
+        let stored = harness.dead_letter().await;
+        let is_in_line = in_line(&harness).await.0 == 1;
+        assert_eq!(stored.dead_letter.replays, 1, "the failed replay is counted");
+        assert_eq!(stored.status == DeadLetterStatus::Replaying, is_in_line, "{:?}", stored.status);
+        assert_ne!(stored.status, DeadLetterStatus::Pending, "the command came after the failure");
+    }
+    // The replay succeeds, and a late command is in the same batch.
+    let (mut harness, dead_letter) = parked_tea().await;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    harness.settles(1, vec![commanded(&replay(dead_letter, 1))]).await;
+    let due = due_retry(&harness, 1).await;
+    let together = harness.settles(1, vec![due, commanded(&discard(dead_letter, 2))]).await;
+    assert_eq!(names(&together), ["done", "done"]);
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
+    // A redelivery in the same batch as the command: what goes back in line is not handled beside it.
+    let (mut harness, dead_letter) = parked_tea().await;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    let tea = || heard(arrived(id(1), "tea", 3));
+    let together = harness.settles(1, vec![tea(), commanded(&replay(dead_letter, 1)), tea()]).await;
+    assert_eq!(names(&together), ["duplicate", "done", "duplicate"]);
+    assert_eq!(harness.tries_again(1).await, ["done"]);
+    assert_eq!(harness.tea().await, 3);
+}
+
+/// A command that cannot be done is a dead letter of its own, and the one it is about stays as it is.
+#[tokio::test]
+async fn a_command_that_cannot_be_done_is_parked_itself_and_the_dead_letter_it_is_about_stays() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    let before = harness.dead_letter().await;
+    let not_base64 = ReplayRequested {
+        edited: Some(EditedMessage { message_id: id(2), payload_base64: "no base64!".to_owned() }),
+        dead_letter,
+        service: "depot".to_owned(),
+        revision: 2,
+    };
+    let impossible = [
+        (for_another(replay(dead_letter, 1)), "this is for ferry, not for depot"),
+        (replay(id(77), 1), "there is no dead letter 00000000-0000-0000-0000-00000000004d here"),
+        (discard(id(77), 1), "there is no dead letter"),
+        (DeadLetterMessage::ReplayRequested(not_base64), "payload: "),
+    ];
+    for (count, (command, why)) in impossible.iter().enumerate() {
+        assert_eq!(harness.is_told(1, command.clone()).await, "dead", "{command:?}");
+        let all = harness.dead_letters().await;
+        assert_eq!(all.len(), count + 2, "{command:?}");
+        let of_the_command = all.iter().filter(|stored| stored.dead_letter.step == operating().name);
+        let said =
+            of_the_command.map(|stored| &stored.dead_letter.reason).filter(|reason| reason.contains(why));
+        assert!(said.count() >= 1, "nobody says {why:?}");
+        assert!(all.contains(&before), "{command:?} changed it: {all:?}");
+    }
+    // Not even a trace that would keep a good command from working.
+    assert_eq!(harness.is_told(2, replay(dead_letter, 3)).await, "done");
+    assert_eq!(harness.tries_again(2).await, ["dead"]);
+}
+
+/// The same in one batch: what the bad command left behind must not be taken over by the good one.
+#[tokio::test]
+async fn a_command_that_cannot_be_done_spoils_no_other_of_its_batch() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    let bad = || {
+        // Its revision is the higher one: it must not stay either.
+        let mut command = edit(dead_letter, 5, id(2), b"");
+        if let DeadLetterMessage::ReplayRequested(ReplayRequested { edited: Some(edited), .. }) = &mut command
+        {
+            edited.payload_base64 = "no base64!".to_owned();
+        }
+        commanded(&command)
+    };
+    let outcomes = harness.settles(1, vec![bad(), commanded(&replay(dead_letter, 2))]).await;
+    assert_eq!(names(&outcomes), ["dead", "done"]);
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.tries_again(1).await, ["done"]);
+    assert_eq!(harness.tea().await, 3, "the message as it was parked");
+}
+
+/// Whatever makes a command fail: an injected fault, an outage of the store, the broker giving it up.
+#[tokio::test]
+async fn a_command_whose_try_fails_does_not_touch_its_dead_letter() {
+    let (harness, dead_letter) = parked_tea().await;
+    let before = harness.dead_letter().await;
+    let failure = |kind| Some(FailedTry::new(kind, "injected"));
+    for (command, kind, outcome) in [
+        (replay(dead_letter, 1), FailureKind::Permanent, "dead"),
+        (discard(dead_letter, 2), FailureKind::Transient, "dead"),
+        (restore(dead_letter, 3), FailureKind::Outage, "retried"),
+    ] {
+        let outcomes = harness.settles(1, vec![commanded(&command).failing(failure(kind))]).await;
+        assert_eq!(names(&outcomes), [outcome]);
+        assert!(harness.dead_letters().await.contains(&before), "{command:?}");
+    }
+    assert_eq!(harness.dead_letters().await.len(), 3, "the dead letter and the two commands that died");
+}
+
+/// "Given up" must mean it: the broker may still bring the message again.
+#[tokio::test]
+async fn a_discarded_dead_letter_keeps_its_message_from_being_handled_until_it_is_restored() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.is_told(2, discard(dead_letter, 1)).await, "done");
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Discarded);
+    assert_eq!(
+        harness.store().stats().await.expect("the store works").dead_letters,
+        0,
+        "nobody waits for it"
+    );
+    assert_eq!(dead_in_the_tallies(&harness).await, 1, "but the tallies know where it is");
+    let tea = || heard(arrived(id(1), "tea", 3));
+    assert_eq!(harness.hears_one(3, tea).await, "duplicate");
+    assert_eq!(harness.tries_again(9).await, [""; 0]);
+    assert_eq!(harness.tea().await, 0);
+
+    assert_eq!(harness.is_told(10, restore(dead_letter, 2)).await, "done");
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Pending);
+    assert_eq!(harness.hears_one(11, tea).await, "duplicate", "restored is not replayed");
+    assert_eq!(harness.is_told(12, replay(dead_letter, 3)).await, "done");
+    assert_eq!(harness.tries_again(12).await, ["done"]);
+    assert_eq!((harness.tea().await, dead_in_the_tallies(&harness).await), (3, 0));
+}
+
+/// A dead letter that was given up may be taken up again directly.
+#[tokio::test]
+async fn a_discarded_dead_letter_can_be_replayed() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.is_told(2, discard(dead_letter, 1)).await, "done");
+    assert_eq!(harness.is_told(3, replay(dead_letter, 2)).await, "done");
+    assert_eq!(harness.tries_again(3).await, ["done"]);
+    assert_eq!(harness.tea().await, 3);
+}
+
+/// A harness with tea that came before its shelf, and the dead letter.
+async fn parked_tea() -> (OperatorHarness, Uuid) {
+    let mut harness = OperatorHarness::new();
+    assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", 3))).await, "dead");
+    let dead_letter = harness.dead_letter().await.dead_letter.id;
+    (harness, dead_letter)
+}
+
+async fn due_retry(harness: &OperatorHarness, second: i64) -> Input<Depot> {
+    let look = due_query(at(second), 9, "depot-1", at(second));
+    let retry = harness.store().due(look).await.expect("the store works").retries.remove(0);
+    Input::retried(FILLING, retry, 0)
+}
+
+async fn dead_in_the_tallies(harness: &OperatorHarness) -> u64 {
+    let tallies = harness.store().tallies().await.expect("the store works");
+    tallies.dead.get(FILLING.name).copied().unwrap_or(0)
+}
+
+async fn facts(harness: &OperatorHarness) -> Vec<DeadLetterMessage> {
+    harness.announced().await.into_iter().map(|(_, said)| said).collect()
+}
+
+/// Retries, open tasks, and dead letters that wait or are being replayed.
+pub async fn in_line(harness: &OperatorHarness) -> (u64, u64, u64) {
+    let stats = harness.store().stats().await.expect("the store works");
+    (stats.retries, stats.tasks, stats.dead_letters)
+}

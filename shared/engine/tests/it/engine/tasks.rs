@@ -1,0 +1,287 @@
+//! Calls to the outside: each task gets one outcome, whatever happens to its calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use saga_core::breaker::{BreakerPolicy, Window};
+use saga_core::input::Input;
+use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::waiting::Task;
+use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::store::StoreFault;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{done, names};
+use crate::support::{
+    Deed, DepotCommand, EngineHarness, FILLING, OWNER, Pace, SUPPLIER, Shelf, Supplier, commit, due_query,
+    id, in_memory, in_time, parked, state, task, tasks, wait_until,
+};
+
+#[tokio::test]
+async fn an_answer_comes_back_as_an_input_and_settles_its_task() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Answer(5)]);
+    let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    harness.no_task_is_open().await;
+    assert_eq!(harness.tea().await.pieces, 5);
+    assert_eq!(harness.supplier.called().len(), 1);
+    assert_eq!(harness.stats().await.outbox_pending, 1, "its fact");
+    wait_until("no call is counted as open", async || harness.admission.tasks_held() == 0).await;
+    Ok(())
+}
+
+/// Law 4: every try of a task is made under the same key.
+#[tokio::test]
+async fn a_failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
+    let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    harness.no_task_is_open().await;
+    let called = harness.supplier.called();
+    assert_eq!(called, [called[0]; 3]);
+    assert_eq!(harness.tea().await, Shelf { pieces: 5, ..Shelf::default() });
+    Ok(())
+}
+
+/// Others are answered while it fails: it is about the call, and its tries come to an end.
+#[tokio::test]
+async fn a_call_whose_tries_are_exhausted_is_told_to_the_service() -> Result<(), StoreFault> {
+    let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::without("tea")).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    settled_while_others_are_answered(&harness).await;
+    assert_eq!(harness.tea().await, Shelf { given_up: 1, ..Shelf::default() });
+    assert_eq!(harness.stats().await.dead_letters, 0);
+    Ok(())
+}
+
+/// Law 7: while nobody at all is answered it is about whom one calls, before the breaker has seen enough to open too.
+#[tokio::test]
+async fn a_call_that_fails_while_nobody_is_answered_consumes_no_attempt() -> Result<(), StoreFault> {
+    let policy =
+        BreakerPolicy { minimum_calls: 10_000, window: Window::Calls(10_000), ..BreakerPolicy::default() };
+    let harness = EngineHarness::guarded(in_memory(), Pace::default(), Supplier::closed(), policy).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.ask(DepotCommand::Insist("tea")).await);
+    wait_until("both have failed again and again", async || harness.supplier.called().len() > 60).await;
+    let stats = harness.stats().await;
+    assert_eq!((stats.tasks, stats.dead_letters, state(harness.store.as_ref(), "tea").await?), (2, 0, None));
+    harness.supplier.opens();
+    harness.no_task_is_open().await;
+    assert_eq!(harness.tea().await, Shelf { pieces: 2, ..Shelf::default() });
+    Ok(())
+}
+
+/// Law 6: an answer that the business says no to is an answer.
+#[tokio::test]
+async fn an_answer_that_is_rejected_settles_its_task() -> Result<(), StoreFault> {
+    let harness =
+        EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Answer(0)])).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    harness.no_task_is_open().await;
+    assert_eq!(harness.supplier.called().len(), 1);
+    assert_eq!(harness.stats().await.dead_letters, 0);
+    assert_eq!(state(harness.store.as_ref(), "tea").await?, None);
+    Ok(())
+}
+
+/// Law 2: a call that must succeed and does not is parked with all that is needed to make it.
+#[tokio::test]
+async fn an_exhausted_call_that_the_service_cannot_do_without_is_parked() -> Result<(), StoreFault> {
+    let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::without("tea")).await;
+    done(harness.ask(DepotCommand::Insist("tea")).await);
+    settled_while_others_are_answered(&harness).await;
+    let [dead_letter] = &parked(harness.store.as_ref(), 9).await?[..] else { panic!("one dead letter") };
+    let called = harness.supplier.called();
+    assert_eq!(
+        (dead_letter.step.as_str(), dead_letter.message_id, dead_letter.attempts),
+        ("insist", called[0], 3)
+    );
+    assert_eq!(dead_letter.reason, "no supply: the supplier is closed");
+    assert_eq!(dead_letter.payload_base64, "eyJsYWJlbCI6InRlYSJ9", "{{\"label\":\"tea\"}}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_has_failed_when_its_time_is_over() -> Result<(), StoreFault> {
+    let pace = Pace { call_timeout: Duration::from_millis(20), ..Pace::default() };
+    let supplier = Supplier::will([Deed::Hang, Deed::Answer(5)]);
+    let harness = EngineHarness::with_supplier(in_memory(), pace, supplier).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    harness.no_task_is_open().await;
+    assert_eq!(harness.supplier.called().len(), 2);
+    assert_eq!(harness.tea().await.pieces, 5);
+    Ok(())
+}
+
+/// What this life has claimed is no business of its recovery, which is for the life before.
+#[tokio::test]
+async fn a_task_written_before_the_first_look_at_the_timers_is_called_for_once() -> Result<(), StoreFault> {
+    let harness = EngineHarness::just_started(
+        in_memory(),
+        Pace::default(),
+        Supplier::will([Deed::Hang]),
+        BreakerPolicy::default(),
+    );
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
+    // Timers that looked only now have nothing to recover.
+    done(harness.ask(DepotCommand::CheckAt("tea", Timestamp::UNIX_EPOCH)).await);
+    let checked = async || harness.tea().await.check_at.is_none();
+    wait_until("the timers have looked", checked).await;
+    tokio::task::yield_now().await;
+    assert_eq!(harness.supplier.called().len(), 1);
+    Ok(())
+}
+
+/// A client with a bug is a failed call: it must neither go on for ever nor use up the room for others.
+#[tokio::test]
+async fn a_call_that_panics_has_failed() -> Result<(), StoreFault> {
+    let supplier = Supplier::will([Deed::Panic, Deed::Answer(5)]);
+    let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    wait_until("the call was made", async || !harness.supplier.called().is_empty()).await;
+    harness.no_task_is_open().await;
+    assert_eq!(harness.tea().await.pieces, 5);
+    wait_until("no call is counted as open", async || harness.admission.tasks_held() == 0).await;
+    Ok(())
+}
+
+/// Consumers stop pulling when there are too many calls: the rest waits at the broker, not in memory.
+#[tokio::test]
+async fn there_is_no_room_while_too_many_calls_are_open() -> Result<(), StoreFault> {
+    let pace = Pace { backlog: 2, ..Pace::default() };
+    let harness =
+        EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang, Deed::Hang])).await;
+    let step = harness.step(FILLING);
+    drop(in_time("room", step.enter()).await.expect("room"));
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    let mut room = std::pin::pin!(step.enter());
+    assert!(futures::poll!(&mut room).is_pending());
+    wait_until("both calls are made", async || harness.supplier.called().len() == 2).await;
+    harness.supplier.release();
+    assert!(in_time("room", room).await.is_some());
+    Ok(())
+}
+
+/// Law 4: what a lapsed claim says of its failure is old news; the claim that counts goes on.
+#[tokio::test]
+async fn a_failure_under_a_lapsed_claim_is_ignored() -> Result<(), StoreFault> {
+    let harness = stuck_call().await;
+    let first = only_task(&harness).await?;
+    let second = taken_over(&harness).await?;
+    assert_eq!((first.id, second.claim), (second.id, first.claim + 1));
+
+    let failed =
+        |task: &Task| Input::called(task.clone(), Err(FailedTry::new(FailureKind::Transient, "closed")), 0);
+    assert_eq!(names(&harness.settle_together(vec![failed(&first)]).await), ["duplicate"]);
+    assert_eq!(names(&harness.settle_together(vec![failed(&second)]).await), ["retried"]);
+    Ok(())
+}
+
+/// Law 4: the key of a call makes its answer the only one there is, whoever brings it.
+#[tokio::test]
+async fn an_answer_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
+    let harness = stuck_call().await;
+    let first = only_task(&harness).await?;
+    let second = taken_over(&harness).await?;
+    let answered = |task: &Task| Input::called(task.clone(), Ok(Value::from(5)), 0);
+    let together = vec![answered(&first), answered(&second)];
+    assert_eq!(names(&harness.settle_together(together).await), ["done", "duplicate"]);
+    assert_eq!(names(&harness.settle_together(vec![answered(&first)]).await), ["duplicate"]);
+    assert_eq!(harness.tea().await.pieces, 5);
+    assert_eq!(harness.stats().await.tasks, 0);
+    Ok(())
+}
+
+/// Law 4: who dies in the middle of a call makes it again at once, under the same key.
+#[tokio::test]
+async fn a_call_that_a_crash_cut_off_is_made_again_after_the_restart() -> Result<(), StoreFault> {
+    let harness = stuck_call().await;
+    wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
+    let key = harness.supplier.called()[0];
+    let store = harness.store.clone();
+    drop(harness);
+    let restarted =
+        EngineHarness::with_supplier(store, Pace::default(), Supplier::will([Deed::Answer(5)])).await;
+    restarted.no_task_is_open().await;
+    assert_eq!(restarted.supplier.called(), [key]);
+    assert_eq!(restarted.tea().await.pieces, 5);
+    Ok(())
+}
+
+/// Law 4: a busy service dies with many calls open; none of them waits for its lease to lapse, whether one look at
+/// the timers takes up few of them, or there is room for few at once.
+#[tokio::test]
+async fn many_calls_that_a_crash_cut_off_are_all_made_again_after_the_restart() -> Result<(), StoreFault> {
+    for pace in [Pace { due_limit: 3, ..Pace::default() }, Pace { backlog: 4, ..Pace::default() }] {
+        let store = in_memory();
+        let open = (1..=20).map(|number| task(number, Timestamp::UNIX_EPOCH));
+        let until = Timestamp::now() + SignedDuration::from_hours(1);
+        commit(store.as_ref(), tasks(open, OWNER, until)).await?;
+        let restarted = EngineHarness::with_supplier(store, pace, Arc::default()).await;
+        restarted.no_task_is_open().await;
+        let mut called = restarted.supplier.called();
+        called.sort();
+        assert_eq!(called, (1..=20).map(id).collect::<Vec<Uuid>>());
+        assert_eq!(restarted.tea().await.pieces, 20);
+    }
+    Ok(())
+}
+
+/// A replica that died for good: another takes its calls over when the lease lapses.
+#[tokio::test]
+async fn a_call_of_a_lost_replica_is_made_by_another_when_its_lease_lapses() -> Result<(), StoreFault> {
+    let store = in_memory();
+    let until = Timestamp::now() + SignedDuration::from_millis(300);
+    let open = [task(1, Timestamp::UNIX_EPOCH)];
+    commit(store.as_ref(), tasks(open, "another", until)).await?;
+    let harness = EngineHarness::over(store, Pace::default()).await;
+    harness.no_task_is_open().await;
+    assert!(Timestamp::now() >= until, "not before");
+    assert_eq!(harness.supplier.called(), [id(1)]);
+    Ok(())
+}
+
+/// A depot whose call to the supplier hangs.
+async fn stuck_call() -> EngineHarness {
+    let harness =
+        EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Hang])).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    harness
+}
+
+/// The one open task, as its writer claimed it.
+async fn only_task(harness: &EngineHarness) -> Result<Task, StoreFault> {
+    wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
+    let payload = r#"{"label":"tea"}"#.to_owned();
+    let written = task(0, Timestamp::UNIX_EPOCH);
+    Ok(Task { id: harness.supplier.called()[0], payload, ..written })
+}
+
+/// The one open task, claimed by another when its lease has lapsed.
+async fn taken_over(harness: &EngineHarness) -> Result<Task, StoreFault> {
+    let late = Timestamp::now() + SignedDuration::from_hours(2);
+    let mut taken = harness.store.due(due_query(late, 9, "another", late)).await?.tasks;
+    assert_eq!(taken.len(), 1);
+    Ok(taken.remove(0))
+}
+
+/// No task is open; meanwhile others are called for and answered.
+async fn settled_while_others_are_answered(harness: &EngineHarness) {
+    // One that fails a thousand times a second would open it, among so few.
+    harness.turn(SUPPLIER, BreakerAction::Closed);
+    let is_settled = async || {
+        done(harness.ask(DepotCommand::Supply("milk")).await);
+        settled_but(harness, 1).await;
+        harness.stats().await.tasks == 0
+    };
+    wait_until("no task is open", is_settled).await;
+}
+
+/// At most this many tasks are open.
+async fn settled_but(harness: &EngineHarness, open: u64) {
+    wait_until("others are answered", async || harness.stats().await.tasks <= open).await;
+}

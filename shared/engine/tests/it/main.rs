@@ -1,0 +1,13 @@
+//! Tests of the engine from outside: what it promises to services, operators and brokers.
+//!
+//! Where a test shows one of the laws of the README, its comment names the law.
+
+mod admission;
+mod broker;
+mod engine;
+mod faults;
+mod parcels;
+mod relay;
+mod settings;
+mod store;
+mod support;

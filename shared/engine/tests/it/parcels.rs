@@ -1,0 +1,150 @@
+//! The example in `examples/parcels`, run as a newcomer would run it; and the README, held against code that compiles.
+
+#[path = "../../examples/parcels/domain.rs"]
+mod domain;
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use saga_core::fault::FaultKind;
+use saga_engine::host::app::{Program, no_calls};
+use saga_engine::host::settings::{self, NoSettings, Sources};
+use saga_engine::testing::{NOON, ServiceUnderTest, Stimulus};
+use tokio::process::Command;
+use utoipa_axum::router::OpenApiRouter;
+use uuid::Uuid;
+
+use self::domain::{Courier, Depot, Fact, Parcel, ParcelCommand};
+use crate::support::{Nats, in_time};
+
+/// The story, whichever of the two dead letters is the newer one.
+const STORY: [&str; 4] = [
+    "Lyon: the line to the carrier went dead, it was asked again, and the parcel is on its van",
+    "Utopia: the carrier does not go there, the parcel was cancelled and returned",
+    "Oslo: the deadline passed, the place is still taken; dead letters: ",
+    "Oslo: the carrier was mended, an operator replayed both, and the place was given back",
+];
+
+#[tokio::test]
+async fn the_example_tells_its_story_twice_on_one_broker() {
+    let broker = Nats::start().await;
+    for run in ["the first run", "the second run, on the streams of the first"] {
+        let (said, complaint) = tell(&broker.settings().url).await;
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines.len(), STORY.len(), "{run}:\n{said}\n{complaint}");
+        for (line, wanted) in lines.iter().zip(STORY) {
+            assert!(line.starts_with(wanted), "{run}: {line:?} is not {wanted:?}");
+        }
+        for step in ["courier-booking", "courier-release"] {
+            let dead = format!("{step} (the answer makes no sense)");
+            assert!(lines[2].contains(&dead), "{run}: {:?} does not name {dead:?}", lines[2]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_broker_the_example_says_what_to_do() {
+    let url = Nats::not_yet_started().settings().url;
+    let output = run(&url).await;
+    let complaint = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    let wanted = format!("no broker answers at {url}: start one with `nats-server --jetstream`");
+    assert!(complaint.contains(&wanted), "{complaint:?} does not say {wanted:?}");
+    assert_eq!(text(&output.stdout), "", "nothing came true");
+}
+
+#[test]
+fn a_parcel_that_gets_no_van_in_time_is_cancelled() {
+    let parcel = Uuid::from_u128(1);
+    let mut depot = ServiceUnderTest::of(Depot);
+    let command = (parcel, ParcelCommand::Book { to: "Oslo".to_owned(), deadline: NOON });
+    depot
+        .takes(Stimulus::Command { id: Uuid::from_u128(2), saga: parcel, command, key: None })
+        .tells([Fact::ParcelBooked { parcel, to: "Oslo".to_owned() }]);
+    depot
+        .is_due::<Parcel>(parcel, NOON)
+        .tells([Fact::ParcelCancelled { parcel, why: "no van in time".to_owned() }]);
+    // Too late.
+    depot.hears(Fact::SlotBooked { parcel, slot: "a van".to_owned() }).changes_nothing();
+    depot.hears(Fact::SlotReleased { parcel });
+    assert_eq!(depot.row::<Parcel>(parcel), Parcel::Returned);
+}
+
+#[test]
+fn a_release_without_an_answer_waits_for_a_human() {
+    let (parcel, why) = (Uuid::from_u128(1), "no van in time".to_owned());
+    let mut courier = ServiceUnderTest::of(Courier);
+    courier.hears(Fact::ParcelCancelled { parcel, why }).calls(&["courier-release"]);
+    courier
+        .gives_up(&courier.open_task(), "the line went dead")
+        .parks("courier-release", "the line went dead");
+}
+
+#[test]
+fn the_settings_of_the_readmes_program_can_be_used() {
+    let settings = settings::load::<NoSettings>("depot", program().defaults, &Sources::default());
+    assert_eq!(settings.expect("settings").http.bind.to_string(), "127.0.0.1:8090");
+}
+
+fn program() -> Program<Depot, NoSettings> {
+    Program {
+        defaults: "http.bind = \"127.0.0.1:8090\"",
+        producers: vec!["depot", "courier", "operator"],
+        faults: &FaultKind::OF_A_SERVICE,
+        service: |_| Depot,
+        handler: no_calls,
+        routes: |_| OpenApiRouter::new(),
+        background: |_| vec![],
+    }
+}
+
+/// Each piece of Rust in the README stands, line by line, in the example or in this file; `// …` is a gap.
+#[test]
+fn the_readme_quotes_code_that_compiles() {
+    let code = [
+        include_str!("../../examples/parcels/domain.rs"),
+        include_str!("../../examples/parcels/main.rs"),
+        include_str!("parcels.rs"),
+    ]
+    .map(trimmed);
+    let readme = include_str!("../../README.md");
+    let fragments: Vec<_> =
+        readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(fragments.len() > 10, "the README has its code: {}", fragments.len());
+    for piece in fragments.iter().flat_map(|fragment| fragment.split("// …\n")) {
+        let wanted = trimmed(piece);
+        assert!(code.iter().any(|code| code.contains(&wanted)), "nobody compiles this:\n{piece}");
+    }
+}
+
+/// Lines without their indentation, each with its end.
+fn trimmed(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", line.trim())).collect()
+}
+
+/// What the example says, to the end and without a fault.
+async fn tell(url: &str) -> (String, String) {
+    let output = run(url).await;
+    let (said, complaint) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}\n{complaint}");
+    (said, complaint)
+}
+
+/// Runs the example, which bounds itself in time; but a bound that is broken must not hang the tests.
+async fn run(url: &str) -> Output {
+    let mut command = Command::new(example());
+    let output = command.arg(url).env("RUST_BACKTRACE", "0").kill_on_drop(true).output();
+    in_time("the example ends", output).await.expect("the example starts")
+}
+
+/// The example as cargo built it, beside this very test.
+fn example() -> PathBuf {
+    let this = std::env::current_exe().expect("a path");
+    let built = this.ancestors().nth(2).expect("target/<profile>").join("examples/parcels");
+    assert!(built.exists(), "no {}: cargo build -p saga-engine --example parcels", built.display());
+    built
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}

@@ -1,0 +1,301 @@
+//! The relay, one round at a time, with a broker that does as it is told and a clock that is an argument.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use saga_engine::host::metrics::Metrics;
+use saga_engine::runtime::bus::Publish;
+use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
+use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
+use tokio::sync::Notify;
+
+use crate::support::{at, commit, in_memory, promises, wait_until};
+
+type Outcome = Result<(), StoreFault>;
+
+#[tokio::test]
+async fn what_waits_is_published_in_order_and_leaves_the_outbox() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([3, 1, 2])).await?;
+    let mut relay = relay(&store, "depot-1");
+    assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(3));
+    assert_eq!(broker.arrived(), [3, 1, 2]);
+    assert_eq!(round(&mut relay, &broker, 2).await?, Round::Idle);
+    assert_eq!(store.stats().await?.outbox_pending, 0);
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 3)].into());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_round_takes_no_more_than_a_batch() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises(1..=5)).await?;
+    let settings = RelaySettings { batch: 2, ..RelaySettings::default() };
+    let mut relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
+    for published in [2, 2, 1] {
+        assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(published));
+    }
+    assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+/// Law 7: an outage, however long, costs no entry and overtakes none.
+#[tokio::test]
+async fn while_the_broker_takes_nothing_everything_waits_in_its_order() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2, 3, 4])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.takes_next(2, "no answer");
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
+    assert_eq!(store.stats().await?.outbox_pending, 2);
+    commit(store.as_ref(), promises([5])).await?;
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Idle, "nothing overtakes the delayed one");
+    for hour in 1..=100 {
+        broker.takes_next(0, "no answer");
+        let round = round(&mut relay, &broker, hour * 3600).await?;
+        assert_eq!(round, Round::Delayed("no answer".to_owned()));
+    }
+    assert_eq!(store.outbox(1).await?[0].attempts, 101);
+    assert_eq!(round(&mut relay, &broker, 999_999).await?, Round::Published(3));
+    assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_broker_refuses_for_good_steps_aside_until_an_operator_retries_it() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.refuses_next(2);
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Published(2));
+    assert_eq!(broker.arrived(), [1, 3]);
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed), (0, 1));
+    assert_eq!(round(&mut relay, &broker, 9).await?, Round::Idle);
+
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(round(&mut relay, &broker, 10).await?, Round::Published(1));
+    assert_eq!(broker.arrived(), [1, 3, 2]);
+    Ok(())
+}
+
+/// Law 1: what was published but not settled when the process died is published again under the same ids.
+#[tokio::test]
+async fn a_crash_between_publish_and_settle_repeats_the_same_ids() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    let mut first_life = relay(&store, "depot-1");
+    broker.stalls_after_taking();
+    let dying = first_life.round(&broker, &(), at(0));
+    assert!(dying.now_or_never().is_none(), "it waits for an answer, and dies");
+    assert_eq!(broker.arrived(), [1, 2, 3]);
+    assert_eq!(store.stats().await?.outbox_pending, 3);
+
+    // Its next life does not wait for the lease of the first.
+    let mut second_life = relay(&store, "depot-1");
+    assert_eq!(round(&mut second_life, &broker, 1).await?, Round::Published(3));
+    assert_eq!(broker.arrived(), [1, 2, 3, 1, 2, 3]);
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 3)].into(), "counted once");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_relay_publishes_and_the_other_stands_by_until_the_lease_lapses() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut first, mut second) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
+    assert_eq!(round(&mut first, &broker, 0).await?, Round::Idle);
+    commit(store.as_ref(), promises([1])).await?;
+    assert_eq!(round(&mut second, &broker, 9).await?, Round::Standby);
+    assert_eq!(broker.arrived(), []);
+    assert_eq!(round(&mut second, &broker, 10).await?, Round::Published(1), "the first is gone");
+    assert_eq!(round(&mut first, &broker, 11).await?, Round::Standby, "and has to queue up when it returns");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_relay_that_goes_on_keeps_its_lease() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut first, mut second) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
+    for second_of_day in 0..60 {
+        assert_eq!(round(&mut first, &broker, second_of_day).await?, Round::Idle);
+        assert_eq!(round(&mut second, &broker, second_of_day).await?, Round::Standby);
+    }
+    Ok(())
+}
+
+/// Law 1 and fencing: whoever took over has the say; the late one's settlement has no effect.
+#[tokio::test]
+async fn a_relay_that_was_overtaken_while_it_published_settles_nothing() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2])).await?;
+    let (mut slow, mut other) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
+    broker.stalls_after_taking();
+    let mut publishing = Box::pin(slow.round(&broker, &(), at(0)));
+    assert!(futures::poll!(&mut publishing).is_pending());
+
+    // The other takes over and publishes the first entry only.
+    broker.takes_next(1, "no answer");
+    assert_eq!(round(&mut other, &broker, 10).await?, Round::Delayed("no answer".to_owned()));
+    broker.goes_on();
+    assert_eq!(publishing.await?, Round::Standby);
+    assert_eq!(store.stats().await?.outbox_pending, 1, "the second entry is the other's to settle");
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 1)].into());
+
+    assert_eq!(round(&mut other, &broker, 11).await?, Round::Published(1));
+    assert_eq!(broker.arrived(), [1, 2, 1, 2]);
+    assert_eq!(round(&mut slow, &broker, 12).await?, Round::Standby);
+    Ok(())
+}
+
+/// The loop publishes at the commit's wake-up, not at its next poll.
+#[tokio::test]
+async fn the_loop_is_woken_by_what_is_written() -> Outcome {
+    let (store, broker) = (in_memory(), Arc::new(Broker::default()));
+    let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
+    let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
+    let wake = Arc::new(Notify::new());
+    let metrics = Metrics::default();
+    let running = tokio::spawn(relay::run(
+        relay,
+        Box::new(Shared(broker.clone())),
+        wake.clone(),
+        Arc::new(SystemClock),
+        Arc::new(metrics.clone()),
+    ));
+    for number in 1..=3 {
+        commit(store.as_ref(), promises([number])).await?;
+        wake.notify_one();
+        let count = usize::try_from(number).expect("a small number");
+        wait_until("it is published", async || broker.arrived().len() == count).await;
+    }
+    running.abort();
+    assert!(metrics.text().expect("metrics").contains("outbox_published_total 3"));
+    Ok(())
+}
+
+/// A wake-up is not lost for coming while the relay is at work.
+#[tokio::test]
+async fn what_is_written_during_a_round_is_published_in_the_next() -> Outcome {
+    let (store, broker) = (in_memory(), Arc::new(Broker::default()));
+    let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
+    let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
+    let wake = Arc::new(Notify::new());
+    commit(store.as_ref(), promises([1])).await?;
+    broker.stalls_after_taking();
+    let running = tokio::spawn(relay::run(
+        relay,
+        Box::new(Shared(broker.clone())),
+        wake.clone(),
+        Arc::new(SystemClock),
+        Arc::new(()),
+    ));
+    wait_until("the first is under way", async || broker.arrived().len() == 1).await;
+    commit(store.as_ref(), promises([2])).await?;
+    wake.notify_one();
+    broker.goes_on();
+    wait_until("the second follows", async || broker.arrived() == [1, 2]).await;
+    running.abort();
+    Ok(())
+}
+
+fn relay(store: &Arc<dyn Store>, owner: &str) -> Relay {
+    let settings = RelaySettings { lease: Duration::from_secs(10), ..RelaySettings::default() };
+    Relay::new(store.clone(), owner.to_owned(), settings)
+}
+
+async fn round(relay: &mut Relay, broker: &Broker, second: i64) -> Result<Round, StoreFault> {
+    let now: Timestamp = at(second);
+    relay.round(broker, &(), now).await
+}
+
+/// A broker that takes everything, unless it was told otherwise for the next publish.
+#[derive(Default)]
+struct Broker {
+    arrived: Mutex<Vec<u128>>,
+    next: Mutex<Mood>,
+    going_on: Notify,
+}
+
+/// What the broker does with the next publish.
+#[derive(Default)]
+enum Mood {
+    #[default]
+    Takes,
+    /// So many, then no more, for this reason.
+    TakesFew(usize, &'static str),
+    /// All but the message of this number.
+    Refuses(u128),
+    /// All, but answers only when told to go on.
+    Stalls,
+}
+
+impl Broker {
+    fn arrived(&self) -> Vec<u128> {
+        self.arrived.lock().clone()
+    }
+
+    fn takes_next(&self, count: usize, reason: &'static str) {
+        self.is_next(Mood::TakesFew(count, reason));
+    }
+
+    fn refuses_next(&self, number: u128) {
+        self.is_next(Mood::Refuses(number));
+    }
+
+    fn stalls_after_taking(&self) {
+        self.is_next(Mood::Stalls);
+    }
+
+    fn goes_on(&self) {
+        self.going_on.notify_one();
+    }
+
+    fn is_next(&self, mood: Mood) {
+        *self.next.lock() = mood;
+    }
+
+    async fn take(&self, entries: &[OutboxEntry]) -> Published {
+        let mood = std::mem::take(&mut *self.next.lock());
+        let mut published = Published::default();
+        let is_stalling = matches!(mood, Mood::Stalls);
+        for (index, entry) in entries.iter().enumerate() {
+            match &mood {
+                Mood::TakesFew(count, reason) if index == *count => {
+                    published.delayed = Some((entry.seq, (*reason).to_owned()));
+                    break;
+                }
+                Mood::Refuses(number) if *number == entry.id.as_u128() => {
+                    published.refused.push((entry.seq, "too large".to_owned()));
+                    continue;
+                }
+                Mood::Takes | Mood::TakesFew(..) | Mood::Refuses(_) | Mood::Stalls => {}
+            }
+            self.arrived.lock().push(entry.id.as_u128());
+            published.done.push(entry.seq);
+        }
+        if is_stalling {
+            self.going_on.notified().await;
+        }
+        published
+    }
+}
+
+impl Publish for Broker {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        Box::pin(self.take(entries))
+    }
+}
+
+/// The same broker, for a relay that keeps its own.
+struct Shared(Arc<Broker>);
+
+impl Publish for Shared {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        Box::pin(self.0.take(entries))
+    }
+}

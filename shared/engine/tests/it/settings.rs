@@ -1,0 +1,219 @@
+//! Settings from a file: what is written there is what the machinery does.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use saga_core::admission::{Admission, TaskBounds};
+use saga_core::breaker::{Breaker, BreakerPolicy, State, Verdict, Window};
+use saga_engine::host::settings::{self, BadSettings, Settings, Sources};
+use serde::Deserialize;
+use tempfile::TempDir;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Own {
+    #[serde(with = "humantime_serde")]
+    deadline: Duration,
+}
+
+const DEFAULTS: &str = "[http]\nbind = \"127.0.0.1:8081\"\n[service]\ndeadline = \"60s\"\n";
+
+const FILE: &str = r#"
+[breaker]
+minimum_calls = 4
+window = { calls = 8 }
+
+[resilience.supplier]
+concurrency = 3
+timeout = "250ms"
+[resilience.supplier.breaker]
+failure_rate = 100
+minimum_calls = 2
+open_for = "7s"
+[resilience.supplier.retry]
+max_attempts = 9
+
+[resilience.shelf-filling.breaker]
+window = { time = "30s" }
+half_open_calls = 1
+[resilience.shelf-filling.retry]
+base = "1ms"
+cap = "2ms"
+
+[faults]
+enabled = true
+seed = 99
+"#;
+
+const STEPS: [&str; 2] = ["shelf-filling", "shelf-listening"];
+
+/// What the file says of one breaker is what that running breaker does, and no other.
+#[test]
+fn what_a_file_says_of_one_breaker_is_what_it_does() {
+    let settings = read(FILE, &[]).expect("good settings");
+    settings.check_resilience(&STEPS, "supplier").expect("all of them are here");
+    let bounds = TaskBounds { backlog: 1, concurrency: 1 };
+    let names = STEPS.into_iter().chain(["supplier"]);
+    let mut admission = names.fold(Admission::new("supplier", bounds), |admission, name| {
+        admission.with_breaker(name, settings.breaker_of(name))
+    });
+    let mut failures_until_open = |name: &str| {
+        let fail = |breaker: &mut Breaker| {
+            let permit = breaker.acquire(Duration::ZERO)?;
+            breaker.record(permit, Verdict::Failure, Duration::ZERO, Duration::ZERO);
+            Some(())
+        };
+        let failures = std::iter::from_fn(|| admission.on_breaker(name, fail).expect("a breaker")).count();
+        assert_eq!(admission.breakers()[name].state(Duration::ZERO), State::Open);
+        failures
+    };
+    assert_eq!(failures_until_open("supplier"), 2);
+    assert_eq!(failures_until_open("shelf-filling"), 4);
+    assert_eq!(failures_until_open("shelf-listening"), 4);
+
+    let policy = |(name, breaker): (&String, &Breaker)| (name.clone(), breaker.policy().clone());
+    let policies: BTreeMap<_, _> = admission.breakers().iter().map(policy).collect();
+    let common = BreakerPolicy { minimum_calls: 4, window: Window::Calls(8), ..BreakerPolicy::default() };
+    let of_supplier = BreakerPolicy {
+        failure_rate: 100,
+        minimum_calls: 2,
+        open_for: Duration::from_secs(7),
+        ..common.clone()
+    };
+    let of_filling =
+        BreakerPolicy { window: Window::Time(Duration::from_secs(30)), half_open_calls: 1, ..common.clone() };
+    let wanted = [("supplier", of_supplier), ("shelf-filling", of_filling), ("shelf-listening", common)];
+    assert_eq!(policies, wanted.map(|(name, policy)| (name.to_owned(), policy)).into());
+}
+
+#[test]
+fn what_a_file_says_of_calls_and_retries_is_what_they_get() {
+    let settings = read(FILE, &[]).expect("good settings");
+    let calls = settings.calls_to("supplier");
+    assert_eq!((calls.concurrency, calls.timeout), (3, Duration::from_millis(250)));
+    assert_eq!((calls.retry.max_attempts, calls.retry.base), (9, settings.task.retry.base));
+    let retries = settings.step_retries();
+    let own = retries["shelf-filling"];
+    assert_eq!((own.base, own.cap), (Duration::from_millis(1), Duration::from_millis(2)));
+    assert_eq!(own.max_attempts, settings.retry.max_attempts);
+    assert!(!retries.contains_key("shelf-listening"), "it has those of all");
+    assert_eq!((settings.faults.enabled, settings.faults.seed), (true, 99));
+}
+
+/// Flags win over the file, member by member.
+#[test]
+fn a_flag_changes_one_member_of_what_the_file_says() {
+    let flags = ["resilience.supplier.breaker.open_for=1s", "resilience.supplier.concurrency=5"];
+    let settings = read(FILE, &flags).expect("good settings");
+    let policy = settings.breaker_of("supplier");
+    assert_eq!((policy.open_for, policy.failure_rate), (Duration::from_secs(1), 100));
+    assert_eq!(
+        (settings.calls_to("supplier").concurrency, settings.calls_to("supplier").timeout.as_millis()),
+        (5, 250)
+    );
+}
+
+#[test]
+fn an_instance_that_is_not_here_is_refused_by_its_name_and_told_what_is() {
+    let settings = read("[resilience.suplier]\ntimeout = \"1s\"\n", &[]).expect("only the service knows");
+    let refusal =
+        settings.check_resilience(&STEPS, "supplier").expect_err("there is no such thing").to_string();
+    for word in ["resilience.suplier", "supplier", "shelf-filling", "shelf-listening"] {
+        assert!(refusal.contains(word), "{refusal:?} does not say {word}");
+    }
+}
+
+#[test]
+fn what_a_file_misspells_is_refused_by_name() {
+    for (text, named) in [
+        ("[resilience.supplier.breaker]\nopen_fro = \"1s\"", "open_fro"),
+        ("[resilience.supplier.retry]\nmax_atempts = 1", "max_atempts"),
+        ("[resilience.supplier.breaker.window]\nsteps = 1", "steps"),
+        ("[resilience.supplier]\ntimout = \"1s\"", "timout"),
+        ("[faults]\nenable = true", "enable"),
+        ("[breaker]\nfailure_rate = \"half\"", "failure_rate"),
+    ] {
+        let refusal = read(text, &[]).expect_err(named).to_string();
+        assert!(refusal.contains(named), "{refusal:?} does not name {named}");
+    }
+}
+
+/// What the defaults say is possible: a service that sets nothing starts.
+#[test]
+fn the_defaults_pass_their_own_checks() {
+    let settings = read("", &[]).expect("the defaults");
+    settings.check_resilience(&STEPS, "supplier").expect("the defaults");
+    assert!(!settings.faults.enabled);
+    assert_eq!(settings.breaker_of("supplier"), BreakerPolicy::default());
+}
+
+#[test]
+fn flags_override_defaults() {
+    let settings = read("", &["service.deadline=5s", "engine.batch_max=8"]).expect("valid settings");
+    assert_eq!((settings.service.deadline, settings.engine.batch_max), (Duration::from_secs(5), 8));
+    assert_eq!(settings.http.bind, "127.0.0.1:8081");
+}
+
+#[test]
+fn what_is_of_nothing_here_or_cannot_be_is_refused_by_name() {
+    for (flag, named) in [
+        ("resilience.suplier.timeout=1s", "resilience.suplier"),
+        ("resilience.supplier.breaker.failure_rate=0", "resilience.supplier.breaker.failure_rate"),
+        ("resilience.supplier.breaker.window.calls=0", "resilience.supplier.breaker.window"),
+        ("resilience.supplier.retry.max_attempts=0", "resilience.supplier.retry.max_attempts"),
+        ("resilience.supplier.timeout=10m", "resilience.supplier.timeout"),
+        ("resilience.shelf-filling.timeout=1s", "resilience.shelf-filling"),
+        ("breaker.slow_rate=101", "breaker.slow_rate"),
+    ] {
+        let settings = read("", &[flag]).expect("only the service knows what it has");
+        let refusal = settings.check_resilience(&STEPS, "supplier").expect_err(flag).to_string();
+        assert!(refusal.contains(named), "{refusal}");
+    }
+}
+
+#[test]
+fn unknown_and_impossible_settings_are_refused_by_name() {
+    for (flag, named) in [
+        ("engine.btach_max=8", "btach_max"),
+        ("service.dedline=5s", "dedline"),
+        ("service.deadline=soon", "deadline"),
+        ("engine.batch_max=0", "engine.batch_max"),
+        ("retention.inbox=1h", "retention.inbox"),
+        ("retention.chunk=0", "retention.chunk"),
+        ("retention.every=0s", "retention.every"),
+        ("task.timeout=0s", "task.timeout"),
+        ("bus.ack_wait=0s", "bus.ack_wait"),
+        ("nonsense", "nonsense"),
+    ] {
+        let refusal = read("", &[flag]).expect_err(flag).to_string();
+        assert!(refusal.contains(named), "{refusal}");
+    }
+}
+
+#[test]
+fn a_policy_is_read_as_people_write_it() {
+    let read = |text: &str| {
+        let source = config::File::from_str(text, config::FileFormat::Toml);
+        config::Config::builder().add_source(source).build()?.try_deserialize::<BreakerPolicy>()
+    };
+    assert_eq!(read("").expect("nothing to say"), BreakerPolicy::default());
+    let policy = read("failure_rate = 20\nopen_for = \"1m\"\nwindow = { time = \"30s\" }").expect("a policy");
+    assert_eq!((policy.failure_rate, policy.open_for), (20, Duration::from_mins(1)));
+    assert_eq!(policy.window, Window::Time(Duration::from_secs(30)));
+    assert_eq!(read("window.calls = 7").expect("a policy").window, Window::Calls(7));
+    assert!(read("faliure_rate = 20").expect_err("a typing error").to_string().contains("faliure_rate"));
+}
+
+fn read(text: &str, flags: &[&str]) -> Result<Settings<Own>, BadSettings> {
+    let (_folder, file) = file(text);
+    let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    settings::load("unnamed", DEFAULTS, &Sources { file: Some(file), flags })
+}
+
+fn file(text: &str) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("settings.toml");
+    std::fs::write(&path, text).expect("the file");
+    (folder, path)
+}

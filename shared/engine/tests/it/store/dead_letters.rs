@@ -1,0 +1,203 @@
+//! Dead letters as a store keeps them: whole, once, and known to their step whatever becomes of them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use saga_core::dead_letter::{
+    DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, OriginalMessage, StoredDeadLetter,
+};
+use saga_core::decision::{InboxState, Loaded, Reads, Writes};
+use saga_core::waiting::{Retry, Task};
+use saga_engine::store::{Store, StoreFault};
+use uuid::Uuid;
+
+use crate::support::{at, commit, dead, due_query, id, load, retry, task, tasks};
+
+type Promise = Result<(), StoreFault>;
+
+pub async fn a_dead_letter_comes_back_as_it_was_stored(store: &Arc<dyn Store>) -> Promise {
+    let dead_letter = everything_about(1);
+    park(store, [dead_letter.clone()]).await?;
+    let stored =
+        StoredDeadLetter { dead_letter, status: DeadLetterStatus::Pending, revision: 0, known_as: id(1) };
+    assert_eq!(store.dead_letters(9).await?, std::slice::from_ref(&stored));
+    assert_eq!(loaded(store, stored.dead_letter.id).await?, Some(stored));
+    Ok(())
+}
+
+pub async fn a_dead_letter_that_is_not_there_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
+    park(store, [everything_about(1)]).await?;
+    assert_eq!(loaded(store, id(1)).await?, None, "that is its message");
+    Ok(())
+}
+
+/// The edited message has an id of its own; the one that comes again from the broker has the old one.
+pub async fn a_changed_dead_letter_keeps_the_name_under_which_its_step_knows_it(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    let dead_letter = everything_about(1);
+    park(store, [dead_letter.clone()]).await?;
+    let changed = StoredDeadLetter {
+        dead_letter: DeadLettered {
+            message_id: id(2),
+            replays: 4,
+            last_failed_at: at(500),
+            payload_base64: "AA==".to_owned(),
+            original: Some(OriginalMessage { message_id: id(1), payload_base64: "AP8=".to_owned() }),
+            ..dead_letter
+        },
+        status: DeadLetterStatus::Replaying,
+        revision: u64::from(u32::MAX) * 2,
+        known_as: id(1),
+    };
+    commit(store.as_ref(), Writes { dead_letters: vec![changed.clone()], ..Writes::default() }).await?;
+    assert_eq!(loaded(store, changed.dead_letter.id).await?, Some(changed.clone()));
+    assert_eq!(known(store, id(1)).await?, Some(InboxState::Parked));
+    assert_eq!(known(store, id(2)).await?, None);
+    // The newest failure is first, also when it is of an old dead letter.
+    park(store, [dead("filling", 9, at(400))]).await?;
+    assert_eq!(store.dead_letters(1).await?, [changed]);
+    Ok(())
+}
+
+/// Law 2 and 8: a redelivery finds its message known, until the step has handled it, and then even more so.
+pub async fn a_dead_letter_is_known_to_its_step_whatever_becomes_of_it(store: &Arc<dyn Store>) -> Promise {
+    let dead_letter = everything_about(1);
+    park(store, [dead_letter.clone()]).await?;
+    for status in DeadLetterStatus::ALL {
+        changed(store, &dead_letter, *status).await?;
+        assert_eq!(known(store, id(1)).await?, Some(InboxState::Parked), "{status:?}");
+    }
+    let waiting = Writes { retries: vec![retry("filling", 1, at(1))], ..Writes::default() };
+    commit(store.as_ref(), waiting).await?;
+    assert_eq!(known(store, id(1)).await?, Some(InboxState::Waiting), "a replay waits");
+    let handled = Writes {
+        retries_done: vec![("filling", id(1))],
+        inbox: vec![("filling", id(1))],
+        ..Writes::default()
+    };
+    commit(store.as_ref(), handled).await?;
+    assert_eq!(known(store, id(1)).await?, Some(InboxState::Handled));
+    Ok(())
+}
+
+/// Published = handled + waiting + dead: at every moment a message is in one of them.
+pub async fn dead_letters_that_wait_or_are_replayed_are_counted_and_the_tallies_know_the_rest(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    let dead_letter = everything_about(1);
+    park(store, [dead_letter.clone()]).await?;
+    for (status, for_humans, in_the_tallies) in [
+        (DeadLetterStatus::Pending, 1, 1),
+        // Its retry is counted instead.
+        (DeadLetterStatus::Replaying, 1, 0),
+        (DeadLetterStatus::Discarded, 0, 1),
+        (DeadLetterStatus::Resolved, 0, 0),
+    ] {
+        changed(store, &dead_letter, status).await?;
+        assert_eq!(store.stats().await?.dead_letters, for_humans, "{status:?}");
+        let dead = store.tallies().await?.dead.get("filling").copied().unwrap_or(0);
+        assert_eq!(dead, in_the_tallies, "{status:?}");
+    }
+    Ok(())
+}
+
+pub async fn what_nobody_of_this_system_sent_is_in_no_tally(store: &Arc<dyn Store>) -> Promise {
+    let foreign = DeadLettered { origin: DeadLetterOrigin::Foreign, ..dead("filling", 1, at(0)) };
+    let call = DeadLettered { origin: DeadLetterOrigin::Task, ..dead("filling", 2, at(0)) };
+    park(store, [foreign.clone(), call]).await?;
+    let waiting = |number, dead_letter| Retry { dead_letter, ..retry("filling", number, at(1)) };
+    let retries = vec![waiting(1, Some(foreign.id)), waiting(3, None)];
+    commit(store.as_ref(), Writes { retries, ..Writes::default() }).await?;
+    let tallies = store.tallies().await?;
+    assert_eq!(tallies.dead, [].into());
+    assert_eq!(tallies.retrying, [("filling".to_owned(), 1)].into(), "the message alone");
+    assert_eq!(store.stats().await?.dead_letters, 2, "but a human sees both");
+    Ok(())
+}
+
+pub async fn a_retry_of_a_dead_letter_comes_back_with_its_dead_letter_and_its_place(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    let written = Retry {
+        delivery: Some(place()),
+        dead_letter: Some(id(7)),
+        payload: Bytes::from_static(b"\x00\xff"),
+        ..retry("filling", 1, at(1))
+    };
+    commit(store.as_ref(), Writes { retries: vec![written.clone()], ..Writes::default() }).await?;
+    assert_eq!(store.due(due_query(at(1), 9, "depot-1", at(2))).await?.retries, [written]);
+    Ok(())
+}
+
+/// Law 4: a call that is made again is the same call.
+pub async fn a_task_that_is_taken_up_again_is_claimed_by_nobody_and_due_at_once(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    let again = Task { dead_letter: Some(id(7)), attempts: 0, claim: 0, ..task(1, at(5)) };
+    commit(store.as_ref(), Writes { tasks_again: vec![again.clone()], ..Writes::default() }).await?;
+    assert_eq!(store.due(due_query(at(4), 9, "depot-2", at(60))).await?.tasks, [], "not before its time");
+    let claimed = store.due(due_query(at(5), 9, "depot-2", at(60))).await?.tasks;
+    assert_eq!(claimed, [Task { claim: 1, ..again }]);
+    assert_eq!(store.due(due_query(at(59), 9, "depot-1", at(99))).await?.tasks, []);
+    Ok(())
+}
+
+pub async fn a_task_that_is_open_is_not_taken_up_a_second_time(store: &Arc<dyn Store>) -> Promise {
+    let open = Task { attempts: 3, ..task(1, at(0)) };
+    commit(store.as_ref(), tasks([open.clone()], "depot-1", at(60))).await?;
+    let again = Task { claim: 0, attempts: 0, ..task(1, at(5)) };
+    commit(store.as_ref(), Writes { tasks_again: vec![again], ..Writes::default() }).await?;
+    assert_eq!(
+        store.due(due_query(at(59), 9, "depot-2", at(99))).await?.tasks,
+        [],
+        "it is claimed as it was"
+    );
+    let claimed = store.due(due_query(at(60), 9, "depot-2", at(99))).await?.tasks;
+    assert_eq!(claimed, [Task { claim: 2, ..open }]);
+    Ok(())
+}
+
+fn everything_about(number: u128) -> DeadLettered {
+    DeadLettered {
+        origin: DeadLetterOrigin::Message,
+        message_type: Some("ParcelsArrived".to_owned()),
+        saga: Some(id(42)),
+        error_chain: vec!["ü outer".to_owned(), "inner 'quoted' \u{0}".to_owned()],
+        attempts: 8,
+        replays: 2,
+        delivery: Some(place()),
+        ..dead("filling", number, at(10))
+    }
+}
+
+fn place() -> Delivery {
+    let headers = vec![("Nats-Msg-Id".to_owned(), "1".to_owned())];
+    Delivery { stream: "COURIER".to_owned(), sequence: u64::from(u32::MAX) * 9, headers }
+}
+
+async fn park(store: &Arc<dyn Store>, dead_letters: impl IntoIterator<Item = DeadLettered>) -> Promise {
+    let parked = dead_letters.into_iter().collect();
+    commit(store.as_ref(), Writes { parked, ..Writes::default() }).await
+}
+
+async fn changed(store: &Arc<dyn Store>, dead_letter: &DeadLettered, status: DeadLetterStatus) -> Promise {
+    let dead_letters = vec![StoredDeadLetter {
+        dead_letter: dead_letter.clone(),
+        status,
+        revision: 1,
+        known_as: dead_letter.message_id,
+    }];
+    commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await
+}
+
+async fn loaded(store: &Arc<dyn Store>, dead_letter: Uuid) -> Result<Option<StoredDeadLetter>, StoreFault> {
+    let reads = Reads { dead_letters: [dead_letter].into(), ..Reads::default() };
+    let Loaded { mut dead_letters, .. } = load(store.as_ref(), reads).await?;
+    Ok(dead_letters.remove(&dead_letter))
+}
+
+async fn known(store: &Arc<dyn Store>, message: Uuid) -> Result<Option<InboxState>, StoreFault> {
+    let reads = Reads { inbox: [("filling", message)].into(), ..Reads::default() };
+    Ok(load(store.as_ref(), reads).await?.inbox.get(&("filling", message)).copied())
+}

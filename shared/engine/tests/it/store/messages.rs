@@ -1,0 +1,109 @@
+//! What a store remembers of messages and requests.
+
+use std::sync::Arc;
+
+use saga_core::decision::{InboxState, Reads, Writes};
+use saga_core::waiting::Retry;
+use saga_engine::store::{Store, StoreFault};
+use uuid::Uuid;
+
+use crate::support::{at, commit, dead, due_query, id, keyed, load, parked, retry};
+
+type Promise = Result<(), StoreFault>;
+
+/// Law 2: a message is handled, waiting, parked, or new; and each step has its own memory.
+pub async fn a_message_is_known_as_handled_waiting_or_parked_per_step(store: &Arc<dyn Store>) -> Promise {
+    let writes = Writes {
+        inbox: vec![("filling", id(1)), ("listening", id(2))],
+        retries: vec![retry("filling", 2, at(10))],
+        parked: vec![dead("filling", 3, at(0))],
+        ..Writes::default()
+    };
+    commit(store.as_ref(), writes).await?;
+    let of = |step: &'static str| [1, 2, 3, 4].map(|number| (step, id(number)));
+    let known = known(store, of("filling")).await?;
+    assert_eq!(known, [Some(InboxState::Handled), Some(InboxState::Waiting), Some(InboxState::Parked), None]);
+    let known = self::known(store, of("listening")).await?;
+    assert_eq!(known, [None, Some(InboxState::Handled), None, None]);
+    Ok(())
+}
+
+pub async fn a_retry_is_overwritten_by_the_next_and_gone_when_done(store: &Arc<dyn Store>) -> Promise {
+    let first = retry("filling", 1, at(10));
+    let mut second = retry("filling", 1, at(20));
+    second.attempts = 2;
+    second.last_error = "still not yet".to_owned();
+    commit(store.as_ref(), Writes { retries: vec![first], ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { retries: vec![second.clone()], ..Writes::default() }).await?;
+    assert!(due_retries(store, 19).await?.is_empty());
+    assert_eq!(due_retries(store, 20).await?, [second]);
+
+    let done = Writes { retries_done: vec![("filling", id(1))], ..Writes::default() };
+    commit(store.as_ref(), done).await?;
+    assert!(due_retries(store, 20).await?.is_empty());
+    assert_eq!(store.stats().await?.retries, 0);
+    Ok(())
+}
+
+pub async fn a_handled_message_is_counted_once(store: &Arc<dyn Store>) -> Promise {
+    let mark = || Writes { inbox: vec![("filling", id(1)), ("listening", id(1))], ..Writes::default() };
+    commit(store.as_ref(), mark()).await?;
+    // The inbox was not asked, as in the tests that switch it off.
+    commit(store.as_ref(), mark()).await?;
+    let handled = store.tallies().await?.handled;
+    assert_eq!(handled, [("filling".to_owned(), 1), ("listening".to_owned(), 1)].into());
+    Ok(())
+}
+
+pub async fn an_answer_under_a_key_is_kept(store: &Arc<dyn Store>) -> Promise {
+    let (key, answer) = keyed("POST /parcels k1", r#"{"parcel":"ü"}"#);
+    let writes = Writes { keys: vec![(key.clone(), answer.clone())], ..Writes::default() };
+    commit(store.as_ref(), writes).await?;
+    let reads = Reads { keys: [key.clone(), "POST /parcels k2".to_owned()].into(), ..Reads::default() };
+    let loaded = load(store.as_ref(), reads).await?;
+    assert_eq!(loaded.keys, [(key, answer)].into());
+    Ok(())
+}
+
+pub async fn a_second_answer_under_a_key_is_refused(store: &Arc<dyn Store>) -> Promise {
+    let write = |reply: &str| Writes { keys: vec![keyed("k1", reply)], ..Writes::default() };
+    commit(store.as_ref(), write("1")).await?;
+    commit(store.as_ref(), write("2")).await.expect_err("the key has its answer");
+    let loaded = load(store.as_ref(), Reads { keys: ["k1".to_owned()].into(), ..Reads::default() }).await?;
+    assert_eq!(loaded.keys["k1"].reply, "1");
+    Ok(())
+}
+
+pub async fn dead_letters_come_newest_first_with_their_payload(store: &Arc<dyn Store>) -> Promise {
+    let dead = [dead("filling", 1, at(10)), dead("filling", 2, at(30)), dead("listening", 2, at(20))];
+    commit(store.as_ref(), Writes { parked: dead.to_vec(), ..Writes::default() }).await?;
+    let [oldest, newest, middle] = dead;
+    assert_eq!(parked(store.as_ref(), 10).await?, [newest.clone(), middle.clone(), oldest]);
+    assert_eq!(parked(store.as_ref(), 2).await?, [newest, middle]);
+    let dead = store.tallies().await?.dead;
+    assert_eq!(dead, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
+    assert_eq!(store.stats().await?.dead_letters, 3);
+    Ok(())
+}
+
+pub async fn a_message_that_dies_again_stays_one_dead_letter(store: &Arc<dyn Store>) -> Promise {
+    let write = |dead_letter| Writes { parked: vec![dead_letter], ..Writes::default() };
+    commit(store.as_ref(), write(dead("filling", 1, at(10)))).await?;
+    let mut again = dead("filling", 1, at(99));
+    again.reason = "another reason".to_owned();
+    commit(store.as_ref(), write(again.clone())).await?;
+    assert_eq!(parked(store.as_ref(), 10).await?, [again]);
+    Ok(())
+}
+
+async fn known<const N: usize>(
+    store: &Arc<dyn Store>,
+    places: [(&'static str, Uuid); N],
+) -> Result<[Option<InboxState>; N], StoreFault> {
+    let loaded = load(store.as_ref(), Reads { inbox: places.into(), ..Reads::default() }).await?;
+    Ok(places.map(|place| loaded.inbox.get(&place).copied()))
+}
+
+async fn due_retries(store: &Arc<dyn Store>, second: i64) -> Result<Vec<Retry>, StoreFault> {
+    Ok(store.due(due_query(at(second), 10, "depot-1", at(second))).await?.retries)
+}

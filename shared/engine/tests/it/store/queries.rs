@@ -1,0 +1,185 @@
+//! What people look up.
+
+use std::sync::Arc;
+
+use saga_core::decider::FieldValue;
+use saga_core::decision::Writes;
+use saga_core::query::{Group, Order, Query};
+use saga_engine::store::{Store, StoreFault};
+
+use crate::support::{Shelf, ShelfEvent, at, commit, id, put, recorded, shelf};
+
+type Promise = Result<(), StoreFault>;
+
+pub async fn rows_are_found_by_their_fields(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    let listed = ("status", FieldValue::from("LISTED"));
+    assert_eq!(find(store, Query { equals: vec![listed.clone()], ..all() }).await?, ["a", "c"]);
+    let few = ("pieces", FieldValue::from(20));
+    assert_eq!(find(store, Query { below: vec![few.clone()], ..all() }).await?, ["a", "b"]);
+    let both = Query { equals: vec![listed], below: vec![few], ..all() };
+    assert_eq!(find(store, both).await?, ["a"]);
+    let some = |pieces: &[i64]| vec![("pieces", pieces.iter().map(|n| FieldValue::from(*n)).collect())];
+    assert_eq!(find(store, Query { one_of: some(&[10, 30, 99]), ..all() }).await?, ["b", "d"]);
+    assert_eq!(find(store, Query { one_of: some(&[]), ..all() }).await?, [""; 0]);
+    let by_id = ("id", FieldValue::from("b"));
+    assert_eq!(find(store, Query { equals: vec![by_id], ..all() }).await?, ["b"]);
+
+    // Fields follow their row.
+    commit(store.as_ref(), recorded("d", &[put(30)], &[ShelfEvent::Listed])).await?;
+    let listed = vec![("status", FieldValue::from("LISTED"))];
+    assert_eq!(find(store, Query { equals: listed, ..all() }).await?, ["a", "c", "d"]);
+    Ok(())
+}
+
+pub async fn rows_are_found_by_text_in_any_case(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    let text = |text: &str| Query { text: Some(text.to_owned()), ..all() };
+    assert_eq!(find(store, text("LISTED\":TRUE")).await?, ["a", "c"]);
+    assert_eq!(find(store, text("\"pieces\":30")).await?, ["d"]);
+    for harmless in ["%", "_", "' OR 1=1 --", "\\"] {
+        assert_eq!(find(store, text(harmless)).await?.len(), usize::from(harmless == "_") * 4, "{harmless}");
+    }
+    Ok(())
+}
+
+pub async fn rows_are_found_in_the_order_of_their_ids(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    assert_eq!(find(store, all()).await?, ["a", "b", "c", "d"]);
+    assert_eq!(find(store, Query { descending: true, ..all() }).await?, ["d", "c", "b", "a"]);
+    Ok(())
+}
+
+pub async fn pages_follow_each_other_in_both_directions(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    for (descending, wanted) in [(false, [["a", "b"], ["c", "d"]]), (true, [["d", "c"], ["b", "a"]])] {
+        let mut after: Option<String> = None;
+        for page in wanted {
+            let found = find(store, Query { after, descending, limit: 2, ..Query::default() }).await?;
+            assert_eq!(found, page);
+            after = found.last().cloned();
+        }
+        assert!(find(store, Query { after, descending, limit: 2, ..Query::default() }).await?.is_empty());
+    }
+    Ok(())
+}
+
+pub async fn rows_are_found_from_a_value_on(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    let from = |pieces: i64| vec![("pieces", FieldValue::from(pieces))];
+    assert_eq!(find(store, Query { from: from(20), ..all() }).await?, ["c", "d"]);
+    assert_eq!(find(store, Query { from: from(21), ..all() }).await?, ["d"]);
+    let between = Query { from: from(10), below: vec![("pieces", FieldValue::from(30))], ..all() };
+    assert_eq!(find(store, between).await?, ["b", "c"], "the lower end is in, the upper is not");
+    Ok(())
+}
+
+pub async fn rows_are_sorted_by_a_field_and_then_by_their_id(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    for label in ["z", "f"] {
+        commit(store.as_ref(), recorded(label, &[], &[put(20)])).await?;
+    }
+    let sorted = |descending| Query { order: Some(BY_PIECES), descending, ..all() };
+    assert_eq!(find(store, sorted(false)).await?, ["a", "b", "c", "f", "z", "d"]);
+    assert_eq!(find(store, sorted(true)).await?, ["d", "z", "f", "c", "b", "a"]);
+    Ok(())
+}
+
+pub async fn pages_of_sorted_rows_follow_each_other_in_both_directions(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    for label in ["z", "f"] {
+        commit(store.as_ref(), recorded(label, &[], &[put(20)])).await?;
+    }
+    for descending in [false, true] {
+        let whole = find(store, Query { order: Some(BY_PIECES), descending, ..all() }).await?;
+        for limit in 1..=6 {
+            let mut found: Vec<String> = Vec::new();
+            let mut after: Option<(String, i64)> = None;
+            loop {
+                let order = Order { after: after.as_ref().map(|(_, pieces)| *pieces), ..BY_PIECES };
+                let after_id = after.map(|(id, _)| id);
+                let query =
+                    Query { order: Some(order), after: after_id, descending, limit, ..Query::default() };
+                let page = store.find("shelf", query).await?;
+                let Some(last) = page.last() else { break };
+                let shelf: Shelf = serde_json::from_str(&last.state).expect("the state of a shelf");
+                after = Some((last.id.clone(), shelf.pieces));
+                found.extend(page.into_iter().map(|row| row.id));
+            }
+            assert_eq!(found, whole, "pages of {limit}: each row once, in order");
+        }
+    }
+    Ok(())
+}
+
+pub async fn rows_are_counted_by_the_value_of_a_field_largest_group_first(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    for (label, pieces) in [("z", 99), ("f", 5)] {
+        commit(store.as_ref(), recorded(label, &[], &[put(pieces)])).await?;
+    }
+    let group = |value: &str, count, first, last, latest: &str| Group {
+        value: value.to_owned(),
+        count,
+        first,
+        last,
+        latest: latest.to_owned(),
+    };
+    let groups = async |query| store.groups("shelf", "status", "pieces", query).await;
+    let (new, listed) = (group("NEW", 4, 5, 99, "z"), group("LISTED", 2, 0, 20, "c"));
+    let counted = store.counts("shelf", "status", all()).await?;
+    let wanted = [&new, &listed].map(|group| (group.value.clone(), group.count));
+    assert_eq!(counted, wanted.into());
+    assert_eq!(groups(all()).await?, [new.clone(), listed.clone()]);
+    assert_eq!(groups(Query { limit: 1, ..all() }).await?, [new]);
+    let few = Query { below: vec![("pieces", FieldValue::from(31))], ..all() };
+    assert_eq!(groups(few).await?, [group("NEW", 3, 5, 30, "d"), listed]);
+    let none = Query { equals: vec![("pieces", FieldValue::from(-1))], ..all() };
+    assert_eq!(groups(none).await?, []);
+    Ok(())
+}
+
+const BY_PIECES: Order = Order { field: "pieces", after: None };
+
+pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, put(1)])).await?;
+    commit(store.as_ref(), recorded("coffee", &[], &[put(9)])).await?;
+    let mut later =
+        Writes { decided_at: at(60), ..recorded("tea", &[ShelfEvent::Listed, put(1)], &[put(2)]) };
+    later.events[0].causation_id = id(77);
+    commit(store.as_ref(), later).await?;
+
+    let history = store.events(shelf("tea")).await?;
+    let told: Vec<_> =
+        history.iter().map(|event| (event.version, &event.name[..], &event.data[..])).collect();
+    let wanted = [
+        (1, "Listed", r#""Listed""#),
+        (2, "Put", r#"{"Put":{"pieces":1}}"#),
+        (3, "Put", r#"{"Put":{"pieces":2}}"#),
+    ];
+    assert_eq!(told, wanted);
+    let last = &history[2];
+    assert_eq!((last.causation_id, last.recorded_at, last.published_at), (id(77), at(60), None));
+    assert_eq!(history[0].recorded_at, at(0));
+    Ok(())
+}
+
+/// a: listed, 0 pieces; b: 10; c: listed, 20; d: 30.
+async fn fill(store: &Arc<dyn Store>) -> Promise {
+    for (label, history) in [
+        ("c", vec![ShelfEvent::Listed, put(20)]),
+        ("a", vec![ShelfEvent::Listed]),
+        ("d", vec![put(30)]),
+        ("b", vec![put(10)]),
+    ] {
+        commit(store.as_ref(), recorded(label, &[], &history)).await?;
+    }
+    Ok(())
+}
+
+fn all() -> Query {
+    Query { limit: 100, ..Query::default() }
+}
+
+async fn find(store: &Arc<dyn Store>, query: Query) -> Result<Vec<String>, StoreFault> {
+    Ok(store.find("shelf", query).await?.into_iter().map(|row| row.id).collect())
+}

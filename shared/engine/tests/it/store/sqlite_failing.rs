@@ -1,0 +1,108 @@
+//! A file that cannot be used is refused in one line that names it and says why.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+use saga_core::service::Service as _;
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Store as _, StoreFault};
+
+use crate::support::{Depot, commit, put, recorded, state};
+
+#[tokio::test]
+async fn a_file_that_another_holds_is_refused_and_the_other_goes_on() -> Result<(), StoreFault> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    let holder = SqliteStore::open(&path, Depot::rows())?;
+    is_refused(&path, "another process holds it");
+    commit(&holder, recorded("tea", &[], &[put(3)])).await?;
+    drop(holder);
+    let next = SqliteStore::open(&path, Depot::rows())?;
+    assert_eq!(state(&next, "tea").await?.map(|shelf| shelf.pieces), Some(3));
+    Ok(())
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    let dead_letter = "Dear diary, this is not a database. ".repeat(300);
+    std::fs::write(&path, &dead_letter).expect("a file");
+    is_refused(&path, "file is not a database");
+    assert_eq!(std::fs::read_to_string(&path).expect("the file"), dead_letter);
+}
+
+#[test]
+fn a_damaged_file_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    let conn = Connection::open(&path).expect("a new file");
+    conn.execute_batch("CREATE TABLE drawer (spoon TEXT)").expect("a table");
+    conn.close().expect("nothing is under way");
+    let mut bytes = std::fs::read(&path).expect("the file");
+    bytes[100..4096].fill(0xa5);
+    std::fs::write(&path, bytes).expect("the damage");
+    is_refused(&path, "malformed");
+}
+
+#[test]
+fn a_file_of_a_newer_build_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    made(
+        &path,
+        "INSERT INTO migration (number, checksum, applied_at) SELECT max(number) + 1, 'newer', 0 FROM migration",
+    );
+    is_refused(&path, "start a newer build");
+}
+
+#[test]
+fn a_file_with_another_first_migration_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    made(&path, "UPDATE migration SET checksum = 'another' WHERE number = 1");
+    is_refused(&path, "migration 1 of the database is not the one of this build");
+}
+
+/// A folder below a file: nobody can make it, not even root.
+#[test]
+fn a_folder_that_cannot_be_made_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    is_refused(&file.join("data").join("depot.db"), "its folder cannot be made");
+    is_refused(&file.join("depot.db"), "its folder cannot be made");
+}
+
+#[test]
+fn a_path_that_is_a_folder_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    std::fs::create_dir(&path).expect("a folder in its place");
+    is_refused(&path, "cannot be opened");
+}
+
+#[tokio::test]
+async fn a_missing_folder_is_made() -> Result<(), StoreFault> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(&folder.path().join("new").join("data").join("depot.db"), Depot::rows())?;
+    assert_eq!(store.verify().await?.rows, 0);
+    Ok(())
+}
+
+/// Makes a database, and changes it when its store is gone.
+fn made(path: &Path, sql: &str) {
+    drop(SqliteStore::open(path, Depot::rows()).expect("a new database"));
+    let conn = Connection::open(path).expect("the file");
+    conn.execute_batch(sql).expect("the change");
+}
+
+#[track_caller]
+fn is_refused(path: &Path, why: &str) {
+    let Err(fault) = SqliteStore::open(path, Depot::rows()) else { panic!("{} was opened", path.display()) };
+    let sentence = fault.to_string();
+    assert!(sentence.contains(&path.display().to_string()), "does not name the file: {sentence}");
+    assert!(sentence.contains(why), "does not say {why:?}: {sentence}");
+    assert!(!sentence.contains('\n'), "more than a line: {sentence}");
+    assert!(std::error::Error::source(&fault).is_none(), "the sentence says it all: {fault:?}");
+}

@@ -1,0 +1,324 @@
+//! What a SQLite file goes through: crashes, other hands, newer declarations.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use rusqlite::Connection;
+use saga_core::decision::{Loaded, Reads, Writes};
+use saga_core::query::Query;
+use saga_core::row::RowKind;
+use saga_core::service::Service as _;
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Store, StoreFault};
+use tempfile::TempDir;
+
+use crate::support::{
+    Depot, Shelf, ShelfEvent, at, commit, id, in_time, promises, put, recorded, retry, state, task, tasks,
+};
+
+type Outcome = Result<(), StoreFault>;
+
+/// Law 1: what was answered is on the disk, whatever happens to the process next.
+#[tokio::test]
+async fn a_crash_keeps_what_was_committed_and_nothing_else() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    commit(&store, recorded("tea", &[], &[put(3)])).await?;
+    commit(&store, Writes { outbox: promises([1]).outbox, ..recorded("milk", &[], &[put(1)]) }).await?;
+    commit(&store, tasks([task(2, at(0))], "depot-1", at(60))).await?;
+    commit(&store, Writes { retries: vec![retry("filling", 3, at(10))], ..Writes::default() }).await?;
+
+    // The writer is in the middle of a commit: one batch is written, the next is being decided.
+    let (barrier, entered) = Barrier::new();
+    let blocked = barrier.block(&store);
+    let mut first = Box::pin(commit(&store, recorded("coffee", &[], &[put(9)])));
+    let second_barrier = Barrier::new();
+    let mut blocked = Box::pin(blocked);
+    assert!(futures::poll!(&mut blocked).is_pending());
+    entered.recv().expect("the writer is at work");
+    assert!(futures::poll!(&mut first).is_pending());
+    let mut second = Box::pin(second_barrier.0.block(&store));
+    assert!(futures::poll!(&mut second).is_pending());
+    barrier.open();
+    second_barrier.1.recv().expect("the writer has written the batch before this one");
+
+    let image = image_of(folder.path());
+    let after = open(image.path())?;
+    assert_eq!(state(&after, "tea").await?.map(|shelf| shelf.pieces), Some(3));
+    assert_eq!(state(&after, "milk").await?.map(|shelf| shelf.pieces), Some(1));
+    assert_eq!(state(&after, "coffee").await?, None, "nobody was told that it is there");
+    let stats = after.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.tasks, stats.retries), (1, 1, 1));
+    assert!(after.verify().await?.differing.is_empty());
+
+    second_barrier.0.open();
+    in_time("the commits", futures::future::try_join3(blocked, first, second)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_committed_is_there_after_a_restart() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    commit(&store, recorded("tea", &[], &[put(3)])).await?;
+    drop(store);
+    let store = open(folder.path())?;
+    assert_eq!(state(&store, "tea").await?.map(|shelf| shelf.pieces), Some(3));
+    commit(&store, recorded("tea", &[put(3)], &[put(4)])).await?;
+    assert_eq!(state(&store, "tea").await?.map(|shelf| shelf.pieces), Some(7));
+    Ok(())
+}
+
+/// The next to open the file shall not meet the writer of the one before.
+#[tokio::test]
+async fn a_dropped_store_has_let_go_of_its_file() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    let (barrier, entered) = Barrier::new();
+    let mut blocked = Box::pin(barrier.block(&store));
+    assert!(futures::poll!(&mut blocked).is_pending());
+    entered.recv().expect("the writer is at work");
+    let last = Box::pin(commit(&store, recorded("tea", &[], &[put(3)])));
+    let mut last = last;
+    assert!(futures::poll!(&mut last).is_pending());
+    drop((blocked, last));
+    let opening = std::thread::spawn(move || barrier.open());
+    drop(store);
+
+    let conn = Connection::open(folder.path().join("depot.db")).expect("the file");
+    let mode: String = conn
+        .query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))
+        .expect("nobody else has the file open");
+    assert_eq!(mode, "delete");
+    opening.join().expect("no panic");
+    Ok(())
+}
+
+/// What waits while a commit is under way shares the next one; when one of it fails, the rest is repeated alone.
+#[tokio::test]
+async fn batches_that_wait_share_a_commit_and_a_failing_one_leaves_it() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    let decided = Arc::new(AtomicUsize::new(0));
+    let deciding = |writes: Writes| {
+        let decided = decided.clone();
+        let decide = move |_: Loaded| {
+            decided.fetch_add(1, Ordering::Relaxed);
+            writes.clone()
+        };
+        store.transact(Reads::default(), Box::new(decide))
+    };
+    let (barrier, entered) = Barrier::new();
+    let mut blocked = Box::pin(barrier.block(&store));
+    assert!(futures::poll!(&mut blocked).is_pending());
+    entered.recv().expect("the writer is at work");
+    let mut good = deciding(recorded("tea", &[], &[put(3)]));
+    let mut stale = deciding(recorded("milk", &[put(1)], &[put(1)]));
+    let mut also_good = deciding(recorded("coffee", &[], &[put(9)]));
+    for waiting in [&mut good, &mut stale, &mut also_good] {
+        assert!(futures::poll!(waiting).is_pending());
+    }
+    barrier.open();
+    in_time("the blocked batch", blocked).await?;
+    in_time("the first batch", good).await?;
+    let fault = in_time("the stale batch", stale).await.expect_err("it read a version that is not there");
+    assert!(matches!(fault, StoreFault::Conflict(_)), "{fault:?}");
+    in_time("the last batch", also_good).await?;
+
+    // The first two together until the second failed; then each of the three alone.
+    assert_eq!(decided.load(Ordering::Relaxed), 2 + 3);
+    assert_eq!(state(&store, "tea").await?.map(|shelf| shelf.pieces), Some(3));
+    assert_eq!(state(&store, "coffee").await?.map(|shelf| shelf.pieces), Some(9));
+    assert_eq!(state(&store, "milk").await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_row_that_was_altered_by_hand_is_found_and_mended() -> Outcome {
+    let alterations = [
+        ("state", "UPDATE row_shelf SET state = replace(state, '3', '4') WHERE id = 'tea'"),
+        ("field", "UPDATE row_shelf SET pieces = 4 WHERE id = 'tea'"),
+        ("version", "UPDATE row_shelf SET version = 9 WHERE id = 'tea'"),
+        ("due time", "UPDATE row_shelf SET due = 1 WHERE id = 'tea'"),
+        ("time", "UPDATE row_shelf SET updated_at = 1 WHERE id = 'tea'"),
+        ("row", "DELETE FROM row_shelf WHERE id = 'tea'"),
+    ];
+    for (what, sql) in alterations {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = open(folder.path())?;
+        commit(&store, recorded("tea", &[], &[put(3)])).await?;
+        commit(&store, recorded("milk", &[], &[put(1)])).await?;
+        let whole = store.verify().await?;
+        by_hand(folder.path(), sql);
+        let altered = store.verify().await?;
+        assert_eq!(altered.differing, ["shelf/tea"], "{what}");
+        assert_ne!(altered.digest, whole.digest, "{what}");
+
+        assert_eq!(store.rebuild("shelf").await?, 2);
+        let mended = store.verify().await?;
+        assert_eq!((mended.differing, mended.digest), (vec![], whole.digest), "{what}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_row_that_no_event_made_is_found() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    commit(&store, recorded("tea", &[], &[put(3)])).await?;
+    by_hand(
+        folder.path(),
+        "INSERT INTO row_shelf SELECT 'forged', version, state, created_at, updated_at, due, status, pieces
+         FROM row_shelf",
+    );
+    let report = store.verify().await?;
+    assert_eq!(report.differing, ["shelf: 1 rows without events"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_event_that_is_missing_is_found() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    // The state is the same with and without the second event: only its version tells.
+    let history = [ShelfEvent::Listed, ShelfEvent::Listed, put(3)];
+    commit(&store, recorded("tea", &[], &history)).await?;
+    by_hand(folder.path(), "DELETE FROM event WHERE version = 2");
+    let report = store.verify().await?;
+    assert_eq!((report.differing, report.events), (vec!["shelf/tea".to_owned()], 2));
+    Ok(())
+}
+
+/// The check lists every discrepancy; it does not stop at the first.
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_found_and_the_others_are_checked() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    for label in ["coffee", "milk", "tea"] {
+        commit(&store, recorded(label, &[], &[put(3)])).await?;
+    }
+    by_hand(folder.path(), "UPDATE event SET data = '{\"Put\":\"three\"}' WHERE row_id = 'coffee'");
+    by_hand(folder.path(), "UPDATE row_shelf SET pieces = 4 WHERE id = 'tea'");
+    assert_eq!(store.verify().await?.differing, ["shelf/coffee", "shelf/tea"]);
+    let fault = store.rebuild("shelf").await.expect_err("a row without a state is none");
+    assert!(saga_core::retry::error_chain(&fault).contains("shelf/coffee"), "{fault:?}");
+    assert_eq!(state(&store, "milk").await?.map(|shelf| shelf.pieces), Some(3), "nothing was touched");
+    Ok(())
+}
+
+/// A new field is a new declaration: the events know what belongs there.
+#[tokio::test]
+async fn a_kind_with_other_fields_is_folded_anew_when_it_is_opened() -> Outcome {
+    fn with_fewer_fields() -> RowKind {
+        let fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<_> = |id, events| {
+            let mut projected = (RowKind::of::<Shelf>().fold)(id, events)?;
+            projected.fields.remove(0);
+            Ok(projected)
+        };
+        RowKind { fields: &["pieces"], fold, ..RowKind::of::<Shelf>() }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let old = SqliteStore::open(&folder.path().join("depot.db"), vec![with_fewer_fields()])?;
+    let mut writes = recorded("tea", &[], &[ShelfEvent::Listed, put(3)]);
+    writes.rows[0].projected.fields.remove(0);
+    commit(&old, writes).await?;
+    drop(old);
+
+    let store = open(folder.path())?;
+    let listed = Query { equals: vec![("status", "LISTED".into())], limit: 9, ..Query::default() };
+    let found = store.find("shelf", listed).await?;
+    assert_eq!(found.iter().map(|row| &row.id[..]).collect::<Vec<_>>(), ["tea"]);
+    let report = store.verify().await?;
+    assert_eq!((report.rows, report.differing), (1, vec![]));
+    commit(&store, recorded("tea", &[ShelfEvent::Listed, put(3)], &[put(4)])).await
+}
+
+/// A kind takes over what it was formerly called, and what was so called again by a build that knew no better.
+#[tokio::test]
+async fn a_kind_takes_over_what_it_was_formerly_called() -> Outcome {
+    let (former, renamed) =
+        (RowKind { name: "shelves", ..RowKind::of::<Shelf>() }, RowKind::of::<Shelf>().formerly("shelves"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    for labels in [&["tea"][..], &["mug", "tea"]] {
+        let old = SqliteStore::open(&path, vec![former])?;
+        let mut writes = recorded(labels[0], &[], &[ShelfEvent::Listed, put(3)]);
+        writes.rows.iter_mut().for_each(|row| row.key.kind = former.name);
+        writes.events.iter_mut().for_each(|event| event.key.kind = former.name);
+        commit(&old, writes).await?;
+        drop(old);
+
+        let store = SqliteStore::open(&path, vec![renamed])?;
+        let found = store.find("shelf", Query { limit: 9, ..Query::default() }).await?;
+        assert_eq!(found.iter().map(|row| &row.id[..]).collect::<Vec<_>>(), labels);
+        assert_eq!(store.verify().await?.differing, [""; 0]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reader_sees_the_last_commit_and_not_the_one_under_way() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    commit(&store, promises([1])).await?;
+    let (barrier, entered) = Barrier::new();
+    let mut blocked = Box::pin(barrier.block(&store));
+    assert!(futures::poll!(&mut blocked).is_pending());
+    entered.recv().expect("the writer is at work");
+    let pending = in_time("a reader that does not wait for the writer", store.pending(at(1), 9)).await?;
+    assert_eq!(pending.iter().map(|entry| entry.id).collect::<Vec<_>>(), [id(1)]);
+    barrier.open();
+    in_time("the blocked batch", blocked).await
+}
+
+/// Holds the writer inside a decision, until opened.
+struct Barrier {
+    opening: Sender<()>,
+    opened: Arc<Mutex<Receiver<()>>>,
+    entering: Sender<()>,
+}
+
+impl Barrier {
+    /// A barrier, and what tells that the writer stands before it.
+    fn new() -> (Self, Receiver<()>) {
+        let (opening, opened) = channel();
+        let (entering, entered) = channel();
+        (Self { opening, opened: Arc::new(Mutex::new(opened)), entering }, entered)
+    }
+
+    fn block(&self, store: &dyn Store) -> impl Future<Output = Outcome> {
+        let (opened, entering) = (self.opened.clone(), self.entering.clone());
+        let decide = move |_: Loaded| {
+            let _ = entering.send(());
+            let _ = opened.lock().expect("no panic").recv();
+            Writes::default()
+        };
+        store.transact(Reads::default(), Box::new(decide))
+    }
+
+    fn open(&self) {
+        self.opening.send(()).expect("the writer waits");
+    }
+}
+
+fn open(folder: &Path) -> Result<SqliteStore, StoreFault> {
+    SqliteStore::open(&folder.join("depot.db"), Depot::rows())
+}
+
+/// The folder as a crash at this moment would leave it: what the operating system has.
+fn image_of(folder: &Path) -> TempDir {
+    let image = tempfile::tempdir().expect("a folder");
+    for name in ["depot.db", "depot.db-wal"] {
+        std::fs::copy(folder.join(name), image.path().join(name)).expect("a copy");
+    }
+    image
+}
+
+/// Changes the database behind the store's back.
+fn by_hand(folder: &Path, sql: &str) {
+    let conn = Connection::open(folder.join("depot.db")).expect("the file");
+    let changed = conn.execute(sql, []).expect("the change");
+    assert!(changed > 0, "{sql} changed nothing");
+}

@@ -1,0 +1,187 @@
+//! Tasks, claimed under a lease; and everything else that comes due.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use saga_core::decision::{Reads, TaskRetry, Writes};
+use saga_core::waiting::Task;
+use saga_engine::store::{Due, DueQuery, Store, StoreFault};
+
+use crate::support::{ShelfEvent, at, commit, due_query, id, load, put, recorded, retry, shelf, task, tasks};
+
+type Promise = Result<(), StoreFault>;
+
+/// Law 4: while a call may be under way nobody else makes it.
+pub async fn a_new_task_belongs_to_its_writer_until_the_lease_lapses(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
+    assert_eq!(claim(store, "depot-2", 59).await?, []);
+    assert_eq!(claim(store, "depot-1", 59).await?, [], "its own calls are under way");
+
+    let taken_over = claim(store, "depot-2", 60).await?;
+    assert_eq!(taken_over, [Task { claim: 2, ..task(1, at(0)) }]);
+    assert_eq!(claim(store, "depot-1", 60).await?, [], "it is the other's now");
+    Ok(())
+}
+
+pub async fn a_restarted_owner_recovers_its_own_tasks_at_once_and_nobody_elses(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
+    commit(store.as_ref(), tasks([task(2, at(0))], "depot-2", at(60))).await?;
+    let recovered = store.due(DueQuery { recover: true, ..at_most(10, 1) }).await?.tasks;
+    assert_eq!(recovered, [Task { claim: 2, ..task(1, at(0)) }]);
+    Ok(())
+}
+
+/// Law 4: what does not fit into the first look comes with the next ones, not when the lease lapses.
+pub async fn a_restarted_owner_recovers_more_tasks_than_one_look_takes(store: &Arc<dyn Store>) -> Promise {
+    let written = (1..=5).map(|number| task(number, at(0)));
+    commit(store.as_ref(), tasks(written, "depot-1", at(3600))).await?;
+    let first = store.due(DueQuery { recover: true, ..at_most(2, 1) }).await?.tasks;
+    let second = store.due(at_most(2, 1)).await?.tasks;
+    let third = store.due(at_most(2, 1)).await?.tasks;
+    let recovered: Vec<_> = [first, second, third].into_iter().flatten().map(|task| task.id).collect();
+    assert_eq!(recovered.len(), 5, "each once");
+    assert_eq!(BTreeSet::from_iter(recovered), (1..=5).map(id).collect());
+    Ok(())
+}
+
+pub async fn a_failed_task_waits_for_its_next_try(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
+    let (id, last_error) = (id(1), "closed".to_owned());
+    let failed = TaskRetry { id, attempts: 1, next_attempt: at(20), last_error };
+    commit(store.as_ref(), Writes { task_retries: vec![failed], ..Writes::default() }).await?;
+
+    let early = due_of(store, "depot-1", 19).await?;
+    assert_eq!((early.tasks, early.next), (vec![], Some(at(20))));
+    assert_eq!(claim(store, "depot-2", 20).await?, [Task { attempts: 1, claim: 2, ..task(1, at(0)) }]);
+    Ok(())
+}
+
+pub async fn an_open_task_is_loaded_with_its_claim(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "depot-1", at(60))).await?;
+    let done = Writes { tasks_done: vec![id(2)], ..Writes::default() };
+    commit(store.as_ref(), done).await?;
+    let reads = || Reads { tasks: [id(1), id(2)].into(), ..Reads::default() };
+    assert_eq!(load(store.as_ref(), reads()).await?.tasks, [(id(1), 1)].into());
+    claim(store, "depot-2", 60).await?;
+    assert_eq!(load(store.as_ref(), reads()).await?.tasks, [(id(1), 2)].into());
+    Ok(())
+}
+
+pub async fn a_task_that_is_over_is_gone(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
+    assert_eq!(store.stats().await?.tasks, 1);
+    commit(store.as_ref(), Writes { tasks_done: vec![id(1)], ..Writes::default() }).await?;
+    assert_eq!(store.stats().await?.tasks, 0);
+    assert_eq!(claim(store, "depot-1", 9999).await?, []);
+    Ok(())
+}
+
+/// Law 4, with several replicas.
+pub async fn two_owners_never_claim_the_same_task(store: &Arc<dyn Store>) -> Promise {
+    let written = (1..=60).map(|number| task(number, at(0)));
+    commit(store.as_ref(), tasks(written, "depot-0", at(1))).await?;
+    let claims = (1..=6).map(|owner| {
+        let store = store.clone();
+        tokio::spawn(async move { store.due(due_query(at(2), 15, &format!("depot-{owner}"), at(99))).await })
+    });
+    let mut claimed = Vec::new();
+    for due in futures::future::join_all(claims).await {
+        claimed.extend(due.expect("no panic")?.tasks.into_iter().map(|task| task.id));
+    }
+    assert_eq!(claimed.len(), 60);
+    assert_eq!(BTreeSet::from_iter(claimed).len(), 60);
+    Ok(())
+}
+
+pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), recorded("never", &[], &[put(1)])).await?;
+    for (label, second) in [("milk", 30), ("zest", 10), ("apple", 20)] {
+        commit(store.as_ref(), recorded(label, &[], &[planned(second)])).await?;
+    }
+    let due = due_of(store, "depot-1", 20).await?;
+    assert_eq!(due.rows, [(shelf("zest"), at(10)), (shelf("apple"), at(20))]);
+    assert_eq!(due.next, Some(at(30)));
+    assert_eq!(store.due(at_most(1, 99)).await?.rows, [(shelf("zest"), at(10))]);
+
+    // A row whose time is over wants nothing any more.
+    commit(store.as_ref(), recorded("zest", &[planned(10)], &[ShelfEvent::Checked])).await?;
+    assert_eq!(due_of(store, "depot-1", 20).await?.rows, [(shelf("apple"), at(20))]);
+    Ok(())
+}
+
+pub async fn due_retries_come_with_their_payload(store: &Arc<dyn Store>) -> Promise {
+    let (early, late) = (retry("filling", 1, at(10)), retry("filling", 2, at(20)));
+    commit(store.as_ref(), Writes { retries: vec![late.clone(), early.clone()], ..Writes::default() })
+        .await?;
+    let due = due_of(store, "depot-1", 10).await?;
+    assert_eq!((due.retries, due.next), (vec![early.clone()], Some(at(20))));
+    assert_eq!(due_of(store, "depot-1", 20).await?.retries, [early.clone(), late]);
+    assert_eq!(store.due(at_most(1, 20)).await?.retries, [early]);
+    Ok(())
+}
+
+/// Law 7: what waits for an open breaker neither comes nor stands in the way of what does not.
+pub async fn retries_of_paused_steps_stay_where_they_are_and_take_up_no_places(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    let waiting = [retry("filling", 1, at(1)), retry("listening", 2, at(2)), retry("filling", 3, at(3))];
+    let last = retry("listening", 4, at(4));
+    let retries = waiting.iter().cloned().chain([last.clone()]).collect();
+    commit(store.as_ref(), Writes { retries, ..Writes::default() }).await?;
+    let paused = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect();
+    let without = DueQuery { paused: paused(&["filling"]), ..at_most(2, 9) };
+    assert_eq!(store.due(without).await?.retries, [waiting[1].clone(), last]);
+    let without_any =
+        DueQuery { paused: paused(&["filling", "listening", "it's \"no\" step"]), ..at_most(2, 9) };
+    assert_eq!(store.due(without_any).await?.retries, []);
+    assert_eq!(store.due(at_most(2, 9)).await?.retries, waiting[..2]);
+    assert_eq!(store.stats().await?.retries, 4);
+    Ok(())
+}
+
+/// While there is no room for calls none is taken, and everything else comes all the same.
+pub async fn a_look_for_no_tasks_claims_none(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(1))).await?;
+    commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(1))], ..Writes::default() }).await?;
+    let due = store.due(DueQuery { tasks: 0, ..at_most(9, 2) }).await?;
+    assert_eq!((due.tasks, due.retries.len()), (vec![], 1));
+    assert_eq!(claim(store, "depot-2", 2).await?, [Task { claim: 2, ..task(1, at(0)) }], "it was nobody's");
+    Ok(())
+}
+
+pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    assert_eq!(due_of(store, "depot-1", 0).await?.next, None);
+    commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(50))).await?;
+    assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(50)), "the lease of a task");
+    commit(store.as_ref(), tasks([task(2, at(40))], "depot-1", at(60))).await?;
+    let freed = TaskRetry { id: id(2), attempts: 1, next_attempt: at(40), last_error: String::new() };
+    commit(store.as_ref(), Writes { task_retries: vec![freed], ..Writes::default() }).await?;
+    assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(40)), "the next try of a task");
+    commit(store.as_ref(), recorded("tea", &[], &[planned(30)])).await?;
+    assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(30)), "a row");
+    commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(20))], ..Writes::default() })
+        .await?;
+    assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(20)), "a retry");
+    Ok(())
+}
+
+fn planned(second: i64) -> ShelfEvent {
+    ShelfEvent::CheckPlanned { at: at(second) }
+}
+
+/// A look of the first depot, an hour's lease.
+fn at_most(limit: usize, second: i64) -> DueQuery {
+    due_query(at(second), limit, "depot-1", at(second + 3600))
+}
+
+async fn due_of(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Due, StoreFault> {
+    store.due(due_query(at(second), 10, owner, at(second + 60))).await
+}
+
+async fn claim(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Vec<Task>, StoreFault> {
+    Ok(due_of(store, owner, second).await?.tasks)
+}

@@ -1,0 +1,120 @@
+//! What a check, an operator and the passing of time ask of a store.
+
+use std::sync::Arc;
+
+use saga_core::decision::{InboxState, Reads, Writes};
+use saga_core::query::Query;
+use saga_engine::store::{Cutoffs, Store, StoreFault};
+
+use crate::support::{
+    ShelfEvent, at, commit, dead, due_query, id, keyed, load, promises, put, recorded, retry, state, task,
+    tasks,
+};
+
+type Promise = Result<(), StoreFault>;
+
+pub async fn every_row_equals_the_fold_of_its_events(store: &Arc<dyn Store>) -> Promise {
+    let empty = store.verify().await?;
+    assert_eq!((empty.rows, empty.events, empty.differing), (0, 0, vec![]));
+    fill(store).await?;
+    let report = store.verify().await?;
+    assert_eq!((report.rows, report.events, report.differing), (3, 6, vec![]));
+    assert_ne!(report.digest, empty.digest);
+    assert_eq!(report.digest, store.verify().await?.digest, "the same rows have the same digest");
+
+    commit(store.as_ref(), recorded("milk", &[put(1)], &[put(1)])).await?;
+    assert_ne!(report.digest, store.verify().await?.digest);
+    Ok(())
+}
+
+pub async fn a_kind_is_rebuilt_row_for_row(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    let before = store.verify().await?;
+    let rows = store.find("shelf", Query { limit: 9, ..Default::default() }).await?;
+    assert_eq!(store.rebuild("shelf").await?, 3);
+    let after = store.verify().await?;
+    assert_eq!((&before.digest, after.differing), (&after.digest, vec![]));
+    let rebuilt = store.find("shelf", Query { limit: 9, ..Default::default() }).await?;
+    assert_eq!(format!("{rows:?}"), format!("{rebuilt:?}"));
+    // Its due times too.
+    let due = store.due(due_query(at(10), 9, "depot-1", at(10))).await?.rows;
+    assert_eq!(due.iter().map(|(key, _)| &key.id[..]).collect::<Vec<_>>(), ["tea"]);
+    // And it goes on from there.
+    commit(store.as_ref(), recorded("milk", &[put(1)], &[put(1)])).await?;
+    assert_eq!(state(store.as_ref(), "milk").await?.map(|shelf| shelf.pieces), Some(2));
+    Ok(())
+}
+
+pub async fn a_kind_that_nobody_declared_cannot_be_rebuilt(store: &Arc<dyn Store>) -> Promise {
+    let fault = store.rebuild("cellar").await.expect_err("nobody declared it");
+    assert!(matches!(&fault, StoreFault::Unusable(why) if why.contains("cellar")), "{fault:?}");
+    Ok(())
+}
+
+/// Law 2: whatever waits can be counted.
+pub async fn the_machinery_counts_what_waits(store: &Arc<dyn Store>) -> Promise {
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_oldest), (0, None));
+    commit(store.as_ref(), Writes { decided_at: at(5), ..promises([1, 2]) }).await?;
+    commit(store.as_ref(), Writes { decided_at: at(9), ..promises([3]) }).await?;
+    commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "depot-1", at(60))).await?;
+    let writes = Writes {
+        retries: vec![
+            retry("filling", 1, at(10)),
+            retry("filling", 2, at(10)),
+            retry("listening", 1, at(10)),
+        ],
+        parked: vec![dead("filling", 3, at(0))],
+        ..Writes::default()
+    };
+    commit(store.as_ref(), writes).await?;
+
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (3, 0, Some(at(5))));
+    assert_eq!((stats.retries, stats.tasks, stats.dead_letters), (3, 2, 1));
+    let tallies = store.tallies().await?;
+    assert_eq!(tallies.retrying, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
+    assert_eq!(tallies.dead, [("filling".to_owned(), 1)].into());
+    Ok(())
+}
+
+/// Trimming bounds the database without touching what is young, and counts outlive it.
+pub async fn finished_things_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store>) -> Promise {
+    for number in 1..=5 {
+        let writes = Writes {
+            inbox: vec![("filling", id(number))],
+            keys: vec![keyed(&format!("key {number}"), "{}")],
+            decided_at: at(i64::try_from(number).expect("a small number")),
+            ..Writes::default()
+        };
+        commit(store.as_ref(), writes).await?;
+    }
+    fill(store).await?;
+    let cutoffs = Cutoffs { inbox: at(5), keys: at(3) };
+    // Four marks and two keys are old enough; at most three of each go at once.
+    assert_eq!(store.trim(cutoffs, 3).await?, 3 + 2);
+    assert_eq!(store.trim(cutoffs, 3).await?, 1);
+    assert_eq!(store.trim(cutoffs, 3).await?, 0);
+
+    let reads = Reads {
+        inbox: (1..=5).map(|number| ("filling", id(number))).collect(),
+        keys: (1..=5).map(|number| format!("key {number}")).collect(),
+        ..Reads::default()
+    };
+    let loaded = load(store.as_ref(), reads).await?;
+    assert_eq!(loaded.inbox, [(("filling", id(5)), InboxState::Handled)].into());
+    assert_eq!(loaded.keys.keys().collect::<Vec<_>>(), ["key 3", "key 4", "key 5"]);
+    assert_eq!(store.tallies().await?.handled, [("filling".to_owned(), 5)].into());
+    assert_eq!(store.verify().await?.rows, 3, "history is kept");
+    Ok(())
+}
+
+/// Three shelves, six events.
+async fn fill(store: &Arc<dyn Store>) -> Promise {
+    let planned = ShelfEvent::CheckPlanned { at: at(10) };
+    commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, put(3)])).await?;
+    let later = recorded("tea", &[ShelfEvent::Listed, put(3)], &[planned, put(4)]);
+    commit(store.as_ref(), Writes { decided_at: at(60), ..later }).await?;
+    commit(store.as_ref(), recorded("coffee", &[], &[put(9)])).await?;
+    commit(store.as_ref(), recorded("milk", &[], &[put(1)])).await
+}

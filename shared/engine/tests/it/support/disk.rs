@@ -1,0 +1,51 @@
+//! A store over a file in which statements can be made to fail.
+//!
+//! The fault is real: a trigger, put into the database from outside, makes SQLite refuse a statement.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use saga_core::service::Service as _;
+use saga_engine::store::Store;
+use saga_engine::store::sqlite::SqliteStore;
+use tempfile::TempDir;
+
+use super::depot::Depot;
+
+/// The disk under a store.
+pub struct Disk {
+    path: PathBuf,
+    _folder: TempDir,
+}
+
+impl Disk {
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { path: folder.path().join("depot.db"), _folder: folder }
+    }
+
+    /// Its store. One at a time.
+    pub fn store(&self) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&self.path, Depot::rows()).expect("its database"))
+    }
+
+    /// From now on nothing can be added to this table.
+    pub fn refuses(&self, table: &str, severity: &str) {
+        self.change(&format!(
+            "CREATE TRIGGER no_{table} BEFORE INSERT ON {table} BEGIN SELECT RAISE({severity}, 'disk full'); END"
+        ));
+    }
+
+    /// From now on it can again.
+    pub fn works(&self, table: &str) {
+        self.change(&format!("DROP TRIGGER no_{table}"));
+    }
+
+    fn change(&self, sql: &str) {
+        let conn = Connection::open(&self.path).expect("the file");
+        conn.busy_timeout(Duration::from_secs(5)).expect("a pragma");
+        conn.execute_batch(sql).expect("the change");
+    }
+}

@@ -1,0 +1,186 @@
+//! A real nats-server for each test, with a folder and a port of its own, gone when dropped.
+
+use std::io::{ErrorKind, Read as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use saga_engine::nats::{BusSettings, NatsBus};
+use saga_engine::store::OutboxEntry;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::facts::PRODUCERS;
+use super::{in_time, wait_until};
+
+/// The oldest broker that this system trusts.
+const MINIMUM: (u32, u32) = (2, 15);
+
+/// A running broker, or one that was killed and can be started again.
+pub struct Nats {
+    port: u16,
+    folder: TempDir,
+    process: Option<Child>,
+}
+
+impl Nats {
+    pub async fn start() -> Self {
+        let mut nats = Self::not_yet_started();
+        nats.restart().await;
+        nats
+    }
+
+    /// A broker whose address is known before it is there.
+    pub fn not_yet_started() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { port: free_port(), folder, process: None }
+    }
+
+    /// Starts it, on the port and with the data it had before.
+    pub async fn restart(&mut self) {
+        let (port, folder) = (self.port, self.folder.path());
+        let config = folder.join("nats.conf");
+        let text = format!(
+            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n",
+            folder.join("jetstream")
+        );
+        std::fs::write(&config, text).expect("the broker's configuration");
+        let log = std::fs::File::create(folder.join("nats.log")).expect("the broker's log");
+        let process = Command::new(program())
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("nats-server starts");
+        let process = self.process.insert(process);
+        let is_ready = async || {
+            if let Ok(Some(status)) = process.try_wait() {
+                let log = std::fs::read_to_string(folder.join("nats.log")).unwrap_or_default();
+                panic!("nats-server ended with {status}:\n{log}");
+            }
+            greets(port)
+        };
+        wait_until("nats-server is ready", is_ready).await;
+    }
+
+    /// `kill -9`: it gets to write nothing more.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().expect("it is ours");
+            process.wait().expect("it was killed");
+        }
+    }
+
+    /// Settings for its clients: as in life, only less patient.
+    pub fn settings(&self) -> BusSettings {
+        BusSettings {
+            url: format!("nats://127.0.0.1:{}", self.port),
+            ack_wait: Duration::from_secs(1),
+            publish_timeout: Duration::from_secs(1),
+            ..BusSettings::default()
+        }
+    }
+
+    /// A connection, and all streams.
+    pub async fn bus(&self) -> NatsBus {
+        let bus = NatsBus::connect(self.settings(), "test").await.expect("an address");
+        in_time("the broker is reached", bus.reached()).await.expect("a new broker");
+        bus.ensure_streams(&PRODUCERS).await.expect("streams");
+        bus
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A message as the broker has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    pub id: Uuid,
+    pub subject: String,
+    pub payload: bytes::Bytes,
+    /// The atomic batch it came in.
+    pub batch: Option<String>,
+}
+
+/// Everything that a stream holds, in its order.
+pub async fn stored(bus: &NatsBus, stream: &str) -> Vec<Stored> {
+    let mut stream = bus.jetstream().get_stream(stream).await.expect("the stream");
+    let state = stream.info().await.expect("its state").state.clone();
+    let mut messages = Vec::new();
+    // An empty stream that never held anything begins at 0, where nothing ever is.
+    for sequence in state.first_sequence.max(1)..=state.last_sequence {
+        let message = stream.direct_get(sequence).await.expect("a message");
+        let header = |name: &str| message.headers.get(name).map(|value| value.to_string());
+        messages.push(Stored {
+            id: header("Nats-Msg-Id").and_then(|id| id.parse().ok()).unwrap_or_default(),
+            batch: header("Nats-Batch-Id"),
+            subject: message.subject.to_string(),
+            payload: message.payload,
+        });
+    }
+    messages
+}
+
+/// Entries of an outbox, as the relay hands them to the broker.
+pub fn entries(numbers: impl IntoIterator<Item = u32>) -> Vec<OutboxEntry> {
+    numbers.into_iter().map(|number| entry(number, format!("payload {number}").into_bytes())).collect()
+}
+
+pub fn entry(number: u32, payload: Vec<u8>) -> OutboxEntry {
+    let id = Uuid::from_u128(u128::from(number));
+    OutboxEntry { seq: number.into(), id, subject: "depot.stored".to_owned(), payload: payload.into() }
+}
+
+/// Which program to start.
+fn program() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
+    let named = std::env::var_os("NATS_SERVER_BIN").map(PathBuf::from);
+    let installed = workspace.join("target/tools/nats-server");
+    let program = named.unwrap_or(if installed.exists() { installed } else { PathBuf::from("nats-server") });
+    let version = Command::new(&program).arg("--version").output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    match version {
+        Ok(text) if is_new_enough(&text) => program,
+        Ok(text) => {
+            panic!("{} is {text:?}, tests need nats-server 2.15: run scripts/setup.sh", program.display())
+        }
+        Err(error) => panic!("{}: {error}: run scripts/setup.sh, which gets nats-server", program.display()),
+    }
+}
+
+/// Whether `nats-server --version` says a version that will do.
+pub fn is_new_enough(text: &str) -> bool {
+    let version = || {
+        let mut parts = text.strip_prefix("nats-server: v")?.split(['.', '-']);
+        Some((parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?))
+    };
+    version().is_some_and(|version| version >= MINIMUM)
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// Whether something speaks NATS there.
+fn greets(port: u16) -> bool {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let mut greeting = [0; 5];
+    match stream
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .and_then(|()| stream.read_exact(&mut greeting))
+    {
+        Ok(()) => &greeting == b"INFO ",
+        Err(error) => {
+            assert_ne!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+            false
+        }
+    }
+}

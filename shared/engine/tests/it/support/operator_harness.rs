@@ -1,0 +1,195 @@
+//! The pure engine over a real store in a file, one batch at a time: no loops, the clock is an argument, and the
+//! process can die after any batch.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use saga_core::dead_letter::{DeadLetterMessage, StoredDeadLetter};
+use saga_core::decision::{self, Rules};
+use saga_core::input::{Input, Outcome};
+use saga_core::service::{Service as _, steps_of};
+use saga_core::waiting::{Retry, Task};
+use saga_engine::store::Store;
+use saga_engine::store::sqlite::SqliteStore;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::depot::{Depot, DepotCommand};
+use super::engine_harness::{OWNER, Pace, rules};
+use super::operator_commands::{announcements, commanded};
+use super::writes::{at, due_query};
+
+/// The depot's work, done by hand.
+pub struct OperatorHarness {
+    rules: Rules,
+    store: Option<Arc<dyn Store>>,
+    /// Batches until the process dies, and its messages come again.
+    lives: Option<usize>,
+    asked: u128,
+    folder: TempDir,
+}
+
+impl OperatorHarness {
+    /// With an empty database; each message and call gets one attempt.
+    pub fn new() -> Self {
+        Self::over(|_| ())
+    }
+
+    /// Over a database that `made` may have made.
+    pub fn over(made: impl FnOnce(&Path)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        made(&folder.path().join("depot.db"));
+        let store = Some(open(&folder));
+        let rules = rules(Pace { attempts: 1, ..Pace::default() });
+        Self { rules, store, lives: None, asked: 0, folder }
+    }
+
+    /// One whose process dies after `batches`, before anything is acknowledged.
+    pub fn dying_after(batches: usize) -> Self {
+        Self { lives: Some(batches), ..Self::new() }
+    }
+
+    /// Attempts of messages and calls.
+    pub fn with_attempts(mut self, attempts: u32) -> Self {
+        self.rules.retry.max_attempts = attempts;
+        self.rules.task_retry.max_attempts = attempts;
+        self
+    }
+
+    /// Whether the process still has to die.
+    pub fn has_yet_to_die(&self) -> bool {
+        self.lives.is_some()
+    }
+
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_deref().expect("it is open")
+    }
+
+    /// One batch of messages. When the process dies with them they come again, and nothing may happen twice.
+    pub async fn hears(
+        &mut self,
+        second: i64,
+        inputs: impl Fn() -> Vec<Input<Depot>>,
+    ) -> Vec<Outcome<Depot>> {
+        let outcomes = self.settles(second, inputs()).await;
+        if self.dies() {
+            for outcome in self.settles(second, inputs()).await {
+                assert_eq!(outcome.name(), "duplicate", "what was committed is known");
+            }
+        }
+        outcomes
+    }
+
+    /// One message; answers the name of its outcome.
+    pub async fn hears_one(&mut self, second: i64, input: impl Fn() -> Input<Depot>) -> &'static str {
+        let [outcome] = &self.hears(second, || vec![input()]).await[..] else { panic!("one outcome") };
+        outcome.name()
+    }
+
+    /// An operator's command.
+    pub async fn is_told(&mut self, second: i64, command: DeadLetterMessage) -> &'static str {
+        self.hears_one(second, || commanded(&command)).await
+    }
+
+    /// A command through HTTP.
+    pub async fn is_asked(&mut self, second: i64, command: DepotCommand) {
+        self.asked += 1;
+        let id = Uuid::from_u128(0xC0_0000 + self.asked);
+        let outcomes = self.settles(second, vec![Input::command(id, id, command, None)]).await;
+        assert_eq!(outcomes[0].name(), "done");
+        self.dies();
+    }
+
+    /// Tries again what is due, as the timers do. Answers the outcomes.
+    pub async fn tries_again(&mut self, second: i64) -> Vec<&'static str> {
+        let due = self.store().due(due_query(at(second), 99, OWNER, at(second + 60))).await;
+        let steps = steps_of::<Depot>();
+        let input = |retry: Retry| {
+            let step = steps.iter().find(|step| step.name == retry.step).expect("a step of the depot");
+            Input::retried(step, retry, 0)
+        };
+        let inputs = due.expect("the store works").retries.into_iter().map(input).collect();
+        let outcomes = self.settles(second, inputs).await;
+        self.dies();
+        outcomes.iter().map(Outcome::name).collect()
+    }
+
+    /// The calls that are to be made now, claimed.
+    pub async fn calls(&self, second: i64) -> Vec<Task> {
+        self.store()
+            .due(due_query(at(second), 99, OWNER, at(second + 60)))
+            .await
+            .expect("the store works")
+            .tasks
+    }
+
+    /// One batch, committed.
+    pub async fn settles(&self, second: i64, inputs: Vec<Input<Depot>>) -> Vec<Outcome<Depot>> {
+        let inputs = Arc::new(inputs);
+        let decided = Arc::new(Mutex::new(None));
+        let decide = {
+            let (inputs, decided, rules) = (inputs.clone(), decided.clone(), self.rules.clone());
+            move |loaded| {
+                let (writes, outcomes) = decision::decide(&Depot, &inputs, loaded, &rules, at(second));
+                *decided.lock() = Some(outcomes);
+                writes
+            }
+        };
+        let committed = self.store().transact(decision::reads(&Depot, &inputs), Box::new(decide)).await;
+        committed.expect("the store works");
+        decided.lock().take().expect("the batch was decided")
+    }
+
+    /// Counts a batch. `true` when the process died after it: the store is a new one over the same file.
+    pub fn dies(&mut self) -> bool {
+        self.lives = match self.lives {
+            Some(0) => None,
+            Some(more) => {
+                self.lives = Some(more - 1);
+                return false;
+            }
+            None => return false,
+        };
+        self.store = None;
+        self.store = Some(open(&self.folder));
+        true
+    }
+
+    /// The dead letters, newest first.
+    pub async fn dead_letters(&self) -> Vec<StoredDeadLetter> {
+        self.store().dead_letters(99).await.expect("the store works")
+    }
+
+    /// The one dead letter.
+    #[track_caller]
+    pub fn dead_letter(&self) -> impl Future<Output = StoredDeadLetter> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let mut dead_letters = self.dead_letters().await;
+            assert_eq!(dead_letters.len(), 1, "one dead letter, at {caller}: {dead_letters:?}");
+            dead_letters.remove(0)
+        }
+    }
+
+    /// What was said about dead letters, in order, under which message ids.
+    pub async fn announced(&self) -> Vec<(Uuid, DeadLetterMessage)> {
+        announcements(&self.store().pending(at(1_000_000), 999).await.expect("the store works"))
+    }
+
+    /// Messages that a step has handled, by the tallies.
+    pub async fn handled(&self, step: &str) -> u64 {
+        let tallies = self.store().tallies().await.expect("the store works");
+        tallies.handled.get(step).copied().unwrap_or(0)
+    }
+
+    /// Pieces of tea.
+    pub async fn tea(&self) -> i64 {
+        let tea = super::writes::state(self.store(), "tea").await.expect("the store works");
+        tea.map_or(0, |shelf| shelf.pieces)
+    }
+}
+
+fn open(folder: &TempDir) -> Arc<dyn Store> {
+    Arc::new(SqliteStore::open(&folder.path().join("depot.db"), Depot::rows()).expect("its database"))
+}

@@ -1,0 +1,127 @@
+//! The outside world of the tests: a supplier that does what it is told.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use saga_core::waiting::Task;
+use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
+use serde_json::Value;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::depot::SUPPLIER;
+
+/// What the supplier does with one call.
+pub enum Deed {
+    Answer(u64),
+    Fail,
+    /// Says that this can never work.
+    Refuse,
+    Hang,
+    Panic,
+}
+
+/// Does what it is told, then goes on answering one piece each time.
+#[derive(Default)]
+pub struct Supplier {
+    script: Mutex<VecDeque<Deed>>,
+    called: Mutex<Vec<Uuid>>,
+    released: Notify,
+    is_closed: AtomicBool,
+    never_has: Option<&'static str>,
+    under_way: Mutex<BTreeSet<Uuid>>,
+    /// Calls that were made while one under the same key was under way.
+    overlaps: AtomicUsize,
+}
+
+impl Supplier {
+    pub fn will(deeds: impl IntoIterator<Item = Deed>) -> Arc<Self> {
+        Arc::new(Self { script: Mutex::new(deeds.into_iter().collect()), ..Self::default() })
+    }
+
+    /// One that answers nobody until it opens.
+    pub fn closed() -> Arc<Self> {
+        let supplier = Self::default();
+        supplier.is_closed.store(true, Ordering::Release);
+        Arc::new(supplier)
+    }
+
+    /// One that fails whenever it is asked for this label, and answers whatever else it is asked for.
+    pub fn without(label: &'static str) -> Arc<Self> {
+        Arc::new(Self { never_has: Some(label), ..Self::default() })
+    }
+
+    pub fn opens(&self) {
+        self.is_closed.store(false, Ordering::Release);
+    }
+
+    pub fn overlaps(&self) -> usize {
+        self.overlaps.load(Ordering::Acquire)
+    }
+
+    /// The tasks it was called for, in order.
+    pub fn called(&self) -> Vec<Uuid> {
+        self.called.lock().clone()
+    }
+
+    /// Ends what hangs, with a failure.
+    pub fn release(&self) {
+        self.released.notify_waiters();
+    }
+}
+
+/// A call until it ends.
+struct UnderWay<'a> {
+    supplier: &'a Supplier,
+    id: Uuid,
+}
+
+impl<'a> UnderWay<'a> {
+    fn of(supplier: &'a Supplier, id: Uuid) -> Self {
+        if !supplier.under_way.lock().insert(id) {
+            supplier.overlaps.fetch_add(1, Ordering::AcqRel);
+        }
+        Self { supplier, id }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.supplier.under_way.lock().remove(&self.id);
+    }
+}
+
+impl TaskHandler for Supplier {
+    fn dependency(&self) -> &'static str {
+        SUPPLIER
+    }
+
+    fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
+        self.called.lock().push(task.id);
+        let deed = self.script.lock().pop_front();
+        let fails = self.is_closed.load(Ordering::Acquire)
+            || self.never_has.is_some_and(|label| task.payload.contains(label));
+        let deed = deed.unwrap_or(if fails { Deed::Fail } else { Deed::Answer(1) });
+        let call = UnderWay::of(self, task.id);
+        let failed = |is_final| {
+            let context = if is_final { "the supplier says no" } else { "the supplier is closed" };
+            Err(CallFailed { context: context.to_owned(), is_final, source: None })
+        };
+        Box::pin(async move {
+            let _call = call;
+            match deed {
+                Deed::Answer(pieces) => Ok(Value::from(pieces)),
+                Deed::Fail => failed(false),
+                Deed::Refuse => failed(true),
+                Deed::Hang => {
+                    self.released.notified().await;
+                    failed(false)
+                }
+                Deed::Panic => panic!("the supplier's client has a bug"),
+            }
+        })
+    }
+}

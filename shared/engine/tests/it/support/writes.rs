@@ -1,0 +1,160 @@
+//! Batches for the store, made by hand.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered};
+use saga_core::decider::Decider;
+use saga_core::decision::{EventWrite, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, Writes};
+use saga_core::ids;
+use saga_core::row::{RowKey, RowKind};
+use saga_core::waiting::{Retry, Task};
+use saga_engine::store::{DueQuery, Store, StoreFault};
+use uuid::Uuid;
+
+use super::shelf::{Shelf, ShelfEvent};
+
+/// A time of day, long past: seconds after some midnight.
+pub fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000_000 + second).expect("a time")
+}
+
+/// A message id or task id.
+pub fn id(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+pub fn shelf(label: &str) -> RowKey {
+    RowKey::of::<Shelf>(label)
+}
+
+pub fn put(pieces: u32) -> ShelfEvent {
+    ShelfEvent::Put { pieces }
+}
+
+/// What a batch changes that finds a shelf with the history `before` and records `new`.
+pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Writes {
+    let read_version = i64::try_from(before.len()).expect("a short history");
+    let json = |event: &ShelfEvent| serde_json::to_string(event).expect("an event has a JSON form");
+    let projected = (RowKind::of::<Shelf>().fold)(label, &mut before.iter().chain(new).map(json))
+        .expect("a state has a JSON form");
+    let event = |(version, event): (i64, &ShelfEvent)| EventWrite {
+        key: shelf(label),
+        version,
+        name: Shelf::event_name(event),
+        data: json(event),
+        causation_id: id(1),
+    };
+    let events: Vec<_> = (read_version + 1..).zip(new).map(event).collect();
+    let version = events.last().map_or(read_version, |event| event.version);
+    let rows = vec![RowWrite { key: shelf(label), read_version, version, projected }];
+    Writes { rows, events, decided_at: at(0), ..Writes::default() }
+}
+
+/// A promise to publish message `number`, which tells the `event`-th event of its batch.
+pub fn promise(number: u128, event: Option<usize>) -> OutboxWrite {
+    let (subject, payload) = ("depot.stored".to_owned(), Bytes::from(format!("payload {number}")));
+    OutboxWrite { id: id(number), subject, payload, event }
+}
+
+/// Promises to publish these messages.
+pub fn promises(numbers: impl IntoIterator<Item = u128>) -> Writes {
+    let outbox = numbers.into_iter().map(|number| promise(number, None)).collect();
+    Writes { outbox, decided_at: at(0), ..Writes::default() }
+}
+
+pub fn retry(step: &str, number: u128, next_attempt: Timestamp) -> Retry {
+    Retry {
+        step: step.to_owned(),
+        message_id: id(number),
+        payload: Bytes::from_static(b"\x00 any bytes \xff"),
+        attempts: 1,
+        next_attempt,
+        first_failed_at: at(0),
+        last_error: "not yet".to_owned(),
+        delivery: None,
+        dead_letter: None,
+    }
+}
+
+pub fn task(number: u128, created_at: Timestamp) -> Task {
+    Task {
+        id: id(number),
+        kind: "supply".to_owned(),
+        correlation_id: id(7),
+        payload: r#"{"label":"tea"}"#.to_owned(),
+        attempts: 0,
+        claim: 1,
+        created_at,
+        dead_letter: None,
+    }
+}
+
+/// New tasks, claimed by `owner` until `until`.
+pub fn tasks(tasks: impl IntoIterator<Item = Task>, owner: &str, until: Timestamp) -> Writes {
+    let claim = Some((owner.to_owned(), until));
+    Writes { tasks: tasks.into_iter().collect(), claim, decided_at: at(0), ..Writes::default() }
+}
+
+pub fn dead(step: &str, number: u128, last_failed_at: Timestamp) -> DeadLettered {
+    DeadLettered {
+        id: ids::derived(&["dead-letter", step, &id(number).to_string()]),
+        service: "depot".to_owned(),
+        step: step.to_owned(),
+        origin: DeadLetterOrigin::Message,
+        message_id: id(number),
+        message_type: None,
+        saga: None,
+        reason: "not an envelope".to_owned(),
+        error_chain: vec!["not an envelope".to_owned()],
+        fingerprint: "f00".to_owned(),
+        attempts: 1,
+        first_failed_at: at(0),
+        last_failed_at,
+        replays: 0,
+        delivery: None,
+        payload_base64: "AP8=".to_owned(),
+        original: None,
+    }
+}
+
+pub fn keyed(key: &str, reply: &str) -> (String, KeyedAnswer) {
+    (key.to_owned(), KeyedAnswer { fingerprint: format!("digest of {key}"), reply: reply.to_owned() })
+}
+
+/// Commits `writes`, whatever is there.
+pub async fn commit(store: &dyn Store, writes: Writes) -> Result<(), StoreFault> {
+    store.transact(Reads::default(), Box::new(move |_| writes.clone())).await
+}
+
+/// What a batch that asks for `reads` is given.
+pub async fn load(store: &dyn Store, reads: Reads) -> Result<Loaded, StoreFault> {
+    let (given, taken) = std::sync::mpsc::channel();
+    let decide = move |loaded| {
+        let _ = given.send(loaded);
+        Writes::default()
+    };
+    store.transact(reads, Box::new(decide)).await?;
+    Ok(taken.into_iter().last().expect("the batch was decided"))
+}
+
+/// A look of `owner` at what is due until `now`: at most `limit` of each sort, tasks claimed until `until`.
+pub fn due_query(now: Timestamp, limit: usize, owner: &str, until: Timestamp) -> DueQuery {
+    let (paused, owner) = (vec![], owner.to_owned());
+    DueQuery { now, limit, tasks: limit, paused, owner, until, recover: false }
+}
+
+/// The newest dead letters, as they were parked.
+pub async fn parked(store: &dyn Store, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
+    Ok(store.dead_letters(limit).await?.into_iter().map(|stored| stored.dead_letter).collect())
+}
+
+/// Reads of one row.
+pub fn of_row(label: &str) -> Reads {
+    Reads { rows: [shelf(label)].into(), ..Reads::default() }
+}
+
+/// The state of a shelf, when it is there.
+pub async fn state(store: &dyn Store, label: &str) -> Result<Option<Shelf>, StoreFault> {
+    let row = store.row(shelf(label)).await?;
+    Ok(row.map(|row| serde_json::from_str(&row.state).expect("the state of a shelf")))
+}

@@ -1,0 +1,138 @@
+//! Shell: the calls that payment has noted: a real bank answers them, and any of them may be lost on the way there
+//! or back.
+
+use std::time::Duration;
+
+use bank::domain::Asked;
+use bank::policy::{Answer, BankService, Command, CommandKind};
+use contract::payment_id;
+use futures::future::BoxFuture;
+use payment::policy::{BankAnswer, BankCall, BankTask};
+use saga_core::input::{CommandOutcome, Input, Outcome};
+use saga_core::waiting::Task;
+use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+use crate::endings::Ending;
+use crate::instance::Doors;
+use crate::process::Process;
+use crate::reasons::NO_ANSWER;
+use crate::sabotage::Sabotage;
+use crate::watch::BANK;
+
+/// How long the bank's own machinery may take; the call's timeout comes later.
+const BANK_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The bank as one process of payment reaches it.
+pub struct BankHandler {
+    process: Process,
+    bank: Doors<BankService>,
+}
+
+impl BankHandler {
+    /// The way of this process to the bank.
+    #[must_use]
+    pub const fn new(process: Process, bank: Doors<BankService>) -> Self {
+        Self { process, bank }
+    }
+
+    async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
+        let sim = self.process.sim();
+        let BankTask { order, call } =
+            serde_json::from_str(&task.payload).map_err(|error| never(&error.to_string()))?;
+        self.process.moment("before it calls the bank").await;
+        if sim.has(Sabotage::RefundOnPaperOnly) && call == BankCall::Refund {
+            return answered(&BankAnswer::Undone);
+        }
+        sleep(sim.up_to(20)).await;
+        let is_charge = matches!(call, BankCall::Charge(_));
+        let fails = if is_charge { sim.weather().charge_fails } else { sim.weather().refund_fails };
+        if sim.is_bank_away() || sim.chance(fails) {
+            self.hang_perhaps().await;
+            return Err(not_now("it cannot be reached"));
+        }
+        if !is_charge && sim.chance(sim.weather().refund_refused) {
+            return Err(never("it refuses to give money back"));
+        }
+        let ignores_key = sim.has(Sabotage::BankIgnoresKey) && is_charge;
+        let charge = if ignores_key { sim.fresh_id() } else { payment_id(order) };
+        let answer = self.answer_of(charge, kind(order, call)).await;
+        self.process.moment("with the bank's answer in hand").await;
+        if sim.chance(sim.weather().answer_lost) {
+            self.hang_perhaps().await;
+            return Err(not_now("its answer was lost"));
+        }
+        answered(&answer?)
+    }
+
+    /// Sometimes nobody says no either: only the caller's patience ends the call.
+    async fn hang_perhaps(&self) {
+        if self.process.sim().chance(self.process.sim().weather().bank_hangs) {
+            self.process.sim().count(Ending::CallTimedOut);
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn answer_of(&self, charge: Uuid, kind: CommandKind) -> Result<BankAnswer, CallFailed> {
+        let id = self.process.sim().fresh_id();
+        let Some(engine) = self.bank.engine() else { return Err(not_now("it refuses the connection")) };
+        let input = Input::command(id, charge, Command { charge, kind }, None);
+        let settled = timeout(BANK_TIMEOUT, engine.settle(input)).await;
+        let outcome = match settled {
+            Ok(Ok(Outcome::Command(outcome))) => outcome,
+            Ok(Ok(Outcome::Message(_) | Outcome::Due(_)) | Err(_)) => return Err(not_now("it broke")),
+            Err(_) => return Err(not_now("it is too slow")),
+        };
+        match outcome {
+            CommandOutcome::Done(answer) | CommandOutcome::Replayed(answer) => match answer {
+                Answer::Captured { reference, .. } => Ok(BankAnswer::Captured { reference }),
+                Answer::Refused { reason } => Ok(BankAnswer::Refused { reason }),
+                Answer::Undone => Ok(BankAnswer::Undone),
+                Answer::Stumbled => Err(not_now("it stumbled")),
+            },
+            CommandOutcome::Rejected(rejection) => Err(never(&rejection.to_string())),
+            CommandOutcome::KeyReused => Err(not_now("it has another request under the key")),
+            CommandOutcome::Faulted(reason) => Err(not_now(&reason)),
+        }
+    }
+}
+
+impl TaskHandler for BankHandler {
+    fn dependency(&self) -> &'static str {
+        BANK
+    }
+
+    fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
+        Box::pin(async move {
+            let answer = self.ask(task).await;
+            self.process.sim().note(|| format!("bank: {} -> {answer:?}", task.payload));
+            answer
+        })
+    }
+}
+
+fn kind(order: Uuid, call: BankCall) -> CommandKind {
+    match call {
+        BankCall::Charge(context) => CommandKind::Capture(Asked {
+            amount: context.total,
+            token: context.token,
+            reference: order.to_string(),
+        }),
+        BankCall::Refund => CommandKind::Refund,
+        BankCall::Reverse => CommandKind::Reverse,
+    }
+}
+
+fn answered(answer: &BankAnswer) -> Result<Value, CallFailed> {
+    serde_json::to_value(answer).map_err(|error| not_now(&error.to_string()))
+}
+
+fn not_now(why: &str) -> CallFailed {
+    CallFailed { context: format!("{NO_ANSWER}{why}"), is_final: false, source: None }
+}
+
+fn never(why: &str) -> CallFailed {
+    CallFailed { is_final: true, ..not_now(why) }
+}

@@ -1,0 +1,29 @@
+//! Shell: the clocks of the processes: none of them is right, and one of them drifts.
+
+use jiff::{SignedDuration, Timestamp};
+use saga_engine::runtime::clock::Clock;
+
+use crate::sim::Sim;
+
+pub struct SimClock {
+    sim: Sim,
+    /// How far it was ahead when the world began.
+    skew: SignedDuration,
+    /// Microseconds that it gains in a second.
+    drift: i64,
+}
+
+impl SimClock {
+    #[must_use]
+    pub const fn new(sim: Sim, skew: SignedDuration, drift: i64) -> Self {
+        Self { sim, skew, drift }
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        let millis = i64::try_from(self.sim.age().as_millis()).unwrap_or(i64::MAX);
+        let gained = SignedDuration::from_micros(millis.saturating_mul(self.drift) / 1000);
+        self.sim.now().saturating_add(self.skew + gained).unwrap_or(Timestamp::MAX)
+    }
+}

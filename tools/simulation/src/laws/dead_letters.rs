@@ -1,0 +1,155 @@
+//! Shell: law 8: a replay reaches only the step that failed, and is never swallowed; admin and the services agree
+//! about every dead letter; what was given up stays given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use admin::dead_letter::events::DeadLetterEvent;
+use admin::dead_letter::view::DeadLetterView;
+use contract::saga::ORDER_SAGA;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, StoredDeadLetter};
+use saga_engine::store::Store as _;
+use uuid::Uuid;
+
+use super::messages::handled;
+use crate::endings::Ending;
+use crate::operator::{announced, is_machinery};
+use crate::world::{World, ready};
+
+/// Whether a dead letter waits for nobody any more.
+const fn is_over(status: Option<DeadLetterStatus>) -> bool {
+    matches!(status, Some(DeadLetterStatus::Resolved | DeadLetterStatus::Discarded))
+}
+
+/// The messages that were parked.
+#[must_use]
+pub fn places(world: &World) -> BTreeSet<usize> {
+    let dead_letters = world.dead_letters().into_iter();
+    let first = dead_letters.filter_map(|(id, _)| first_announced(&world.history(id)));
+    first.filter_map(|announced| usize::try_from(announced.delivery?.sequence).ok()).collect()
+}
+
+/// Orders of which something was given up.
+#[must_use]
+pub fn sagas_given_up(world: &World) -> BTreeSet<Uuid> {
+    let discarded = |view: &DeadLetterView| view.status() == Some(DeadLetterStatus::Discarded);
+    let views = world.dead_letters().into_iter().filter(|(_, view)| discarded(view));
+    views.filter_map(|(_, view)| view.said()?.saga).collect()
+}
+
+/// Whether a dead letter waits, or was given up, that should undo something of this order.
+#[must_use]
+pub fn is_compensation_parked(world: &World, order: Uuid) -> bool {
+    let undoing: Vec<_> = ORDER_SAGA.iter().filter_map(|stage| stage.undoing_step).collect();
+    world.dead_letters().iter().any(|(_, view)| {
+        view.status() != Some(DeadLetterStatus::Resolved)
+            && view
+                .said()
+                .is_some_and(|said| said.saga == Some(order) && undoing.contains(&said.step.as_str()))
+    })
+}
+
+/// At rest, admin and the service that holds a dead letter say the same of it.
+pub fn admin_and_services_agree(world: &World) {
+    let views = world.dead_letters();
+    // What moves the dead letters is parked itself: until that is mended, they may well differ.
+    if views.iter().any(|(_, view)| is_machinery(view) && !is_over(view.status())) {
+        return;
+    }
+    let mut stored: BTreeMap<Uuid, StoredDeadLetter> = BTreeMap::new();
+    for (_, store) in world.stores() {
+        let here = ready(store.dead_letters(10_000)).unwrap_or_default();
+        stored.extend(here.into_iter().map(|stored| (stored.dead_letter.id, stored)));
+    }
+    for (id, view) in &views {
+        match stored.remove(id) {
+            Some(stored) if view.status() == Some(stored.status) => {}
+            // What was handled long ago is trimmed.
+            None if view.status() == Some(DeadLetterStatus::Resolved) && !world.trimmed_until.is_zero() => {}
+            other => {
+                let (seen, here) = (view.status(), other.map(|stored| stored.status));
+                world.sim.object(format!("law 8: admin has dead letter {id} {seen:?}, its service {here:?}"));
+            }
+        }
+    }
+    for (id, stored) in stored {
+        let reason = &stored.dead_letter.reason;
+        world.sim.object(format!("law 2: dead letter {id} is parked and nobody was told: {reason}"));
+    }
+}
+
+/// Law 8: what an operator asked for happened, once, at the step that failed.
+pub fn replays_reach_their_step_alone(world: &World) {
+    let handled = handled(world);
+    for (id, view) in world.dead_letters() {
+        let Some(said) = view.said() else { continue };
+        let history = world.history(id);
+        let asked = Asked::of(&history);
+        count(world, &view, &asked);
+        let is_resolved = view.status() == Some(DeadLetterStatus::Resolved);
+        let replays = u64::from(view.replays()) + u64::from(is_resolved);
+        if replays > asked.replays {
+            let wanted = asked.replays;
+            world.sim.object(format!("law 8: {id} was replayed {replays} times, {wanted} were asked for"));
+        }
+        let is_edit_elsewhere = |(step, id): &&(&str, Uuid)| asked.edited.contains(id) && *step != said.step;
+        if let Some((step, _)) = handled.iter().find(is_edit_elsewhere) {
+            world.sim.object(format!("law 8: the replay of {id} at {} reached {step}", said.step));
+        }
+        if said.origin == DeadLetterOrigin::Task {
+            continue;
+        }
+        let Some(first) = first_announced(&history) else { continue };
+        let known_as = first.original.map_or(first.message_id, |original| original.message_id);
+        let is_it =
+            |(step, id): &&(&str, Uuid)| *step == said.step && (*id == known_as || asked.edited.contains(id));
+        let times = handled.iter().filter(is_it).count();
+        if times > 1 && world.sim.weather().has_inbox {
+            world.sim.object(format!("law 8: {id}: the message and its edit were both handled"));
+        }
+        if times == 0 && is_resolved {
+            world.sim.object(format!("law 8: {id} ended and its message was never handled"));
+        }
+        if times > 0 && view.status() == Some(DeadLetterStatus::Discarded) {
+            world.sim.object(format!("law 8: {id} was given up, and its message was handled"));
+        }
+    }
+}
+
+fn count(world: &World, view: &DeadLetterView, asked: &Asked) {
+    let (sim, is_resolved) = (&world.sim, view.status() == Some(DeadLetterStatus::Resolved));
+    sim.count_many(Ending::ReplayResolved, u64::from(is_resolved));
+    sim.count_many(Ending::ReplayFailed, view.replays().into());
+    sim.count_many(Ending::EditedAndResolved, u64::from(is_resolved && !asked.edited.is_empty()));
+    sim.count_many(Ending::Discarded, u64::from(view.status() == Some(DeadLetterStatus::Discarded)));
+}
+
+/// What operators asked for of one dead letter.
+#[derive(Default)]
+struct Asked {
+    replays: u64,
+    edited: BTreeSet<Uuid>,
+}
+
+impl Asked {
+    fn of(history: &[DeadLetterEvent]) -> Self {
+        let mut asked = Self::default();
+        for event in history {
+            match event {
+                DeadLetterEvent::Replayed { edited, .. } => {
+                    asked.replays += 1;
+                    asked.edited.extend(edited.as_ref().map(|edited| edited.message_id));
+                }
+                DeadLetterEvent::Announced(_)
+                | DeadLetterEvent::Resolved(_)
+                | DeadLetterEvent::Discarded { .. }
+                | DeadLetterEvent::Restored { .. }
+                | DeadLetterEvent::Noted { .. } => {}
+            }
+        }
+        asked
+    }
+}
+
+fn first_announced(history: &[DeadLetterEvent]) -> Option<DeadLettered> {
+    announced(history).into_iter().next()
+}

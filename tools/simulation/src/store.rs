@@ -1,0 +1,267 @@
+//! Shell: the database of one process: slow, sometimes failing, and cut off at any moment of a transaction.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::decision::{Decide, Loaded, Reads, Writes};
+use saga_core::machinery::{Stats, Tallies};
+use saga_core::query::{FoundRow, Group, Query};
+use saga_core::row::{RowKey, StoredEvent};
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{
+    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, OutboxEntry, OutboxItem, Published, Store, StoreFault,
+};
+use tokio::time::sleep;
+
+use crate::bus::SharedBroker;
+use crate::endings::Ending;
+use crate::journal::{Batch, Entry, Journal};
+use crate::process::Process;
+use crate::sabotage::Sabotage;
+use crate::spoiler::Spoiler;
+use crate::watch;
+
+/// The database as one life of a process reaches it.
+pub struct SimStore {
+    inner: Arc<SqliteStore>,
+    process: Process,
+    broker: SharedBroker,
+    journal: Arc<Mutex<Journal>>,
+    /// What the batch under way has brought so far.
+    batch: Arc<Mutex<Batch>>,
+    spoiler: Spoiler,
+    /// Whether the process's clock is seconds off.
+    is_clock_off: bool,
+}
+
+impl SimStore {
+    /// The way of one life of `process` to its database.
+    #[must_use]
+    pub const fn new(
+        inner: Arc<SqliteStore>,
+        process: Process,
+        broker: SharedBroker,
+        journal: Arc<Mutex<Journal>>,
+        batch: Arc<Mutex<Batch>>,
+        spoiler: Spoiler,
+        is_clock_off: bool,
+    ) -> Self {
+        Self { inner, process, broker, journal, batch, spoiler, is_clock_off }
+    }
+
+    /// A request reaches the database, unless the process dies or the database fails: then nothing happens.
+    async fn begin(&self, what: &'static str) -> Result<(), StoreFault> {
+        self.process.moment(what).await;
+        self.take_time().await;
+        let sim = self.process.sim();
+        if sim.chance_of(sim.weather().store_fails) {
+            sim.note(|| format!("{}'s store fails {what}", self.process.name()));
+            sim.count(Ending::StoreFaultSurvived);
+            return Err(StoreFault::Database { context: what, source: "injected: the disk is full".into() });
+        }
+        Ok(())
+    }
+
+    /// The answer gets back, unless the process dies: then nobody knows what happened.
+    async fn end(&self, what: &'static str) {
+        self.take_time().await;
+        self.process.moment(what).await;
+    }
+
+    async fn take_time(&self) {
+        let sim = self.process.sim();
+        sleep(if sim.chance(sim.weather().store_delays) { sim.up_to(400) } else { sim.up_to(4) }).await;
+    }
+
+    /// The closure that the engine hands in, watched.
+    fn watched(&self, reads: &Reads, mut decide: Decide, entry: Arc<Mutex<(Entry, Batch)>>) -> Decide {
+        let (reads, batch, spoiler) = (reads.clone(), self.batch.clone(), self.spoiler.clone());
+        Box::new(move |mut loaded: Loaded| {
+            spoiler.spoil_loaded(&mut loaded);
+            let mut counts = Batch::default();
+            counts.count_messages(&reads, &loaded);
+            *batch.lock() = counts;
+            let mut writes = decide(loaded);
+            *entry.lock() = (Entry::of(&writes), *batch.lock());
+            spoiler.spoil_writes(&mut writes);
+            writes
+        })
+    }
+
+    /// What the laws want to know of a batch that is durable now.
+    fn committed(&self, (entry, batch): (Entry, Batch)) {
+        let sim = self.process.sim();
+        sim.note(|| format!("{} committed {batch:?} {entry:?}", self.process.name()));
+        watch::batch(sim, &batch);
+        watch::entry(sim, &entry);
+        sim.count_many(Ending::ClockSkewSurvived, if self.is_clock_off { batch.due } else { 0 });
+        let mut journal = self.journal.lock();
+        journal.handled.extend(entry.handled);
+        let inputs = journal.inputs.entry(self.process.name().to_owned()).or_default();
+        *inputs += batch.inputs();
+    }
+
+    /// Does in two transactions what must be one, to plant a fault.
+    async fn commit_in_two(&self, reads: Reads, mut decide: Decide) -> Result<(), StoreFault> {
+        let slot = Arc::new(Mutex::new(Writes::default()));
+        let decided = slot.clone();
+        let only_decide = Box::new(move |loaded| {
+            *decided.lock() = decide(loaded);
+            Writes::default()
+        });
+        self.inner.transact(reads, only_decide).await?;
+        let writes = slot.lock().clone();
+        if self.process.sim().has(Sabotage::PublishBeforeCommit) {
+            for entry in &writes.outbox {
+                self.broker.store(entry.id, &entry.subject, entry.payload.clone(), false);
+            }
+        } else {
+            let (inbox, decided_at) = (writes.inbox.clone(), writes.decided_at);
+            let marks = move |_| Writes { inbox: inbox.clone(), decided_at, ..Writes::default() };
+            self.inner.transact(Reads::default(), Box::new(marks)).await?;
+        }
+        self.end("between two transactions").await;
+        self.inner.transact(Reads::default(), Box::new(move |_| writes.clone())).await
+    }
+}
+
+impl Store for SimStore {
+    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let begun = self.begin("before it commits").await;
+            let entry = Arc::default();
+            let mut decide = self.watched(&reads, decide, Arc::clone(&entry));
+            if let Err(fault) = begun {
+                self.journal.lock().has_store_failed = true;
+                if !self.process.sim().has(Sabotage::StoreFaultPassedOver) {
+                    return Err(fault);
+                }
+                let only_decide = Box::new(move |loaded| {
+                    drop(decide(loaded));
+                    Writes::default()
+                });
+                return self.inner.transact(reads, only_decide).await;
+            }
+            let two = [Sabotage::PublishBeforeCommit, Sabotage::InboxBeforeWork];
+            if two.contains(&self.process.sim().sabotage()) {
+                self.commit_in_two(reads, decide).await?;
+            } else {
+                self.inner.transact(reads, decide).await?;
+            }
+            let entry = std::mem::take(&mut *entry.lock());
+            self.committed(entry);
+            self.spoiler.publish_replays(&self.broker);
+            self.end("before anybody knows that it committed").await;
+            Ok(())
+        })
+    }
+
+    fn take_lease<'a>(
+        &'a self,
+        held: Option<&'a Lease>,
+        owner: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'a, Option<Lease>> {
+        Box::pin(async move {
+            self.begin("before it takes the lease").await?;
+            self.inner.take_lease(held, owner, now, until).await
+        })
+    }
+
+    fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
+        Box::pin(async move {
+            self.begin("before it reads the outbox").await?;
+            self.inner.pending(now, limit).await
+        })
+    }
+
+    fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
+        let lease = lease.clone();
+        Box::pin(async move {
+            self.begin("before it settles").await?;
+            let settled = self.inner.settle(&lease, published, now).await?;
+            if !settled {
+                self.process.sim().count(Ending::FencedOff);
+            }
+            self.end("after it settled").await;
+            Ok(settled)
+        })
+    }
+
+    fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
+        self.inner.retry_failed(seq)
+    }
+
+    fn due(&self, query: DueQuery) -> Answer<'_, Due> {
+        Box::pin(async move {
+            self.begin("before it looks for what is due").await?;
+            let mut due = self.inner.due(query.clone()).await?;
+            self.spoiler.spoil_due(&mut due, &query);
+            self.end("with what is due in hand").await;
+            Ok(due)
+        })
+    }
+
+    fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>> {
+        self.inner.row(key)
+    }
+
+    fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
+        self.inner.find(kind, query)
+    }
+
+    fn counts(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        query: Query,
+    ) -> Answer<'_, BTreeMap<String, u64>> {
+        self.inner.counts(kind, by, query)
+    }
+
+    fn groups(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        times: &'static str,
+        query: Query,
+    ) -> Answer<'_, Vec<Group>> {
+        self.inner.groups(kind, by, times, query)
+    }
+
+    fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>> {
+        self.inner.events(key)
+    }
+
+    fn stats(&self) -> Answer<'_, Stats> {
+        self.inner.stats()
+    }
+
+    fn tallies(&self) -> Answer<'_, Tallies> {
+        self.inner.tallies()
+    }
+
+    fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
+        self.inner.outbox(limit)
+    }
+
+    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>> {
+        self.inner.dead_letters(limit)
+    }
+
+    fn verify(&self) -> Answer<'_, FoldReport> {
+        self.inner.verify()
+    }
+
+    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
+        self.inner.rebuild(kind)
+    }
+
+    fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {
+        self.inner.trim(cutoffs, limit)
+    }
+}

@@ -1,0 +1,81 @@
+//! Shell: a service that is watched, and that somebody may have tampered with to plant a fault.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use saga_core::UnitOfWork;
+use saga_core::message::Received;
+use saga_core::row::{RowKey, RowKind};
+use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
+
+use crate::journal::Batch;
+
+/// Changes how a service reacts to a message, to plant a fault; `None` lets it react as it does.
+pub type Tamper<S> =
+    fn(&Received<<S as Service>::Fact>, &mut UnitOfWork<'_, <S as Service>::Fact>) -> Option<Reaction<S>>;
+
+/// A service that is watched, and may have been tampered with.
+pub struct Tampered<S: Service> {
+    pub inner: S,
+    pub tamper: Option<Tamper<S>>,
+    /// What the batch under way has brought so far.
+    pub batch: Arc<Mutex<Batch>>,
+}
+
+impl<S: Service> Service for Tampered<S> {
+    const NAME: &'static str = S::NAME;
+    const OPERATOR: Option<&'static str> = S::OPERATOR;
+    type Fact = S::Fact;
+    type Command = S::Command;
+    type Reply = S::Reply;
+    type Rejection = S::Rejection;
+
+    fn rows() -> Vec<RowKind> {
+        S::rows()
+    }
+
+    fn steps() -> &'static [Step] {
+        S::steps()
+    }
+
+    fn rows_of_command(&self, command: &S::Command) -> Vec<RowKey> {
+        self.inner.rows_of_command(command)
+    }
+
+    fn execute(
+        &self,
+        command: &S::Command,
+        work: &mut UnitOfWork<'_, S::Fact>,
+    ) -> Result<S::Reply, Refusal<S::Rejection>> {
+        self.batch.lock().commands += 1;
+        self.inner.execute(command, work)
+    }
+
+    fn rows_of_message(&self, message: &Received<S::Fact>) -> Vec<RowKey> {
+        self.inner.rows_of_message(message)
+    }
+
+    fn hear(
+        &self,
+        step: &'static Step,
+        message: &Received<S::Fact>,
+        work: &mut UnitOfWork<'_, S::Fact>,
+    ) -> Reaction<Self> {
+        let tampered = self.tamper.and_then(|tamper| tamper(message, work));
+        tampered.unwrap_or_else(|| self.inner.hear(step, message, work))
+    }
+
+    fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
+        self.inner.rows_of_result(result)
+    }
+
+    fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> Reaction<Self> {
+        self.batch.lock().results += 1;
+        self.inner.take_result(result, work)
+    }
+
+    fn fall_due(&self, row: &RowKey, work: &mut UnitOfWork<'_, S::Fact>) -> Reaction<Self> {
+        self.batch.lock().due += 1;
+        self.inner.fall_due(row, work)
+    }
+}

@@ -1,0 +1,338 @@
+//! Shell: everything there is: the services with their databases, the broker, the bank; and how they come to rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use admin::policy::AdminService;
+use bank::policy::BankService;
+use futures::FutureExt as _;
+use inventory::policy::InventoryService;
+use jiff::Timestamp;
+use order::policy::OrderService;
+use parking_lot::Mutex;
+use payment::policy::PaymentService;
+use saga_core::decider::Decider;
+use saga_core::input::{CommandOutcome, Input, RequestKey};
+use saga_core::query::Query;
+use saga_core::service::{Service, Step, steps_of};
+use saga_engine::runtime::bus::Durable;
+use saga_engine::runtime::faults::Faults;
+use saga_engine::runtime::tasks::{NoCalls, TaskHandler};
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{DueQuery, Store};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::bank::BankHandler;
+use crate::broker::Broker;
+use crate::bus::SharedBroker;
+use crate::client::Customers;
+use crate::instance::{Doors, Instance, Shared, inject, watched};
+use crate::process::Process;
+use crate::sim::Sim;
+use crate::tampered::{Tamper, Tampered};
+use crate::watch;
+
+/// A world that needs longer than this to come to rest never does.
+const LONGEST_UNREST: Duration = Duration::from_mins(30);
+
+pub struct World {
+    pub sim: Sim,
+    pub broker: SharedBroker,
+    pub order: Site<OrderService>,
+    pub inventory: Site<InventoryService>,
+    pub payment: Site<PaymentService>,
+    pub admin: Site<AdminService>,
+    pub bank: Site<BankService>,
+    pub customers: Arc<Mutex<Customers>>,
+    /// People who wait for an answer.
+    pub people: JoinSet<()>,
+    /// Messages with an envelope that no service has published, by subject.
+    pub forged: BTreeMap<String, u64>,
+    /// Inbox marks and keys of what is older than this may be gone.
+    pub trimmed_until: Duration,
+    /// Whether it did not come to rest, and never will.
+    is_stuck: bool,
+    instances: JoinSet<()>,
+}
+
+/// A service with its database and its instances.
+pub struct Site<S: Service> {
+    pub shared: Shared,
+    pub doors: Doors<S>,
+    pub processes: Vec<Process>,
+    pub faults: Vec<Faults>,
+}
+
+impl World {
+    /// A world in which everybody lives, and nothing has happened.
+    #[must_use]
+    pub fn new(sim: Sim) -> Self {
+        let mut broker = Broker::default();
+        declare::<OrderService>(&mut broker);
+        declare::<InventoryService>(&mut broker);
+        declare::<PaymentService>(&mut broker);
+        declare::<AdminService>(&mut broker);
+        let (broker, mut instances) = (SharedBroker::new(sim.clone(), broker), JoinSet::new());
+        let (sabotage, all) = (sim.sabotage(), sim.weather().instances);
+        let mut make = Maker { sim: &sim, broker: &broker, instances: &mut instances };
+        let bank = make.site(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoCalls));
+        let called = bank.doors.clone();
+        let to_bank =
+            |process| -> Arc<dyn TaskHandler> { Arc::new(BankHandler::new(process, called.clone())) };
+        let order = make.site(all, || OrderService, sabotage.of_order(), |_| Arc::new(NoCalls));
+        let inventory = make.site(all, || InventoryService, sabotage.of_inventory(), |_| Arc::new(NoCalls));
+        let payment = make.site(all, || PaymentService, sabotage.of_payment(), to_bank);
+        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoCalls));
+        Self {
+            sim,
+            broker,
+            order,
+            inventory,
+            payment,
+            admin,
+            bank,
+            customers: Arc::default(),
+            people: JoinSet::new(),
+            forged: BTreeMap::new(),
+            trimmed_until: Duration::ZERO,
+            is_stuck: false,
+            instances,
+        }
+    }
+
+    /// The stores of those who speak on the bus.
+    #[must_use]
+    pub fn stores(&self) -> [(&'static str, &SqliteStore); 4] {
+        [
+            (OrderService::NAME, self.order.store()),
+            (InventoryService::NAME, self.inventory.store()),
+            (PaymentService::NAME, self.payment.store()),
+            (AdminService::NAME, self.admin.store()),
+        ]
+    }
+
+    #[must_use]
+    pub fn processes(&self) -> Vec<Process> {
+        let all = [
+            &self.order.processes,
+            &self.inventory.processes,
+            &self.payment.processes,
+            &self.admin.processes,
+            &self.bank.processes,
+        ];
+        all.into_iter().flatten().cloned().collect()
+    }
+
+    /// Every step of every service.
+    #[must_use]
+    pub fn all_steps() -> Vec<&'static Step> {
+        let all = [
+            steps_of::<OrderService>(),
+            steps_of::<InventoryService>(),
+            steps_of::<PaymentService>(),
+            steps_of::<AdminService>(),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// The step of this name, of whatever service.
+    #[must_use]
+    pub fn step(name: &str) -> Option<&'static Step> {
+        Self::all_steps().into_iter().find(|step| step.name == name)
+    }
+
+    /// From now on things go wrong.
+    pub fn get_rough(&mut self) {
+        self.sim.set_rough(true);
+        self.order.inject(&self.sim);
+        self.inventory.inject(&self.sim);
+        self.payment.inject(&self.sim);
+        self.admin.inject(&self.sim);
+    }
+
+    /// From now on nothing goes wrong any more.
+    pub fn get_calm(&mut self) {
+        self.sim.set_rough(false);
+        self.sim.set_bank_away(false);
+        self.broker.set_away(false);
+        self.processes().iter().for_each(Process::resume);
+        self.order.get_calm();
+        self.inventory.get_calm();
+        self.payment.get_calm();
+        self.admin.get_calm();
+    }
+
+    /// Lets time pass until nobody owes anything.
+    pub async fn come_to_rest(&mut self) {
+        let deadline = self.sim.age() + LONGEST_UNREST;
+        let mut pause = Duration::from_millis(500);
+        while !self.is_stuck {
+            while self.people.try_join_next().is_some() {}
+            let Some(unrest) = self.unrest() else { return };
+            if self.sim.age() > deadline {
+                self.is_stuck = true;
+                self.sim.object(format!("not at rest after {LONGEST_UNREST:?}: {unrest}"));
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(4));
+        }
+    }
+
+    /// What is still under way.
+    #[must_use]
+    pub fn unrest(&self) -> Option<String> {
+        if !self.people.is_empty() {
+            return Some(format!("{} people wait for an answer", self.people.len()));
+        }
+        if let Some(dead) = self.processes().iter().find(|process| !process.is_alive()) {
+            return Some(format!("{} is dead", dead.name()));
+        }
+        if let Some((durable, index)) = self.broker.lock().on_its_way() {
+            return Some(format!("{durable} is to have message {index}"));
+        }
+        if self.payment.doors.calls() > 0 {
+            return Some("the bank is being called".to_owned());
+        }
+        self.stores().into_iter().find_map(|(name, store)| {
+            let stats = ready(store.stats()).unwrap_or_default();
+            if stats.outbox_pending + stats.retries + stats.tasks > 0 {
+                return Some(format!("{name} still owes something: {stats:?}"));
+            }
+            overdue(store, Timestamp::MAX).map(|row| format!("{row} will come due"))
+        })
+    }
+
+    /// A message comes again, unless a mark of it may have been trimmed: so long, no redelivery takes.
+    pub fn deliver_again(&self, index: usize) {
+        let stored_at = {
+            let broker = self.broker.lock();
+            if index >= broker.messages().len() {
+                return;
+            }
+            broker.first_stored(index)
+        };
+        if stored_at > self.trimmed_until {
+            self.broker.deliver_again(index);
+        }
+    }
+
+    /// Checks what memory alone knows, before it goes.
+    pub fn look_at_breakers(&self) {
+        self.order.look_at_breakers(&self.sim);
+        self.inventory.look_at_breakers(&self.sim);
+        self.payment.look_at_breakers(&self.sim);
+        self.admin.look_at_breakers(&self.sim);
+    }
+
+    pub fn end(&mut self) {
+        self.people.abort_all();
+        self.instances.abort_all();
+    }
+}
+
+impl<S: Service> Site<S> {
+    #[must_use]
+    pub fn store(&self) -> &SqliteStore {
+        &self.shared.store
+    }
+
+    fn inject(&self, sim: &Sim) {
+        self.faults.iter().for_each(|faults| inject(faults, sim));
+    }
+
+    fn get_calm(&self) {
+        self.doors.release_breakers();
+        for faults in &self.faults {
+            self.shared.journal.lock().injected += watch::hits(faults);
+            faults.clear();
+        }
+    }
+
+    fn look_at_breakers(&self, sim: &Sim) {
+        for (views, faults) in self.doors.breakers().iter().zip(&self.faults) {
+            let struck = watch::struck(&self.shared.journal.lock(), faults);
+            watch::breakers(sim, struck, views);
+        }
+    }
+
+    /// Asks one of the instances for a command. `None` when nobody answers in time.
+    pub async fn ask(
+        &self,
+        sim: &Sim,
+        (id, saga): (Uuid, Uuid),
+        command: S::Command,
+        key: Option<RequestKey>,
+    ) -> Option<CommandOutcome<Tampered<S>>> {
+        self.doors.ask(sim, Input::command(id, saga, command, key)).await
+    }
+}
+
+struct Maker<'a> {
+    sim: &'a Sim,
+    broker: &'a SharedBroker,
+    instances: &'a mut JoinSet<()>,
+}
+
+impl Maker<'_> {
+    /// A service with an empty database and so many instances.
+    fn site<S: Service>(
+        &mut self,
+        instances: usize,
+        service: impl Fn() -> S,
+        tamper: Option<Tamper<S>>,
+        handler: impl Fn(Process) -> Arc<dyn TaskHandler>,
+    ) -> Site<S> {
+        let store = match SqliteStore::in_memory(S::rows()) {
+            Ok(store) => Arc::new(store),
+            Err(fault) => panic!("no database in memory: {fault}"),
+        };
+        let (journal, forgotten, broker) = (Arc::default(), Arc::default(), self.broker.clone());
+        let shared = Shared { store, journal, forgotten, broker };
+        let (doors, mut processes, mut faults) = (Doors::default(), Vec::new(), Vec::new());
+        for number in 1..=instances {
+            let process = Process::new(self.sim.clone(), format!("{}-{number}", S::NAME));
+            let (service, handler) = (watched(service(), tamper), handler(process.clone()));
+            let instance = Instance::new(process, shared.clone(), doors.clone(), service, handler);
+            processes.push(instance.process());
+            faults.push(instance.faults());
+            self.instances.spawn(instance.run());
+        }
+        Site { shared, doors, processes, faults }
+    }
+}
+
+fn declare<S: Service>(broker: &mut Broker) {
+    for durable in Durable::all(S::NAME, &steps_of::<S>()) {
+        broker.declare(durable.name(), durable.step.name, durable.subscription.subjects(S::NAME));
+    }
+}
+
+/// A row that should have come due by then, and did not.
+#[must_use]
+pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
+    let (owner, paused) = ("nobody".to_owned(), vec![]);
+    let query = DueQuery { now, limit: 1, tasks: 0, paused, owner, until: now, recover: false };
+    let due = ready(store.due(query)).ok()?;
+    due.rows.first().map(|(key, _)| key.id.clone())
+}
+
+/// All rows of a kind.
+#[must_use]
+pub fn rows<D: Decider>(store: &SqliteStore) -> Vec<(String, D)> {
+    let found = ready(store.find(D::KIND, Query { limit: 10_000, ..Query::default() })).unwrap_or_default();
+    found.into_iter().filter_map(|row| Some((row.id, serde_json::from_str(&row.state).ok()?))).collect()
+}
+
+/// The answer of a store in memory, which is always there at once.
+///
+/// # Panics
+/// When it is not.
+pub fn ready<T>(answer: impl Future<Output = T>) -> T {
+    match answer.now_or_never() {
+        Some(answer) => answer,
+        None => panic!("a store in memory made somebody wait"),
+    }
+}

@@ -1,0 +1,313 @@
+//! Pure: the saga's declaration, held against what the services really do.
+//!
+//! The real policies of order, inventory, payment and the bank go through every kind of path; whatever one of them
+//! tells is noted with the step and the fact that made it. [`ORDER_SAGA`] must say the same, no more and no less.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bank::domain::Asked;
+use bank::policy::{BankService, CommandKind};
+use contract::money::{Currency, Money};
+use contract::order::CancelReason;
+use contract::saga::{ORDER_SAGA, SagaStatus, Stage};
+use contract::saga_view::{HeardFact, Owed, SagaView};
+use contract::{Fact, FactType, payment_id};
+use inventory::domain::{Listing, ProductCommand};
+use inventory::policy::InventoryService;
+use jiff::SignedDuration;
+use order::domain::Order;
+use order::policy::{NewOrder, OrderService};
+use payment::policy::{BankCall, BankTask, PaymentService};
+use saga_core::message::{Envelope, Message};
+use saga_core::service::{Service, Step};
+use saga_engine::testing::service_under_test::envelope;
+use saga_engine::testing::then::Then;
+use saga_engine::testing::{NOON, ServiceUnderTest};
+use uuid::Uuid;
+
+const ORDER: Uuid = Uuid::from_u128(1);
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+const STOCK: u32 = 10;
+
+#[test]
+fn every_stage_is_done_by_the_step_that_the_declaration_names() {
+    let seen = seen_on_all_paths();
+    for stage in &ORDER_SAGA {
+        let Some(after) = stage.after else {
+            let placed = Seen { owner: stage.owner, step: COMMAND, after: None, says: stage.says };
+            assert!(seen.contains(&placed), "{placed:?} was not seen");
+            assert!(step(stage.owner, stage.step).is_none(), "{} begins with a command", stage.step);
+            continue;
+        };
+        assert!(hears(stage.owner, stage.step, after), "{} hears {after:?}", stage.step);
+        for says in [stage.says].into_iter().chain(stage.refuses) {
+            let done = Seen { owner: stage.owner, step: stage.step, after: Some(after), says };
+            assert!(seen.contains(&done), "{done:?} was not seen");
+        }
+    }
+}
+
+#[test]
+fn every_stage_is_undone_by_the_step_that_the_declaration_names() {
+    let seen = seen_on_all_paths();
+    for stage in &ORDER_SAGA {
+        assert_eq!(stage.undone_by.is_some(), stage.undoing_step.is_some(), "{}", stage.step);
+        let Some((says, undoing_step)) = stage.undone_by.zip(stage.undoing_step) else { continue };
+        let after = FactType::OrderCancelled;
+        assert!(hears(stage.owner, undoing_step, after), "{undoing_step} hears {after:?}");
+        let undone = Seen { owner: stage.owner, step: undoing_step, after: Some(after), says };
+        assert!(seen.contains(&undone), "{undone:?} was not seen");
+    }
+}
+
+#[test]
+fn whatever_the_participants_tell_of_a_saga_is_declared() {
+    let declared = |fact: FactType| {
+        let by = |stage: &Stage| {
+            stage.says == fact || stage.refuses == Some(fact) || stage.undone_by == Some(fact)
+        };
+        ORDER_SAGA.iter().filter(|stage| by(stage)).map(|stage| stage.owner).collect::<Vec<_>>()
+    };
+    for seen in seen_on_all_paths() {
+        // The one fact that is everybody's duty to hear, and so no stage's.
+        let wanted = if seen.says == FactType::OrderCancelled { vec!["order"] } else { declared(seen.says) };
+        assert_eq!(wanted, [seen.owner], "{seen:?}");
+    }
+}
+
+#[test]
+fn each_stage_follows_from_what_an_earlier_one_says() {
+    for (index, stage) in ORDER_SAGA.iter().enumerate() {
+        let earlier: Vec<_> = ORDER_SAGA[..index].iter().map(|stage| stage.says).collect();
+        assert!(stage.after.is_none_or(|after| earlier.contains(&after)), "{}", stage.step);
+        assert_eq!(stage.after.is_none(), index == 0, "{}", stage.step);
+    }
+}
+
+#[test]
+fn what_the_view_says_is_owed_next_is_what_happens_next() {
+    for path in [happy, cancelled_after_confirmation] {
+        let mut view = SagaView::default();
+        for (seen, heard) in path().told {
+            let done = Owed { step: seen.step.to_owned(), owner: seen.owner.to_owned(), fact: seen.says };
+            // Nobody owes a command.
+            assert!(seen.after.is_none() || view.remaining().contains(&done), "{done:?} was not owed");
+            view.hear(&heard);
+        }
+        assert_eq!(view.remaining(), []);
+    }
+}
+
+#[test]
+fn every_path_ends_where_it_should() {
+    assert_eq!(happy().status(), SagaStatus::Completed);
+    let undone: [fn() -> System; 5] = [
+        out_of_stock,
+        declined,
+        cancelled_while_charging,
+        timed_out_before_payment,
+        cancelled_after_confirmation,
+    ];
+    for path in undone {
+        assert_eq!(path().status(), SagaStatus::Compensated);
+    }
+}
+
+fn happy() -> System {
+    let mut system = System::with_order(2, "tok_ok");
+    system.run();
+    system
+}
+
+fn out_of_stock() -> System {
+    let mut system = System::with_order(STOCK + 1, "tok_ok");
+    system.run();
+    system
+}
+
+fn declined() -> System {
+    let mut system = System::with_order(2, "tok_declined");
+    system.run();
+    system
+}
+
+/// The bank captures the money of an order that was cancelled meanwhile.
+fn cancelled_while_charging() -> System {
+    let mut system = System::with_order(2, "tok_ok");
+    system.deliver();
+    system.cancel();
+    system.deliver();
+    system.run();
+    system
+}
+
+/// Payment hears of the order only after the deadline.
+fn timed_out_before_payment() -> System {
+    let mut system = System::with_order(2, "tok_ok");
+    system.order.now = NOON + PATIENCE;
+    let then = system.order.is_due::<Order>(ORDER, NOON + PATIENCE);
+    system.note(COMMAND, None, then);
+    system.run();
+    system
+}
+
+fn cancelled_after_confirmation() -> System {
+    let mut system = happy();
+    system.cancel();
+    system.run();
+    system
+}
+
+fn seen_on_all_paths() -> BTreeSet<Seen> {
+    let paths: [fn() -> System; 6] = [
+        happy,
+        out_of_stock,
+        declined,
+        cancelled_while_charging,
+        timed_out_before_payment,
+        cancelled_after_confirmation,
+    ];
+    paths.into_iter().flat_map(|path| path().told).map(|(seen, _)| seen).collect()
+}
+
+/// The step of those who were asked, or whose time had come.
+const COMMAND: &str = "a command";
+
+/// A participant told something, at a step, because of a fact.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    owner: &'static str,
+    step: &'static str,
+    after: Option<FactType>,
+    says: FactType,
+}
+
+/// All participants, and what is on its way between them.
+struct System {
+    order: ServiceUnderTest<OrderService>,
+    inventory: ServiceUnderTest<InventoryService>,
+    payment: ServiceUnderTest<PaymentService>,
+    bank: ServiceUnderTest<BankService>,
+    on_its_way: VecDeque<(&'static str, Fact)>,
+    /// Which step, because of what, noted a task.
+    noted: BTreeMap<Uuid, (&'static str, Option<FactType>)>,
+    told: Vec<(Seen, HeardFact)>,
+}
+
+impl System {
+    fn with_order(quantity: u32, token: &str) -> Self {
+        let mut system = Self {
+            order: ServiceUnderTest::of(OrderService),
+            inventory: ServiceUnderTest::of(InventoryService),
+            payment: ServiceUnderTest::of(PaymentService),
+            bank: ServiceUnderTest::of(BankService { limit_major: 10_000 }),
+            on_its_way: VecDeque::new(),
+            noted: BTreeMap::new(),
+            told: Vec::new(),
+        };
+        let listing =
+            Listing { name: "Mug".to_owned(), unit_price: Money::new(800, Currency::EUR), replenish: false };
+        let asked = ProductCommand::List(listing, STOCK);
+        let listed = system.inventory.is_asked(inventory::policy::Command { sku: "mug".to_owned(), asked });
+        system.note(COMMAND, None, listed);
+        system.deliver();
+
+        let (customer, lines) = ("ada".to_owned(), vec![("mug".to_owned(), quantity)]);
+        let new = NewOrder { order: ORDER, customer, lines, token: token.to_owned(), patience: PATIENCE };
+        let placed = system.order.is_asked(order::policy::Command::Place(new));
+        system.note(COMMAND, None, placed);
+        system
+    }
+
+    fn cancel(&mut self) {
+        let reason = CancelReason::CustomerRequest;
+        let then = self.order.is_asked(order::policy::Command::Cancel { order: ORDER, reason });
+        self.note(COMMAND, None, then);
+    }
+
+    /// Delivers and calls until nothing is left to do.
+    fn run(&mut self) {
+        self.deliver();
+        while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
+            let BankTask { order, call } = serde_json::from_str(&task.payload).expect("a task of the bank");
+            let kind = match call {
+                BankCall::Charge(context) => CommandKind::Capture(Asked {
+                    amount: context.total,
+                    token: context.token,
+                    reference: order.to_string(),
+                }),
+                BankCall::Refund => CommandKind::Refund,
+                BankCall::Reverse => CommandKind::Reverse,
+            };
+            let reply = self.bank.is_asked(bank::policy::Command { charge: payment_id(order), kind }).reply();
+            let answer = serde_json::to_value(reply).expect("every answer has a JSON form");
+            let then = self.payment.is_answered(&task, answer);
+            let (step, after) = self.noted[&task.id];
+            self.note(step, after, then);
+            self.deliver();
+        }
+    }
+
+    /// Delivers whatever is on its way, in the order it was told.
+    fn deliver(&mut self) {
+        while let Some((producer, fact)) = self.on_its_way.pop_front() {
+            let after = fact.fact_type();
+            for step in steps_that_hear::<OrderService>(producer, after) {
+                let then = self.order.hears_from(producer, fact.clone());
+                self.note(step.name, Some(after), then);
+            }
+            for step in steps_that_hear::<InventoryService>(producer, after) {
+                let then = self.inventory.hears_from(producer, fact.clone());
+                self.note(step.name, Some(after), then);
+            }
+            for step in steps_that_hear::<PaymentService>(producer, after) {
+                let then = self.payment.hears_from(producer, fact.clone());
+                self.note(step.name, Some(after), then);
+            }
+        }
+    }
+
+    fn note<S: Service<Fact = Fact>>(&mut self, step: &'static str, after: Option<FactType>, then: Then<S>) {
+        assert!(matches!(then.outcome.name(), "done" | "rejected"), "{step} after {after:?}");
+        for task in then.tasks {
+            self.noted.insert(task.id, (step, after));
+        }
+        for fact in then.facts {
+            if fact.saga().is_some() {
+                let seen = Seen { owner: S::NAME, step, after, says: fact.fact_type() };
+                let envelope = Envelope::from_bytes(&envelope(S::NAME, &fact)).expect("an envelope");
+                self.told.push((seen, HeardFact::of(&envelope.open().expect("it can be read"))));
+            }
+            self.on_its_way.push_back((S::NAME, fact));
+        }
+    }
+
+    fn status(&self) -> SagaStatus {
+        let mut view = SagaView::default();
+        self.told.iter().for_each(|(_, heard)| view.hear(heard));
+        view.status()
+    }
+}
+
+fn step(owner: &str, name: &str) -> Option<&'static Step> {
+    let steps = match owner {
+        order::NAME => OrderService::steps(),
+        inventory::NAME => InventoryService::steps(),
+        payment::NAME => PaymentService::steps(),
+        _ => panic!("{owner} takes no part in the saga"),
+    };
+    steps.iter().find(|step| step.name == name)
+}
+
+fn steps_that_hear<S: Service>(producer: &str, fact: FactType) -> Vec<&'static Step> {
+    let hears = |step: &&Step| {
+        let mut said = step.hears.iter().filter(|heard| heard.producer == producer);
+        said.any(|heard| heard.types.contains(&fact.message_type()))
+    };
+    S::steps().iter().filter(hears).collect()
+}
+
+fn hears(owner: &str, name: &str, fact: FactType) -> bool {
+    let step = step(owner, name).unwrap_or_else(|| panic!("{owner} has no step {name}"));
+    step.hears.iter().any(|heard| heard.types.contains(&fact.message_type()))
+}

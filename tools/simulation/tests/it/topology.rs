@@ -1,0 +1,29 @@
+//! Shell: the one list of who takes part, held against what each program declares.
+
+use std::collections::BTreeSet;
+
+use contract::topology::{PARTICIPANTS, Participant};
+use saga_core::service::{Service, Step};
+
+/// Holds what the topology says of a program against its own steps and its default settings.
+#[track_caller]
+fn declares<S: Service>(steps: &[Step], defaults: &str, calls: &[&str]) {
+    let known = PARTICIPANTS.iter().find(|participant| participant.name == S::NAME);
+    let Participant { port, has_stream, hears, calls: known_calls, .. } = known.expect("it is listed");
+    let heard: BTreeSet<_> = steps.iter().flat_map(|step| step.hears).map(|heard| heard.producer).collect();
+    assert_eq!(heard, hears.iter().copied().collect(), "{} hears", S::NAME);
+    assert_eq!(S::OPERATOR.is_some(), *has_stream, "{} has a stream", S::NAME);
+    assert!(defaults.contains(&format!(":{port}\"")), "{} listens on {port}:\n{defaults}", S::NAME);
+    assert_eq!(&calls, known_calls, "{} calls", S::NAME);
+}
+
+#[test]
+fn every_program_is_as_the_topology_says() {
+    declares::<order::policy::OrderService>(&order::STEPS, order::program().defaults, &[]);
+    declares::<inventory::policy::InventoryService>(&inventory::STEPS, inventory::program().defaults, &[]);
+    declares::<payment::policy::PaymentService>(&payment::STEPS, payment::program().defaults, &["bank"]);
+    declares::<bank::policy::BankService>(&[], bank::program().defaults, &[]);
+    let others: Vec<_> =
+        PARTICIPANTS.iter().map(|other| other.name).filter(|name| *name != "admin").collect();
+    declares::<admin::policy::AdminService>(&admin::STEPS, admin::program().defaults, &others);
+}
