@@ -123,13 +123,13 @@ fn parse<T>(
 }
 
 /// Whatever a step may hear.
-type Heard = OperatorMessage<Fact>;
+type Readable = OperatorMessage<Fact>;
 
 fn named(name: &str) -> Option<MessageType> {
-    Heard::named(name)
+    Readable::named(name)
 }
 
 /// Whether `json` is a message of this type.
 fn check(message_type: MessageType, json: &str) -> Result<(), Misfit> {
-    parse(json, |json| Heard::decode(message_type, json)).map(drop)
+    parse(json, |json| Readable::decode(message_type, json)).map(drop)
 }

@@ -15,7 +15,7 @@ use crate::journal::Journal;
 use crate::world::{Site, World, ready};
 
 /// A step, and the id under which it knows a message.
-type Known = (&'static str, Uuid);
+type StepMessage = (&'static str, Uuid);
 
 /// Law 2: every message of the streams is, for every step that hears it, handled or parked.
 pub fn no_message_is_dropped(world: &World) {
@@ -23,13 +23,14 @@ pub fn no_message_is_dropped(world: &World) {
     let places: Vec<Place> = (0..broker.messages().len())
         .flat_map(|index| broker.hearers(index).into_iter().map(move |step| (step, index)))
         .collect();
-    let wanted: BTreeSet<Known> = places.into_iter().map(|(step, index)| (step, broker.id(index))).collect();
+    let wanted: BTreeSet<StepMessage> =
+        places.into_iter().map(|(step, index)| (step, broker.id(index))).collect();
     let mut known = states(&world.order, &wanted);
     known.extend(states(&world.inventory, &wanted));
     known.extend(states(&world.payment, &wanted));
     known.extend(states(&world.admin, &wanted));
     // Marks are trimmed, the journal is not.
-    let handled: BTreeSet<Known> = handled(world).into_iter().collect();
+    let handled: BTreeSet<StepMessage> = handled(world).into_iter().collect();
     for (step, id) in wanted {
         match known.get(&(step, id)) {
             Some(InboxState::Handled | InboxState::Parked) => {}
@@ -43,9 +44,9 @@ pub fn no_message_is_dropped(world: &World) {
 }
 
 /// What the steps of one service know of these.
-fn states<S: Service>(site: &Site<S>, wanted: &BTreeSet<Known>) -> BTreeMap<Known, InboxState> {
+fn states<S: Service>(site: &Site<S>, wanted: &BTreeSet<StepMessage>) -> BTreeMap<StepMessage, InboxState> {
     let steps = steps_of::<S>();
-    let is_here = |(step, _): &&Known| steps.iter().any(|here| here.name == *step);
+    let is_here = |(step, _): &&StepMessage| steps.iter().any(|here| here.name == *step);
     let reads = Reads { inbox: wanted.iter().filter(is_here).copied().collect(), ..Reads::default() };
     let slot = Arc::new(Mutex::new(BTreeMap::new()));
     let filled = slot.clone();
@@ -64,7 +65,7 @@ pub fn no_message_is_handled_twice(world: &World) {
     if !world.sim.weather().has_inbox {
         return;
     }
-    let mut times: BTreeMap<Known, u32> = BTreeMap::new();
+    let mut times: BTreeMap<StepMessage, u32> = BTreeMap::new();
     for known in handled(world) {
         *times.entry(known).or_default() += 1;
     }
@@ -77,7 +78,7 @@ pub fn no_message_is_handled_twice(world: &World) {
 
 /// What every step was done with, each time.
 #[must_use]
-pub fn handled(world: &World) -> Vec<Known> {
+pub fn handled(world: &World) -> Vec<StepMessage> {
     let journals = [
         &world.order.shared.journal,
         &world.inventory.shared.journal,
