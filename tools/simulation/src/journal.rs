@@ -88,17 +88,16 @@ impl Entry {
             entry.parked.push((dead_letter.step.clone(), dead_letter.origin, reason));
         }
         // What nobody of this system sent leaves no mark.
-        for stored in &writes.dead_letters {
-            let dead_letter = &stored.dead_letter;
-            let done = writes.retries_done.iter().find(|(step, id)| {
-                *step == dead_letter.step
-                    && *id == stored.known_as
+        let is_foreign = |(step, id): &&(&str, Uuid)| {
+            writes.dead_letters.iter().any(|stored| {
+                let dead_letter = &stored.dead_letter;
+                let is_it = dead_letter.step == *step && stored.known_as == *id;
+                is_it
+                    && stored.status == DeadLetterStatus::Resolved
                     && dead_letter.origin == DeadLetterOrigin::Foreign
-            });
-            if stored.status == DeadLetterStatus::Resolved {
-                entry.handled.extend(done);
-            }
-        }
+            })
+        };
+        entry.handled.extend(writes.retries_done.iter().filter(is_foreign));
         entry
     }
 }

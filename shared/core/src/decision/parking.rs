@@ -53,7 +53,8 @@ pub(crate) fn parked<S: Service>(
         message_id: input.id,
         fingerprint: fingerprint(S::NAME, step, message_type.as_deref(), &reason),
         message_type,
-        saga: saga.or_else(|| before.and_then(|before| before.saga)),
+        // Of the saga that misses it, whatever it was edited into: that one must hear how it ends.
+        saga: before.and_then(|before| before.saga).or(saga),
         reason,
         error_chain: parking.failed.chain.clone(),
         attempts: before.map_or(0, |before| before.attempts) + parking.attempts,

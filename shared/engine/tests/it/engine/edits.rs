@@ -68,6 +68,11 @@ async fn an_edited_message_that_fails_again_is_the_same_dead_letter_and_remember
             (dead_letter, id(1), message_id)
         );
         assert_eq!(STANDARD.decode(&now.dead_letter.payload_base64).expect("base64"), edited);
+        assert_eq!(
+            now.dead_letter.saga,
+            Some(id(1)),
+            "of the saga that misses it, whatever it was edited into"
+        );
         let first = OriginalMessage { message_id: id(1), payload_base64: STANDARD.encode(&original) };
         assert_eq!(now.dead_letter.original, Some(first), "the very first one");
     }
