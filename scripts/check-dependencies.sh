@@ -9,33 +9,39 @@ metadata=$(cargo metadata --locked --format-version 1) || {
   exit 1
 }
 failed=0
-complain() { # $1: what is wrong, standard input: one package per line
-  local packages
-  packages=$(cat)
-  [[ -z $packages ]] && return
-  printf 'dependencies: %s:\n%s\n' "$1" "$packages" >&2
+# complain WHAT [PACKAGES]: one package per line; none, and all is well. Called in this very shell, never at the end of
+# a pipeline, where what it remembers is lost.
+complain() {
+  [[ -z $2 ]] && return
+  printf 'dependencies: %s:\n%s\n' "$1" "$2" >&2
   failed=1
 }
 
-# An expression passes when one side of every OR-choice consists of allowed licences only.
-jq -r '
+# An expression passes when one side of every OR consists of allowed licences only; AND binds tighter, and what stands
+# in brackets binds tightest: "(MIT OR Apache-2.0) AND Unicode-3.0".
+found=$(jq -r '
   ["MIT","MIT-0","Apache-2.0","Apache-2.0 WITH LLVM-exception","BSD-2-Clause","BSD-3-Clause","ISC","Zlib",
    "0BSD","Unlicense","CC0-1.0","Unicode-3.0","BSL-1.0","CDLA-Permissive-2.0","OpenSSL","MPL-2.0"] as $allowed
-  | def clean: gsub("[()]"; "") | gsub("^ +| +$"; "");
-  def ok: gsub("/"; " OR ") | split(" OR ") | any(.[]; clean | split(" AND ") | all(.[]; clean as $l | $allowed | index([$l]) != null));
+  | def is_allowed: . as $licence | $allowed | index([$licence]) != null;
+  def ok: gsub(" ?/ ?"; " OR ") | gsub("\\((?<inner>[^()]*)\\)"; .inner | gsub(" OR "; "|"))
+    | split(" OR ") | any(.[]; split(" AND ") | all(.[]; split("|") | any(.[]; is_allowed)));
   .packages[] | select(.source != null) | select((.license // "") | ok | not)
-  | "  \(.name) \(.version): \(.license // "no licence")"' <<<"$metadata" | complain "licences that are not on the list in $0"
+  | "  \(.name) \(.version): \(.license // "no licence")"' <<<"$metadata")
+complain "licences that are not on the list in $0" "$found"
 
-jq -r '.packages[] | select(.source != null and (.source | startswith("registry+") | not))
-  | "  \(.name) \(.version): \(.source)"' <<<"$metadata" | complain "not from the registry"
+found=$(jq -r '.packages[] | select(.source != null and (.source | startswith("registry+") | not))
+  | "  \(.name) \(.version): \(.source)"' <<<"$metadata")
+complain "not from the registry" "$found"
 
-cargo tree --workspace --edges normal --prefix none --locked 2>/dev/null | awk '$1 == "ring" || $1 == "openssl-sys" {print "  " $1 " " $2}' |
-  sort -u | complain "a second TLS provider beside aws-lc-rs"
+found=$(cargo tree --workspace --edges normal --prefix none --locked |
+  awk '$1 == "ring" || $1 == "openssl-sys" {print "  " $1 " " $2}' | sort -u)
+complain "a second TLS provider beside aws-lc-rs" "$found"
 
 for crate in saga-core contract; do
-  cargo tree -p "$crate" --all-features --edges normal --prefix none --locked |
+  found=$(cargo tree -p "$crate" --all-features --edges normal --prefix none --locked |
     awk '$1 ~ /^(tokio|futures|async-|rusqlite|sqlx|axum|tower|hyper|reqwest|http$|tracing|log$|fastrand|rand$|config$|saga-engine)/ {print "  " $1 " " $2}' |
-    sort -u | complain "$crate is pure, and cannot depend on"
+    sort -u)
+  complain "$crate is pure, and cannot depend on" "$found"
 done
 
 [[ $failed == 0 ]] && echo "dependencies: $(jq '[.packages[] | select(.source != null)] | length' <<<"$metadata") checked"

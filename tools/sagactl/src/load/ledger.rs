@@ -7,6 +7,7 @@ use contract::saga::SagaStatus;
 use contract::saga_view::{HeardFact, SagaView};
 use uuid::Uuid;
 
+use super::options::Kind;
 use super::schedule::Schedule;
 
 /// Ended sagas that are remembered, so that a late fact does not start them again. Facts of one saga are
@@ -24,6 +25,8 @@ pub struct Counts {
     pub completed: u64,
     /// Those that ended cancelled, everything undone.
     pub compensated: u64,
+    /// Those of them that ended otherwise than their kind says: a happy one cancelled, another confirmed.
+    pub unexpected: u64,
     /// Orders that were not taken, by reason.
     pub errors: BTreeMap<String, u64>,
 }
@@ -119,18 +122,16 @@ impl Ledger {
         let (number, (at, status)) = saga.number.zip(saga.ended)?;
         self.forget(order);
         let open = self.open.remove(&number)?;
-        self.settle(open, status, at)
+        self.settle(number, open, status, at)
     }
 
-    fn settle(&mut self, open: Open, status: SagaStatus, at: Duration) -> Option<Ended> {
+    fn settle(&mut self, number: u64, open: Open, status: SagaStatus, at: Duration) -> Option<Ended> {
         if !open.is_measured {
             return None;
         }
-        if status == SagaStatus::Completed {
-            self.counts.completed += 1;
-        } else {
-            self.counts.compensated += 1;
-        }
+        let is_completed = status == SagaStatus::Completed;
+        *if is_completed { &mut self.counts.completed } else { &mut self.counts.compensated } += 1;
+        self.counts.unexpected += u64::from(is_completed != (self.schedule.kind(number) == Kind::Happy));
         Some(Ended { latency: at.saturating_sub(open.due), at })
     }
 
@@ -225,7 +226,11 @@ mod tests {
         assert_eq!(hear(&mut ledger, FactType::OrderCancelled, 212), None);
         let ended = hear(&mut ledger, FactType::OrderCreated, 230);
         assert_eq!(ended.map(|ended| ended.at), Some(Duration::from_millis(212)), "when its end was heard");
-        assert_eq!(ledger.counts().compensated, 1);
+        assert_eq!(
+            (ledger.counts().compensated, ledger.counts().unexpected),
+            (1, 1),
+            "it was to be confirmed"
+        );
     }
 
     #[test]

@@ -67,3 +67,23 @@ impl Measured {
         self.ledger.drop_strangers(now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred orders per second, the first ten as warm-up, sent far too late: who waits counts from when it was due.
+    #[test]
+    fn answers_are_timed_from_when_their_orders_were_due_and_not_during_the_warm_up() {
+        let mix = "happy=100".parse().expect("a mix");
+        let schedule = Schedule::new(100, Duration::from_millis(100), Duration::from_secs(1), mix, "run");
+        let mut measured = Measured::new(schedule).expect("a histogram");
+        (0..110).for_each(|number| measured.ledger.start(number));
+        let answered_at = |ms| Ok(Duration::from_millis(ms));
+        measured.take_in(Arrival::Answer(9, answered_at(5_000)), Duration::from_secs(5));
+        assert_eq!(measured.http_latencies.count(), 0, "it belongs to the warm-up");
+        measured.take_in(Arrival::Answer(50, answered_at(1_500)), Duration::from_secs(5));
+        let shown = serde_json::to_value(measured.http_latencies.percentiles()).expect("JSON");
+        assert!(shown["max"].as_f64().is_some_and(|max| (1_000.0..1_001.0).contains(&max)), "{shown}");
+    }
+}

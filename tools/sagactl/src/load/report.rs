@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::ledger::Counts;
 use super::measured::Measured;
 use super::percentiles::{Percentiles, percentile_table};
 use crate::local::Member;
@@ -23,6 +24,8 @@ pub struct Report {
     compensated: u64,
     failed: u64,
     unfinished: u64,
+    /// Orders that ended otherwise than their kind says.
+    unexpected: u64,
     errors: u64,
     errors_by_reason: BTreeMap<String, u64>,
     latency_ms: Percentiles,
@@ -32,6 +35,8 @@ pub struct Report {
     reconciliation: Reconciliation,
     rss_mib: BTreeMap<Member, f64>,
     rss_mib_total: f64,
+    /// What speaks against the run; empty when it was good.
+    complaints: Vec<String>,
 }
 
 impl Report {
@@ -45,7 +50,10 @@ impl Report {
         let counts = run.ledger.counts();
         let (from, until) = (run.schedule.due(run.schedule.first_measured), run.schedule.end());
         let failed = run.ledger.failed();
+        let unfinished = run.ledger.in_flight().saturating_sub(failed);
         let ending = run.ends.map_or(Duration::ZERO, |(first, last)| last - first);
+        let backlog_grew = run.backlog.grew(from, until, rate_wanted);
+        let complaints = complaints(counts, failed, unfinished, backlog_grew, reconciliation.balanced);
         Self {
             rate_wanted,
             rate_achieved: per_second(counts.completed + counts.compensated, ending.max(until - from)),
@@ -55,22 +63,44 @@ impl Report {
             completed: counts.completed,
             compensated: counts.compensated,
             failed,
-            unfinished: run.ledger.in_flight().saturating_sub(failed),
+            unfinished,
+            unexpected: counts.unexpected,
             errors: counts.errors.values().sum(),
             errors_by_reason: counts.errors.clone(),
             latency_ms: run.latencies.percentiles(),
             http_latency_ms: run.http_latencies.percentiles(),
-            backlog_grew: run.backlog.grew(from, until, rate_wanted),
+            backlog_grew,
             reconciliation,
             rss_mib_total: (rss_mib.values().sum::<f64>() * 10.0).round() / 10.0,
             rss_mib,
+            complaints,
         }
     }
 
-    /// Whether everything ended, and stock, money and messages agree.
+    /// Whether every order was taken and ended as it had to, the system kept up, and stock, money and messages agree.
     pub const fn is_good(&self) -> bool {
-        self.reconciliation.balanced && self.unfinished == 0 && self.failed == 0
+        self.complaints.is_empty()
     }
+}
+
+fn complaints(
+    counts: &Counts,
+    failed: u64,
+    unfinished: u64,
+    backlog_grew: bool,
+    is_balanced: bool,
+) -> Vec<String> {
+    let numbers = [
+        (counts.errors.values().sum(), "orders were not taken"),
+        (counts.unexpected, "orders ended otherwise than their kind says"),
+        (failed, "orders need a human: their compensation is parked"),
+        (unfinished, "orders have not ended"),
+    ];
+    let numbers =
+        numbers.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let backlog = backlog_grew.then(|| "orders piled up: the system did not keep up".to_owned());
+    let ledgers = (!is_balanced).then(|| "the books do not balance".to_owned());
+    numbers.chain(backlog).chain(ledgers).collect()
 }
 
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "shown to people, far below 2^52")]
@@ -89,8 +119,14 @@ pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
         report.rate_achieved, report.rate_wanted, report.duration_s
     );
     println!(
-        "{} started: {} completed, {} compensated, {} failed, {} unfinished; {} errors",
-        report.started, report.completed, report.compensated, report.failed, report.unfinished, report.errors
+        "{} started: {} completed, {} compensated ({} unexpected), {} failed, {} unfinished; {} errors",
+        report.started,
+        report.completed,
+        report.compensated,
+        report.unexpected,
+        report.failed,
+        report.unfinished,
+        report.errors
     );
     for (reason, count) in &report.errors_by_reason {
         println!("  {count} × {reason}");
@@ -101,6 +137,7 @@ pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     let memory: Vec<_> = report.rss_mib.iter().map(|(member, mib)| format!("{member} {mib:.0}")).collect();
     println!("memory  {} = {:.0} MiB", memory.join(" + "), report.rss_mib_total);
     print_verdict(&report.reconciliation);
+    report.complaints.iter().for_each(|complaint| println!("✗ {complaint}"));
     Ok(())
 }
 
@@ -110,5 +147,25 @@ pub fn print_verdict(reconciliation: &Reconciliation) {
         println!("books   balance");
     } else {
         println!("books   DO NOT BALANCE; see sagactl audit\n{:#}", reconciliation.report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_went_wrong_speaks_against_a_run() {
+        let counts = Counts { started: 10, completed: 8, compensated: 2, ..Counts::default() };
+        assert_eq!(complaints(&counts, 0, 0, false, true), [""; 0]);
+        let refused = Counts { errors: [("503".to_owned(), 3)].into(), ..Counts::default() };
+        assert_eq!(complaints(&refused, 0, 0, false, true), ["3 orders were not taken"]);
+        let odd = Counts { unexpected: 2, ..counts.clone() };
+        assert_eq!(complaints(&odd, 0, 0, false, true).len(), 1);
+        for (failed, unfinished, backlog_grew, is_balanced) in
+            [(1, 0, false, true), (0, 1, false, true), (0, 0, true, true), (0, 0, false, false)]
+        {
+            assert_eq!(complaints(&counts, failed, unfinished, backlog_grew, is_balanced).len(), 1);
+        }
     }
 }

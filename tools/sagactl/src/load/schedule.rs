@@ -48,9 +48,14 @@ impl Schedule {
         self.due(self.orders)
     }
 
+    /// What is to become of an order.
+    pub const fn kind(&self, number: u64) -> Kind {
+        self.mix.kind(number)
+    }
+
     /// The body of an order. Every second one has two lines.
     pub fn body(&self, number: u64) -> String {
-        let kind = self.mix.kind(number);
+        let kind = self.kind(number);
         let first = match kind {
             Kind::Happy | Kind::Declined => item(number),
             Kind::OutOfStock => SOLD_OUT.to_owned(),

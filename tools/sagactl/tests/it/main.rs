@@ -3,9 +3,12 @@
 mod bad_input;
 mod crashes;
 mod dead_letters;
+mod dependencies;
 mod layers;
+mod load;
 mod operator;
 mod orders;
+mod overload;
 mod readme;
 mod redrives;
 mod startup;

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use super::all_done;
 use crate::support::{
-    Deed, DepotCommand, EngineHarness, FILLING, LISTENING, Nats, PRODUCERS, Pace, Supplier, arrived, id,
-    in_memory, no_faults, parked, stored, wait_until,
+    Deed, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, PRODUCERS, Pace, Supplier, arrived,
+    id, in_memory, no_faults, parked, stored, wait_until,
 };
 
 #[tokio::test]
@@ -76,6 +76,35 @@ async fn bytes_that_cannot_be_read_are_parked_and_acknowledged() {
         parked.iter().find(|dead_letter| dead_letter.step == FILLING.name).expect("a dead letter");
     assert_eq!(dead_letter.payload_base64, "/yBnYXJiYWdl");
     assert_eq!(dead_letter.message_id, saga_core::ids::of_stream_position("COURIER", 1));
+}
+
+/// Law 1: as long as a message cannot be committed it is not acknowledged, and comes again until it can.
+#[tokio::test]
+async fn a_message_is_acknowledged_only_once_it_is_committed() {
+    let nats = Nats::start().await;
+    let settings = BusSettings { ack_wait: Duration::from_millis(200), ..nats.settings() };
+    let bus = NatsBus::connect(settings, "test").await.expect("an address");
+    bus.reached().await.expect("a new broker");
+    bus.ensure_streams(&PRODUCERS).await.expect("streams");
+    let disk = Disk::new();
+    let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    harness.listens(&bus, FILLING);
+    disk.refuses("outbox", "ABORT");
+    say(&bus, 1..=1).await;
+    let info = async || match durable(&bus, FILLING).await {
+        Some(mut consumer) => Some(consumer.info().await.expect("its state").clone()),
+        None => None,
+    };
+    let has_come_again = async || info().await.is_some_and(|info| info.delivered.consumer_sequence > 1);
+    wait_until("it has come, and come again", has_come_again).await;
+    let seen = info().await.expect("the consumer is there");
+    assert_eq!((seen.ack_floor.stream_sequence, seen.num_ack_pending), (0, 1), "nobody acknowledged it");
+    assert_eq!(harness.tea().await.pieces, 0);
+    disk.works("outbox");
+    harness.has_handled(FILLING, 1).await;
+    wait_until("it is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert_eq!(harness.tea().await.pieces, 1);
 }
 
 /// Bounds: while too many calls are open, messages wait at the broker.

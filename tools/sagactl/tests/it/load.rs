@@ -1,0 +1,46 @@
+//! Shell: what a load run measures, and what it makes of it.
+
+use serde_json::Value;
+
+use crate::system::System;
+
+/// Orders, their kinds and their ends, counted against what the system says.
+#[tokio::test]
+async fn a_run_counts_what_the_system_did_and_is_good() {
+    let system = System::start(&[]);
+    let arguments = [
+        "load",
+        "--rate",
+        "50",
+        "--duration",
+        "2s",
+        "--mix",
+        "happy=80,declined=10,out_of_stock=10",
+        "--json",
+    ];
+    let run = system.try_sagactl(&arguments);
+    let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    let mut complaints = report["complaints"].as_array().expect("a list").clone();
+    assert_eq!(run.status.success(), complaints.is_empty(), "{report:#}");
+    // A machine with other things to do may well be too slow even for this.
+    complaints.retain(|complaint| {
+        report["backlog_grew"] == false || complaint != "orders piled up: the system did not keep up"
+    });
+    assert!(complaints.is_empty(), "{report:#}");
+    let counts = ["started", "completed", "compensated", "failed", "unfinished", "errors", "unexpected"];
+    assert_eq!(counts.map(|name| report[name].as_u64().expect("a count")), [100, 80, 20, 0, 0, 0, 0]);
+    let summary = &report["audit"]["summary"];
+    assert_eq!((&summary["confirmed"], &summary["cancelled"]), (&80.into(), &20.into()), "{summary:#}");
+}
+
+/// A system that refuses every order is not a quick one.
+#[tokio::test]
+async fn a_run_whose_orders_are_refused_is_not_good() {
+    // Whatever waits to be published is too much.
+    let system = System::start(&["order.service.shed_lag=0s", "order.service.shed_pending=0"]);
+    let run = system.try_sagactl(&["load", "--rate", "400", "--duration", "3s", "--json"]);
+    let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    assert!(report["errors_by_reason"]["503"].as_u64() > Some(0), "{report:#}");
+    assert_eq!(run.status.code(), Some(1), "{report:#}");
+    assert!(report["complaints"][0].as_str().is_some_and(|first| first.contains("not taken")), "{report:#}");
+}

@@ -1,0 +1,56 @@
+//! Shell: what keeps the system from piling up what it cannot do: new orders are refused, and shelves are filled.
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::system::{System, order_for, wait_until};
+
+/// While the outbox cannot be emptied, orders beyond the bound are refused, with a time to come back; and taken again
+/// when it is empty.
+#[tokio::test]
+async fn orders_are_refused_while_too_much_waits_to_be_published() {
+    let system = System::start(&["order.service.shed_pending=3"]);
+    system.list("pen", 100).await;
+    system.sagactl(&["kill", "nats"]);
+    let place = async || {
+        let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
+        request.send().await.expect("an answer")
+    };
+    wait_until("orders are refused", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
+        .await;
+    let refused = place().await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let retry_after =
+        refused.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
+    assert!(retry_after.is_some_and(|seconds| seconds > 0), "{:?}", refused.headers());
+    system.sagactl(&["start", "nats"]);
+    wait_until("orders are taken again", async || place().await.status() == StatusCode::ACCEPTED).await;
+    system.assert_reconciled().await;
+}
+
+/// A product that runs low gets new pieces by itself, unless it is not to.
+#[tokio::test]
+async fn what_runs_low_is_replenished_unless_it_is_not_to_be() {
+    let system = System::start(&[
+        "inventory.service.replenish.enabled=true",
+        "inventory.service.replenish.interval=100ms",
+        "inventory.service.replenish.threshold=5",
+        "inventory.service.replenish.amount=7",
+    ]);
+    system.list("pen", 6).await;
+    let body = json!({
+        "sku": "ink", "name": "ink", "quantity": 6, "replenish": true,
+        "unit_price": {"amount_minor": 1_000, "currency": "EUR"},
+    });
+    let listed = system.post("inventory", "/api/products").json(&body).send().await.expect("an answer");
+    assert_eq!(listed.status(), StatusCode::CREATED);
+    let order = order_for(&[("pen", 2), ("ink", 2)], "tok_ok");
+    wait_until("the order is placed", async || {
+        let placed = system.post("order", "/api/orders").json(&order).send().await;
+        placed.is_ok_and(|answer| answer.status() == StatusCode::ACCEPTED)
+    })
+    .await;
+    wait_until("the ink has come in", async || system.stock("ink").await == (11, 0, 2)).await;
+    assert_eq!(system.stock("pen").await, (4, 0, 2), "nobody asked for pens");
+    system.assert_reconciled().await;
+}
