@@ -26,5 +26,8 @@ step "tests"
 if cargo nextest --version >/dev/null 2>&1; then
   cargo nextest run --workspace --locked "$@"
 else
-  cargo test --workspace --locked "$@"
+  # It knows no time limit for a test: a hanging one would hang for ever.
+  limit=()
+  ! command -v timeout >/dev/null || limit=(timeout 45m)
+  ${limit[@]+"${limit[@]}"} cargo test --workspace --locked "$@"
 fi

@@ -37,6 +37,8 @@ scenario() {
   wait_until "no order waits" "$(past_deadline)" is 0 count_orders "$customer" PENDING
   expect "orders of these clients" 200 "$(count_orders "$customer")"
   show "    $(count_orders "$customer" CONFIRMED) CONFIRMED, $(count_orders "$customer" CANCELLED) CANCELLED"
+  # What was killed in their middle may have come back too late for a few.
+  holds "nearly all of them are confirmed" test "$(count_orders "$customer" CONFIRMED)" -ge 180
   wait_until "every saga has ended" $((2 * soon)) is 0 unfinished_sagas "$customer" 200
 
   step "the one that ended last"

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::sync::Once;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use reqwest::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -19,6 +20,32 @@ pub struct System {
     data: TempDir,
     base: u16,
     pub http: Client,
+    _turn: Turn,
+}
+
+/// Leave to run a whole system: a few at a time, or they starve each other. A test runner that gives each test a process
+/// of its own has to see to that itself.
+struct Turn;
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ONE_ENDED: Condvar = Condvar::new();
+/// Systems at a time, as in `.config/nextest.toml`.
+const AT_ONCE: usize = 2;
+
+impl Turn {
+    fn wait() -> Self {
+        let mut running = RUNNING.lock();
+        ONE_ENDED.wait_while(&mut running, |running| *running >= AT_ONCE);
+        *running += 1;
+        Self
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock() -= 1;
+        ONE_ENDED.notify_one();
+    }
 }
 
 /// The folder of the programs, which are built when they are not there or not up to date.
@@ -46,11 +73,12 @@ impl System {
     /// Starts everything, with short waits and these settings.
     pub fn start(settings: &[&str]) -> Self {
         programs();
+        let turn = Turn::wait();
         let data = TempDir::new().expect("a temporary folder");
         let base = free_ports();
         // No connection is kept: the processes behind them come and go.
         let http = Client::builder().pool_max_idle_per_host(0).build().expect("a client");
-        let system = Self { data, base, http };
+        let system = Self { data, base, http, _turn: turn };
         let mut arguments = vec!["up", "--detach"];
         let base = base.to_string();
         arguments.extend(["--port-base", &base]);

@@ -1,5 +1,7 @@
 //! An operator's command on its way from admin's stream to the one service it is for.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use saga_core::dead_letter::{DeadLetterMessage, DeadLetterStatus};
 use saga_core::fault::FaultKind;
@@ -60,7 +62,8 @@ async fn a_command_reaches_the_service_it_is_for_and_the_step_that_failed() {
 async fn commands_that_come_all_at_once_hand_a_message_back_once() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let mut harness = listening(&bus, Pace { attempts: 1, ..Pace::default() }).await;
+    let mut harness =
+        listening(&bus, Pace { attempts: 1, poll: Duration::from_millis(20), ..Pace::default() }).await;
     let ack = bus.jetstream().publish("courier.parcels_arrived", Bytes::from_static(b"x")).await;
     ack.expect("published").await.expect("stored");
     let are_parked = async || harness.stats().await.dead_letters == 2;

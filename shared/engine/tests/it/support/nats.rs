@@ -164,9 +164,15 @@ pub fn is_new_enough(text: &str) -> bool {
     version().is_some_and(|version| version >= MINIMUM)
 }
 
+/// A port that nobody has, below those that the kernel gives to connections: one of them may take a port between this
+/// and the start, or while the broker is away.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
+    loop {
+        let port = fastrand::u16(10_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Whether something speaks NATS there.
