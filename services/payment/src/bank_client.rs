@@ -113,3 +113,101 @@ fn failed(context: &str, error: reqwest::Error) -> CallFailed {
     let source = Some(Box::new(error.without_url()) as _);
     CallFailed { context: context.to_owned(), is_final: false, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::to_bytes;
+    use axum::extract::Request;
+    use axum::http::StatusCode as Status;
+    use contract::money::{Currency, Money};
+    use contract::order::PaymentContext;
+    use jiff::Timestamp;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const ORDER: Uuid = Uuid::from_u128(1);
+
+    /// What a bank was asked: where, under which key, and with what.
+    type Asked = (String, Option<String>, Value);
+
+    /// A bank that answers everything alike, and its client.
+    async fn bank(status: u16, answer: Value) -> (BankClient, UnboundedReceiver<Asked>) {
+        let (to, asked) = unbounded_channel();
+        let answering = move |request: Request| {
+            let (to, answer) = (to.clone(), answer.clone());
+            async move {
+                let at = format!("{} {}", request.method(), request.uri());
+                let key = request.headers().get("Idempotency-Key").and_then(|key| key.to_str().ok());
+                let key = key.map(str::to_owned);
+                let body = to_bytes(request.into_body(), 10_000).await.expect("a short body");
+                to.send((at, key, serde_json::from_slice(&body).unwrap_or_default())).expect("a listener");
+                (Status::from_u16(status).expect("a status"), axum::Json(answer))
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let base = format!("http://{}", listener.local_addr().expect("its address"));
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answering)).await });
+        (BankClient { http: Client::new(), base }, asked)
+    }
+
+    fn task(call: BankCall) -> Task {
+        let payload = serde_json::to_string(&BankTask { order: ORDER, call }).expect("JSON");
+        let (id, kind, created_at) = (Uuid::from_u128(7), "charge".to_owned(), Timestamp::UNIX_EPOCH);
+        Task {
+            id,
+            kind,
+            correlation_id: ORDER,
+            payload,
+            attempts: 0,
+            claim: 0,
+            created_at,
+            dead_letter: None,
+        }
+    }
+
+    /// Law 4: whichever task asks, the charge is the payment's; and money is given back only by what says so.
+    #[tokio::test]
+    async fn each_call_asks_for_what_it_is_for_under_the_payments_id() {
+        let (client, mut asked) = bank(200, json!({"outcome": "undone"})).await;
+        let total = Money::new(3_300, Currency::EUR);
+        let context = PaymentContext { customer: "ada".to_owned(), total, token: "tok_ok".to_owned() };
+        let id = payment_id(ORDER).to_string();
+        let charge = json!({"amount": total, "token": "tok_ok", "reference": ORDER.to_string()});
+        for (call, at, key, body) in [
+            (BankCall::Charge(context), "POST /v1/charges".to_owned(), Some(id.clone()), charge),
+            (BankCall::Refund, format!("POST /v1/charges/{id}/refund"), None, Value::Null),
+            (BankCall::Reverse, format!("POST /v1/charges/{id}/reverse"), None, Value::Null),
+        ] {
+            client.call(&task(call)).await.expect("an answer");
+            assert_eq!(asked.recv().await, Some((at, key, body)));
+        }
+    }
+
+    /// A refusal of the request itself is not worth another try; everything else may be.
+    #[tokio::test]
+    async fn what_the_bank_blames_on_the_request_is_final_and_nothing_else() {
+        for (status, is_final) in [
+            (400, true),
+            (401, true),
+            (404, true),
+            (409, true),
+            (422, true),
+            (408, false),
+            (425, false),
+            (429, false),
+            (500, false),
+            (503, false),
+        ] {
+            let (client, _asked) = bank(status, json!({"detail": "no"})).await;
+            let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer");
+            assert_eq!(failed.is_final, is_final, "{status}: {failed}");
+        }
+        let (client, _asked) = bank(200, json!({"outcome": "who knows"})).await;
+        let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer that can be read");
+        assert!(!failed.is_final, "{failed}");
+    }
+}
