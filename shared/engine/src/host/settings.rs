@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use saga_core::admission::TaskBounds;
 use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::Rules;
@@ -19,6 +20,7 @@ use crate::runtime::engine::Bounds;
 use crate::runtime::faults::FaultSettings;
 use crate::runtime::relay::RelaySettings;
 use crate::runtime::{Carriage, signed};
+use crate::store::Cutoffs;
 
 /// Everything that can be set of a service. `X` is what only this service knows (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -159,6 +161,15 @@ pub struct RetentionSettings {
     /// Pause between looks.
     #[serde(with = "humantime_serde")]
     pub every: Duration,
+}
+
+impl RetentionSettings {
+    /// What may go at this time.
+    #[must_use]
+    pub fn cutoffs(&self, now: Timestamp) -> Cutoffs {
+        let before = |age: Duration| now.checked_sub(signed(age)).unwrap_or(Timestamp::MIN);
+        Cutoffs { inbox: before(self.inbox), keys: before(self.idempotency_key) }
+    }
 }
 
 impl Default for RetentionSettings {

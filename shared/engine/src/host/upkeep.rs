@@ -12,7 +12,6 @@ use tracing::error;
 use super::app::App;
 use super::http::{Health, Readiness};
 use crate::runtime::signed;
-use crate::store::Cutoffs;
 
 pub(super) async fn watch_stats<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
@@ -28,15 +27,8 @@ pub(super) async fn watch_stats<S: Service, X: Send + Sync + 'static>(app: App<S
 pub(super) async fn trim<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
         tokio::time::sleep(app.settings.retention.every).await;
-        let before = |age: Duration| {
-            let now = Timestamp::now();
-            SignedDuration::try_from(age)
-                .ok()
-                .and_then(|age| now.checked_sub(age).ok())
-                .unwrap_or(Timestamp::MIN)
-        };
         let retention = &app.settings.retention;
-        let cutoffs = Cutoffs { inbox: before(retention.inbox), keys: before(retention.idempotency_key) };
+        let cutoffs = retention.cutoffs(Timestamp::now());
         loop {
             match app.store.trim(cutoffs, retention.chunk).await {
                 // Small chunks with a breath between them: the engine's batches go first.

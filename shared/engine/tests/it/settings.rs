@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::{Breaker, BreakerPolicy, State, Verdict, Window};
-use saga_engine::host::settings::{self, BadSettings, Settings, Sources};
+use saga_engine::host::settings::{self, BadSettings, RetentionSettings, Settings, Sources};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -216,4 +216,20 @@ fn file(text: &str) -> (TempDir, PathBuf) {
     let path = folder.path().join("settings.toml");
     std::fs::write(&path, text).expect("the file");
     (folder, path)
+}
+
+/// A mark that goes too early lets a message be handled twice; a key, an order be placed twice.
+#[test]
+fn what_is_kept_is_kept_for_as_long_as_its_own_setting_says() {
+    let retention = RetentionSettings {
+        inbox: Duration::from_hours(48),
+        idempotency_key: Duration::from_hours(2),
+        ..RetentionSettings::default()
+    };
+    let now: jiff::Timestamp = "2026-03-03T12:00:00Z".parse().expect("a time");
+    let cutoffs = retention.cutoffs(now);
+    assert_eq!(cutoffs.inbox.to_string(), "2026-03-01T12:00:00Z");
+    assert_eq!(cutoffs.keys.to_string(), "2026-03-03T10:00:00Z");
+    let for_ever = RetentionSettings { inbox: Duration::MAX, ..retention };
+    assert_eq!(for_ever.cutoffs(now).inbox, jiff::Timestamp::MIN);
 }

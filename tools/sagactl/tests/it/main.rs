@@ -13,3 +13,4 @@ mod readme;
 mod redrives;
 mod startup;
 mod system;
+mod wiring;
