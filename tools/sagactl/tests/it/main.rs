@@ -9,6 +9,7 @@ mod load;
 mod operator;
 mod orders;
 mod overload;
+mod paging;
 mod readme;
 mod redrives;
 mod startup;
