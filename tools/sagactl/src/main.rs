@@ -9,6 +9,9 @@ mod local;
 // Orders at a fixed rate, followed to their end.
 mod load;
 
+// A system of its own, broken at random, and what became of its orders.
+mod chaos;
+
 // What operators ask of admin, to see what is stuck and to mend it.
 mod operator;
 
@@ -59,6 +62,7 @@ async fn run(Arguments { data, admin, operator, command }: Arguments) -> anyhow:
     match command {
         Command::Local(command) => local::run(command, folder).await,
         Command::Audit(options) => reconciliation::run(admin_of(admin, &folder)?.as_str(), options).await,
+        Command::Chaos(options) => chaos::run(options).await,
         Command::Load(options) => load::run(&System::open(&folder)?, options).await,
         Command::Operate(command) => {
             let who = args::operator_of(operator.as_deref(), |name| std::env::var(name).ok());

@@ -1,7 +1,7 @@
 //! Shell: the local system: nats-server and the five services as processes of this machine, in one folder.
 
 // The six processes, their names and ports.
-mod member;
+pub mod member;
 
 // How they are started, and the folder in which they live.
 mod folder;
@@ -16,6 +16,7 @@ mod stop;
 
 // What can be asked of the system.
 mod rebuild;
+mod running;
 mod single;
 pub mod status;
 mod supervise;
@@ -29,7 +30,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-pub use self::member::Member;
+pub use self::member::{Member, Ports};
+pub use self::plan::Setting;
+pub use self::running::RunningSystem;
+pub use self::supervise::ShutdownSignal;
 pub use self::system::System;
 
 /// What to do with the local system.

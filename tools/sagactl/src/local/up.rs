@@ -41,7 +41,7 @@ pub struct UpOptions {
 pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     folder::check_is_ours(&path)?;
-    let plan = plan(options.port_base, options.set)?;
+    let plan = plan(options.port_base.map_or_else(Ports::standard, Ports::from_base), options.set)?;
     let lock = folder::lock(&path).await?;
     if let Some(system) = System::find(&path)?
         && say_if_running(&system)
@@ -71,7 +71,7 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
 }
 
 /// Checked before anything is touched: programs, broker.
-fn plan(port_base: Option<u16>, settings: Vec<Setting>) -> anyhow::Result<Plan> {
+pub fn plan(ports: Ports, settings: Vec<Setting>) -> anyhow::Result<Plan> {
     let program = env::current_exe().context("this program's own path is not to be found")?;
     let bin_dir = program.parent().map(Path::to_owned).unwrap_or_default();
     let missing =
@@ -83,7 +83,6 @@ fn plan(port_base: Option<u16>, settings: Vec<Setting>) -> anyhow::Result<Plan> 
         );
     }
     let nats_server = broker::find_program(&bin_dir)?;
-    let ports = port_base.map_or_else(Ports::standard, Ports::from_base);
     Ok(Plan::new(ports, bin_dir, nats_server, settings))
 }
 
@@ -103,7 +102,8 @@ fn say_if_running(system: &System) -> bool {
     true
 }
 
-fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
+/// Makes the folder of a system that does not run, to be called under its lock.
+pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
     let system = System::planned(path, plan);
     Member::all().try_for_each(|member| process::check_port(&system, member))?;
     if fresh {
@@ -115,7 +115,12 @@ fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
     Ok(system)
 }
 
-async fn bring_up(system: &System, started: &mut Vec<(Member, Started)>, seed: bool) -> anyhow::Result<()> {
+/// Starts all processes, and waits until each is ready and, if so asked, the demo's products can be ordered.
+pub async fn bring_up(
+    system: &System,
+    started: &mut Vec<(Member, Started)>,
+    seed: bool,
+) -> anyhow::Result<()> {
     let http = Http::new()?;
     eprintln!("starting the system in {}", system.folder().display());
     started.push((Member::NATS, process::spawn(system, Member::NATS)?));

@@ -76,6 +76,23 @@ async fn started(system: &System) -> u64 {
     page["entries"].as_array().map_or(0, |entries| entries.len() as u64)
 }
 
+/// Laws 1 to 4 and 7: killed, paused and cut off at random, and in the end as if nothing had happened.
+#[test]
+fn chaos_loses_nothing_and_doubles_nothing() {
+    crate::system::programs();
+    let chaos = std::process::Command::new(env!("CARGO_BIN_EXE_sagactl"))
+        .args(["chaos", "--seed", "3", "--for", "15s", "--rate", "5", "--json"])
+        .current_dir(crate::system::workspace())
+        .output()
+        .expect("sagactl runs");
+    let verdict: Value = serde_json::from_slice(&chaos.stdout).expect("JSON");
+    let told = String::from_utf8_lossy(&chaos.stderr);
+    assert!(chaos.status.success(), "{verdict:#}\n{told}");
+    assert!(verdict["confirmed"].as_u64() > Some(0), "{verdict:#}");
+    let kinds = verdict["disruptions"].as_object().expect("kinds").len();
+    assert!(kinds > 1, "{verdict:#}");
+}
+
 /// Law 7: an outage of the broker consumes no attempts and makes no dead letters.
 #[tokio::test]
 async fn a_dead_broker_delays_orders_and_loses_none() {
