@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -175,7 +177,7 @@ impl<'a, S: Service> Batch<'a, S> {
             (Some(InboxState::Handled), _) => !self.rules.use_inbox && earlier.is_none(),
             (Some(InboxState::Waiting), None) | (Some(InboxState::Parked), _) | (None, Some(_)) => false,
         };
-        if !is_new {
+        if !is_new || self.is_edited_since(input, delivered) {
             return MessageOutcome::Duplicate;
         }
         let reaction = match &delivered.failure {
@@ -193,6 +195,12 @@ impl<'a, S: Service> Batch<'a, S> {
             }
             Err(Failure::Failed(failed)) => self.try_again_or_park(input, delivered, place, &failed),
         }
+    }
+
+    /// Whether an operator has put another message in its place while this try was on its way.
+    fn is_edited_since(&self, input: &Input<S>, delivered: &Delivered<S::Fact>) -> bool {
+        let stored = input.replayed().and_then(|replayed| self.loaded.dead_letters.get(&replayed));
+        stored.is_some_and(|stored| stored.dead_letter.payload_base64 != BASE64.encode(&delivered.payload))
     }
 
     /// Lets whoever a message is for react: the engine itself, when an operator says it.
@@ -249,7 +257,7 @@ impl<'a, S: Service> Batch<'a, S> {
             return MessageOutcome::Retried(failed.reason());
         }
         if earlier.is_some() {
-            self.writes.retries_done.push(place);
+            self.writes.end_retry(place);
         }
         self.loaded.inbox.insert(place, InboxState::Parked);
         self.park(input, failed, attempts, first_failed_at)
@@ -271,7 +279,7 @@ impl<'a, S: Service> Batch<'a, S> {
             self.writes.inbox.push(place);
         }
         if delivered.earlier.is_some() {
-            self.writes.retries_done.push(place);
+            self.writes.end_retry(place);
         }
         self.resolve(input);
     }
@@ -304,7 +312,7 @@ impl<'a, S: Service> Batch<'a, S> {
             Ok(_) | Err(_) => return MessageOutcome::Duplicate,
         };
         self.loaded.tasks.remove(&task.id);
-        self.writes.tasks_done.push(task.id);
+        self.writes.end_task(task.id);
         let result = task.result(answer);
         match self.react(input, |service, work| service.take_result(&result, work)) {
             Ok(()) => {

@@ -127,15 +127,17 @@ pub struct Writes {
     pub inbox: Vec<(&'static str, Uuid)>,
     /// Retries to write or to overwrite.
     pub retries: Vec<Retry>,
-    /// Retries that are over.
+    /// Retries that are to be in line; one that is there already, or that is written here anew, goes on as it is.
+    pub retries_again: Vec<Retry>,
+    /// Retries that were over before any of those above was written.
     pub retries_done: Vec<(&'static str, Uuid)>,
     /// New tasks, each claimed at once under [`Writes::claim`].
     pub tasks: Vec<Task>,
-    /// Tasks that are taken up again, claimed by nobody.
+    /// Tasks that are to be open, claimed by nobody; one that is open already goes on as it is.
     pub tasks_again: Vec<Task>,
     /// Failed tries of tasks.
     pub task_retries: Vec<TaskRetry>,
-    /// Tasks that are over.
+    /// Tasks that were over before any of those above was written.
     pub tasks_done: Vec<Uuid>,
     /// New dead letters; each is also announced through `outbox`.
     pub parked: Vec<DeadLettered>,
@@ -150,6 +152,22 @@ pub struct Writes {
 }
 
 impl Writes {
+    /// A retry is over, whatever was to become of it until now.
+    pub(crate) fn end_retry(&mut self, place: (&'static str, Uuid)) {
+        let is_it = |retry: &Retry| retry.step == place.0 && retry.message_id == place.1;
+        self.retries.retain(|retry| !is_it(retry));
+        self.retries_again.retain(|retry| !is_it(retry));
+        self.retries_done.push(place);
+    }
+
+    /// A task is over, whatever was to become of it until now.
+    pub(crate) fn end_task(&mut self, id: Uuid) {
+        self.tasks.retain(|task| task.id != id);
+        self.tasks_again.retain(|task| task.id != id);
+        self.task_retries.retain(|retry| retry.id != id);
+        self.tasks_done.push(id);
+    }
+
     /// Whether there is anything to write.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -157,6 +175,7 @@ impl Writes {
             && self.outbox.is_empty()
             && self.inbox.is_empty()
             && self.retries.is_empty()
+            && self.retries_again.is_empty()
             && self.retries_done.is_empty()
             && self.tasks.is_empty()
             && self.tasks_again.is_empty()

@@ -144,8 +144,9 @@ fn fingerprint(service: &str, step: &str, message_type: Option<&str>, reason: &s
 
 /// Does what an operator asks of a dead letter.
 ///
-/// Only a command with a higher revision than those before has an effect, so repetitions have none. What is being
-/// handled right now, or was handled, is neither given up nor handed back.
+/// Only a command with a higher revision than those before has an effect, so repetitions have none. What was handled
+/// stays so, and what is being handled right now is not given up: handed back once more, it is put back in line if it
+/// got lost, and left alone if it did not; edited, it is the edit that is handled.
 pub(crate) fn operate<S: Service>(
     command: &OperatorCommand<'_>,
     loaded: &mut Loaded,
@@ -163,14 +164,14 @@ pub(crate) fn operate<S: Service>(
     }
     // On a copy: a command that cannot be done leaves no trace.
     let mut changed = StoredDeadLetter { revision, ..stored.clone() };
-    if matches!(stored.status, DeadLetterStatus::Pending | DeadLetterStatus::Discarded) {
-        match kind {
-            OperatorCommandKind::Replay(edited) => replay::<S>(edited, &mut changed, writes)?,
-            // It failed again since the operator looked, who sees it waiting too once that is heard of.
-            OperatorCommandKind::Discard(Some(replays)) if replays != stored.dead_letter.replays => {}
-            OperatorCommandKind::Discard(_) => changed.status = DeadLetterStatus::Discarded,
-            OperatorCommandKind::Restore => changed.status = DeadLetterStatus::Pending,
-        }
+    match (stored.status, kind) {
+        (DeadLetterStatus::Resolved, _)
+        | (DeadLetterStatus::Replaying, OperatorCommandKind::Discard(_) | OperatorCommandKind::Restore) => {}
+        (_, OperatorCommandKind::Replay(edited)) => replay::<S>(edited, &mut changed, writes)?,
+        // It failed again since the operator looked, who sees it waiting too once that is heard of.
+        (_, OperatorCommandKind::Discard(Some(replays))) if replays != stored.dead_letter.replays => {}
+        (_, OperatorCommandKind::Discard(_)) => changed.status = DeadLetterStatus::Discarded,
+        (_, OperatorCommandKind::Restore) => changed.status = DeadLetterStatus::Pending,
     }
     stored.clone_from(&changed);
     writes.dead_letters.push(changed);
@@ -183,6 +184,10 @@ fn replay<S: Service>(
     stored: &mut StoredDeadLetter,
     writes: &mut Writes,
 ) -> Result<(), String> {
+    let is_under_way = stored.status == DeadLetterStatus::Replaying;
+    if is_under_way && edited.is_some() && stored.dead_letter.origin == DeadLetterOrigin::Task {
+        return Err("a call that is being replayed may be under way: it cannot be edited".to_owned());
+    }
     if let Some(edited) = edited {
         stored.dead_letter.take_edit(edited);
     }
@@ -204,7 +209,7 @@ fn replay<S: Service>(
             if !steps_of::<S>().iter().any(|step| step.name == dead.step) {
                 return Err(format!("there is no step {} here", dead.step));
             }
-            writes.retries.push(Retry {
+            let retry = Retry {
                 step: dead.step.clone(),
                 message_id: stored.known_as,
                 payload: payload.into(),
@@ -214,7 +219,12 @@ fn replay<S: Service>(
                 last_error: dead.reason.clone(),
                 delivery: dead.delivery.clone(),
                 dead_letter: Some(dead.id),
-            });
+            };
+            if is_under_way && edited.is_none() {
+                writes.retries_again.push(retry);
+            } else {
+                writes.retries.push(retry);
+            }
         }
     }
     Ok(())

@@ -210,6 +210,7 @@ impl<S: Service> Settlement<S> {
     fn of(writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
         let has_due = writes.rows.iter().any(|row| row.projected.due.is_some())
             || !writes.retries.is_empty()
+            || !writes.retries_again.is_empty()
             || !writes.tasks_again.is_empty()
             || !writes.task_retries.is_empty();
         Self {

@@ -102,6 +102,9 @@ impl Kept {
             self.check_fold::<S>(&row.key, row.version, &row.projected);
             self.rows.insert(row.key, (row.version, row.projected));
         }
+        for id in writes.tasks_done {
+            self.tasks.remove(&id);
+        }
         for task in writes.tasks {
             assert!(
                 self.called.iter().all(|called| called.id != task.id),
@@ -115,14 +118,14 @@ impl Kept {
             let task = self.tasks.get_mut(&retry.id).expect("a task that is tried again is open");
             task.attempts = retry.attempts;
         }
-        for id in writes.tasks_done {
-            self.tasks.remove(&id);
+        for (step, id) in writes.retries_done {
+            self.retries.remove(&(step.to_owned(), id));
         }
         for retry in writes.retries {
             self.retries.insert((retry.step.clone(), retry.message_id), retry);
         }
-        for (step, id) in writes.retries_done {
-            self.retries.remove(&(step.to_owned(), id));
+        for retry in writes.retries_again {
+            self.retries.entry((retry.step.clone(), retry.message_id)).or_insert(retry);
         }
         self.inbox.extend(writes.inbox);
         for dead_letter in writes.parked {

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{InboxState, KeyedAnswer, Loaded, Reads, RowWrite, Writes};
 use saga_core::row::{RowKind, StoredRow};
-use saga_core::waiting::Task;
+use saga_core::waiting::{Retry, Task};
 
 use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
 use crate::store::StoreFault;
@@ -196,22 +196,10 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
             .execute(params![step, id])?;
     }
     for retry in &writes.retries {
-        conn.prepare_cached(
-            "INSERT OR REPLACE INTO retry
-             (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        )?
-        .execute(params![
-            retry.step,
-            retry.message_id,
-            &retry.payload[..],
-            retry.attempts,
-            micros(retry.next_attempt),
-            micros(retry.first_failed_at),
-            retry.last_error,
-            retry.delivery.as_ref().map(json).transpose()?,
-            retry.dead_letter
-        ])?;
+        insert_retry(conn, "INSERT OR REPLACE", retry)?;
+    }
+    for retry in &writes.retries_again {
+        insert_retry(conn, "INSERT OR IGNORE", retry)?;
     }
     write_dead_letters(conn, writes)?;
     for (key, answer) in &writes.keys {
@@ -221,6 +209,25 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
         .execute(params![key, answer.fingerprint, answer.reply, at])?;
     }
     Ok(())
+}
+
+fn insert_retry(conn: &Connection, insert: &str, retry: &Retry) -> rusqlite::Result<usize> {
+    conn.prepare_cached(&format!(
+        "{insert} INTO retry
+         (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    ))?
+    .execute(params![
+        retry.step,
+        retry.message_id,
+        &retry.payload[..],
+        retry.attempts,
+        micros(retry.next_attempt),
+        micros(retry.first_failed_at),
+        retry.last_error,
+        retry.delivery.as_ref().map(json).transpose()?,
+        retry.dead_letter
+    ])
 }
 
 fn write_dead_letters(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
@@ -261,6 +268,10 @@ fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
 }
 
 fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
+    // What is over goes first: the same task may be taken up again in the same batch.
+    for id in &writes.tasks_done {
+        conn.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
+    }
     let claim = writes.claim.as_ref();
     let (owner, lease_until) = (claim.map(|(owner, _)| owner), claim.map(|(_, until)| micros(*until)));
     for task in &writes.tasks {
@@ -275,9 +286,6 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
              WHERE id = ?1",
         )?
         .execute(params![retry.id, retry.attempts, micros(retry.next_attempt), retry.last_error])?;
-    }
-    for id in &writes.tasks_done {
-        conn.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
     }
     Ok(())
 }

@@ -212,7 +212,7 @@ async fn a_crash_after_any_commit_loses_and_doubles_nothing() {
 }
 
 /// A call that must be made and could not be: its key and its dead letter.
-async fn parked_call(harness: &mut OperatorHarness) -> (Uuid, DeadLettered) {
+pub async fn parked_call(harness: &mut OperatorHarness) -> (Uuid, DeadLettered) {
     harness.is_asked(7, DepotCommand::Insist("tea")).await;
     // The task belongs to the writer until its lease lapses, or it starts anew.
     let mut recovering = due_query(at(8), 9, OWNER, at(60));

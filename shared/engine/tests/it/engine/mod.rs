@@ -5,6 +5,7 @@ mod commands;
 mod deterministic;
 mod edits;
 mod failing;
+mod forced;
 mod messages;
 mod parked;
 mod replays;

@@ -165,12 +165,9 @@ async fn a_dead_letter_that_is_being_replayed_is_left_alone() {
     let (mut harness, dead_letter) = parked_tea().await;
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
     let under_way = in_line(&harness).await;
-    for (revision, command) in [
-        (2, replay(dead_letter, 2)),
-        (3, edit(dead_letter, 3, id(2), &arrived(id(2), "tea", 4))),
-        (4, discard(dead_letter, 4)),
-        (5, restore(dead_letter, 5)),
-    ] {
+    for (revision, command) in
+        [(2, replay(dead_letter, 2)), (3, discard(dead_letter, 3)), (4, restore(dead_letter, 4))]
+    {
         assert_eq!(harness.is_told(2, command).await, "done");
         let stored = harness.dead_letter().await;
         assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Replaying, revision));
@@ -352,14 +349,14 @@ async fn a_discarded_dead_letter_can_be_replayed() {
 }
 
 /// A harness with tea that came before its shelf, and the dead letter.
-async fn parked_tea() -> (OperatorHarness, Uuid) {
+pub async fn parked_tea() -> (OperatorHarness, Uuid) {
     let mut harness = OperatorHarness::new();
     assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", 3))).await, "dead");
     let dead_letter = harness.dead_letter().await.dead_letter.id;
     (harness, dead_letter)
 }
 
-async fn due_retry(harness: &OperatorHarness, second: i64) -> Input<Depot> {
+pub async fn due_retry(harness: &OperatorHarness, second: i64) -> Input<Depot> {
     let look = due_query(at(second), 9, "depot-1", at(second));
     let retry = harness.store().due(look).await.expect("the store works").retries.remove(0);
     Input::retried(FILLING, retry, 0)

@@ -1,0 +1,141 @@
+//! Replays that are forced, and edits of what is being replayed: nothing gets lost in line, and nothing is swallowed.
+
+use saga_core::dead_letter::{DeadLetterStatus, DeadLettered};
+use saga_core::decision::Writes;
+use saga_core::input::Input;
+use saga_core::retry::{FailedTry, FailureKind};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::edits::parked_call;
+use super::names;
+use super::replays::{due_retry, in_line, parked_tea};
+use crate::support::{
+    DepotCommand, FILLING, OperatorHarness, arrived, commanded, commit, edit, heard, id, replay,
+};
+
+/// The operator's next command is in the batch in which the call fails for good.
+#[tokio::test]
+async fn a_replay_in_the_batch_of_the_last_failure_of_its_call_makes_the_call_again() {
+    let mut harness = OperatorHarness::new();
+    let (task, call) = under_replay(&mut harness).await;
+    let failed = Input::called(task.clone(), Err(FailedTry::new(FailureKind::Transient, "closed")), 0);
+    let together = harness.settles(11, vec![failed, commanded(&replay(call.id, 2))]).await;
+    assert_eq!(names(&together), ["dead", "done"]);
+    assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
+    let again = harness.calls(12).await;
+    assert_eq!(again.iter().map(|again| again.id).collect::<Vec<_>>(), [task.id], "it is in line");
+    let answered = Input::called(again[0].clone(), Ok(Value::from(5)), 0);
+    assert_eq!(names(&harness.settles(12, vec![answered]).await), ["done"]);
+    assert_eq!((harness.tea().await, in_line(&harness).await), (5, (0, 0, 0)));
+}
+
+/// Whatever lost it: an older build, or somebody who mended the database by hand.
+#[tokio::test]
+async fn a_forced_replay_puts_back_in_line_what_got_lost() {
+    let mut harness = OperatorHarness::new();
+    let (task, call) = under_replay(&mut harness).await;
+    let lost = Writes { tasks_done: vec![task.id], ..Writes::default() };
+    commit(harness.store(), lost).await.expect("the store works");
+    assert_eq!(harness.is_told(12, replay(call.id, 2)).await, "done");
+    let again = harness.calls(12).await;
+    assert_eq!(again.iter().map(|again| again.id).collect::<Vec<_>>(), [task.id]);
+
+    let (mut harness, dead_letter) = parked_tea().await;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+    let lost = Writes { retries_done: vec![(FILLING.name, id(1))], ..Writes::default() };
+    commit(harness.store(), lost).await.expect("the store works");
+    assert_eq!(harness.is_told(2, replay(dead_letter, 2)).await, "done");
+    assert_eq!(harness.tries_again(2).await, ["done"]);
+    assert_eq!((harness.tea().await, in_line(&harness).await), (3, (0, 0, 0)));
+}
+
+/// In each order within one batch: what is handled does not come back, and what is under way is not doubled.
+#[tokio::test]
+async fn a_forced_replay_beside_the_end_of_the_one_before_brings_nothing_back() {
+    for command_first in [true, false] {
+        let ordered = |command, end| if command_first { vec![command, end] } else { vec![end, command] };
+        let mut harness = OperatorHarness::new();
+        let (task, call) = under_replay(&mut harness).await;
+        let answered = Input::called(task, Ok(Value::from(5)), 0);
+        harness.settles(11, ordered(commanded(&replay(call.id, 2)), answered)).await;
+        assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
+        assert_eq!((harness.tea().await, in_line(&harness).await), (5, (0, 0, 0)));
+
+        let (mut harness, dead_letter) = parked_tea().await;
+        harness.is_asked(1, DepotCommand::List("tea")).await;
+        assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+        let due = due_retry(&harness, 1).await;
+        harness.settles(1, ordered(commanded(&replay(dead_letter, 2)), due)).await;
+        assert_eq!((harness.tea().await, in_line(&harness).await), (3, (0, 0, 0)));
+        assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
+    }
+}
+
+/// A plain replay that is forced leaves what is in line as it is: its attempts are counted on.
+#[tokio::test]
+async fn a_forced_replay_of_what_is_in_line_leaves_its_place_there() {
+    let (harness, dead_letter) = parked_tea().await;
+    let mut harness = harness.with_attempts(2);
+    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+    assert_eq!(harness.tries_again(1).await, ["retried"]);
+    assert_eq!(harness.is_told(2, replay(dead_letter, 2)).await, "done");
+    assert_eq!(harness.tries_again(9).await, ["dead"], "the second of two attempts");
+}
+
+/// An operator who edits what is being replayed is not told yes for nothing.
+#[tokio::test]
+async fn an_edit_of_a_message_under_replay_takes_its_place_in_line() {
+    let (mut harness, dead_letter) = parked_tea().await;
+    harness.is_asked(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+    let edited = arrived(id(2), "tea", 4);
+    assert_eq!(harness.is_told(2, edit(dead_letter, 2, id(2), &edited)).await, "done");
+    assert_eq!(in_line(&harness).await, (1, 0, 1), "one of them, not both");
+    assert_eq!(harness.tries_again(2).await, ["done"]);
+    assert_eq!((harness.tea().await, in_line(&harness).await), (4, (0, 0, 0)));
+    assert_eq!(harness.hears_one(3, || heard(arrived(id(1), "tea", 3))).await, "duplicate");
+}
+
+/// The try of what it was before is on its way already: whatever its end, the edit is what counts.
+#[tokio::test]
+async fn a_try_of_what_was_edited_meanwhile_counts_for_nothing() {
+    for is_listed in [true, false] {
+        let (mut harness, dead_letter) = parked_tea().await;
+        assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
+        let stale = due_retry(&harness, 1).await;
+        if is_listed {
+            harness.is_asked(1, DepotCommand::List("tea")).await;
+        }
+        let edited = arrived(id(2), "tea", 4);
+        assert_eq!(harness.is_told(2, edit(dead_letter, 2, id(2), &edited)).await, "done");
+        assert_eq!(names(&harness.settles(2, vec![stale]).await), ["duplicate"]);
+        let stored = harness.dead_letter().await;
+        assert_eq!((stored.status, stored.dead_letter.replays), (DeadLetterStatus::Replaying, 0));
+        if !is_listed {
+            harness.is_asked(3, DepotCommand::List("tea")).await;
+        }
+        assert_eq!(harness.tries_again(3).await, ["done"]);
+        assert_eq!((harness.tea().await, in_line(&harness).await), (4, (0, 0, 0)));
+    }
+}
+
+/// A call may be under way with what it was before: nobody could tell whose answer comes back.
+#[tokio::test]
+async fn an_edit_of_a_call_under_replay_is_refused_visibly() {
+    let mut harness = OperatorHarness::new();
+    let (_, call) = under_replay(&mut harness).await;
+    let edited = br#"{"label":"coffee"}"#;
+    assert_eq!(harness.is_told(11, edit(call.id, 2, id(2), edited)).await, "dead");
+    let said: Vec<_> =
+        harness.dead_letters().await.into_iter().map(|stored| stored.dead_letter.reason).collect();
+    assert!(said.iter().any(|reason| reason.contains("a call that is being replayed")), "{said:?}");
+}
+
+/// A call that is being replayed, claimed, and its dead letter.
+async fn under_replay(harness: &mut OperatorHarness) -> (saga_core::waiting::Task, DeadLettered) {
+    let (_, call): (Uuid, _) = parked_call(harness).await;
+    assert_eq!(harness.is_told(10, replay(call.id, 1)).await, "done");
+    (harness.calls(10).await.remove(0), call)
+}
