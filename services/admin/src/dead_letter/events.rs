@@ -127,6 +127,9 @@ pub enum DeadLetterRejection {
     /// It is a call: it has no message that could be edited.
     #[error("a call cannot be edited")]
     NotEditable,
+    /// An edit of it is under way, which a replay of what it was before must not undo.
+    #[error("an edit of the dead letter is under way; edit it again, with force")]
+    EditUnderWay,
     /// It has all the notes it can hold.
     #[error("the dead letter has {MOST_NOTES} notes already")]
     TooManyNotes,

@@ -24,6 +24,9 @@ pub struct DeadLetterView {
     asked: Asked,
     sent: Option<Sent>,
     edited: bool,
+    /// The edit that its service has not yet said anything of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    edit_under_way: Option<Uuid>,
     changes: u64,
     notes: u32,
 }
@@ -151,6 +154,10 @@ impl DeadLetterView {
         if said.origin == DeadLetterOrigin::Task && replay.edited.is_some() {
             return Err(DeadLetterRejection::NotEditable);
         }
+        // Sent after the edit it might be heard before it, and put the edit out of force.
+        if replay.edited.is_none() && self.edit_under_way.is_some() {
+            return Err(DeadLetterRejection::EditUnderWay);
+        }
         if said.replays >= MOST_REPLAYS && !replay.force {
             return Err(DeadLetterRejection::TooOften(said.replays));
         }
@@ -210,16 +217,19 @@ impl Decider for DeadLetterView {
                 // Even a fold that gets them in another order ends with the newest.
                 if !self.hear(announced).is_empty() {
                     self.edited |= announced.original.is_some();
+                    self.edit_under_way = self.edit_under_way.filter(|edit| *edit != announced.message_id);
                     self.said = Some(Said::of(announced));
                 }
             }
             DeadLetterEvent::Resolved(resolved) => {
                 self.resolved_after = self.resolved_after.max(Some(resolved.replays));
+                self.edit_under_way = None;
             }
             DeadLetterEvent::Replayed { at, fingerprint, tag, edited, .. } => {
                 self.asked = Asked::Replay { at: *at };
                 self.sent = tag.map(|tag| Sent { tag, fingerprint: fingerprint.clone() });
                 self.edited |= edited.is_some();
+                self.edit_under_way = edited.as_ref().map(|edited| edited.message_id).or(self.edit_under_way);
             }
             DeadLetterEvent::Discarded { at, .. } => self.asked = Asked::Discard { at: *at },
             DeadLetterEvent::Restored { .. } => self.asked = Asked::Nothing,

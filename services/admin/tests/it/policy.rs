@@ -15,7 +15,7 @@ use contract::order::CancelReason;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use saga_core::dead_letter::{
-    DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered,
+    DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered, EditedMessage,
 };
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::message::Message;
@@ -200,6 +200,29 @@ fn a_lost_replay_can_be_forced() {
     admin.is_asked(asks(2, replay(dead.id))).rejection();
     let forced = CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
     admin.is_asked(asks(3, forced)).tells([replay_requested(&dead, 3)]);
+}
+
+/// A plain replay that overtakes an edit on its way would swallow it: the operator would be told yes for nothing.
+#[test]
+fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
+    let (mut admin, dead) = with_a_dead_letter();
+    let edit = |number| {
+        let edited = EditedMessage { message_id: Uuid::from_u128(number), payload_base64: String::new() };
+        let edit = Replay { force: true, edited: Some(edited), ..Replay::default() };
+        CommandKind::Replay(dead.id, edit)
+    };
+    let forced = || CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
+    admin.is_asked(asks(1, edit(8)));
+    let refused = || Rejection::DeadLetter(DeadLetterRejection::EditUnderWay);
+    assert_eq!(admin.is_asked(asks(2, forced())).rejection(), refused());
+    // What its service says of an earlier replay is no answer to the edit.
+    let failed = |message_id, replays| announced(&DeadLettered { message_id, ..dead_refund(replays) });
+    admin.hears(failed(dead.message_id, 1));
+    assert_eq!(admin.is_asked(asks(3, replay(dead.id))).rejection(), refused());
+    // Another edit is not refused: it is newer, whichever is heard first.
+    admin.is_asked(asks(4, edit(9))).comes_out("done");
+    admin.hears(failed(Uuid::from_u128(9), 2));
+    admin.is_asked(asks(5, replay(dead.id))).comes_out("done");
 }
 
 #[test]
