@@ -1,6 +1,7 @@
 //! Pure: whatever the services say, admin keeps a view of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use admin::audit_log::{Action, AuditEntry};
 use admin::commands::{Command, CommandKind, Rejection, Reply};
@@ -14,13 +15,20 @@ use admin::request::By;
 use contract::order::CancelReason;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
+use jiff::SignedDuration;
 use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered, EditedMessage,
 };
 use saga_core::decider::{Decider, FieldValue};
-use saga_core::message::Message;
+use saga_core::decision::{self, InboxState, Loaded, Rules};
+use saga_core::input::Input;
+use saga_core::message::{Envelope, Message};
+use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
 use saga_core::row::RowKey;
-use saga_engine::testing::facts_heard;
+use saga_core::service::{Service as _, Step};
+use saga_core::waiting::Retry;
+use saga_engine::testing::service_under_test::envelope;
+use saga_engine::testing::{NOON, facts_heard};
 use uuid::Uuid;
 
 use crate::given::{
@@ -223,6 +231,64 @@ fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
     admin.is_asked(asks(4, edit(9))).comes_out("done");
     admin.hears(failed(Uuid::from_u128(9), 2));
     admin.is_asked(asks(5, replay(dead.id))).comes_out("done");
+}
+
+/// It would be announced to the very step that fails: dead letters about dead letters, without an end.
+#[test]
+fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
+    let step = AdminService::steps().iter().find(|step| step.name == "admin-dead-letters").expect("it");
+    let parked = announced(&dead_refund(0));
+    let payload = envelope("payment", &parked);
+    let id = Envelope::from_bytes(&payload).expect("an envelope").id;
+    // The last of them is of a version that only a newer build reads.
+    let newer = String::from_utf8(payload.clone()).expect("text").replace("\"version\":1", "\"version\":2");
+    let failed = |kind| Some(FailedTry::new(kind, "injected"));
+    let mut longest = SignedDuration::ZERO;
+    for (attempts, payload, failure) in [
+        (0, payload.clone(), failed(FailureKind::Permanent)),
+        (8, payload.clone(), failed(FailureKind::Transient)),
+        (u32::MAX, payload, failed(FailureKind::Permanent)),
+        (9, newer.into_bytes(), None),
+    ] {
+        let retry = Retry { attempts, ..retry(step, id, payload) };
+        let input = Input::retried(step, retry, u32::MAX).failing(failure);
+        let loaded = Loaded { inbox: [((step.name, id), InboxState::Waiting)].into(), ..Loaded::default() };
+        let (writes, outcomes) = decision::decide(&AdminService, &[input], loaded, &rules(), NOON);
+        assert_eq!(outcomes[0].name(), "retried", "{attempts}");
+        assert_eq!((writes.parked.len(), writes.outbox.len()), (0, 0));
+        let [next] = &writes.retries[..] else { panic!("one retry") };
+        assert!(next.attempts >= attempts, "it is counted on");
+        longest = longest.max(next.next_attempt.duration_since(NOON));
+    }
+    assert!(
+        SignedDuration::from_secs(25) < longest && longest <= SignedDuration::from_secs(30),
+        "{longest:?}"
+    );
+    // What is no announcement is parked as everything else is, and announced, once.
+    let garbage = Input::message(step, b"garbage".to_vec().into(), id, 0);
+    let (writes, outcomes) = decision::decide(&AdminService, &[garbage], Loaded::default(), &rules(), NOON);
+    assert_eq!((outcomes[0].name(), writes.parked.len(), writes.outbox.len()), ("dead", 1, 1));
+}
+
+fn retry(step: &Step, message_id: Uuid, payload: Vec<u8>) -> Retry {
+    Retry {
+        step: step.name.to_owned(),
+        message_id,
+        payload: payload.into(),
+        attempts: 0,
+        next_attempt: NOON,
+        first_failed_at: NOON,
+        last_error: "injected".to_owned(),
+        delivery: None,
+        dead_letter: None,
+    }
+}
+
+fn rules() -> Rules {
+    let retry =
+        RetryPolicy { max_attempts: 10, base: Duration::from_millis(100), cap: Duration::from_secs(30) };
+    let (owner, task_lease) = ("admin".to_owned(), SignedDuration::from_mins(2));
+    Rules { retry, step_retry: BTreeMap::new(), task_retry: retry, owner, task_lease, use_inbox: true }
 }
 
 #[test]

@@ -240,7 +240,11 @@ impl<'a, S: Service> Batch<'a, S> {
         let before = earlier.map_or(0, |earlier| earlier.attempts);
         let first_failed_at = earlier.map_or(self.now, |earlier| earlier.first_failed_at);
         let policy = self.rules.retry_of(delivered.step.name);
-        let (attempts, delay) = policy.after(failed.kind, before, input.jitter);
+        let (attempts, delay) = match delivered.tells_of_a_dead_letter() {
+            // As after an outage, but for the attempts, which the delay grows with.
+            true => (before.saturating_add(1), policy.after(FailureKind::Outage, before, input.jitter).1),
+            false => policy.after(failed.kind, before, input.jitter),
+        };
         if let Some(delay) = delay {
             self.loaded.inbox.insert(place, InboxState::Waiting);
             self.writes.retries.push(Retry {
