@@ -4,7 +4,7 @@
 //! the tasks that wait and are under way. Time is an argument: `at` counts from an arbitrary origin of a clock
 //! that does not go back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -53,11 +53,15 @@ pub struct Admission {
     bounds: TaskBounds,
     /// Tasks waiting and under way, each with its newest claim.
     held: BTreeMap<Uuid, i64>,
+    /// Those among them that came due, and were not brought by a message.
+    due: BTreeSet<Uuid>,
     /// Inputs that may yet bring a task.
     promised: usize,
     /// Calls under way.
     under_way: usize,
-    /// Whether tasks were left in the store for want of room.
+    /// Whether due tasks are left in the store for want of room: then a share of it is theirs.
+    is_due_left: bool,
+    /// Whether somebody is to be told when there is room for them.
     is_room_wanted: bool,
     outages: OutageDetector,
     transitions: Vec<(String, Transition)>,
@@ -74,8 +78,10 @@ impl Admission {
             dependency: dependency.to_owned(),
             bounds,
             held: BTreeMap::new(),
+            due: BTreeSet::new(),
             promised: 0,
             under_way: 0,
+            is_due_left: false,
             is_room_wanted: false,
             outages: OutageDetector::default(),
             transitions: Vec::new(),
@@ -171,10 +177,15 @@ impl Admission {
     }
 
     /// Whether there is room for the task that one message may bring. Room that is granted is kept.
+    ///
+    /// Messages come first to each place that is freed: under a load that does not end, tasks that came due would
+    /// wait in the store for ever. While some do, a share of the places is theirs.
     pub fn take_slot(&mut self, at: Duration) -> Room {
+        let theirs = if self.is_due_left { self.share() } else { 0 };
+        let brought = self.promised + self.held.len() - self.due.len();
         if self.is_dependency_open(at) {
             Room::Shut
-        } else if self.room(at) > 0 {
+        } else if self.room(at) > 0 && brought + theirs < self.task_limit() {
             self.promised += 1;
             Room::Granted
         } else {
@@ -197,18 +208,25 @@ impl Admission {
         self.task_limit().saturating_sub(self.held.len() + self.promised)
     }
 
-    /// Tasks were left in the store for want of room. `true` when there is room by now; otherwise
-    /// [`Admission::release`] tells when there is again.
-    pub fn want_room(&mut self, at: Duration) -> bool {
+    /// Somebody has looked for due tasks, and may have left some in the store for want of room. `true` when some were
+    /// left and there is room by now; when there is none, [`Admission::release`] tells when there is again.
+    pub fn looked_for_due(&mut self, is_any_left: bool, at: Duration) -> bool {
         let is_room = self.room(at) > 0 && self.has_much_room();
-        self.is_room_wanted = !is_room;
-        is_room
+        self.is_room_wanted = is_any_left && !is_room;
+        // What was theirs is everybody's again.
+        self.room_changes += u64::from(self.is_due_left && !is_any_left);
+        self.is_due_left = is_any_left;
+        is_any_left && is_room
     }
 
-    /// Takes up a task that this process has claimed. `false` when it is held already, because its lease lapsed
-    /// meanwhile: then it goes on under the newer claim.
-    pub fn hold(&mut self, task: Uuid, claim: i64) -> bool {
-        self.held.insert(task, claim).is_none()
+    /// Takes up a task that this process has claimed, because it came due or because a message brought it. `false`
+    /// when it is held already, because its lease lapsed meanwhile: then it goes on under the newer claim.
+    pub fn hold(&mut self, task: Uuid, claim: i64, came_due: bool) -> bool {
+        let is_new = self.held.insert(task, claim).is_none();
+        if is_new && came_due {
+            self.due.insert(task);
+        }
+        is_new
     }
 
     /// Tasks waiting and under way.
@@ -286,6 +304,7 @@ impl Admission {
     /// newest claim, and whether to look for tasks that were left in the store.
     pub fn release(&mut self, task: Uuid) -> (Option<i64>, bool) {
         let claim = self.held.remove(&task);
+        self.due.remove(&task);
         self.room_changes += 1;
         (claim, self.has_much_room() && std::mem::take(&mut self.is_room_wanted))
     }
@@ -313,9 +332,14 @@ impl Admission {
         ramp.map_or(self.bounds.backlog, |ramp| self.bounds.backlog.min(ramp as usize))
     }
 
+    /// The places that are kept for due tasks while some are left in the store.
+    fn share(&self) -> usize {
+        (self.task_limit() / 4).max(1)
+    }
+
     /// Enough to look for tasks that were left: not for each, as a look is a transaction.
     fn has_much_room(&self) -> bool {
-        self.held.len() + self.promised <= self.task_limit() / 2
+        self.held.len() + self.promised + self.share().div_ceil(2) <= self.task_limit()
     }
 
     fn state(&self, name: &str, at: Duration) -> State {

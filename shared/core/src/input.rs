@@ -141,6 +141,17 @@ impl<S: Service> Input<S> {
         input
     }
 
+    /// The same message once more, in a try that fails.
+    #[must_use]
+    pub fn again(&self, delivered: &Delivered<S::Fact>, failure: FailedTry) -> Self {
+        let fallback_id = self.id;
+        let mut input = Self::message(delivered.step, delivered.payload.clone(), fallback_id, self.jitter);
+        if let InputKind::Message(again) = &mut input.kind {
+            (again.earlier, again.delivery) = (delivered.earlier.clone(), delivered.delivery.clone());
+        }
+        input.failing(Some(failure))
+    }
+
     /// The message, with what the broker says of it.
     #[must_use]
     pub fn delivered(mut self, delivery: Delivery) -> Self {

@@ -98,12 +98,12 @@ impl SharedAdmission {
         self.with(|admission, at| admission.room(at))
     }
 
-    pub(super) fn want_room(&self) -> bool {
-        self.with(|admission, at| admission.want_room(at))
+    pub(super) fn looked_for_due(&self, is_any_left: bool) -> bool {
+        self.with(|admission, at| admission.looked_for_due(is_any_left, at))
     }
 
-    pub(super) fn hold(&self, task: Uuid, claim: i64) -> bool {
-        self.with(|admission, _| admission.hold(task, claim))
+    pub(super) fn hold(&self, task: Uuid, claim: i64, came_due: bool) -> bool {
+        self.with(|admission, _| admission.hold(task, claim, came_due))
     }
 
     pub(super) fn release(&self, task: Uuid) -> (Option<i64>, bool) {

@@ -3,14 +3,17 @@
 //! [`Engine`] is the handle that HTTP, consumers, timers and tasks share. [`run`] is the one loop behind it:
 //! take what has gathered, decide it in memory, commit, and only then acknowledge, answer and wake.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::{self, Rules, Writes};
-use saga_core::input::{CommandOutcome, DueOutcome, Input, MessageOutcome, Outcome, RequestKey};
-use saga_core::retry::error_chain;
+use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome, RequestKey};
+use saga_core::retry::{FailedTry, FailureKind, error_chain};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_core::waiting::Task;
@@ -19,13 +22,16 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
-use super::clock::SharedClock;
+use super::clock::{Clock, SharedClock};
 use super::observer::SharedObserver;
 use super::task_runner::TaskRunner;
 use crate::store::{Store, StoreFault};
 
 /// Pause after the store failed: a full disk does not get better by asking faster.
 const STORE_FAULT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Runs of a batch whose rows were changed by somebody else meanwhile.
+const CONFLICT_RUNS: usize = 3;
 
 /// From this many watched rows on, those that nobody waits for any more are looked for.
 const SWEPT_FROM: usize = 1024;
@@ -56,6 +62,8 @@ struct Inner<S: Service> {
     watched: Mutex<HashMap<RowKey, Vec<oneshot::Sender<()>>>>,
     relay: Arc<Notify>,
     timers: Arc<Notify>,
+    /// When the timers look again without being woken, in microseconds; the end of time while they look.
+    timers_look_at: AtomicI64,
     tasks: TaskRunner,
 }
 
@@ -103,7 +111,9 @@ impl<S: Service> Engine<S> {
     pub fn new(parts: Parts<S>) -> (Self, Loop<S>) {
         let (inputs, waiting) = mpsc::channel(parts.bounds.queue);
         let (watched, tasks) = (Mutex::default(), parts.tasks.clone());
-        let inner = Inner { inputs, watched, relay: Arc::default(), timers: Arc::default(), tasks };
+        let timers_look_at = AtomicI64::new(i64::MAX);
+        let (relay, timers) = (Arc::default(), Arc::default());
+        let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks };
         let engine = Self { inner: Arc::new(inner) };
         let looping = Loop { parts, waiting, engine: engine.clone() };
         (engine, looping)
@@ -178,6 +188,23 @@ impl<S: Service> Engine<S> {
         self.inner.timers.clone()
     }
 
+    /// The timers are about to look: whatever comes due from now on may be missed by that look.
+    pub(super) fn timers_look_now(&self) {
+        self.inner.timers_look_at.store(i64::MAX, Ordering::SeqCst);
+    }
+
+    /// The timers have looked, and look again after `pause`: what comes due later needs not wake them.
+    pub(super) fn timers_look_in(&self, pause: Duration, clock: &dyn Clock) {
+        let at = clock.now().checked_add(pause).unwrap_or(Timestamp::MAX);
+        self.inner.timers_look_at.store(at.as_microsecond(), Ordering::SeqCst);
+    }
+
+    fn wake_timers_for(&self, due: Timestamp) {
+        if due.as_microsecond() < self.inner.timers_look_at.load(Ordering::SeqCst) {
+            self.inner.timers.notify_one();
+        }
+    }
+
     /// What takes up the tasks.
     #[must_use]
     pub fn tasks(&self) -> &TaskRunner {
@@ -203,23 +230,35 @@ struct Settlement<S: Service> {
     changed: Vec<RowKey>,
     tasks: Vec<Task>,
     has_outbox: bool,
-    has_due: bool,
+    /// The first thing of all that was written to come due.
+    next_due: Option<Timestamp>,
 }
 
 impl<S: Service> Settlement<S> {
-    fn of(writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
-        let has_due = writes.rows.iter().any(|row| row.projected.due.is_some())
-            || !writes.retries.is_empty()
-            || !writes.retries_again.is_empty()
-            || !writes.tasks_again.is_empty()
-            || !writes.task_retries.is_empty();
+    fn of(inputs: &[Input<S>], writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
+        let looked_at: BTreeSet<&RowKey> = inputs.iter().filter_map(due_row).collect();
+        // A row that is due although it has just been looked at waits for the next look, or there would be no pause.
+        let is_still_due = |key, due| due <= writes.decided_at && looked_at.contains(key);
+        let rows = writes.rows.iter().filter_map(|row| Some((&row.key, row.projected.due?)));
+        let rows = rows.filter(|(key, due)| !is_still_due(*key, *due)).map(|(_, due)| due);
+        let retries = writes.retries.iter().chain(&writes.retries_again).map(|retry| retry.next_attempt);
+        let tasks = writes.tasks_again.iter().map(|task| task.created_at);
+        let task_retries = writes.task_retries.iter().map(|retry| retry.next_attempt);
+        let next_due = rows.chain(retries).chain(tasks).chain(task_retries).min();
         Self {
             outcomes,
             changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
             tasks: writes.tasks.clone(),
             has_outbox: !writes.outbox.is_empty(),
-            has_due,
+            next_due,
         }
+    }
+}
+
+fn due_row<S: Service>(input: &Input<S>) -> Option<&RowKey> {
+    match &input.kind {
+        InputKind::Due { key } => Some(key),
+        InputKind::Command { .. } | InputKind::Message(_) | InputKind::Called { .. } => None,
     }
 }
 
@@ -233,48 +272,136 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
         }
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, pending.on_settled)).unzip();
-        let inputs = Arc::new(inputs);
-        match looping.commit(&inputs).await {
-            Ok(settlement) => looping.settle(&inputs, settled, settlement),
-            Err(fault) => {
-                error!(inputs = inputs.len(), "batch not stored: {}", error_chain(&fault));
-                looping.parts.observer.batch_not_stored();
-                drop(settled);
-                tokio::time::sleep(STORE_FAULT_PAUSE).await;
-            }
-        }
+        looping.store(Arc::new(inputs), settled.into_iter()).await;
     }
 }
 
 impl<S: Service> Loop<S> {
-    async fn commit(&self, inputs: &Arc<Vec<Input<S>>>) -> Result<Settlement<S>, StoreFault> {
+    /// Commits a batch and settles it. One that cannot be stored as a whole is halved until it is known which inputs
+    /// are to blame: they fail alone.
+    async fn store(&self, inputs: Arc<Vec<Input<S>>>, mut settled: std::vec::IntoIter<OnSettled<S>>) {
+        // The first part is on top, so that what came first is decided first.
+        let mut parts = vec![0..inputs.len()];
+        while let Some(part) = parts.pop() {
+            match self.commit(&inputs, part.clone()).await {
+                Ok(settlement) => self.settle(&inputs[part], &mut settled, settlement),
+                Err(fault) if fault.is_of_the_batch() && part.len() > 1 => {
+                    let middle = part.start + part.len() / 2;
+                    parts.extend([middle..part.end, part.start..middle]);
+                }
+                Err(fault) => {
+                    error!(inputs = part.len(), "batch not stored: {}", error_chain(&fault));
+                    self.parts.observer.batch_not_stored();
+                    if fault.is_of_the_batch() {
+                        self.fail(&inputs[part.start], &mut settled, &fault).await;
+                    } else {
+                        // Nothing of the rest would be stored either.
+                        drop(settled);
+                        return tokio::time::sleep(STORE_FAULT_PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets the one input fail that the store does not take: the next in `settled` is told.
+    async fn fail(
+        &self,
+        input: &Input<S>,
+        settled: &mut std::vec::IntoIter<OnSettled<S>>,
+        fault: &StoreFault,
+    ) {
+        let reason = format!("cannot be stored: {}", error_chain(fault));
+        let outcome = match &input.kind {
+            InputKind::Command { .. } => Outcome::Command(CommandOutcome::Faulted(reason)),
+            InputKind::Due { .. } => Outcome::Due(DueOutcome::Faulted(reason)),
+            // Tried again after a while, and parked in the end.
+            InputKind::Message(delivered) => {
+                let again =
+                    Arc::new(vec![input.again(delivered, FailedTry::new(FailureKind::Transient, reason))]);
+                match self.commit(&again, 0..1).await {
+                    Ok(settlement) => return self.settle(&again, settled, settlement),
+                    Err(fault) => {
+                        error!("its failure not stored either: {}", error_chain(&fault));
+                        drop(settled.next());
+                        return;
+                    }
+                }
+            }
+            // Its task stays open: when the lease has lapsed, the call is repeated under the same key.
+            InputKind::Called { .. } => {
+                drop(settled.next());
+                return;
+            }
+        };
+        let settlement = Settlement {
+            outcomes: vec![outcome],
+            changed: vec![],
+            tasks: vec![],
+            has_outbox: false,
+            next_due: None,
+        };
+        self.settle(std::slice::from_ref(input), settled, settlement);
+    }
+
+    /// Commits a part of a batch as one transaction. When somebody else has changed its rows meanwhile, it is run
+    /// again from its reads.
+    async fn commit(
+        &self,
+        inputs: &Arc<Vec<Input<S>>>,
+        part: Range<usize>,
+    ) -> Result<Settlement<S>, StoreFault> {
+        let mut runs = 1;
+        loop {
+            match self.run_once(inputs, part.clone()).await {
+                Err(StoreFault::Conflict(key)) if runs < CONFLICT_RUNS => {
+                    debug!(kind = key.kind, id = key.id, "changed by somebody else, the batch is run again");
+                    runs += 1;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn run_once(
+        &self,
+        inputs: &Arc<Vec<Input<S>>>,
+        part: Range<usize>,
+    ) -> Result<Settlement<S>, StoreFault> {
         let Parts { service, store, rules, clock, observer, .. } = &self.parts;
-        let reads = decision::reads(service.as_ref(), inputs);
+        let (reads, count) = (decision::reads(service.as_ref(), &inputs[part.clone()]), part.len());
         let slot = Arc::new(Mutex::new(None));
         let decide = {
             let (service, inputs, rules) = (service.clone(), inputs.clone(), rules.clone());
             let (clock, slot) = (clock.clone(), slot.clone());
             Box::new(move |loaded| {
+                let inputs = &inputs[part.clone()];
                 let (writes, outcomes) =
-                    decision::decide(service.as_ref(), &inputs, loaded, &rules, clock.now());
-                *slot.lock() = Some(Settlement::of(&writes, outcomes));
+                    decision::decide(service.as_ref(), inputs, loaded, &rules, clock.now());
+                *slot.lock() = Some(Settlement::of(inputs, &writes, outcomes));
                 writes
             })
         };
         let began = Instant::now();
         store.transact(reads, decide).await?;
-        observer.batch_committed(inputs.len(), began.elapsed());
+        observer.batch_committed(count, began.elapsed());
         slot.lock().take().ok_or(StoreFault::Closed)
     }
 
-    fn settle(&self, inputs: &[Input<S>], settled: Vec<OnSettled<S>>, settlement: Settlement<S>) {
+    /// Settles these inputs, which are the next in `settled`.
+    fn settle(
+        &self,
+        inputs: &[Input<S>],
+        settled: &mut std::vec::IntoIter<OnSettled<S>>,
+        settlement: Settlement<S>,
+    ) {
         // The relay first: everybody downstream waits for it, while answers wait for nobody.
         if settlement.has_outbox {
             self.engine.inner.relay.notify_one();
         }
         self.engine.inner.tasks.start(settlement.tasks);
-        if settlement.has_due {
-            self.engine.inner.timers.notify_one();
+        if let Some(due) = settlement.next_due {
+            self.engine.wake_timers_for(due);
         }
         self.engine.tell_watchers(&settlement.changed);
         for ((input, outcome), on_settled) in inputs.iter().zip(settlement.outcomes).zip(settled) {

@@ -23,12 +23,21 @@ impl TaskRunner {
         (Self { tasks, admission }, waiting)
     }
 
-    /// Takes up tasks that this process has claimed. One that it holds already, because its lease lapsed
-    /// meanwhile, goes on under the newer claim.
+    /// Takes up tasks that have just been written.
     pub fn start(&self, tasks: Vec<Task>) {
+        self.take_up(tasks, false);
+    }
+
+    /// Takes up tasks that came due, and that this process has claimed. One that it holds already, because its lease
+    /// lapsed meanwhile, goes on under the newer claim.
+    pub fn start_due(&self, tasks: Vec<Task>) {
+        self.take_up(tasks, true);
+    }
+
+    fn take_up(&self, tasks: Vec<Task>, came_due: bool) {
         for task in tasks {
             let id = task.id;
-            if self.admission.hold(id, task.claim) && self.tasks.send(task).is_err() {
+            if self.admission.hold(id, task.claim, came_due) && self.tasks.send(task).is_err() {
                 // Nobody makes calls any more: the lease lapses and the next life takes the task up.
                 self.admission.release(id);
             }

@@ -51,11 +51,14 @@ pub fn run<S: Service>(
         loop {
             // Armed before looking: what is written after the look finds the wake-up already waiting.
             let woken = wake.notified();
+            engine.timers_look_now();
             match fire(&engine, store.as_ref(), &settings, &mut stuck, earlier_life).await {
                 Ok(fired) => {
                     earlier_life = None;
                     if !fired.is_full {
-                        let _ = tokio::time::timeout(until(fired.next, &settings), woken).await;
+                        let pause = until(fired.next, &settings);
+                        engine.timers_look_in(pause, &*settings.clock);
+                        let _ = tokio::time::timeout(pause, woken).await;
                     }
                 }
                 Err(fault) => {
@@ -114,14 +117,13 @@ async fn fire<S: Service>(
     let known_stuck = stuck.len();
     let retries = admitted(due.retries, settings, stuck);
     // What is newly stuck took up places in this look.
-    let mut is_full = stuck.len() > known_stuck
-        || [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit)
-        || (tasks == settings.limit && due.tasks.len() == tasks);
+    let mut is_full =
+        stuck.len() > known_stuck || [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit);
 
-    let is_room_short = due.tasks.len() == tasks && tasks < settings.limit;
-    engine.tasks().start(due.tasks);
+    let is_any_left = due.tasks.len() == tasks;
+    engine.tasks().start_due(due.tasks);
     // Calls that ended since the look tell nobody any more.
-    is_full |= is_room_short && admission.want_room();
+    is_full |= admission.looked_for_due(is_any_left);
     let retried = retries.into_iter().map(|(admission, retry, mut permit)| async move {
         let input =
             Input::retried(admission.step(), retry, fastrand::u32(..)).failing(permit.begin().failure);

@@ -30,6 +30,14 @@ pub enum StoreFault {
         /// What the driver said.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The database will never take this: something is in its way that is there already, or it cannot be read.
+    #[error("database: {context}")]
+    Refused {
+        /// What was being done.
+        context: &'static str,
+        /// What the driver said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A row changed under a transaction. The batch is run again from its reads.
     #[error("row {0:?} was changed by someone else")]
     Conflict(RowKey),
@@ -42,6 +50,17 @@ pub enum StoreFault {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+impl StoreFault {
+    /// Whether it is about what was to be stored, so that something else may be stored all the same.
+    #[must_use]
+    pub const fn is_of_the_batch(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Conflict(_) | Self::Unusable(_) | Self::Panicked(_) => true,
+            Self::Database { .. } | Self::Closed => false,
+        }
+    }
 }
 
 /// An outbox entry that waits to be published.
@@ -157,7 +176,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 /// A database, as the rest of the crate sees it.
 pub trait Store: Send + Sync + 'static {
     /// Runs one batch as one transaction: loads `reads`, calls `decide`, writes what it returns, commits.
-    /// When it answers `Ok`, everything is durable; otherwise nothing happened.
+    /// When it answers `Ok`, everything is durable; otherwise nothing happened. After a [`StoreFault::Conflict`] the
+    /// caller runs it again; after another fault [of the batch](StoreFault::is_of_the_batch), parts of it may work.
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, ()>;
 
     /// Takes or renews the relay's lease. `None` while somebody else holds it.

@@ -21,7 +21,29 @@ pub(super) fn timestamp(micros: i64) -> Timestamp {
 }
 
 pub(super) fn oops(context: &'static str) -> impl Fn(rusqlite::Error) -> StoreFault {
-    move |source| StoreFault::Database { context, source: Box::new(source) }
+    move |source| match is_refusal(&source) {
+        true => StoreFault::Refused { context, source: Box::new(source) },
+        false => StoreFault::Database { context, source: Box::new(source) },
+    }
+}
+
+/// Whether it is about the values: what is to be written is in the way of what is there, or what is there is no value
+/// of its kind. A trigger, of which the tables have none, says what the disk may say.
+fn is_refusal(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
+    match error {
+        rusqlite::Error::SqliteFailure(failure, _) => {
+            matches!(failure.code, ConstraintViolation | TooBig | TypeMismatch)
+                && failure.extended_code != rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER
+        }
+        other => matches!(
+            other,
+            rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::ToSqlConversionFailure(_)
+        ),
+    }
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -2,12 +2,20 @@
 //!
 //! The fault is real: a trigger, put into the database from outside, makes SQLite refuse a statement.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::Timestamp;
+use saga_core::input::{CommandOutcome, Input, Outcome};
+use saga_engine::runtime::clock::Clock;
 use saga_engine::runtime::engine::Unavailable;
 use saga_engine::store::StoreFault;
 use uuid::Uuid;
 
-use super::done;
-use crate::support::{DepotCommand, Disk, EngineHarness, Pace, arrived, heard, id, in_time, shelf, state};
+use super::{done, names};
+use crate::support::{
+    DepotCommand, Disk, EngineHarness, LISTENING, Pace, arrived, at, heard, id, in_time, shelf, state,
+};
 
 /// Law 1: a batch whose last statement fails tells nobody and does nothing.
 #[tokio::test]
@@ -59,4 +67,66 @@ async fn callers_of_a_stopped_engine_are_told() {
     drop(harness);
     let answer = in_time("the answer", engine.ask(Uuid::now_v7(), DepotCommand::List("tea"), None)).await;
     assert!(matches!(answer, Err(Unavailable)), "{answer:?}");
+}
+
+/// One input that the store does not take: the others of its batch are stored, in their order, and it fails as an
+/// input fails that breaks.
+#[tokio::test]
+async fn one_input_that_cannot_be_stored_fails_no_other_of_its_batch() -> Result<(), StoreFault> {
+    let disk = Disk::new();
+    let pace = Pace { attempts: 2, ..Pace::default() };
+    let harness = EngineHarness::over(disk.store(), pace).await;
+    disk.takes_the_place_of("cursed", 1);
+    let put = |label, number| Input::command(id(number), id(number), DepotCommand::Put(label, 1), None);
+    let listed = |number| Input::message(LISTENING, arrived(id(number), "tea", 1), id(404), 0);
+    let batch =
+        vec![put("tea", 1), put("cursed", 2), put("tea", 3), listed(4), put("coffee", 5), put("tea", 6)];
+    let settled = harness.settle_together(batch).await;
+    assert_eq!(names(&settled), ["done", "faulted", "done", "done", "done", "done"]);
+    let Outcome::Command(CommandOutcome::Faulted(why)) = &settled[1] else { panic!("{settled:?}") };
+    assert!(why.contains("cannot be stored") && why.contains("UNIQUE"), "{why}");
+    let Outcome::Command(CommandOutcome::Done(last)) = &settled[5] else { panic!("{settled:?}") };
+    assert_eq!(last.pieces, 3, "each on what the ones before have left");
+    assert_eq!(state(harness.store.as_ref(), "coffee").await?.map(|shelf| shelf.pieces), Some(1));
+    Ok(())
+}
+
+/// A message that the store does not take is tried again, and parked in the end: nothing loops, and nothing is lost.
+#[tokio::test]
+async fn a_message_that_cannot_be_stored_is_tried_again_and_parked_in_the_end() -> Result<(), StoreFault> {
+    let disk = Disk::new();
+    let harness = EngineHarness::over(disk.store(), Pace { attempts: 2, ..Pace::default() }).await;
+    done(harness.ask(DepotCommand::List("tea")).await);
+    disk.takes_the_place_of("tea", 2);
+    let (bad, good) =
+        (heard(arrived(id(1), "tea", 3)), Input::message(LISTENING, arrived(id(1), "tea", 3), id(9), 0));
+    assert_eq!(names(&harness.settle_together(vec![bad, good]).await), ["retried", "done"]);
+    let dead_letter = harness.the_dead_letter().await;
+    assert_eq!((dead_letter.attempts, dead_letter.message_id), (2, id(1)));
+    assert!(dead_letter.reason.contains("cannot be stored"), "{}", dead_letter.reason);
+    Ok(())
+}
+
+/// Somebody else was quicker: the batch is run again from its reads, and nobody notices.
+#[tokio::test]
+async fn a_batch_whose_rows_changed_meanwhile_is_run_again() -> Result<(), StoreFault> {
+    let disk = Disk::new();
+    let clock = Arc::new(RunClock::default());
+    let harness = EngineHarness::on_clock(disk.store(), Pace::default(), clock.clone()).await;
+    disk.conflicts_before(at(2));
+    assert_eq!(done(harness.ask(DepotCommand::Put("tea", 3)).await).pieces, 3);
+    assert_eq!(clock.0.load(Ordering::SeqCst), 2, "the first run was in vain");
+    assert!(harness.metrics.text().expect("metrics").contains("store_faults_total 0"));
+    Ok(())
+}
+
+/// Counts the runs of batches: a second for each.
+#[derive(Default)]
+struct RunClock(AtomicI64);
+
+impl Clock for RunClock {
+    fn now(&self) -> Timestamp {
+        let is_a_run = std::thread::current().name() == Some("sqlite-writer");
+        at(self.0.fetch_add(i64::from(is_a_run), Ordering::SeqCst) + i64::from(is_a_run))
+    }
 }

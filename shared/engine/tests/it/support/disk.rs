@@ -43,6 +43,23 @@ impl Disk {
         self.change(&format!("DROP TRIGGER no_{table}"));
     }
 
+    /// Somebody has written this event of a shelf, so that nobody else can.
+    pub fn takes_the_place_of(&self, label: &str, version: i64) {
+        self.change(&format!(
+            "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at)
+             VALUES ('shelf', '{label}', {version}, 'Listed', '\"Listed\"', x'00', 0)"
+        ));
+    }
+
+    /// New shelves that are decided before `at` are somebody else's when they are written.
+    pub fn conflicts_before(&self, at: jiff::Timestamp) {
+        self.change(&format!(
+            "CREATE TRIGGER conflict BEFORE INSERT ON row_shelf WHEN NEW.updated_at < {}
+             BEGIN SELECT RAISE(IGNORE); END",
+            at.as_microsecond()
+        ));
+    }
+
     fn change(&self, sql: &str) {
         let conn = Connection::open(&self.path).expect("the file");
         conn.busy_timeout(Duration::from_secs(5)).expect("a pragma");

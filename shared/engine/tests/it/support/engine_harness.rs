@@ -19,7 +19,7 @@ use saga_engine::host::metrics::Metrics;
 use saga_engine::nats::NatsBus;
 use saga_engine::runtime::admission::{BreakerAction, BreakerView, SharedAdmission, StepAdmission};
 use saga_engine::runtime::bus::Durable;
-use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::clock::{SharedClock, SystemClock};
 use saga_engine::runtime::consumer::{Consumer, ConsumerBounds};
 use saga_engine::runtime::engine::{Bounds, Engine};
 use saga_engine::runtime::faults::{FaultSettings, Faults, NewFault};
@@ -109,6 +109,13 @@ impl EngineHarness {
         harness
     }
 
+    /// With a clock of the test's own.
+    pub async fn on_clock(store: Arc<dyn Store>, pace: Pace, clock: SharedClock) -> Self {
+        let harness = Self::started(store, pace, Arc::default(), BreakerPolicy::default(), clock);
+        tokio::task::yield_now().await;
+        harness
+    }
+
     /// With loops that have not yet begun.
     pub fn just_started(
         store: Arc<dyn Store>,
@@ -116,12 +123,22 @@ impl EngineHarness {
         supplier: Arc<Supplier>,
         policy: BreakerPolicy,
     ) -> Self {
+        Self::started(store, pace, supplier, policy, Arc::new(SystemClock))
+    }
+
+    fn started(
+        store: Arc<dyn Store>,
+        pace: Pace,
+        supplier: Arc<Supplier>,
+        policy: BreakerPolicy,
+        clock: SharedClock,
+    ) -> Self {
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
         let means = Means {
             store: store.clone(),
             handler: supplier.clone(),
-            clock: Arc::new(SystemClock),
+            clock,
             observer: Arc::new(metrics.clone()),
             faults: faults.clone(),
         };
