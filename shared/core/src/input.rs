@@ -238,15 +238,15 @@ impl<F> Delivered<F> {
         self.earlier.as_ref().map_or(id, |earlier| earlier.message_id)
     }
 
-    /// Whether the step is told of a dead letter. What fails then is tried again for ever: as a dead letter of its
-    /// own it would be announced to the very step that fails, which would fail at that too, and so on without an
-    /// end. A dead letter that an earlier build made of it stays one.
+    /// Whether the step is told of a dead letter, and can read it. What fails then is tried again for ever: as a dead
+    /// letter of its own it would be announced to the very step that fails, which would fail at that too, and so on
+    /// without an end. A dead letter that an earlier build made of it stays one.
     pub(crate) fn tells_of_a_dead_letter(&self) -> bool {
         let is_parked = self.earlier.as_ref().is_some_and(|earlier| earlier.dead_letter.is_some());
         let is_told = |name: &&String| {
             DEAD_LETTER_TYPES.iter().any(|told| told.name == *name) && self.step.is_told(name)
         };
-        !is_parked && self.message_type.as_ref().filter(is_told).is_some()
+        !is_parked && self.content.is_ok() && self.message_type.as_ref().filter(is_told).is_some()
     }
 
     /// The dead letter that an operator's command is about.
