@@ -30,7 +30,7 @@ scenario() {
   ends "$id" COMPENSATED
   expect "calls to the bank that got no answer" 1 "$lost"
   expect "charge" REFUNDED "$(charge_state "$id")"
-  shown='[.[] | {version, event}]' request GET "$payment/api/payments/$charge/events"
+  shown='[.events[] | {version, event}]' request GET "$payment/api/payments/$charge/events"
   expect "faults left" 0 "$(get "$admin/api/admin/faults" '.faults | length')"
 }
 

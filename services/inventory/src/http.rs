@@ -13,7 +13,7 @@ use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key};
-use saga_engine::host::reading::{EventView, Page, Range, entries_page, history, list_page};
+use saga_engine::host::reading::{EventPage, HistoryParams, Page, Range, entries_page, history, list_page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -229,15 +229,17 @@ async fn product(
     }
 }
 
-/// A product's history, oldest first.
-#[utoipa::path(get, path = "/api/products/{sku}/events", params(("sku" = String, Path)), responses(
-    (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
+/// A product's history, oldest first, page by page.
+#[utoipa::path(get, path = "/api/products/{sku}/events", params(("sku" = String, Path), HistoryParams), responses(
+    (status = 200, body = EventPage), (status = 404, body = Problem),
+    (status = 422, body = Problem),
 ))]
 async fn events(
     State(app): State<InventoryApp>,
     Segment(sku): Segment<String>,
-) -> Result<Json<Vec<EventView>>, Problem> {
-    history(app.store.as_ref(), RowKey::of::<Product>(sku), &SECRETS).await.map(Json)
+    Params(params): Params<HistoryParams>,
+) -> Result<Json<EventPage>, Problem> {
+    history(app.store.as_ref(), RowKey::of::<Product>(sku), params, &SECRETS).await.map(Json)
 }
 
 /// What an order holds.

@@ -14,7 +14,7 @@ use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key, wait_preference};
-use saga_engine::host::reading::{EventView, Page, Range, entries_page, history, list_page};
+use saga_engine::host::reading::{EventPage, HistoryParams, Page, Range, entries_page, history, list_page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -265,15 +265,17 @@ async fn list(
     Ok(Json(OrderPage { orders, next }))
 }
 
-/// An order's history, oldest first.
-#[utoipa::path(get, path = "/api/orders/{id}/events", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
+/// An order's history, oldest first, page by page.
+#[utoipa::path(get, path = "/api/orders/{id}/events", params(("id" = Uuid, Path), HistoryParams), responses(
+    (status = 200, body = EventPage), (status = 404, body = Problem),
+    (status = 422, body = Problem),
 ))]
 async fn events(
     State(app): State<OrderApp>,
     Segment(id): Segment<Uuid>,
-) -> Result<Json<Vec<EventView>>, Problem> {
-    history(app.store.as_ref(), RowKey::of::<Order>(id), &SECRETS).await.map(Json)
+    Params(params): Params<HistoryParams>,
+) -> Result<Json<EventPage>, Problem> {
+    history(app.store.as_ref(), RowKey::of::<Order>(id), params, &SECRETS).await.map(Json)
 }
 
 /// Cancel an order that is pending or confirmed. Stock and money go back.

@@ -9,7 +9,7 @@ use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment, answered};
-use saga_engine::host::reading::{EventView, Page, Range, entries_page, history, list_page};
+use saga_engine::host::reading::{EventPage, HistoryParams, Page, Range, entries_page, history, list_page};
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
@@ -92,16 +92,18 @@ async fn find(app: &PaymentApp, id: Uuid) -> Result<FoundRow, Problem> {
     rows.into_iter().next().ok_or_else(|| Problem::not_found(format_args!("payment {id}")))
 }
 
-/// A payment's history, oldest first.
-#[utoipa::path(get, path = "/api/payments/{id}/events", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = Vec<EventView>), (status = 404, body = Problem),
+/// A payment's history, oldest first, page by page.
+#[utoipa::path(get, path = "/api/payments/{id}/events", params(("id" = Uuid, Path), HistoryParams), responses(
+    (status = 200, body = EventPage), (status = 404, body = Problem),
+    (status = 422, body = Problem),
 ))]
 async fn events(
     State(app): State<PaymentApp>,
     Segment(id): Segment<Uuid>,
-) -> Result<Json<Vec<EventView>>, Problem> {
+    Params(params): Params<HistoryParams>,
+) -> Result<Json<EventPage>, Problem> {
     let row = find(&app, id).await?;
-    history(app.store.as_ref(), RowKey::of::<Payment>(row.id), &SECRETS).await.map(Json)
+    history(app.store.as_ref(), RowKey::of::<Payment>(row.id), params, &SECRETS).await.map(Json)
 }
 
 /// Give the money of a payment back. The order stands.

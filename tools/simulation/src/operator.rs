@@ -36,7 +36,7 @@ impl World {
     #[must_use]
     pub fn history(&self, dead_letter: Uuid) -> Vec<DeadLetterEvent> {
         let key = RowKey::of::<DeadLetterView>(dead_letter);
-        let events = ready(self.admin.store().events(key)).unwrap_or_default();
+        let events = ready(self.admin.store().events(key, 0, usize::MAX)).unwrap_or_default();
         events.into_iter().filter_map(|event| serde_json::from_str(&event.data).ok()).collect()
     }
 

@@ -233,8 +233,8 @@ impl Store for SimStore {
         self.inner.groups(kind, by, times, query)
     }
 
-    fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>> {
-        self.inner.events(key)
+    fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
+        self.inner.events(key, after, limit)
     }
 
     fn stats(&self) -> Answer<'_, Stats> {

@@ -77,20 +77,13 @@ pub struct History {
 }
 
 impl History {
-    /// Reads a history, oldest event first.
+    /// Takes the next event, oldest first.
     ///
     /// # Errors
-    /// When an event cannot be read.
-    pub fn of(events: &[StoredEvent]) -> serde_json::Result<Self> {
-        let mut history = Self::default();
-        for event in events {
-            history.take(serde_json::from_str(&event.data)?, event.recorded_at);
-        }
-        Ok(history)
-    }
-
-    fn take(&mut self, event: DeadLetterEvent, at: Timestamp) {
-        let (what, by, detail) = match event {
+    /// When it cannot be read.
+    pub fn take(&mut self, event: &StoredEvent) -> serde_json::Result<()> {
+        let at = event.recorded_at;
+        let (what, by, detail) = match serde_json::from_str(&event.data)? {
             DeadLetterEvent::Announced(announced) => {
                 let DeadLettered { service, step, reason, fingerprint, attempts, replays, .. } = &*announced;
                 let what = if *replays == 0 { "parked" } else { "failed again" };
@@ -126,6 +119,7 @@ impl History {
         };
         let (operator, reason) = by.map_or((None, None), |By { operator, reason }| (Some(operator), reason));
         self.entries.push(HistoryEntry { at, what, operator, reason, detail });
+        Ok(())
     }
 
     /// Everything known of the dead letter that has this history; `payload` is [`DeadLettered::payload_base64`],

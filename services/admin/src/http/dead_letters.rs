@@ -15,6 +15,7 @@ use saga_core::decider::Decider;
 use saga_core::query::Query;
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
+use saga_engine::host::reading::for_each_event;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -202,8 +203,11 @@ pub(super) async fn found(admin: &Admin, id: Uuid) -> Result<(DeadLetterItem, Hi
     let unknown = || Problem::not_found(format_args!("dead letter {id}"));
     let view = rows::row::<DeadLetterView>(admin.app.store.as_ref(), id).await?.ok_or_else(unknown)?;
     let item = DeadLetterItem::of(id, &view).ok_or_else(unknown)?;
-    let events = admin.app.store.events(RowKey::of::<DeadLetterView>(id)).await?;
-    let history = History::of(&events).map_err(|error| Problem::internal(&error))?;
+    let mut history = History::default();
+    for_each_event(admin.app.store.as_ref(), RowKey::of::<DeadLetterView>(id), |event| {
+        history.take(&event).map_err(|error| Problem::internal(&error))
+    })
+    .await?;
     Ok((item, history))
 }
 

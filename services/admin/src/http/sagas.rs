@@ -10,6 +10,7 @@ use saga_core::decider::FieldValue;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
+use saga_engine::host::reading::for_each_event;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -164,12 +165,13 @@ async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<
     let row = admin.app.store.row(key.clone()).await?;
     let row = row.ok_or_else(|| Problem::not_found(format_args!("saga {id}")))?;
     let (saga, view) = SagaItem::of(&row, Timestamp::now())?;
-    let events = admin.app.store.events(key).await?;
-    let mut facts = events
-        .iter()
-        .map(|event| serde_json::from_str::<HeardFact>(&event.data))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| Problem::internal(&error))?;
+    let mut facts = Vec::new();
+    for_each_event(admin.app.store.as_ref(), key, |event| {
+        facts
+            .push(serde_json::from_str::<HeardFact>(&event.data).map_err(|error| Problem::internal(&error))?);
+        Ok(())
+    })
+    .await?;
     facts.sort_by_key(|fact| (fact.occurred_at, fact.message_id));
     let start = facts.first().map(|fact| fact.occurred_at).unwrap_or_default();
     let entry = |fact: HeardFact| {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::http::Problem;
@@ -30,16 +30,49 @@ pub struct EventView {
     pub published_at: Option<Timestamp>,
 }
 
-/// A row's history, oldest first; members with one of the `secret` names are blanked out, wherever they stand.
+/// Which part of a history a client wants.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryParams {
+    /// At most this many (1 to 100; 100 when not given).
+    pub limit: Option<usize>,
+    /// Where the last page ended: the version of its last event.
+    #[param(minimum = 0)]
+    pub cursor: Option<u32>,
+}
+
+/// A page of a row's history, oldest first.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct EventPage {
+    /// At most `limit` of them, oldest first.
+    pub events: Vec<EventView>,
+    /// `cursor` of the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// One page of a row's history, oldest first; members with one of the `secret` names are blanked out, wherever they
+/// stand.
 ///
 /// # Errors
-/// 404 when there is none.
-pub async fn history(store: &dyn Store, key: RowKey, secret: &[&str]) -> Result<Vec<EventView>, Problem> {
+/// 404 when there is none, 422 for another limit than 1 to 100.
+pub async fn history(
+    store: &dyn Store,
+    key: RowKey,
+    params: HistoryParams,
+    secret: &[&str],
+) -> Result<EventPage, Problem> {
     let what = format!("{} {}", key.kind, key.id);
-    let events = store.events(key).await?;
-    if events.is_empty() {
+    let limit = checked_limit(params.limit, LONGEST_PAGE)?;
+    let after = params.cursor.map_or(0, i64::from);
+    let mut events = store.events(key, after, limit + 1).await?;
+    if events.is_empty() && after == 0 {
         return Err(Problem::not_found(what));
     }
+    let has_more = events.len() > limit;
+    events.truncate(limit);
+    let next = events.last().filter(|_| has_more).map(|event| event.version.to_string());
     let view = |event: StoredEvent| {
         let mut data = serde_json::from_str(&event.data).unwrap_or_default();
         blank(&mut data, secret);
@@ -52,7 +85,31 @@ pub async fn history(store: &dyn Store, key: RowKey, secret: &[&str]) -> Result<
             published_at: event.published_at,
         }
     };
-    Ok(events.into_iter().map(view).collect())
+    Ok(EventPage { events: events.into_iter().map(view).collect(), next })
+}
+
+/// Events in one look at a history that is read to its end: each may carry a whole message.
+const EVENTS_AT_ONCE: usize = 32;
+
+/// Does something with every event of a row, oldest first, a few at a time.
+///
+/// # Errors
+/// When the store fails, or `each` does.
+pub async fn for_each_event(
+    store: &dyn Store,
+    key: RowKey,
+    mut each: impl FnMut(StoredEvent) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let mut after = 0;
+    loop {
+        let events = store.events(key.clone(), after, EVENTS_AT_ONCE).await?;
+        let is_last = events.len() < EVENTS_AT_ONCE;
+        after = events.last().map_or(after, |event| event.version);
+        events.into_iter().try_for_each(&mut each)?;
+        if is_last {
+            return Ok(());
+        }
+    }
 }
 
 fn blank(value: &mut serde_json::Value, secret: &[&str]) {
@@ -126,13 +183,17 @@ pub async fn list_page(
     limit: Option<usize>,
     query: Query,
 ) -> Result<(Vec<FoundRow>, Option<String>), Problem> {
-    let limit = limit.unwrap_or(LIST_PAGE);
-    if !(1..=LONGEST_PAGE).contains(&limit) {
-        return Err(Problem::field("limit", format!("must be 1 to {LONGEST_PAGE}")));
-    }
+    let limit = checked_limit(limit, LIST_PAGE)?;
     let mut rows = store.find(kind, Query { limit: limit + 1, ..query }).await?;
     let has_more = rows.len() > limit;
     rows.truncate(limit);
     let next = rows.last().filter(|_| has_more).map(|row| row.id.clone());
     Ok((rows, next))
+}
+
+fn checked_limit(limit: Option<usize>, unless_given: usize) -> Result<usize, Problem> {
+    match limit.unwrap_or(unless_given) {
+        limit @ 1..=LONGEST_PAGE => Ok(limit),
+        _ => Err(Problem::field("limit", format!("must be 1 to {LONGEST_PAGE}"))),
+    }
 }

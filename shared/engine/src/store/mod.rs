@@ -173,7 +173,8 @@ pub struct Cutoffs {
 /// The answer of a [`Store`].
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 
-/// A database, as the rest of the crate sees it.
+/// A database, as the rest of the crate sees it. A look-up of one row, the relay's look and the machinery's state wait
+/// for no list, count or check; what is dropped before it is done is interrupted.
 pub trait Store: Send + Sync + 'static {
     /// Runs one batch as one transaction: loads `reads`, calls `decide`, writes what it returns, commits.
     /// When it answers `Ok`, everything is durable; otherwise nothing happened. After a [`StoreFault::Conflict`] the
@@ -221,8 +222,8 @@ pub trait Store: Send + Sync + 'static {
         query: Query,
     ) -> Answer<'_, Vec<Group>>;
 
-    /// A row's history, oldest first.
-    fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>>;
+    /// A page of a row's history, oldest first: at most `limit` events behind the version `after`.
+    fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>>;
 
     /// The machinery's state.
     fn stats(&self) -> Answer<'_, Stats>;

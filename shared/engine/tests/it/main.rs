@@ -7,6 +7,7 @@ mod broker;
 mod engine;
 mod faults;
 mod parcels;
+mod reading;
 mod relay;
 mod settings;
 mod store;

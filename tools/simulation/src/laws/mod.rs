@@ -128,8 +128,8 @@ fn count_payment(world: &World, order: Uuid, payment: &Payment) {
         Payment::Void => world.sim.count(Ending::PaymentVoid),
         Payment::Refunded(..) => {
             world.sim.count(Ending::Refunded);
-            let history =
-                ready(world.payment.store().events(RowKey::of::<Payment>(order))).unwrap_or_default();
+            let history = ready(world.payment.store().events(RowKey::of::<Payment>(order), 0, usize::MAX))
+                .unwrap_or_default();
             let was_doomed =
                 history.iter().any(|event| event.name == Payment::event_name(&PaymentEvent::Doomed));
             world.sim.count_many(Ending::DoomedAndRefunded, u64::from(was_doomed));

@@ -11,25 +11,76 @@ use crate::store::{FoldReport, StoreFault};
 /// At most this many differing rows are named; one is enough to know.
 const NAMED_DIFFERENCES: usize = 100;
 
-/// A row's events.
-struct History {
+/// What is done with the events.
+const READING: &str = "reading the history";
+
+/// The events of one row, read one by one: a history may be longer than the memory.
+struct History<'h, 's> {
     id: String,
+    /// Of the event that was read last.
     version: i64,
     created_at: i64,
     updated_at: i64,
-    /// As JSON, oldest first.
-    events: Vec<String>,
+    /// Events read so far.
+    count: u64,
+    rest: &'h mut Events<'s>,
 }
 
-impl History {
-    /// Whether an event is missing.
+/// The events of a kind, row by row.
+struct Events<'s> {
+    rows: rusqlite::Rows<'s>,
+    /// The one that was read, but not taken yet.
+    next: Option<Event>,
+    /// Why no more could be read.
+    fault: Option<StoreFault>,
+}
+
+struct Event {
+    row_id: String,
+    version: i64,
+    /// As JSON.
+    data: String,
+    at: i64,
+}
+
+impl Events<'_> {
+    fn advance(&mut self) -> Option<Event> {
+        let read = self.rows.next().and_then(|row| {
+            let read = |row: &rusqlite::Row<'_>| {
+                Ok(Event { row_id: row.get(0)?, version: row.get(1)?, data: row.get(2)?, at: row.get(3)? })
+            };
+            row.map(read).transpose()
+        });
+        let after = read.unwrap_or_else(|error| {
+            self.fault = Some(oops(READING)(error));
+            None
+        });
+        std::mem::replace(&mut self.next, after)
+    }
+}
+
+impl Iterator for History<'_, '_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        self.rest.next.as_ref().filter(|next| next.row_id == self.id)?;
+        let event = self.rest.advance()?;
+        (self.version, self.updated_at, self.count) = (event.version, event.at, self.count + 1);
+        Some(event.data)
+    }
+}
+
+impl History<'_, '_> {
+    /// Whether an event is missing. Known once all are read.
     fn has_gap(&self) -> bool {
-        i64::try_from(self.events.len()) != Ok(self.version)
+        i64::try_from(self.count) != Ok(self.version)
     }
 
-    /// The row as its events make it, in the order of the table's columns.
-    fn folded(&self, kind: &RowKind) -> serde_json::Result<Vec<Value>> {
-        let projected = (kind.fold)(&self.id, &mut self.events.iter().cloned())?;
+    /// The row as its events make it, in the order of the table's columns. All events are read then.
+    fn folded(&mut self, kind: &RowKind) -> serde_json::Result<Vec<Value>> {
+        let projected = (kind.fold)(&self.id.clone(), self);
+        self.by_ref().for_each(drop);
+        let projected = projected?;
         let due = projected.due.map(|due| due.as_microsecond());
         let mut values: Vec<Value> = vec![
             self.id.clone().into(),
@@ -79,12 +130,12 @@ pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport,
         let mut with_history = 0;
         for_each_history(conn, kind, |history| {
             with_history += 1;
-            report.events += history.events.len() as u64;
             let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
             let row: Option<Vec<Value>> =
                 select.query_row([&history.id], read).optional().map_err(oops("reading a row"))?;
             digest.update(format!("{}/{row:?}\n", kind.name));
             let is_same = history.folded(kind).is_ok_and(|folded| row == Some(folded));
+            report.events += history.count;
             if (history.has_gap() || !is_same) && report.differing.len() < NAMED_DIFFERENCES {
                 report.differing.push(format!("{}/{}", kind.name, history.id));
             }
@@ -105,31 +156,25 @@ pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport,
 fn for_each_history(
     conn: &Connection,
     kind: &RowKind,
-    mut each: impl FnMut(&History) -> Result<(), StoreFault>,
+    mut each: impl FnMut(&mut History<'_, '_>) -> Result<(), StoreFault>,
 ) -> Result<(), StoreFault> {
-    let context = "reading the history";
     let mut statement = conn
         .prepare(
             "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 ORDER BY row_id, version",
         )
-        .map_err(oops(context))?;
-    let mut rows = statement.query([kind.name]).map_err(oops(context))?;
-    let mut current: Option<History> = None;
-    while let Some(row) = rows.next().map_err(oops(context))? {
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-        let (id, version, event, at): (String, i64, String, i64) = read(row).map_err(oops(context))?;
-        match &mut current {
-            Some(history) if history.id == id => {
-                (history.version, history.updated_at) = (version, at);
-                history.events.push(event);
-            }
-            _ => {
-                let begun = History { id, version, created_at: at, updated_at: at, events: vec![event] };
-                if let Some(whole) = current.replace(begun) {
-                    each(&whole)?;
-                }
-            }
+        .map_err(oops(READING))?;
+    let rows = statement.query([kind.name]).map_err(oops(READING))?;
+    let mut events = Events { rows, next: None, fault: None };
+    events.advance();
+    while let Some(first) = &events.next {
+        let (id, version, created_at) = (first.row_id.clone(), first.version, first.at);
+        let (updated_at, count) = (created_at, 0);
+        let mut history = History { id, version, created_at, updated_at, count, rest: &mut events };
+        each(&mut history)?;
+        history.for_each(drop);
+        if let Some(fault) = events.fault.take() {
+            return Err(fault);
         }
     }
-    current.map_or(Ok(()), |last| each(&last))
+    events.fault.map_or(Ok(()), Err)
 }

@@ -3,6 +3,7 @@
 mod fold;
 mod outbox;
 mod read;
+mod readers;
 mod schema;
 mod values;
 mod write;
@@ -17,9 +18,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
@@ -28,6 +29,7 @@ use saga_core::retry::{error_chain, panic_text};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::oneshot;
 
+use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
@@ -38,8 +40,6 @@ use super::{
 const MERGED_JOBS: usize = 64;
 /// Jobs that may wait for the writer; a caller beyond that waits with its job in hand.
 const WAITING_JOBS: usize = 256;
-/// Connections for readers. Two: a long audit must not hold up a look-up.
-const READERS: usize = 2;
 /// Pages that one connection may cache, in KiB: the working set of the newest rows, well under the
 /// 60 MiB that a whole service may take.
 const CACHE_KIB: i64 = 8 * 1024;
@@ -64,7 +64,8 @@ enum Writer {
 /// A SQLite database file, held by this process alone.
 pub struct SqliteStore {
     writer: Writer,
-    readers: Arc<Readers>,
+    /// None beside an inline writer, whose connection reads too.
+    readers: Option<Readers>,
     kinds: Arc<Kinds>,
     _lock: Option<File>,
 }
@@ -72,12 +73,6 @@ pub struct SqliteStore {
 struct Kinds {
     declared: Vec<RowKind>,
     sql: BTreeMap<&'static str, KindSql>,
-}
-
-#[derive(Default)]
-struct Readers {
-    idle: Mutex<Vec<Connection>>,
-    returned: Condvar,
 }
 
 impl SqliteStore {
@@ -99,17 +94,14 @@ impl SqliteStore {
         configure(&conn).map_err(|error| unusable("cannot be used", &error))?;
         let kinds = Arc::new(Kinds::of(kinds));
         prepare(&conn, &kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
-        let readers = (0..READERS)
-            .map(|_| open_reader(path))
-            .collect::<Result<_, _>>()
-            .map_err(|error| unusable("cannot be read", &error))?;
+        let readers = Readers::open(path).map_err(|error| unusable("cannot be read", &error))?;
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
             .spawn(move || write_jobs(&conn, &waiting))
             .map_err(|error| unusable("no thread for its writer", &error))?;
-        let readers = Arc::new(Readers { idle: Mutex::new(readers), returned: Condvar::new() });
-        Ok(Self { writer: Writer::Thread(Some((jobs, thread))), readers, kinds, _lock: Some(lock) })
+        let (writer, readers) = (Writer::Thread(Some((jobs, thread))), Some(readers));
+        Ok(Self { writer, readers, kinds, _lock: Some(lock) })
     }
 
     /// A database in memory that works on the caller's thread: every answer is ready at once.
@@ -121,7 +113,7 @@ impl SqliteStore {
         prepare_once(&conn).map_err(oops("configuring a database in memory"))?;
         let kinds = Arc::new(Kinds::of(kinds));
         prepare(&conn, &kinds)?;
-        Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: Arc::default(), kinds, _lock: None })
+        Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: None, kinds, _lock: None })
     }
 
     /// Runs `work` in a write transaction, merged with whatever else waits.
@@ -154,29 +146,16 @@ impl SqliteStore {
         Box::pin(std::future::ready(answer))
     }
 
-    /// Runs `work` on a reader's connection.
+    /// Runs `work` on a reader's connection. Dropped before it is done, it is interrupted.
     fn read<T: Send + 'static>(
         &self,
+        lane: Lane,
         work: impl FnOnce(&Connection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'_, T> {
-        match &self.writer {
-            Writer::Thread(_) => {
-                let readers = self.readers.clone();
-                Box::pin(async move {
-                    tokio::task::spawn_blocking(move || {
-                        let conn = readers.take();
-                        // One snapshot for all that the work reads.
-                        let answer = catch_unwind(AssertUnwindSafe(|| in_snapshot(&conn, || work(&conn))));
-                        readers.give_back(conn);
-                        answer.unwrap_or_else(|panic| {
-                            Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned()))
-                        })
-                    })
-                    .await
-                    .unwrap_or(Err(StoreFault::Closed))
-                })
-            }
-            Writer::Inline(conn) => {
+        match (&self.writer, &self.readers) {
+            (Writer::Thread(_), Some(readers)) => readers.read(lane, work),
+            (Writer::Thread(_), None) => Box::pin(std::future::ready(Err(StoreFault::Closed))),
+            (Writer::Inline(conn), _) => {
                 let answer = work(&conn.lock());
                 Box::pin(std::future::ready(answer))
             }
@@ -219,7 +198,7 @@ impl Store for SqliteStore {
     }
 
     fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
-        self.read(move |conn| outbox::pending(conn, now, limit))
+        self.read(Lane::Relay, move |conn| outbox::pending(conn, now, limit))
     }
 
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
@@ -237,11 +216,11 @@ impl Store for SqliteStore {
     }
 
     fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>> {
-        self.read(move |conn| read::row(conn, &key))
+        self.read(Lane::Row, move |conn| read::row(conn, &key))
     }
 
     fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
-        self.read(move |conn| read::find(conn, kind, &query))
+        self.read(read::lane_of(&query), move |conn| read::find(conn, kind, &query))
     }
 
     fn counts(
@@ -250,7 +229,7 @@ impl Store for SqliteStore {
         by: &'static str,
         query: Query,
     ) -> Answer<'_, BTreeMap<String, u64>> {
-        self.read(move |conn| read::counts(conn, kind, by, &query))
+        self.read(Lane::Scan, move |conn| read::counts(conn, kind, by, &query))
     }
 
     fn groups(
@@ -260,32 +239,32 @@ impl Store for SqliteStore {
         times: &'static str,
         query: Query,
     ) -> Answer<'_, Vec<Group>> {
-        self.read(move |conn| read::groups(conn, kind, by, times, &query))
+        self.read(Lane::Scan, move |conn| read::groups(conn, kind, by, times, &query))
     }
 
-    fn events(&self, key: RowKey) -> Answer<'_, Vec<StoredEvent>> {
-        self.read(move |conn| read::events(conn, &key))
+    fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
+        self.read(Lane::Row, move |conn| read::events(conn, &key, after, limit))
     }
 
     fn stats(&self) -> Answer<'_, Stats> {
-        self.read(read::stats)
+        self.read(Lane::Health, read::stats)
     }
 
     fn tallies(&self) -> Answer<'_, Tallies> {
-        self.read(read::tallies)
+        self.read(Lane::Scan, read::tallies)
     }
 
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
-        self.read(move |conn| read::outbox(conn, limit))
+        self.read(Lane::Scan, move |conn| read::outbox(conn, limit))
     }
 
     fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>> {
-        self.read(move |conn| read::dead_letters(conn, limit))
+        self.read(Lane::Scan, move |conn| read::dead_letters(conn, limit))
     }
 
     fn verify(&self) -> Answer<'_, FoldReport> {
         let kinds = self.kinds.clone();
-        self.read(move |conn| fold::verify(conn, &kinds.declared))
+        self.read(Lane::Audit, move |conn| fold::verify(conn, &kinds.declared))
     }
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
@@ -305,23 +284,6 @@ impl Kinds {
     fn of(declared: Vec<RowKind>) -> Self {
         let sql = declared.iter().map(|kind| (kind.name, KindSql::of(kind))).collect();
         Self { declared, sql }
-    }
-}
-
-impl Readers {
-    fn take(&self) -> Connection {
-        let mut idle = self.idle.lock();
-        loop {
-            if let Some(conn) = idle.pop() {
-                return conn;
-            }
-            self.returned.wait(&mut idle);
-        }
-    }
-
-    fn give_back(&self, conn: Connection) {
-        self.idle.lock().push(conn);
-        self.returned.notify_one();
     }
 }
 
@@ -395,17 +357,6 @@ fn in_transaction<T>(
     committed
 }
 
-fn in_snapshot<T>(conn: &Connection, work: impl FnOnce() -> Result<T, StoreFault>) -> Result<T, StoreFault> {
-    // A reader that panicked may have left its snapshot open.
-    if !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK").map_err(oops("leaving an old snapshot"))?;
-    }
-    conn.execute_batch("BEGIN").map_err(oops("beginning to read"))?;
-    let answer = work();
-    conn.execute_batch("COMMIT").map_err(oops("ending a read"))?;
-    answer
-}
-
 fn prepare(conn: &Connection, kinds: &Kinds) -> Result<(), StoreFault> {
     in_transaction(conn, || {
         schema::migrate(conn)?;
@@ -429,17 +380,6 @@ fn configure(conn: &Connection) -> rusqlite::Result<()> {
 fn prepare_once(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(128);
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
-}
-
-fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
-    let conn = Connection::open_with_flags(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
-    prepare_once(&conn)?;
-    conn.busy_timeout(Duration::from_secs(5))?;
-    conn.pragma_update(None, "cache_size", -CACHE_KIB / 4)?;
-    Ok(conn)
 }
 
 /// Keeps a second process off the file: SQLite would allow it, the engine's batches would collide.

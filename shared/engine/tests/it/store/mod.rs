@@ -8,6 +8,7 @@ mod queries;
 mod sqlite_failing;
 mod sqlite_file;
 mod sqlite_migrating;
+mod sqlite_reading;
 mod tasks;
 mod upkeep;
 
@@ -111,6 +112,7 @@ macro_rules! conformance {
                 pages_of_sorted_rows_follow_each_other_in_both_directions,
                 rows_are_counted_by_the_value_of_a_field_largest_group_first,
                 a_history_is_told_oldest_first,
+                pages_of_a_history_follow_each_other,
             }
             upkeep {
                 every_row_equals_the_fold_of_its_events,

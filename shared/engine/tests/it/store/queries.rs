@@ -148,7 +148,7 @@ pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
     later.events[0].causation_id = id(77);
     commit(store.as_ref(), later).await?;
 
-    let history = store.events(shelf("tea")).await?;
+    let history = store.events(shelf("tea"), 0, 99).await?;
     let told: Vec<_> =
         history.iter().map(|event| (event.version, &event.name[..], &event.data[..])).collect();
     let wanted = [
@@ -160,6 +160,23 @@ pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
     let last = &history[2];
     assert_eq!((last.causation_id, last.recorded_at, last.published_at), (id(77), at(60), None));
     assert_eq!(history[0].recorded_at, at(0));
+    Ok(())
+}
+
+pub async fn pages_of_a_history_follow_each_other(store: &Arc<dyn Store>) -> Promise {
+    let puts: Vec<_> = (1..=5).map(put).collect();
+    commit(store.as_ref(), recorded("tea", &[], &puts)).await?;
+    commit(store.as_ref(), recorded("coffee", &[], &puts[..2])).await?;
+    let mut pages = Vec::new();
+    let mut after = 0;
+    loop {
+        let page: Vec<_> =
+            store.events(shelf("tea"), after, 2).await?.iter().map(|event| event.version).collect();
+        let Some(last) = page.last() else { break };
+        after = *last;
+        pages.push(page);
+    }
+    assert_eq!(pages, [vec![1, 2], vec![3, 4], vec![5]]);
     Ok(())
 }
 

@@ -1,0 +1,156 @@
+//! Readers of a SQLite file: what must be quick waits for nothing that takes long, and nobody works for nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use saga_core::decider::Decider as _;
+use saga_core::query::Query;
+use saga_core::row::{Projected, RowKind};
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Store, StoreFault};
+use tempfile::TempDir;
+
+use crate::support::{Shelf, ShelfEvent, at, commit, in_time, promises, put, recorded, shelf, wait_until};
+
+type Outcome = Result<(), StoreFault>;
+
+/// While audits and lists are under way, as many as anybody may ask for, the relay, health and look-ups go on.
+#[tokio::test]
+async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
+    let gate = Gate::of("audits");
+    let (_folder, store) = filled("audits", 3).await?;
+    gate.shut();
+    let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
+    wait_until("an audit is under way", async || gate.entered() > 0).await;
+
+    let pending = in_time("the relay's look", store.pending(at(1), 9)).await?;
+    assert_eq!(pending.len(), 1);
+    assert_eq!(in_time("health", store.stats()).await?.outbox_pending, 1);
+    assert!(in_time("a row", store.row(shelf("shelf-1"))).await?.is_some());
+    assert_eq!(in_time("its history", store.events(shelf("shelf-1"), 0, 9)).await?.len(), 1);
+    let found = in_time("a list", store.find(Shelf::KIND, Query { limit: 9, ..Query::default() })).await?;
+    assert_eq!(found.len(), 3);
+    assert_eq!(gate.entered(), 1, "one audit at a time");
+
+    gate.open();
+    for audit in audits {
+        assert_eq!(in_time("the audit", audit).await.expect("no panic")?.rows, 3);
+    }
+    Ok(())
+}
+
+/// An audit that nobody waits for any more ends, and so does one that waits for its turn.
+#[tokio::test]
+async fn an_audit_that_nobody_waits_for_any_more_is_interrupted() -> Outcome {
+    let gate = Gate::of("nobody");
+    let (_folder, store) = filled("nobody", 1_000).await?;
+    gate.shut();
+    let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
+    wait_until("an audit is under way", async || gate.entered() > 0).await;
+    for audit in audits {
+        audit.abort();
+        let aborted = in_time("its end", audit).await.err();
+        assert!(aborted.is_some_and(|error| error.is_cancelled()));
+    }
+    gate.open();
+    assert_eq!(in_time("the next audit", store.verify()).await?.rows, 1_000);
+    let in_vain = gate.entered() - 1_000;
+    assert!(in_vain < 500, "{in_vain} of 1000 rows were folded for nobody");
+    Ok(())
+}
+
+/// A history may be longer than the memory: it is folded while it is read.
+#[tokio::test]
+async fn a_history_is_folded_while_it_is_read() -> Outcome {
+    let gate = Gate::of("long");
+    let (_folder, store) = filled("long", 1).await?;
+    store.verify().await?;
+    store.rebuild(Shelf::KIND).await?;
+    assert_eq!(gate.known(), 0, "events that were in memory before the first was folded");
+    Ok(())
+}
+
+fn spawned(
+    store: &Arc<SqliteStore>,
+) -> tokio::task::JoinHandle<Result<saga_engine::store::FoldReport, StoreFault>> {
+    let store = store.clone();
+    tokio::spawn(async move { store.verify().await })
+}
+
+/// A database of so many shelves, whose folds stand before the gate of this name.
+async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<SqliteStore>), StoreFault> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> = match gate {
+        "audits" => |id, events| gated("audits", id, events),
+        "nobody" => |id, events| gated("nobody", id, events),
+        _ => |id, events| gated("long", id, events),
+    };
+    let kind = RowKind { fold, ..RowKind::of::<Shelf>() };
+    let store = SqliteStore::open(&folder.path().join("depot.db"), vec![kind])?;
+    commit(&store, promises([1])).await?;
+    for number in 1..=shelves {
+        commit(&store, recorded(&format!("shelf-{number}"), &[], &[put(1)])).await?;
+    }
+    if gate == "long" {
+        let before = vec![put(1); 1];
+        commit(&store, recorded("shelf-1", &before, &[put(1), ShelfEvent::Listed])).await?;
+    }
+    Ok((folder, Arc::new(store)))
+}
+
+fn gated(
+    gate: &'static str,
+    id: &str,
+    events: &mut dyn Iterator<Item = String>,
+) -> serde_json::Result<Projected> {
+    Gate::of(gate).pass(events.size_hint().0);
+    (RowKind::of::<Shelf>().fold)(id, events)
+}
+
+/// What folds stand before, and who counts them. A fold is a function: its gate is found by its name.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_shut: bool,
+    entered: usize,
+    known: usize,
+}
+
+impl Gate {
+    fn of(name: &'static str) -> Arc<Self> {
+        static GATES: Mutex<BTreeMap<&str, Arc<Gate>>> = Mutex::new(BTreeMap::new());
+        GATES.lock().entry(name).or_default().clone()
+    }
+
+    fn pass(&self, known: usize) {
+        let mut state = self.state.lock();
+        state.entered += 1;
+        state.known = state.known.max(known);
+        while state.is_shut {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn shut(&self) {
+        *self.state.lock() = State { is_shut: true, ..State::default() };
+    }
+
+    fn open(&self) {
+        self.state.lock().is_shut = false;
+        self.changed.notify_all();
+    }
+
+    fn entered(&self) -> usize {
+        self.state.lock().entered
+    }
+
+    fn known(&self) -> usize {
+        self.state.lock().known
+    }
+}
