@@ -13,7 +13,9 @@ use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key};
-use saga_engine::host::reading::{EventPage, HistoryParams, Page, Range, entries_page, history, list_page};
+use saga_engine::host::reading::{
+    EventPage, HistoryParams, Page, Range, entries_page, history, list_page, readable,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -190,6 +192,9 @@ struct ListParams {
 struct ProductPage {
     /// At most `limit` of them, by sku.
     products: Vec<ProductView>,
+    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -205,8 +210,8 @@ async fn products(
 ) -> Result<Json<ProductPage>, Problem> {
     let query = Query { after: params.cursor, ..Query::default() };
     let (rows, next) = list_page(app.store.as_ref(), Product::KIND, params.limit, query).await?;
-    let products = rows.iter().map(parse_product).collect::<Result<_, _>>()?;
-    Ok(Json(ProductPage { products, next }))
+    let (products, unreadable) = readable(&rows, parse_product);
+    Ok(Json(ProductPage { products, unreadable, next }))
 }
 
 fn parse_product(row: &FoundRow) -> Result<ProductView, Problem> {

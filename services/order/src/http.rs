@@ -14,7 +14,9 @@ use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key, wait_preference};
-use saga_engine::host::reading::{EventPage, HistoryParams, Page, Range, entries_page, history, list_page};
+use saga_engine::host::reading::{
+    EventPage, HistoryParams, Page, Range, entries_page, history, list_page, readable,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -238,6 +240,9 @@ enum Status {
 struct OrderPage {
     /// At most `limit` of them, newest first.
     orders: Vec<OrderView>,
+    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -261,8 +266,8 @@ async fn list(
     let after = params.cursor.map(|cursor| cursor.to_string());
     let query = Query { equals, after, descending: true, ..Query::default() };
     let (rows, next) = list_page(app.store.as_ref(), Order::KIND, params.limit, query).await?;
-    let orders = rows.iter().map(|row| parse(row).map(|(_, view)| view)).collect::<Result<_, _>>()?;
-    Ok(Json(OrderPage { orders, next }))
+    let (orders, unreadable) = readable(&rows, |row| parse(row).map(|(_, view)| view));
+    Ok(Json(OrderPage { orders, unreadable, next }))
 }
 
 /// An order's history, oldest first, page by page.

@@ -9,7 +9,9 @@ use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment, answered};
-use saga_engine::host::reading::{EventPage, HistoryParams, Page, Range, entries_page, history, list_page};
+use saga_engine::host::reading::{
+    EventPage, HistoryParams, Page, Range, entries_page, history, list_page, readable,
+};
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
@@ -60,7 +62,13 @@ async fn payments(
     let after = params.cursor.map(|cursor| cursor.to_string());
     let query = Query { equals, after, descending: true, ..Query::default() };
     let (rows, _) = list_page(app.store.as_ref(), Payment::KIND, params.limit, query).await?;
-    rows.iter().map(|row| parse(row).map(|(_, view)| view)).collect::<Result<_, _>>().map(Json)
+    match readable(&rows, |row| parse(row).map(|(_, view)| view)) {
+        // Not even one: an empty list would say that there are none.
+        (payments, unreadable) if payments.is_empty() && !unreadable.is_empty() => {
+            Err(Problem::internal(&format_args!("damaged: {}", unreadable.join(", "))))
+        }
+        (payments, _) => Ok(Json(payments)),
+    }
 }
 
 fn parse(row: &FoundRow) -> Result<(Payment, PaymentView), Problem> {

@@ -10,7 +10,7 @@ use saga_core::decider::FieldValue;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
-use saga_engine::host::reading::for_each_event;
+use saga_engine::host::reading::{for_each_event, readable};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -100,6 +100,9 @@ struct SagaParams {
 struct SagaPage {
     /// At most `limit` of them.
     sagas: Vec<SagaItem>,
+    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -129,9 +132,9 @@ async fn sagas(
         query.below.push(("deadline", now.as_microsecond().into()));
     }
     let (page, next) = admin.page::<SagaView>(query, params.limit, params.cursor).await?;
-    let item = |row| SagaItem::of(row, now).map(|(item, _)| item);
-    let sagas = page.iter().map(item).collect::<Result<_, _>>()?;
-    Ok(Json(SagaPage { sagas, next }))
+    let item = |row: &FoundRow| Ok(SagaItem::of(row, now)?.0);
+    let (sagas, unreadable) = readable(&page, item);
+    Ok(Json(SagaPage { sagas, unreadable, next }))
 }
 
 /// A saga with its history.

@@ -23,7 +23,6 @@ use crate::runtime::faults::Faults;
 use crate::runtime::tasks::TaskHandler;
 use crate::runtime::{self, Means, Running, ended};
 use crate::store::Store;
-use crate::store::sqlite::SqliteStore;
 
 /// A service that runs until this is dropped.
 pub struct Embedded<S: Service> {
@@ -58,8 +57,7 @@ pub fn start<S: Service>(
     let dependency = handler.dependency();
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
-    let store: Arc<dyn Store> =
-        Arc::new(SqliteStore::open(&settings.sqlite_path()?, S::rows()).context(S::NAME)?);
+    let store: Arc<dyn Store> = Arc::new(settings.open_store(S::NAME, S::rows()).context(S::NAME)?);
     let faults = Faults::new(settings.faults.clone(), &[], steps);
     let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()));
     let (clock, observer) = (Arc::new(SystemClock), Arc::new(()));

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use futures::future::BoxFuture;
@@ -15,7 +16,7 @@ use super::app::Program;
 use super::run::run;
 use super::settings::{self, LogFormat, LogSettings, Sources};
 use crate::store::Store;
-use crate::store::sqlite::SqliteStore;
+use crate::store::sqlite::{Opening, SqliteStore};
 
 /// What every service can be told on its command line.
 #[derive(Debug, Parser)]
@@ -38,7 +39,8 @@ enum Operation {
         /// Kind of rows, e.g. "saga".
         kind: String,
     },
-    /// Check every row against the fold of its events; the service must be stopped.
+    /// Check every page, and every row against the fold of its events; the service must be stopped. Exit code 1 when
+    /// something is wrong, or there is no database.
     Verify,
 }
 
@@ -56,7 +58,10 @@ where
             start_log(&settings.log)?;
             block_on(match arguments.operation {
                 None => Box::pin(run(program, settings)),
-                Some(operation) => operate(operation, settings.sqlite_path()?, S::NAME, S::rows()),
+                Some(operation) => {
+                    let database = settings.sqlite_path()?;
+                    operate(operation, database, settings.store.accept_loss, S::NAME, S::rows())
+                }
             })
         });
     match outcome {
@@ -87,12 +92,16 @@ fn start_log(settings: &LogSettings) -> anyhow::Result<()> {
 fn operate(
     operation: Operation,
     database: PathBuf,
+    accept_loss: String,
     service: &'static str,
     rows: Vec<RowKind>,
 ) -> BoxFuture<'static, anyhow::Result<()>> {
     Box::pin(async move {
         let names: Vec<_> = rows.iter().map(|kind| kind.name).collect();
-        let store = SqliteStore::open(&database, rows)?;
+        // Whole, however long it takes; and none is made where there is none.
+        let (must_exist, check_within) = (true, Duration::MAX);
+        let opening = Opening { service, must_exist, check_within, accept_loss: &accept_loss };
+        let store = SqliteStore::open_as(&database, rows, &opening)?;
         match operation {
             Operation::Rebuild { kind } => {
                 let Some(kind) = names.iter().find(|name| **name == kind) else {
@@ -107,7 +116,13 @@ fn operate(
                 });
                 println!("{report}");
             }
-            Operation::Verify => println!("{}", serde_json::to_string(&store.verify().await?)?),
+            Operation::Verify => {
+                let report = store.verify().await?;
+                println!("{}", serde_json::to_string(&report)?);
+                if !report.differing.is_empty() {
+                    anyhow::bail!("rows differ from their events: {}", report.differing.join(", "));
+                }
+            }
         }
         Ok(())
     })

@@ -167,6 +167,25 @@ pub async fn entries_page<T>(
     Ok(Page { entries: rows.iter().map(entry).collect::<Result<_, _>>()?, next })
 }
 
+/// What `view` makes of rows, and the ids of those that it makes nothing of, because they are damaged: one of them is
+/// no reason not to show the others. The log says what is wrong with it.
+pub fn readable<T>(
+    rows: &[FoundRow],
+    view: impl Fn(&FoundRow) -> Result<T, Problem>,
+) -> (Vec<T>, Vec<String>) {
+    let (mut views, mut unreadable) = (Vec::with_capacity(rows.len()), Vec::new());
+    for row in rows {
+        match view(row) {
+            Ok(view) => views.push(view),
+            Err(problem) => {
+                tracing::error!(row = row.id, "a row cannot be read: {}", problem.detail);
+                unreadable.push(row.id.clone());
+            }
+        }
+    }
+    (views, unreadable)
+}
+
 /// Rows in one page of a list for people, when they do not say.
 const LIST_PAGE: usize = 20;
 /// Most rows in one page of a list for people.

@@ -19,7 +19,6 @@ use crate::runtime::admission::StepAdmission;
 use crate::runtime::clock::SystemClock;
 use crate::runtime::faults::Faults;
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
-use crate::store::sqlite::SqliteStore;
 
 /// Runs a service until it is told to stop.
 pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
@@ -30,7 +29,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let dependency = handler.dependency();
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
-    let store = Arc::new(SqliteStore::open(&settings.sqlite_path()?, S::rows())?);
+    let store = Arc::new(settings.open_store(S::NAME, S::rows())?);
     let listener = http::bind(&settings.http)
         .await
         .map_err(|error| anyhow::anyhow!("http.bind {}: {error}", settings.http.bind))?;

@@ -10,6 +10,7 @@ use saga_core::admission::TaskBounds;
 use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::Rules;
 use saga_core::retry::RetryPolicy;
+use saga_core::row::RowKind;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::http::HttpSettings;
@@ -21,6 +22,7 @@ use crate::runtime::faults::FaultSettings;
 use crate::runtime::relay::RelaySettings;
 use crate::runtime::{Carriage, signed};
 use crate::store::Cutoffs;
+use crate::store::sqlite::{Opening, SqliteStore};
 
 /// Everything that can be set of a service. `X` is what only this service knows (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -74,11 +76,22 @@ pub struct Settings<X> {
 pub struct NoSettings {}
 
 /// Where the database is (section `store`).
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
     /// `sqlite:PATH`, the path of a file.
     pub url: String,
+    /// How long its pages may be checked at a start; what is not checked by then is checked by `verify`.
+    #[serde(with = "humantime_serde")]
+    pub check_within: Duration,
+    /// The name of one loss of data that is accepted, as a refused start gives it.
+    pub accept_loss: String,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self { url: String::new(), check_within: Duration::from_secs(5), accept_loss: String::new() }
+    }
 }
 
 /// The loop that decides, its timers and its readiness (section `engine`).
@@ -361,6 +374,21 @@ impl<X> Settings<X> {
             relay: self.relay.clone(),
             consumer: ConsumerBounds { pull: self.bus.pull, under_way: self.bus.max_ack_pending as usize },
         }
+    }
+
+    /// The database of `service`, opened; when it is not there, it is made.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open_as`], and when the URL is of another kind.
+    pub fn open_store(&self, service: &str, rows: Vec<RowKind>) -> anyhow::Result<SqliteStore> {
+        Ok(SqliteStore::open_as(&self.sqlite_path()?, rows, &self.opening(service))?)
+    }
+
+    /// How the database of `service` is opened.
+    #[must_use]
+    pub fn opening<'a>(&'a self, service: &'a str) -> Opening<'a> {
+        let StoreSettings { check_within, accept_loss, .. } = &self.store;
+        Opening { service, check_within: *check_within, accept_loss, ..Opening::default() }
     }
 
     /// The file of a `sqlite:` URL.

@@ -1,9 +1,11 @@
 //! What routes read: pages of a history.
 
-use saga_engine::host::reading::{HistoryParams, for_each_event, history};
+use saga_core::query::FoundRow;
+use saga_engine::host::http::Problem;
+use saga_engine::host::reading::{HistoryParams, for_each_event, history, readable};
 use saga_engine::store::StoreFault;
 
-use crate::support::{commit, in_memory, put, recorded, shelf};
+use crate::support::{at, commit, in_memory, put, recorded, shelf};
 
 #[tokio::test]
 async fn a_history_is_read_page_by_page_however_long_it_is() -> Result<(), StoreFault> {
@@ -38,4 +40,17 @@ async fn a_history_is_read_page_by_page_however_long_it_is() -> Result<(), Store
     for_each_event(store.as_ref(), shelf("tea"), each).await.expect("its events");
     assert_eq!(all, (1..=250).collect::<Vec<_>>());
     Ok(())
+}
+
+/// A row whose state is no JSON is one bad row: the others of its page are shown.
+#[test]
+fn a_damaged_row_is_one_damaged_row_in_a_list() {
+    let row = |id: &str, state: &str| {
+        let (id, state) = (id.to_owned(), state.to_owned());
+        FoundRow { id, state, version: 1, created_at: at(0), updated_at: at(0) }
+    };
+    let parse =
+        |row: &FoundRow| serde_json::from_str::<u32>(&row.state).map_err(|error| Problem::internal(&error));
+    let rows = [row("coffee", "1"), row("milk", "{\"lis"), row("tea", "3")];
+    assert_eq!(readable(&rows, parse), (vec![1, 3], vec!["milk".to_owned()]));
 }

@@ -1,6 +1,7 @@
 //! Shell: the store on SQLite: one writer thread that merges what waits into one commit; readers beside it.
 
 mod fold;
+mod opening;
 mod outbox;
 mod read;
 mod readers;
@@ -29,6 +30,8 @@ use saga_core::retry::{error_chain, panic_text};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::oneshot;
 
+use self::opening::MarkFile;
+pub use self::opening::Opening;
 use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
@@ -76,29 +79,45 @@ struct Kinds {
 }
 
 impl SqliteStore {
+    /// Opens the file as whoever's it is; see [`SqliteStore::open_as`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: &Path, kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
+        Self::open_as(path, kinds, &Opening::default())
+    }
+
     /// Opens the file, creating it with its folder when it is not there, brings its tables up to date and
     /// starts the writer thread.
     ///
     /// # Errors
-    /// When the file cannot be used: no permission, no database, damaged, of a newer build, or held by
-    /// another process. The sentence says which.
-    pub fn open(path: &Path, kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
+    /// When the file cannot be used: no permission, no database, damaged, of a newer build, of another service, held
+    /// by another process, or without what it had when it was open last. The sentence says which.
+    pub fn open_as(path: &Path, kinds: Vec<RowKind>, opening: &Opening<'_>) -> Result<Self, StoreFault> {
         let unusable = |what: &str, error: &dyn std::fmt::Display| {
             StoreFault::Unusable(format!("database {}: {what}: {error}", path.display()))
         };
+        let refused = |sentence| StoreFault::Unusable(format!("database {}: {sentence}", path.display()));
+        if opening.must_exist && !path.metadata().is_ok_and(|file| file.len() > 0) {
+            return Err(refused("there is none".to_owned()));
+        }
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|error| unusable("its folder cannot be made", &error))?;
         }
         let lock = lock(path).map_err(|error| unusable("cannot be locked", &error))?;
-        let conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
-        configure(&conn).map_err(|error| unusable("cannot be used", &error))?;
+        let mut marks = MarkFile::new(&lock).map_err(|error| unusable("cannot be locked", &error))?;
+        let mut conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
+        configure(&conn).map_err(|error| refused(opening::unusable(&error)))?;
         let kinds = Arc::new(Kinds::of(kinds));
+        opening::check_before(&mut conn, &kinds.declared, opening, &marks).map_err(refused)?;
         prepare(&conn, &kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
+        let made = made_in_memory(&kinds)?;
+        opening::check_after(&conn, &made, opening, &mut marks).map_err(refused)?;
         let readers = Readers::open(path).map_err(|error| unusable("cannot be read", &error))?;
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || write_jobs(&conn, &waiting))
+            .spawn(move || write_jobs(&conn, &waiting, marks))
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let (writer, readers) = (Writer::Thread(Some((jobs, thread))), Some(readers));
         Ok(Self { writer, readers, kinds, _lock: Some(lock) })
@@ -109,10 +128,8 @@ impl SqliteStore {
     /// # Errors
     /// None in practice.
     pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
-        let conn = Connection::open_in_memory().map_err(oops("opening a database in memory"))?;
-        prepare_once(&conn).map_err(oops("configuring a database in memory"))?;
         let kinds = Arc::new(Kinds::of(kinds));
-        prepare(&conn, &kinds)?;
+        let conn = made_in_memory(&kinds)?;
         Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: None, kinds, _lock: None })
     }
 
@@ -303,7 +320,7 @@ async fn hand_over(jobs: &SyncSender<Job>, mut job: Job) -> Result<(), StoreFaul
 }
 
 /// The writer thread: takes what waits, runs it in one transaction, commits, tells everyone.
-fn write_jobs(conn: &Connection, waiting: &Receiver<Job>) {
+fn write_jobs(conn: &Connection, waiting: &Receiver<Job>, mut marks: MarkFile) {
     while let Ok(first) = waiting.recv() {
         let mut jobs = vec![first];
         while jobs.len() < MERGED_JOBS
@@ -327,7 +344,9 @@ fn write_jobs(conn: &Connection, waiting: &Receiver<Job>) {
                 }
             }
         }
+        marks.write_now_and_then(conn);
     }
+    marks.write(conn);
 }
 
 fn tell(job: Job, answer: Result<(), StoreFault>) {
@@ -355,6 +374,14 @@ fn in_transaction<T>(
         let _ = conn.execute_batch("ROLLBACK");
     }
     committed
+}
+
+/// A database in memory with all tables.
+fn made_in_memory(kinds: &Kinds) -> Result<Connection, StoreFault> {
+    let conn = Connection::open_in_memory().map_err(oops("opening a database in memory"))?;
+    prepare_once(&conn).map_err(oops("configuring a database in memory"))?;
+    prepare(&conn, kinds)?;
+    Ok(conn)
 }
 
 fn prepare(conn: &Connection, kinds: &Kinds) -> Result<(), StoreFault> {
@@ -386,7 +413,7 @@ fn prepare_once(conn: &Connection) -> rusqlite::Result<()> {
 fn lock(path: &Path) -> std::io::Result<File> {
     let mut name = PathBuf::from(path).into_os_string();
     name.push(".lock");
-    let file = File::options().create(true).truncate(false).write(true).open(name)?;
+    let file = File::options().create(true).truncate(false).read(true).write(true).open(name)?;
     file.try_lock().map_err(|error| match error {
         std::fs::TryLockError::WouldBlock => {
             std::io::Error::other("another process holds it; stop that one first")

@@ -8,10 +8,11 @@ use super::values::{hex, now_micros, oops};
 use crate::store::StoreFault;
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
+    include_str!("migrations/0004_identity.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.
@@ -67,7 +68,15 @@ pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFaul
         .query_row("SELECT fields FROM row_kind WHERE name = ?1", [kind.name], |row| row.get(0))
         .optional()
         .map_err(oops("reading the declared kinds"))?;
-    if known.as_deref() == Some(&fields) && !has_more {
+    let is_there: bool = conn
+        .query_row(
+            "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'row_' || ?1)",
+            [kind.name],
+            |row| row.get(0),
+        )
+        .map_err(oops("looking for the table of a kind"))?;
+    // A table that is missing is made of the events again.
+    if known.as_deref() == Some(&fields) && is_there && !has_more {
         return Ok(());
     }
     let (name, columns): (_, String) =

@@ -7,6 +7,7 @@ mod outbox;
 mod queries;
 mod sqlite_failing;
 mod sqlite_file;
+mod sqlite_losing;
 mod sqlite_migrating;
 mod sqlite_reading;
 mod tasks;

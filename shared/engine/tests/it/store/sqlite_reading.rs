@@ -20,7 +20,7 @@ type Outcome = Result<(), StoreFault>;
 async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
     let gate = Gate::of("audits");
     let (_folder, store) = filled("audits", 3).await?;
-    gate.shut();
+    let shut = gate.shut();
     let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
     wait_until("an audit is under way", async || gate.entered() > 0).await;
 
@@ -33,7 +33,7 @@ async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
     assert_eq!(found.len(), 3);
     assert_eq!(gate.entered(), 1, "one audit at a time");
 
-    gate.open();
+    drop(shut);
     for audit in audits {
         assert_eq!(in_time("the audit", audit).await.expect("no panic")?.rows, 3);
     }
@@ -45,7 +45,7 @@ async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
 async fn an_audit_that_nobody_waits_for_any_more_is_interrupted() -> Outcome {
     let gate = Gate::of("nobody");
     let (_folder, store) = filled("nobody", 1_000).await?;
-    gate.shut();
+    let shut = gate.shut();
     let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
     wait_until("an audit is under way", async || gate.entered() > 0).await;
     for audit in audits {
@@ -53,7 +53,7 @@ async fn an_audit_that_nobody_waits_for_any_more_is_interrupted() -> Outcome {
         let aborted = in_time("its end", audit).await.err();
         assert!(aborted.is_some_and(|error| error.is_cancelled()));
     }
-    gate.open();
+    drop(shut);
     assert_eq!(in_time("the next audit", store.verify()).await?.rows, 1_000);
     let in_vain = gate.entered() - 1_000;
     assert!(in_vain < 500, "{in_vain} of 1000 rows were folded for nobody");
@@ -137,13 +137,10 @@ impl Gate {
         }
     }
 
-    fn shut(&self) {
+    /// Shuts it until the answer is dropped: a test that fails must not leave folds behind that never end.
+    fn shut(self: &Arc<Self>) -> Shut {
         *self.state.lock() = State { is_shut: true, ..State::default() };
-    }
-
-    fn open(&self) {
-        self.state.lock().is_shut = false;
-        self.changed.notify_all();
+        Shut(self.clone())
     }
 
     fn entered(&self) -> usize {
@@ -152,5 +149,14 @@ impl Gate {
 
     fn known(&self) -> usize {
         self.state.lock().known
+    }
+}
+
+struct Shut(Arc<Gate>);
+
+impl Drop for Shut {
+    fn drop(&mut self) {
+        self.0.state.lock().is_shut = false;
+        self.0.changed.notify_all();
     }
 }
