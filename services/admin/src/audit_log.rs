@@ -58,6 +58,8 @@ pub enum Action {
     FaultClearAll,
     #[serde(rename = "outbox.retry")]
     OutboxRetry,
+    #[serde(rename = "audit.baseline")]
+    AuditBaseline,
 }
 
 /// The name in the log: the one in its JSON form.
@@ -78,7 +80,7 @@ pub struct Entry {
     pub by: By,
     /// What was done, or asked for.
     pub action: Action,
-    /// To what: the id of a dead letter or a redrive, a service, a breaker as `service/name`.
+    /// To what: the id of a dead letter or a redrive, a service, a step, a breaker as `service/name`.
     pub target: String,
     /// What else is to be known of it, as members of an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]

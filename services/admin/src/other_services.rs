@@ -122,26 +122,20 @@ impl OtherServices {
         Ok(format!("{}{path}", base.trim_end_matches('/')))
     }
 
-    /// Hands every entry of a service's ledger to `each`, page by page.
+    /// The page of a service's ledger that starts behind `after`; the first without it.
     ///
     /// # Errors
     /// As [`OtherServices::get`].
-    pub(crate) async fn each_entry<T: DeserializeOwned>(
+    pub(crate) async fn page<T: DeserializeOwned>(
         &self,
         service: &str,
         path: &str,
-        mut each: impl FnMut(T),
-    ) -> Result<(), Problem> {
-        let mut after = None::<String>;
-        loop {
-            let query = after.map(|after| format!("?after={after}")).unwrap_or_default();
-            let page: Page<T> = self.get(service, &format!("{path}{query}")).await?;
-            page.entries.into_iter().for_each(&mut each);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(()),
-            }
-        }
+        after: Option<&str>,
+    ) -> Result<Page<T>, Problem> {
+        let unreachable = |error| does_not_answer(service, error);
+        let request = self.http.get(self.url(service, path)?).query(&after.map(|after| [("after", after)]));
+        let response = request.send().await.map_err(unreachable)?;
+        response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
     }
 }
 

@@ -7,11 +7,11 @@ use contract::bank as faults;
 use contract::money::Money;
 use contract::reconciliation::ChargeEntry;
 use garde::Validate;
-use saga_core::decider::Decider;
-use saga_core::query::FoundRow;
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::query::{Order, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered};
-use saga_engine::host::reading::{Page, Range, entries_page};
+use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, RowWithHistory, with_histories};
 use saga_engine::runtime::faults::Faults;
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
@@ -186,7 +186,8 @@ async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<
     }))
 }
 
-/// The ledger, a page at a time (`after` is the `next` of the page before).
+/// The ledger by reference, a page at a time (`after` is the `next` of the page before). What a merchant can lay
+/// beside its own books: charges that were never decided have no reference, and are not in it.
 #[utoipa::path(get, path = "/v1/charges", params(("after" = Option<String>, Query)), responses(
     (status = 200, description = "entries and the next page's `after`"),
 ))]
@@ -194,10 +195,34 @@ async fn ledger(
     State(app): State<BankApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<ChargeEntry>>, Problem> {
-    let entry = |row: &FoundRow| {
-        let charge: Charge = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
-        let id = row.id.parse().map_err(|error| Problem::internal(&error))?;
-        Ok(policy::ledger_entry(id, &charge))
+    let store = app.store.as_ref();
+    // The least text behind the last one: all charges of one reference are on one page.
+    let from = range.after.map(|after| after + "\0").unwrap_or_default();
+    let query = Query {
+        from: vec![("reference", FieldValue::Text(from))],
+        order: Some(Order { field: "reference", after: None }),
+        limit: ENTRIES_PAGE,
+        ..Query::default()
     };
-    entries_page(app.store.as_ref(), Charge::KIND, range, entry).await.map(Json)
+    let rows = with_histories(store, Charge::KIND, store.find(Charge::KIND, query).await?).await?;
+    let is_full = rows.len() == ENTRIES_PAGE;
+    let entry = |(row, history): &RowWithHistory| {
+        Some(policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history))
+    };
+    let mut page = Page::of(Charge::KIND, rows.iter().map(|row| (row.0.id.as_str(), entry(row))), None);
+    if is_full {
+        page.next = leave_out_the_last(&mut page.entries);
+    }
+    Ok(Json(page))
+}
+
+/// Leaves the last reference to the next page, since more of it may follow; unless there is no other: that many
+/// charges of one reference are enough to see that something is wrong. Answers the reference that is now the last.
+fn leave_out_the_last(entries: &mut Vec<ChargeEntry>) -> Option<String> {
+    let last = entries.last()?.reference.clone();
+    let whole = entries.iter().take_while(|entry| entry.reference != last).count();
+    if whole > 0 {
+        entries.truncate(whole);
+    }
+    entries.last().map(|entry| entry.reference.clone())
 }

@@ -4,15 +4,15 @@ use std::convert::Infallible;
 
 use contract::money::Money;
 use contract::payment::PaymentFailure;
-use contract::reconciliation::{ChargeEntry, ChargeState};
+use contract::reconciliation::{ChargeEntry, ChargeState, events};
 use saga_core::UnitOfWork;
-use saga_core::row::{RowKey, RowKind};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::service::{Refusal, Service};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::domain::{Asked, Charge, ChargeCommand, ChargeRejection};
+use crate::domain::{Asked, Charge, ChargeCommand, ChargeEvent, ChargeRejection};
 
 /// The bank's answers. It hears nobody and tells nobody anything: HTTP is all it speaks.
 #[derive(Debug)]
@@ -135,17 +135,29 @@ pub fn reference(charge: Uuid) -> String {
 
 /// What an auditor gets to see of a charge.
 #[must_use]
-pub fn ledger_entry(id: Uuid, charge: &Charge) -> ChargeEntry {
+pub fn ledger_entry(id: Uuid, charge: &Charge, history: &[StoredEvent]) -> ChargeEntry {
     let state = match charge {
         Charge::Captured(_) => ChargeState::Captured,
         Charge::Refunded(_) => ChargeState::Refunded,
         Charge::New | Charge::Stumbled | Charge::Refused(..) | Charge::Blocked => ChargeState::None,
     };
     let asked = charge.asked();
+    let amount = asked.map(|asked| asked.amount);
+    let (mut captured, mut refunded) = (Vec::new(), Vec::new());
+    for event in events(history) {
+        match event {
+            ChargeEvent::Captured(asked) => captured.push(asked.amount),
+            ChargeEvent::Refunded => refunded.extend(amount),
+            ChargeEvent::Stumbled | ChargeEvent::Refused(..) | ChargeEvent::Blocked => {}
+        }
+    }
     ChargeEntry {
         charge: id,
+        id: reference(id),
         reference: asked.map(|asked| asked.reference.clone()).unwrap_or_default(),
         state,
-        amount: asked.map(|asked| asked.amount),
+        amount,
+        captured,
+        refunded,
     }
 }

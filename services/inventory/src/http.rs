@@ -11,10 +11,10 @@ use garde::Validate;
 use saga_core::decider::Decider;
 use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::RowKey;
+use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key};
 use saga_engine::host::reading::{
-    EventPage, HistoryParams, Page, Range, entries_page, history, list_page, readable,
+    EventPage, HistoryParams, Page, Range, entries_page, entries_with_history, history, list_page, readable,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
@@ -281,10 +281,7 @@ async fn stock_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<StockEntry>>, Problem> {
-    let entry = |row: &FoundRow| {
-        let product = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
-        Ok(policy::stock_entry(&row.id, &product))
-    };
+    let entry = |row: &FoundRow| Some(policy::stock_entry(&row.id, &serde_json::from_str(&row.state).ok()?));
     entries_page(app.store.as_ref(), Product::KIND, range, entry).await.map(Json)
 }
 
@@ -292,9 +289,9 @@ async fn reservation_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<ReservationEntry>>, Problem> {
-    let entry = |row: &FoundRow| {
-        let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-        Ok(policy::reservation_entry(order, &parse_reservation(row)?))
+    let entry = |row: &FoundRow, history: &[StoredEvent]| {
+        let (order, reservation) = (row.id.parse().ok()?, serde_json::from_str(&row.state).ok()?);
+        Some(policy::reservation_entry(order, &reservation, history))
     };
-    entries_page(app.store.as_ref(), Reservation::KIND, range, entry).await.map(Json)
+    entries_with_history(app.store.as_ref(), Reservation::KIND, range, entry).await.map(Json)
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use contract::Fact;
 use contract::inventory::{
     PriceChanged, ProductListed, Shortage, StockReleased, StockReplenished, StockReservationFailed,
     StockReserved,
 };
 use contract::money::Money;
 use contract::order::{OrderCancelled, OrderConfirmed, OrderCreated, StockLine};
-use contract::reconciliation::{ReservationEntry, ReservationState, StockEntry};
+use contract::reconciliation::{ReservationEntry, ReservationState, Said, StockEntry, events};
 use contract::topology::OPERATOR;
+use contract::{Fact, FactType};
 use saga_core::message::{Message as _, Received};
-use saga_core::row::{RowKey, RowKind};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::service::{Reaction, Refusal, Service, Step};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
@@ -317,19 +317,46 @@ pub fn stock_entry(sku: &str, product: &Product) -> StockEntry {
         reserved: product.reserved.into(),
         sold: product.sold.into(),
         supplied: product.supplied.into(),
+        unit_price: product.listing.as_ref().map(|listing| listing.unit_price),
+        revision: product.revision,
     }
 }
 
 /// What the reconciliation gets to see of a reservation.
 #[must_use]
-pub fn reservation_entry(order: Uuid, reservation: &Reservation) -> ReservationEntry {
-    let state = match reservation {
-        Reservation::Held(_) => ReservationState::Held,
-        Reservation::Sold(_) => ReservationState::Sold,
+pub fn reservation_entry(
+    order: Uuid,
+    reservation: &Reservation,
+    history: &[StoredEvent],
+) -> ReservationEntry {
+    let held_once = || events(history).find_map(held_by).unwrap_or_default();
+    let (state, lines) = match reservation {
+        Reservation::Held(lines) => (ReservationState::Held, lines.clone()),
+        Reservation::Sold(lines) => (ReservationState::Sold, lines.clone()),
         Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => {
-            ReservationState::Free
+            (ReservationState::Free, held_once())
         }
     };
-    let pieces = reservation.lines().iter().map(|line| u64::from(line.quantity)).sum();
-    ReservationEntry { order, state, pieces }
+    ReservationEntry { order, state, lines, said: Said::of(history, told) }
+}
+
+fn held_by(event: ReservationEvent) -> Option<Vec<StockLine>> {
+    match event {
+        ReservationEvent::Held(lines) => Some(lines),
+        ReservationEvent::Refused
+        | ReservationEvent::Sold
+        | ReservationEvent::Released
+        | ReservationEvent::Voided => None,
+    }
+}
+
+/// The fact that others learn an event by.
+#[must_use]
+pub const fn told(event: &ReservationEvent) -> Option<FactType> {
+    match event {
+        ReservationEvent::Held(_) => Some(FactType::StockReserved),
+        ReservationEvent::Refused => Some(FactType::StockReservationFailed),
+        ReservationEvent::Released | ReservationEvent::Voided => Some(FactType::StockReleased),
+        ReservationEvent::Sold => None,
+    }
 }

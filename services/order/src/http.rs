@@ -7,15 +7,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use contract::order::{CancelReason, SECRETS};
-use contract::reconciliation::OrderEntry;
+use contract::reconciliation::{CopyEntry, OrderEntry};
 use garde::Validate;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::RowKey;
+use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key, wait_preference};
 use saga_engine::host::reading::{
-    EventPage, HistoryParams, Page, Range, entries_page, history, list_page, readable,
+    EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
@@ -24,14 +24,14 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::OrderApp;
-use crate::domain::{Order, OrderRejection};
+use crate::domain::{CatalogueItem, Order, OrderRejection};
 use crate::policy::{self, Command, NewOrder, OrderView, Rejection};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Order service", description = "Places, shows and cancels orders."))]
 struct Api;
 
-/// What customers may ask, with its description, and the ledger for the reconciliation.
+/// What customers may ask, with its description, and the ledgers for the reconciliation.
 pub fn routes(app: OrderApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(place, list))
@@ -39,6 +39,7 @@ pub fn routes(app: OrderApp) -> OpenApiRouter {
         .routes(routes!(events))
         .routes(routes!(cancel))
         .route("/internal/ledger", axum::routing::get(ledger))
+        .route("/internal/ledger/catalogue", axum::routing::get(catalogue_ledger))
         .with_state(app)
 }
 
@@ -296,10 +297,18 @@ async fn ledger(
     State(app): State<OrderApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<OrderEntry>>, Problem> {
-    let entry = |row: &FoundRow| {
-        let (order, view) = parse(row)?;
-        policy::ledger_entry(view.id, &order)
-            .ok_or_else(|| Problem::internal(&"a stored order that was never placed"))
+    let entry = |row: &FoundRow, history: &[StoredEvent]| {
+        policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history)
     };
-    entries_page(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
+    entries_with_history(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
+}
+
+async fn catalogue_ledger(
+    State(app): State<OrderApp>,
+    Params(range): Params<Range>,
+) -> Result<Json<Page<CopyEntry>>, Problem> {
+    let entry = |row: &FoundRow, history: &[StoredEvent]| {
+        Some(policy::copy_entry(&row.id, &serde_json::from_str(&row.state).ok()?, history))
+    };
+    entries_with_history(app.store.as_ref(), CatalogueItem::KIND, range, entry).await.map(Json)
 }

@@ -1,16 +1,16 @@
 //! Pure: whenever they say X, the order service does Y.
 
-use contract::Fact;
 use contract::inventory::{PriceChanged, ProductListed};
 use contract::money::Money;
 use contract::order::{
     CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
 };
-use contract::reconciliation::{OrderEntry, OrderState};
+use contract::reconciliation::{CopyEntry, OrderEntry, OrderState, Said, events};
 use contract::topology::OPERATOR;
+use contract::{Fact, FactType};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::message::{Message as _, Received};
-use saga_core::row::{RowKey, RowKind};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::service::{Reaction, Refusal, Service, Step};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
@@ -306,14 +306,44 @@ impl OrderView {
 
 /// What the reconciliation gets to see of an order; `None` when it is not there.
 #[must_use]
-pub fn ledger_entry(id: Uuid, order: &Order) -> Option<OrderEntry> {
+pub fn ledger_entry(id: Uuid, order: &Order, history: &[StoredEvent]) -> Option<OrderEntry> {
     let state = match order {
         Order::New => return None,
         Order::Pending(_) => OrderState::Pending,
         Order::Confirmed(_) => OrderState::Confirmed,
         Order::Cancelled(..) => OrderState::Cancelled,
     };
-    let placed = order.placed()?;
-    let pieces = placed.lines.iter().map(|line| u64::from(line.quantity)).sum();
-    Some(OrderEntry { order: id, state, total: placed.payment.total, pieces })
+    let Placed { lines, payment, deadline, .. } = order.placed()?.clone();
+    Some(OrderEntry {
+        order: id,
+        state,
+        cancelled_because: order.cancelled_because(),
+        customer: payment.customer,
+        lines,
+        total: payment.total,
+        deadline,
+        said: Said::of(history, told),
+    })
+}
+
+/// The fact that others learn an event by.
+#[must_use]
+pub const fn told(event: &OrderEvent) -> Option<FactType> {
+    Some(match event {
+        OrderEvent::Placed(_) => FactType::OrderCreated,
+        OrderEvent::Confirmed => FactType::OrderConfirmed,
+        OrderEvent::Cancelled(_) => FactType::OrderCancelled,
+    })
+}
+
+/// What the reconciliation gets to see of the copy of a product.
+#[must_use]
+pub fn copy_entry(sku: &str, item: &CatalogueItem, history: &[StoredEvent]) -> CopyEntry {
+    let mut prices = Vec::new();
+    for PriceHeard { unit_price, .. } in events(history) {
+        if !prices.contains(&unit_price) {
+            prices.push(unit_price);
+        }
+    }
+    CopyEntry { sku: sku.to_owned(), unit_price: item.unit_price, revision: item.revision, prices }
 }

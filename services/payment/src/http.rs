@@ -7,10 +7,10 @@ use contract::order::SECRETS;
 use contract::reconciliation::PaymentEntry;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::RowKey;
+use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::host::http::{Params, Problem, Segment, answered};
 use saga_engine::host::reading::{
-    EventPage, HistoryParams, Page, Range, entries_page, history, list_page, readable,
+    EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
@@ -139,6 +139,9 @@ async fn ledger(
     State(app): State<PaymentApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<PaymentEntry>>, Problem> {
-    let entry = |row: &FoundRow| parse(row).map(|(payment, view)| policy::ledger_entry(view.order, &payment));
-    entries_page(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
+    let entry = |row: &FoundRow, history: &[StoredEvent]| {
+        let (order, payment) = (row.id.parse().ok()?, serde_json::from_str(&row.state).ok()?);
+        Some(policy::ledger_entry(order, &payment, history))
+    };
+    entries_with_history(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
 }

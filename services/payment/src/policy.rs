@@ -1,15 +1,15 @@
 //! Pure: whenever they say X, the payment service does Y.
 
-use contract::Fact;
 use contract::money::{Currency, Money};
 use contract::order::PaymentContext;
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded};
 use contract::payment_id;
-use contract::reconciliation::{PaymentEntry, PaymentState};
+use contract::reconciliation::{PaymentEntry, PaymentState, Said, events};
 use contract::topology::OPERATOR;
+use contract::{Fact, FactType};
 use saga_core::message::{Message as _, Received};
 use saga_core::retry::FailedTry;
-use saga_core::row::{RowKey, RowKind};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
@@ -272,7 +272,7 @@ impl PaymentView {
 
 /// What the reconciliation gets to see of a payment.
 #[must_use]
-pub fn ledger_entry(order: Uuid, payment: &Payment) -> PaymentEntry {
+pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> PaymentEntry {
     let state = match payment {
         Payment::New | Payment::Void | Payment::Failed(..) => PaymentState::None,
         Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {
@@ -281,7 +281,34 @@ pub fn ledger_entry(order: Uuid, payment: &Payment) -> PaymentEntry {
         Payment::Captured(..) => PaymentState::Captured,
         Payment::Refunded(..) => PaymentState::Refunded,
     };
-    let refunded_by_operator = payment.refund_reason() == Some(RefundReason::Operator);
-    let amount = payment.context().map(|context| context.total);
-    PaymentEntry { order, state, amount, refunded_by_operator }
+    let context = payment.context();
+    let amount = context.map(|context| context.total);
+    let each =
+        |is_it: fn(&PaymentEvent) -> bool| events(history).filter(is_it).filter_map(|_| amount).collect();
+    PaymentEntry {
+        order,
+        state,
+        customer: context.map(|context| context.customer.clone()),
+        amount,
+        reference: payment.reference().to_owned(),
+        captured: each(|event| matches!(event, PaymentEvent::Captured(_))),
+        refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
+        refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
+        said: Said::of(history, told),
+    }
+}
+
+/// The fact that others learn an event by.
+#[must_use]
+pub const fn told(event: &PaymentEvent) -> Option<FactType> {
+    match event {
+        PaymentEvent::Captured(_) => Some(FactType::PaymentProcessed),
+        PaymentEvent::Refused(_) | PaymentEvent::GivenUp => Some(FactType::PaymentFailed),
+        PaymentEvent::Refunded => Some(FactType::PaymentRefunded),
+        PaymentEvent::Requested(_)
+        | PaymentEvent::Doomed
+        | PaymentEvent::Voided
+        | PaymentEvent::Reversed
+        | PaymentEvent::RefundRequested(_) => None,
+    }
 }

@@ -1,9 +1,43 @@
 //! Pure: what each service tells of its ledger to whoever reconciles them. Nobody reads another's tables.
 
+use jiff::Timestamp;
+use saga_core::row::StoredEvent;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::fact::FactType;
 use crate::money::Money;
+use crate::order::{CancelReason, Line, StockLine};
+
+/// A fact that a row's history says was told to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    /// What was told.
+    pub fact: FactType,
+    /// When it was decided; the fact carries the same time.
+    pub at: Timestamp,
+}
+
+impl Said {
+    /// What a history told, where `told` says which fact follows from an event. Events that cannot be read tell
+    /// nothing: whoever folds the history finds them.
+    pub fn of<E: DeserializeOwned>(
+        history: &[StoredEvent],
+        told: impl Fn(&E) -> Option<FactType>,
+    ) -> Vec<Self> {
+        let said = |event: &StoredEvent| {
+            let fact = told(&serde_json::from_str(&event.data).ok()?)?;
+            Some(Self { fact, at: event.recorded_at })
+        };
+        history.iter().filter_map(said).collect()
+    }
+}
+
+/// The events of a history that can be read, oldest first.
+pub fn events<E: DeserializeOwned>(history: &[StoredEvent]) -> impl Iterator<Item = E> {
+    history.iter().filter_map(|event| serde_json::from_str(&event.data).ok())
+}
 
 /// How an order stands in its service's ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,10 +58,18 @@ pub struct OrderEntry {
     pub order: Uuid,
     /// How it stands.
     pub state: OrderState,
+    /// Why it was cancelled.
+    pub cancelled_because: Option<CancelReason>,
+    /// Who ordered, and pays.
+    pub customer: String,
+    /// What was ordered, at the prices of that time.
+    pub lines: Vec<Line>,
     /// What it costs.
     pub total: Money,
-    /// Pieces in all lines.
-    pub pieces: u64,
+    /// When it gives up unless confirmed.
+    pub deadline: Timestamp,
+    /// What its history told, oldest first.
+    pub said: Vec<Said>,
 }
 
 /// How a reservation stands.
@@ -49,8 +91,10 @@ pub struct ReservationEntry {
     pub order: Uuid,
     /// How it stands.
     pub state: ReservationState,
-    /// Pieces held or sold.
-    pub pieces: u64,
+    /// What is held or sold; of a free one what it held once, as its history has it.
+    pub lines: Vec<StockLine>,
+    /// What its history told, oldest first.
+    pub said: Vec<Said>,
 }
 
 /// A product's stock.
@@ -66,6 +110,23 @@ pub struct StockEntry {
     pub sold: u64,
     /// All pieces that ever came in.
     pub supplied: u64,
+    /// Price of one piece; `None` for a product that nobody listed.
+    pub unit_price: Option<Money>,
+    /// Grows with every change of the price.
+    pub revision: u64,
+}
+
+/// A product in the order service's copy of the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyEntry {
+    /// Stock keeping unit.
+    pub sku: String,
+    /// Its price, which orders placed now pay.
+    pub unit_price: Option<Money>,
+    /// The newest revision heard.
+    pub revision: u64,
+    /// Every price that it ever had here, once each.
+    pub prices: Vec<Money>,
 }
 
 /// How a payment stands.
@@ -89,10 +150,20 @@ pub struct PaymentEntry {
     pub order: Uuid,
     /// How it stands.
     pub state: PaymentState,
+    /// Who pays.
+    pub customer: Option<String>,
     /// The amount in question.
     pub amount: Option<Money>,
+    /// The bank's id of the charge; empty when nothing was captured.
+    pub reference: String,
+    /// Each amount that came, as its history has it.
+    pub captured: Vec<Money>,
+    /// Each amount that went back, as its history has it.
+    pub refunded: Vec<Money>,
     /// Whether an operator, not a cancellation, asked for the refund.
     pub refunded_by_operator: bool,
+    /// What its history told, oldest first.
+    pub said: Vec<Said>,
 }
 
 /// How a charge stands in the bank's ledger.
@@ -112,10 +183,16 @@ pub enum ChargeState {
 pub struct ChargeEntry {
     /// The key it came under.
     pub charge: Uuid,
+    /// The bank's id of it.
+    pub id: String,
     /// What the merchant said it is for: the order.
     pub reference: String,
     /// How it stands.
     pub state: ChargeState,
     /// What was asked for; absent when nothing was captured or refused yet, or it was reversed first.
     pub amount: Option<Money>,
+    /// Each amount that the bank took, as its history has it.
+    pub captured: Vec<Money>,
+    /// Each amount that the bank gave back, as its history has it.
+    pub refunded: Vec<Money>,
 }

@@ -66,7 +66,7 @@ impl Client {
             let order = self.sim.fresh_id();
             let new = NewOrder {
                 order,
-                customer: "ada".to_owned(),
+                customer: format!("the customer of {}", self.key),
                 lines: self.lines.clone(),
                 token: self.token.to_owned(),
                 patience: SignedDuration::try_from(self.patience).unwrap_or(SignedDuration::MAX),

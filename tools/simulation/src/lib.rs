@@ -103,7 +103,11 @@ async fn live(mut world: World) {
     laws::messages::the_stores_are_in_order(&world);
     laws::dead_letters::admin_and_services_agree(&world);
     laws::dead_letters::replays_reach_their_step_alone(&world);
-    laws::the_ledgers_agree(&world);
+    laws::every_order_is_seen(&world);
+    laws::ledgers::every_order_came_to_what_it_says(&world);
+    laws::ledgers::every_piece_is_accounted_for(&world);
+    laws::ledgers::the_catalogue_was_copied(&world);
+    laws::audit::the_reconciliation_finds_nothing(&world);
     let mended = failed.difference(&laws::failed_sagas(&world)).count();
     world.sim.count_many(Ending::SagaMended, mended as u64);
     let shared = laws::messages::services_shared(&world);

@@ -6,13 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use contract::Fact;
 use contract::inventory::StockReserved;
-use contract::order::CancelReason;
+use contract::order::{CancelReason, PaymentContext, StockLine};
+use inventory::domain::{Product, ProductCommand, Reservation, ReservationCommand};
 use inventory::policy::InventoryService;
 use order::domain::{Order, OrderCommand};
 use order::policy::OrderService;
-use payment::domain::Payment;
+use payment::domain::{Payment, PaymentCommand};
 use payment::policy::PaymentService;
-use saga_core::message::{Envelope, Message as _};
+use saga_core::UnitOfWork;
+use saga_core::message::{Envelope, Message as _, Received};
+use saga_core::service::{Reaction, Refusal};
 
 use crate::tampered::Tamper;
 
@@ -43,6 +46,12 @@ pub enum Sabotage {
     RefundOnPaperOnly,
     /// Inventory reserves what is there and says that all is.
     PartialReservation,
+    /// Inventory takes the quantities of two products for each other's: the pieces are as many in all.
+    QuantitiesSwapped,
+    /// Payment charges a cent less than the order costs.
+    AnotherAmount,
+    /// Payment takes somebody else for the customer.
+    AnotherCustomer,
     /// Inventory does not give back what a cancelled order held.
     StockNotReleased,
     /// Tasks of a crashed process are never taken up again.
@@ -74,7 +83,7 @@ pub enum Sabotage {
 #[expect(clippy::wildcard_enum_match_arm, reason = "each fault changes one place, and no other")]
 impl Sabotage {
     /// Faults of messages, orders and money.
-    pub const OF_THE_SAGA: [Self; 17] = [
+    pub const OF_THE_SAGA: [Self; 20] = [
         Self::AcknowledgeBeforeCommit,
         Self::PublishBeforeCommit,
         Self::InboxBeforeWork,
@@ -86,6 +95,9 @@ impl Sabotage {
         Self::BankIgnoresKey,
         Self::RefundOnPaperOnly,
         Self::PartialReservation,
+        Self::QuantitiesSwapped,
+        Self::AnotherAmount,
+        Self::AnotherCustomer,
         Self::StockNotReleased,
         Self::TasksDieWithTheProcess,
         Self::AdvisoryAcknowledgedFirst,
@@ -175,6 +187,25 @@ impl Sabotage {
                 work.publish(StockReserved { order, lines, payment });
                 Some(Ok(()))
             }),
+            Self::QuantitiesSwapped => Some(|message, work| {
+                let Fact::OrderCreated(created) = &message.fact else {
+                    return None;
+                };
+                let [one, other] = created.lines.as_slice() else { return None };
+                if *work.row::<Reservation>(created.order) != Reservation::New || one.sku == other.sku {
+                    return None;
+                }
+                let held = [(one, other.quantity), (other, one.quantity)];
+                let held = held.map(|(line, quantity)| StockLine { sku: line.sku.clone(), quantity });
+                if held.iter().any(|line| work.row::<Product>(&line.sku).on_hand < line.quantity) {
+                    return None;
+                }
+                for line in &held {
+                    let _ = work.decide::<Product>(&line.sku, &ProductCommand::Reserve(line.quantity));
+                }
+                let _ = work.decide::<Reservation>(created.order, &ReservationCommand::Hold(held.to_vec()));
+                Some(Ok(()))
+            }),
             Self::StockNotReleased => {
                 Some(|message, _| matches!(message.fact, Fact::OrderCancelled(_)).then_some(Ok(())))
             }
@@ -186,6 +217,12 @@ impl Sabotage {
     #[must_use]
     pub fn of_payment(self) -> Option<Tamper<PaymentService>> {
         match self {
+            Self::AnotherAmount => {
+                Some(|message, work| charge_as(message, work, |context| context.total.amount_minor -= 1))
+            }
+            Self::AnotherCustomer => {
+                Some(|message, work| charge_as(message, work, |context| context.customer = "eve".to_owned()))
+            }
             Self::NoTombstone => Some(|message, work| {
                 let Fact::OrderCancelled(cancelled) = &message.fact else {
                     return None;
@@ -201,4 +238,22 @@ impl Sabotage {
             _ => None,
         }
     }
+}
+
+/// Charges an order as another one would be.
+fn charge_as(
+    message: &Received<Fact>,
+    work: &mut UnitOfWork<'_, Fact>,
+    change: fn(&mut PaymentContext),
+) -> Option<Reaction<PaymentService>> {
+    let Fact::StockReserved(reserved) = &message.fact else {
+        return None;
+    };
+    let mut context = reserved.payment.clone();
+    change(&mut context);
+    Some(
+        work.decide::<Payment>(reserved.order, &PaymentCommand::Charge(context))
+            .map(drop)
+            .map_err(Refusal::from),
+    )
 }

@@ -29,7 +29,7 @@ struct LogParams {
     /// Only of this action.
     #[param(inline)]
     action: Option<Action>,
-    /// Only about this: a dead letter, a redrive, a service, a breaker as `service/name`.
+    /// Only about this: a dead letter, a redrive, a service, a step, a breaker as `service/name`.
     target: Option<String>,
     /// At most this many (1 to 200; 50 when not given).
     limit: Option<usize>,

@@ -5,6 +5,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use futures::future::join_all;
+use garde::Validate;
+use jiff::Timestamp;
 use saga_core::machinery::Machinery;
 use saga_engine::host::http::{Params, Problem, Readiness};
 use serde::{Deserialize, Serialize};
@@ -13,11 +15,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
+use super::extract::{Change, Operator, needed};
+use crate::audit_log::Action;
 use crate::other_services::all;
+use crate::reconciliation::ledgers::Baseline;
 use crate::reconciliation::report::{self, Report};
+use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
-    OpenApiRouter::new().routes(routes!(services_state)).routes(routes!(reconcile))
+    OpenApiRouter::new().routes(routes!(services_state)).routes(routes!(reconcile)).routes(routes!(accept))
 }
 
 /// How one service is.
@@ -65,8 +71,9 @@ struct ReconcileParams {
     wait: Option<u64>,
 }
 
-/// Reconcile stock, money, facts and rows of all services. A quiet system is proven right or wrong; of a
-/// busy one the answer says what is under way.
+/// Reconcile stock, money, facts and rows of all services: what each says of an order field by field, the saga view
+/// and the copy of the catalogue against their sources. A quiet system is proven right or wrong; of a busy one the
+/// answer says what is under way, and what is wrong all the same.
 #[utoipa::path(get, path = "/api/admin/audit", params(ReconcileParams), responses(
     (status = 200, body = Report), (status = 503, body = Problem),
 ))]
@@ -79,4 +86,36 @@ async fn reconcile(
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
     report::reconcile(&admin.app, &admin.services, Duration::from_secs(wait)).await.map(Json)
+}
+
+/// What is accepted of which step, and why.
+#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct Accept {
+    /// Name of the step, as the audit names it.
+    #[garde(length(bytes, min = 1, max = 200))]
+    step: String,
+    /// Why, 1 to 500 characters; kept in the audit log. Required.
+    #[garde(inner(length(chars, min = 1, max = 500)))]
+    reason: Option<String>,
+}
+
+/// Accept that a step never came to some of what was published for it: it, or its database, was not there yet, and
+/// the streams no longer have it. From then on the audit counts that as its baseline, and does not look for facts in
+/// the saga view (`admin-saga-view`) that were said before. First have the services say it again, if they can.
+#[utoipa::path(post, path = "/api/admin/audit/baselines", params(Operator), request_body = Accept, responses(
+    (status = 200, body = Baseline), (status = 409, body = Problem, description = "something is under way"),
+    (status = 422, body = Problem), (status = 503, body = Problem),
+))]
+async fn accept(
+    Change { admin, path: (), operator, body }: Change<(), Accept>,
+) -> Result<Json<Baseline>, Problem> {
+    let Accept { step, reason } = body;
+    let reason = needed(reason, "who reads the audit later wants to know")?;
+    let missed = report::missed_for_ever(&admin.app, &admin.services, &step).await?;
+    let baseline = Baseline { missed, at: Timestamp::now() };
+    let detail = serde_json::to_value(baseline).map_err(|error| Problem::internal(&error))?;
+    let by = By { operator, reason };
+    admin.logged(by, Action::AuditBaseline, step, Some(detail), async { Ok(()) }).await?;
+    Ok(Json(baseline))
 }

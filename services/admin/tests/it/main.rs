@@ -2,6 +2,7 @@
 //! store.
 
 mod bad_input;
+mod books;
 mod given;
 mod harness;
 mod policy;

@@ -1,10 +1,10 @@
 //! Pure: what holds of orders whatever happens, in whatever order, however often.
 
-use contract::Fact;
 use contract::order::CancelReason;
+use contract::{Fact, FactType};
 use jiff::{SignedDuration, Timestamp};
 use order::domain::{CatalogueItem, Order, OrderCommand, PriceHeard};
-use order::policy::{Command, NewOrder, OrderService};
+use order::policy::{Command, NewOrder, OrderService, told};
 use proptest::prelude::*;
 use saga_core::Message as _;
 use saga_core::decider::Decider;
@@ -59,6 +59,9 @@ proptest! {
         for act in acts {
             shop.takes(act);
             shop.retries();
+        }
+        for (event, fact) in shop.kept.events_told::<Order>() {
+            prop_assert_eq!(fact, told(&event).map(FactType::name), "the ledger knows what {:?} tells", event);
         }
         for order in (0..ORDERS).map(Uuid::from_u128) {
             let told: Vec<_> = shop.told().into_iter().filter(|fact| fact.saga() == Some(order)).collect();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use contract::FactType;
 use contract::payment::PaymentFailure;
 use payment::domain::{Payment, PaymentEvent};
-use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
+use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund, told};
 use proptest::prelude::*;
 use saga_core::Message as _;
 use saga_core::retry::{FailedTry, FailureKind};
@@ -173,17 +173,20 @@ impl Scene {
 
     fn check(&self, at_the_end: bool) {
         let kept = &self.payment.kept;
+        for (event, fact) in kept.events_told::<Payment>() {
+            assert_eq!(fact, told(&event).map(FactType::name), "the ledger knows what {event:?} tells");
+        }
         for order in (0..ORDERS).map(Uuid::from_u128) {
             let of_order = kept.called.iter().filter(|task| task.correlation_id == order);
             let charges = of_order.filter(|task| task.kind == CHARGE).count();
             assert!(charges <= 1, "{charges} charges of one order");
 
-            let told = |wanted| {
+            let count = |wanted| {
                 let told = self.payment.told();
                 told.iter().filter(|fact| fact.saga() == Some(order) && fact.fact_type() == wanted).count()
             };
-            let (processed, refunded) = (told(FactType::PaymentProcessed), told(FactType::PaymentRefunded));
-            let failed = told(FactType::PaymentFailed);
+            let (processed, refunded) = (count(FactType::PaymentProcessed), count(FactType::PaymentRefunded));
+            let failed = count(FactType::PaymentFailed);
             assert!(processed + failed <= 1, "the outcome of a payment is told once");
             assert!(refunded <= processed, "money goes back once, if it came");
 

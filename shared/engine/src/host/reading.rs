@@ -1,5 +1,6 @@
 //! Shell: what the routes of every service read: the history of a row, pages of rows.
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
@@ -142,29 +143,95 @@ pub struct Range {
 /// A page of entries, sorted by key.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// One for each row, in the order of their keys; at most 2,000.
+    /// One for each row that can be read, in the order of their keys; at most 2,000.
     pub entries: Vec<T>,
     /// Where the next page starts; `None` on the last.
     pub next: Option<String>,
+    /// Rows that cannot be read, as `kind/id`: one that is damaged hides no other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// Entries in one page for machines: enough to be worth a round trip, few enough to stay small.
-const ENTRIES_PAGE: usize = 2_000;
+pub const ENTRIES_PAGE: usize = 2_000;
+/// Histories that are read at once.
+const HISTORIES_AT_ONCE: usize = 4;
 
-/// One page of the entries that `entry` makes of all rows of a kind.
+/// A row with its history, oldest event first.
+pub type RowWithHistory = (FoundRow, Vec<StoredEvent>);
+
+/// One page of the entries that `entry` makes of all rows of a kind; `None` for a row that cannot be read.
 ///
 /// # Errors
-/// When the store fails or a row cannot be read.
+/// When the store fails.
 pub async fn entries_page<T>(
     store: &dyn Store,
     kind: &'static str,
     range: Range,
-    entry: impl Fn(&FoundRow) -> Result<T, Problem>,
+    entry: impl Fn(&FoundRow) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
+    let (rows, next) = rows_page(store, kind, range).await?;
+    Ok(Page::of(kind, rows.iter().map(|row| (row.id.as_str(), entry(row))), next))
+}
+
+/// The same, of rows with their histories. Not for rows whose history has no end: each is read whole.
+///
+/// # Errors
+/// When the store fails.
+pub async fn entries_with_history<T>(
+    store: &dyn Store,
+    kind: &'static str,
+    range: Range,
+    entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
+) -> Result<Page<T>, Problem> {
+    let (rows, next) = rows_page(store, kind, range).await?;
+    let rows = with_histories(store, kind, rows).await?;
+    Ok(Page::of(kind, rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history))), next))
+}
+
+/// These rows, each with its history.
+///
+/// # Errors
+/// When the store fails.
+pub async fn with_histories(
+    store: &dyn Store,
+    kind: &'static str,
+    rows: Vec<FoundRow>,
+) -> Result<Vec<RowWithHistory>, Problem> {
+    let read = |row: FoundRow| async move {
+        let history = store.events(RowKey { kind, id: row.id.clone() }).await?;
+        Ok::<_, Problem>((row, history))
+    };
+    futures::stream::iter(rows).map(read).buffered(HISTORIES_AT_ONCE).try_collect().await
+}
+
+async fn rows_page(
+    store: &dyn Store,
+    kind: &'static str,
+    range: Range,
+) -> Result<(Vec<FoundRow>, Option<String>), Problem> {
     let query = Query { after: range.after, limit: ENTRIES_PAGE, ..Query::default() };
     let rows = store.find(kind, query).await?;
     let next = rows.last().filter(|_| rows.len() == ENTRIES_PAGE).map(|row| row.id.clone());
-    Ok(Page { entries: rows.iter().map(entry).collect::<Result<_, _>>()?, next })
+    Ok((rows, next))
+}
+
+impl<T> Page<T> {
+    /// A page of these rows of a kind: the id of each, and its entry if it can be read.
+    pub fn of<'a>(
+        kind: &str,
+        rows: impl Iterator<Item = (&'a str, Option<T>)>,
+        next: Option<String>,
+    ) -> Self {
+        let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
+        for (id, entry) in rows {
+            match entry {
+                Some(entry) => entries.push(entry),
+                None => unreadable.push(format!("{kind}/{id}")),
+            }
+        }
+        Self { entries, next, unreadable }
+    }
 }
 
 /// What `view` makes of rows, and the ids of those that it makes nothing of, because they are damaged: one of them is

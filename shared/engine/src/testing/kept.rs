@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, DeadLetterStatus, DeadLettered, StoredDeadLetter};
+use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, Writes};
 use saga_core::message::{Envelope, Message};
 use saga_core::row::{Projected, RowKey, StoredRow};
@@ -49,6 +50,18 @@ pub struct Promise {
 }
 
 impl Kept {
+    /// Every event of a kind, with the type of the fact that tells it.
+    ///
+    /// # Panics
+    /// When an event cannot be read.
+    pub fn events_told<D: Decider>(&self) -> impl Iterator<Item = (D::Event, Option<&str>)> {
+        self.events.iter().filter(|(key, ..)| key.kind == D::KIND).map(|(key, version, _, data, _)| {
+            let is_it = |promise: &&Promise| promise.tells == Some((key.clone(), *version));
+            let fact = self.outbox.iter().find(is_it).map(|promise| promise.message_type.as_str());
+            (serde_json::from_str(data).expect("a stored event can be read"), fact)
+        })
+    }
+
     /// Answers what is asked for, and nothing else.
     pub(super) fn load(&self, reads: &Reads) -> Loaded {
         let row = |key: &RowKey| {

@@ -5,9 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use admin::dead_letter::events::DeadLetterEvent;
 use admin::dead_letter::view::DeadLetterView;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::saga::ORDER_SAGA;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, StoredDeadLetter};
+use saga_core::message::Envelope;
 use saga_engine::store::Store as _;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::messages::handled;
@@ -34,6 +38,21 @@ pub fn sagas_given_up(world: &World) -> BTreeSet<Uuid> {
     let discarded = |view: &DeadLetterView| view.status() == Some(DeadLetterStatus::Discarded);
     let views = world.dead_letters().into_iter().filter(|(_, view)| discarded(view));
     views.filter_map(|(_, view)| view.said()?.saga).collect()
+}
+
+/// Products of which some news was given up.
+#[must_use]
+pub fn skus_given_up(world: &World) -> BTreeSet<String> {
+    let given_up = world.dead_letters().into_iter();
+    let given_up = given_up.filter(|(_, view)| view.status() == Some(DeadLetterStatus::Discarded));
+    given_up.filter_map(|(id, _)| sku_of(&announced(&world.history(id)).pop()?)).collect()
+}
+
+/// The product that a parked message tells of.
+fn sku_of(dead_letter: &DeadLettered) -> Option<String> {
+    let payload = BASE64.decode(&dead_letter.payload_base64).ok()?;
+    let data: Value = serde_json::from_str(Envelope::from_bytes(&payload).ok()?.data.get()).ok()?;
+    Some(data.get("sku")?.as_str()?.to_owned())
 }
 
 /// Whether a dead letter waits, or was given up, that should undo something of this order.

@@ -1,0 +1,311 @@
+//! Pure: all that is known of one order, field by field, and what must hold between it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Display};
+
+use contract::fact::FactType;
+use contract::money::Money;
+use contract::payment_id;
+use contract::reconciliation::{
+    ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, ReservationEntry,
+    ReservationState, Said,
+};
+use contract::saga_view::SagaView;
+use jiff::{SignedDuration, Timestamp};
+
+use super::findings::Rule;
+
+/// A deadline fires within a second, under load with the next batches; an order that is later than this is stuck.
+const LATE: SignedDuration = SignedDuration::from_secs(30);
+
+/// What one order must be held against, beside what is said of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Standard<'a> {
+    /// What time it is for the order service, whose clock the deadlines go by.
+    pub now: Timestamp,
+    /// Every price that a product ever had, by sku.
+    pub prices: &'a BTreeMap<String, Vec<Money>>,
+    /// What was said before need not have reached the view of the sagas.
+    pub heard_since: Timestamp,
+}
+
+/// All that is known of one order.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    /// What the order service says.
+    pub order: Option<OrderEntry>,
+    /// What the inventory service says.
+    pub reservation: Option<ReservationEntry>,
+    /// What the payment service says.
+    pub payment: Option<PaymentEntry>,
+    /// Every charge that the bank has for it.
+    pub charges: Vec<ChargeEntry>,
+    /// What admin heard of it.
+    pub view: Option<SagaView>,
+}
+
+/// What breaks a rule, and how.
+pub type Fault = (Rule, String);
+
+impl Account {
+    /// Whether the order should have ended by `now`, and has not.
+    #[must_use]
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
+        let is_late = |order: &OrderEntry| now.duration_since(order.deadline) > LATE;
+        self.order.as_ref().is_some_and(|order| order.state == OrderState::Pending && is_late(order))
+    }
+
+    /// Everything that does not add up.
+    #[must_use]
+    pub fn faults(&self, standard: Standard<'_>) -> Vec<Fault> {
+        let mut faults = Faults(Vec::new());
+        match &self.order {
+            None => faults.must(!self.has_traces(), Rule::EverythingHasAnOrder, || self.traces()),
+            Some(order) => {
+                self.check_order(order, standard, &mut faults);
+                self.check_customer_and_amounts(order, &mut faults);
+                self.check_stock(order, &mut faults);
+                self.check_money(order, &mut faults);
+                self.check_bank(order, &mut faults);
+                self.check_view(order, standard.heard_since, &mut faults);
+            }
+        }
+        faults.0
+    }
+
+    /// Charges that came to anything.
+    fn moved(&self) -> impl Iterator<Item = &ChargeEntry> {
+        let moved = |charge: &&ChargeEntry| {
+            charge.state != ChargeState::None || !charge.captured.is_empty() || !charge.refunded.is_empty()
+        };
+        self.charges.iter().filter(moved)
+    }
+
+    fn has_traces(&self) -> bool {
+        let is_heard = self.view.as_ref().is_some_and(|view| !heard(view).is_empty());
+        self.reservation.is_some() || self.payment.is_some() || self.moved().count() > 0 || is_heard
+    }
+
+    fn traces(&self) -> String {
+        let reservation = self.reservation.as_ref().map(|reservation| reservation.state);
+        let payment = self.payment.as_ref().map(|payment| payment.state);
+        format!(
+            "no order; reservation {}, payment {}, the bank captured {}, heard {}",
+            named(reservation),
+            named(payment),
+            list(self.moved().flat_map(|charge| &charge.captured)),
+            list(self.view.iter().flat_map(|view| heard(view).into_keys()).map(FactType::name)),
+        )
+    }
+
+    fn check_order(&self, order: &OrderEntry, standard: Standard<'_>, faults: &mut Faults) {
+        faults.must(!self.is_overdue(standard.now), Rule::EveryOrderEnds, || {
+            format!("neither confirmed nor cancelled, and was to end by {}", order.deadline)
+        });
+        let mut sum: Option<Money> = None;
+        let mut fits = true;
+        for line in &order.lines {
+            let price = line.unit_price.times(line.quantity);
+            sum = price.and_then(|price| sum.map_or(Some(price), |sum| sum.plus(price)));
+            fits &= sum.is_some();
+        }
+        faults.must(fits && sum == Some(order.total), Rule::TotalIsItsLines, || {
+            format!("total {}, lines {}", order.total, list(order.lines.iter().map(line_text)))
+        });
+        for line in &order.lines {
+            let is_known =
+                standard.prices.get(&line.sku).is_some_and(|prices| prices.contains(&line.unit_price));
+            faults.must(is_known, Rule::PricesAreTheCatalogues, || {
+                format!("{} ordered for {}, a price it never had", line.sku, line.unit_price)
+            });
+        }
+    }
+
+    fn check_customer_and_amounts(&self, order: &OrderEntry, faults: &mut Faults) {
+        let payer = self.payment.as_ref().and_then(|payment| payment.customer.as_ref());
+        let amount = self.payment.as_ref().and_then(|payment| payment.amount);
+        let seen = self.view.as_ref().and_then(|view| view.customer.as_ref());
+        let total = self.view.as_ref().and_then(|view| view.total);
+        for (who, customer) in [("payment", payer), ("saga view", seen)] {
+            faults.must(
+                customer.is_none_or(|customer| *customer == order.customer),
+                Rule::CustomersAgree,
+                || format!("order {:?}, {who} {:?}", order.customer, customer.map_or("", String::as_str)),
+            );
+        }
+        let charged = self.moved().map(|charge| ("bank", charge.amount));
+        for (who, amount) in [("payment", amount), ("saga view", total)].into_iter().chain(charged) {
+            faults.must(amount.is_none_or(|amount| amount == order.total), Rule::AmountsAgree, || {
+                format!(
+                    "order {}, {who} {}",
+                    order.total,
+                    amount.map_or_else(String::new, |it| it.to_string())
+                )
+            });
+        }
+    }
+
+    fn check_stock(&self, order: &OrderEntry, faults: &mut Faults) {
+        let state = self.reservation.as_ref().map(|reservation| reservation.state);
+        match order.state {
+            OrderState::Pending => {}
+            OrderState::Confirmed => {
+                faults.must(state == Some(ReservationState::Sold), Rule::ConfirmedIsSold, || {
+                    format!("reservation {}", named(state))
+                });
+            }
+            OrderState::Cancelled => {
+                let is_free = matches!(state, None | Some(ReservationState::Free));
+                faults.must(is_free, Rule::StockBack, || format!("reservation {}", named(state)));
+            }
+        }
+        let Some(reservation) = &self.reservation else { return };
+        let ordered = by_sku(order.lines.iter().map(|line| (&line.sku, line.quantity)));
+        let held = by_sku(reservation.lines.iter().map(|line| (&line.sku, line.quantity)));
+        // A free one that never held anything has no lines.
+        let is_never_held = reservation.state == ReservationState::Free && held.is_empty();
+        faults.must(is_never_held || ordered == held, Rule::LinesAgree, || {
+            let (ordered, held) = (list(ordered.iter().map(pieces)), list(held.iter().map(pieces)));
+            format!("ordered {ordered}; reservation {} {held}", named(state))
+        });
+    }
+
+    fn check_money(&self, order: &OrderEntry, faults: &mut Faults) {
+        let payment = self.payment.as_ref().map(|payment| payment.state);
+        let kept = self.charges.iter().filter(|charge| charge.state == ChargeState::Captured).count();
+        let detail = || format!("payment {}, {kept} charges captured at the bank", named(payment));
+        let moved = self.moved().count();
+        faults.must(moved <= 1, Rule::OneCharge, || format!("{moved} charges at the bank"));
+        match order.state {
+            OrderState::Pending => {}
+            OrderState::Confirmed => {
+                let is_kindness = self.payment.as_ref().is_some_and(|payment| payment.refunded_by_operator);
+                let is_paid = match payment {
+                    Some(PaymentState::Captured) => kept == 1,
+                    Some(PaymentState::Refunded) => is_kindness && kept == 0,
+                    Some(PaymentState::Open | PaymentState::None) | None => false,
+                };
+                faults.must(is_paid, Rule::OneCapture, detail);
+            }
+            OrderState::Cancelled => {
+                let is_undone = matches!(payment, None | Some(PaymentState::None | PaymentState::Refunded));
+                faults.must(is_undone && kept == 0, Rule::MoneyBack, detail);
+            }
+        }
+    }
+
+    /// Each capture and each refund, to the cent, and the references by which the two ledgers know a charge.
+    fn check_bank(&self, order: &OrderEntry, faults: &mut Faults) {
+        let captured: Vec<Money> = self.charges.iter().flat_map(|charge| charge.captured.clone()).collect();
+        let refunded: Vec<Money> = self.charges.iter().flat_map(|charge| charge.refunded.clone()).collect();
+        let bank = || format!("the bank captured {} and refunded {}", list(&captured), list(&refunded));
+        for charge in self.moved() {
+            faults.must(charge.charge == payment_id(order.order), Rule::BankIsPayments, || {
+                format!("charge {} is not the payment's", charge.id)
+            });
+        }
+        let Some(payment) = &self.payment else {
+            return faults
+                .must(captured == refunded, Rule::BankIsPayments, || format!("no payment; {}", bank()));
+        };
+        let agree = match payment.state {
+            // A call is under way, or its outcome is not known yet.
+            PaymentState::Open => true,
+            // What came unseen was reversed.
+            PaymentState::None => captured == refunded && payment.captured.is_empty(),
+            PaymentState::Captured => {
+                (&captured, &refunded) == (&payment.captured, &payment.refunded) && refunded.is_empty()
+            }
+            PaymentState::Refunded => {
+                (&captured, &refunded) == (&payment.captured, &payment.refunded) && captured == refunded
+            }
+        };
+        faults.must(agree, Rule::BankIsPayments, || {
+            let (came, went) = (list(&payment.captured), list(&payment.refunded));
+            format!("payment {:?}, captured {came} and refunded {went}; {}", payment.state, bank())
+        });
+        if matches!(payment.state, PaymentState::Captured | PaymentState::Refunded) {
+            let is_its_own = self.moved().any(|charge| charge.id == payment.reference);
+            faults.must(is_its_own, Rule::BankIsPayments, || {
+                let own = list(self.moved().map(|charge| &charge.id));
+                format!("payment says {:?}, the bank's charges of the order are {own}", payment.reference)
+            });
+        }
+    }
+
+    /// Every fact that some service's history told, at its time, and no other.
+    fn check_view(&self, order: &OrderEntry, since: Timestamp, faults: &mut Faults) {
+        let reserved = self.reservation.iter().flat_map(|reservation| &reservation.said);
+        let paid = self.payment.iter().flat_map(|payment| &payment.said);
+        let mut said: BTreeMap<FactType, Timestamp> = BTreeMap::new();
+        for Said { fact, at } in order.said.iter().chain(reserved).chain(paid) {
+            let first = said.entry(*fact).or_insert(*at);
+            *first = (*first).min(*at);
+        }
+        let none = SagaView::default();
+        let view = self.view.as_ref().unwrap_or(&none);
+        let heard = heard(view);
+        for fact in said.keys().chain(heard.keys()).collect::<BTreeSet<_>>() {
+            let (said, heard) = (said.get(fact), heard.get(fact));
+            // The histories keep microseconds.
+            let micros = |at: &&Timestamp| at.as_microsecond();
+            let is_too_early = heard.is_none() && said.is_some_and(|at| *at < since);
+            let agree = said.as_ref().map(micros) == heard.as_ref().map(micros);
+            faults.must(agree || is_too_early, Rule::ViewIsWhatWasSaid, || {
+                format!("{} said {}, heard {}", fact.name(), time(said), time(heard))
+            });
+        }
+        let deadline = view.deadline.unwrap_or(order.deadline);
+        faults.must(deadline == order.deadline, Rule::ViewIsWhatWasSaid, || {
+            format!("deadline {}, heard {deadline}", order.deadline)
+        });
+        let reason = view.cancelled_because.or(order.cancelled_because);
+        faults.must(reason == order.cancelled_because, Rule::ViewIsWhatWasSaid, || {
+            format!("cancelled because {}, heard {}", named(order.cancelled_because), named(reason))
+        });
+    }
+}
+
+struct Faults(Vec<Fault>);
+
+impl Faults {
+    fn must(&mut self, holds: bool, rule: Rule, detail: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push((rule, detail()));
+        }
+    }
+}
+
+/// What the services said of the saga, each with the time; what is said of dead letters is no part of it.
+fn heard(view: &SagaView) -> BTreeMap<FactType, Timestamp> {
+    view.heard.iter().filter_map(|(name, at)| Some((FactType::named(name)?, *at))).collect()
+}
+
+fn by_sku<'a>(lines: impl Iterator<Item = (&'a String, u32)>) -> BTreeMap<&'a str, u64> {
+    let mut pieces = BTreeMap::new();
+    for (sku, quantity) in lines {
+        *pieces.entry(sku.as_str()).or_default() += u64::from(quantity);
+    }
+    pieces
+}
+
+fn pieces((sku, quantity): (&&str, &u64)) -> String {
+    format!("{quantity} {sku}")
+}
+
+fn line_text(line: &contract::order::Line) -> String {
+    format!("{} {} at {}", line.quantity, line.sku, line.unit_price)
+}
+
+fn named(state: Option<impl Debug>) -> String {
+    state.map_or_else(|| "none".to_owned(), |state| format!("{state:?}"))
+}
+
+fn time(at: Option<&Timestamp>) -> String {
+    at.map_or_else(|| "never".to_owned(), ToString::to_string)
+}
+
+fn list(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    if items.is_empty() { "nothing".to_owned() } else { items.join(", ") }
+}

@@ -1,0 +1,5 @@
+//! The reconciliation: what it says of every corruption, and how it asks the services.
+
+mod corruptions;
+mod services;
+mod shop;
