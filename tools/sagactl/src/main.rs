@@ -61,6 +61,11 @@ async fn run(Arguments { data, admin, operator, command }: Arguments) -> anyhow:
     let folder = std::path::absolute(data)?;
     match command {
         Command::Local(command) => local::run(command, folder).await,
+        Command::Audit(options) if options.accept.is_some() => {
+            let who = args::operator_of(operator.as_deref(), |name| std::env::var(name).ok());
+            let who = who.map_err(exit::refuse)?;
+            reconciliation::accept(&Admin::at(admin_of(admin, &folder)?, who)?, &options).await
+        }
         Command::Audit(options) => reconciliation::run(admin_of(admin, &folder)?.as_str(), options).await,
         Command::Chaos(options) => chaos::run(options).await,
         Command::Load(options) => load::run(&System::open(&folder)?, options).await,

@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::admin::Admin;
 use crate::args::duration;
 use crate::http::Http;
 use crate::output::text::one_line;
@@ -27,6 +28,13 @@ pub struct ReconciliationOptions {
     /// The audit's own JSON.
     #[arg(long)]
     json: bool,
+    /// Accepts what this step never came to, because it, or its database, was not there yet: from now on the audit
+    /// counts that as its baseline. Only while nothing is under way.
+    #[arg(long, value_name = "STEP", requires = "reason", conflicts_with = "wait")]
+    pub accept: Option<String>,
+    /// Why, for the audit log.
+    #[arg(long, requires = "accept")]
+    reason: Option<String>,
 }
 
 /// What admin answered; its members have the names that load reports had from the first.
@@ -43,6 +51,16 @@ pub async fn run(admin: &str, options: ReconciliationOptions) -> anyhow::Result<
     let reconciliation = ask(&Http::new()?, admin, options.wait).await?;
     say(&if options.json { reconciliation.report.to_string() } else { shown(&reconciliation) });
     Ok(if reconciliation.balanced { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
+}
+
+/// `sagactl audit --accept STEP`: what admin wrote down of it.
+pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::Result<ExitCode> {
+    let body = json!({ "step": options.accept, "reason": options.reason });
+    let accepted = admin.post(&["audit", "baselines"], &body).await?;
+    let step = options.accept.as_deref().unwrap_or_default();
+    let missed = accepted.get("missed").map(one_line).unwrap_or_default();
+    say(&if options.json { accepted.to_string() } else { format!("{step}: {missed} accepted as missed") });
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Asks; a busy system gets `wait` to become quiet.

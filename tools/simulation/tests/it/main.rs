@@ -1,5 +1,6 @@
 //! Shell: the simulation as a test: the laws hold for thousands of seeds, and planted faults are found.
 
+mod books;
 mod planted;
 mod topology;
 
