@@ -199,7 +199,13 @@ pub async fn with_histories(
     rows: Vec<FoundRow>,
 ) -> Result<Vec<RowWithHistory>, Problem> {
     let read = |row: FoundRow| async move {
-        let history = store.events(RowKey { kind, id: row.id.clone() }).await?;
+        let mut history = Vec::new();
+        let key = RowKey { kind, id: row.id.clone() };
+        for_each_event(store, key, |event| {
+            history.push(event);
+            Ok(())
+        })
+        .await?;
         Ok::<_, Problem>((row, history))
     };
     futures::stream::iter(rows).map(read).buffered(HISTORIES_AT_ONCE).try_collect().await

@@ -105,7 +105,7 @@ fn hand<T>(
 
 fn with_history<D: Decider>(store: &SqliteStore) -> Vec<(String, D, Vec<StoredEvent>)> {
     let read = |(id, row): (String, D)| {
-        let history = ready(store.events(RowKey::of::<D>(&id))).unwrap_or_default();
+        let history = ready(store.events(RowKey::of::<D>(&id), 0, usize::MAX)).unwrap_or_default();
         (id, row, history)
     };
     rows::<D>(store).into_iter().map(read).collect()

@@ -245,7 +245,7 @@ fn by_order<D: Decider>(store: &SqliteStore) -> BTreeMap<Uuid, D> {
 }
 
 fn history<D: Decider>(store: &SqliteStore, id: &str) -> Vec<D::Event> {
-    let events = ready(store.events(RowKey::of::<D>(id))).unwrap_or_default();
+    let events = ready(store.events(RowKey::of::<D>(id), 0, usize::MAX)).unwrap_or_default();
     events.into_iter().filter_map(|event| serde_json::from_str(&event.data).ok()).collect()
 }
 

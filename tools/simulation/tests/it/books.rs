@@ -298,7 +298,7 @@ async fn read<D: Decider, T>(
     let rows = store.find(D::KIND, Query { limit: 100, ..Query::default() }).await.expect("rows");
     let mut entries = Vec::new();
     for row in rows {
-        let history = store.events(RowKey::of::<D>(&row.id)).await.expect("a history");
+        let history = store.events(RowKey::of::<D>(&row.id), 0, usize::MAX).await.expect("a history");
         match entry(&row, &history) {
             Some(entry) => entries.push(entry),
             None => ledgers.unreadable(D::KIND, &[format!("{}/{}", D::KIND, row.id)]),
