@@ -226,3 +226,37 @@ fn leave_out_the_last(entries: &mut Vec<ChargeEntry>) -> Option<String> {
     }
     entries.last().map(|entry| entry.reference.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use contract::reconciliation::ChargeState;
+
+    use super::*;
+
+    fn entry(reference: &str) -> ChargeEntry {
+        ChargeEntry {
+            charge: Uuid::nil(),
+            id: String::new(),
+            reference: reference.to_owned(),
+            state: ChargeState::None,
+            amount: None,
+            captured: vec![],
+            refunded: vec![],
+        }
+    }
+
+    #[test]
+    fn a_full_page_holds_whole_references_and_the_next_begins_behind_them() {
+        for (references, kept, next) in [
+            (&["a", "b", "c"][..], 2, Some("b")),
+            (&["a", "b", "b"], 1, Some("a")),
+            // More charges of one reference than a page holds: the rest of them is passed over.
+            (&["a", "a"], 2, Some("a")),
+            (&[], 0, None),
+        ] {
+            let mut entries: Vec<_> = references.iter().map(|reference| entry(reference)).collect();
+            let after = leave_out_the_last(&mut entries);
+            assert_eq!((entries.len(), after.as_deref()), (kept, next), "{references:?}");
+        }
+    }
+}
