@@ -103,7 +103,7 @@ pub enum ProductRejection {
 
 impl Decider for Product {
     const KIND: &'static str = "product";
-    const FIELDS: &'static [&'static str] = &["on_hand"];
+    const FIELDS: &'static [&'static str] = &["on_hand", "replenish"];
     type Command = ProductCommand;
     type Event = ProductEvent;
     type Rejection = ProductRejection;
@@ -171,7 +171,8 @@ impl Decider for Product {
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
-        vec![i64::from(self.on_hand).into()]
+        let replenish = self.listing.as_ref().is_some_and(|listing| listing.replenish);
+        vec![i64::from(self.on_hand).into(), i64::from(replenish).into()]
     }
 }
 

@@ -1,6 +1,7 @@
-//! Pure: the inventory service's domain: its table, its policy, its properties.
+//! The inventory service: its table, its policy, its properties, and the running program's monitor.
 
 mod given;
+mod monitor;
 mod policy;
 mod properties;
 mod table;
