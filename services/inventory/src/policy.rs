@@ -120,7 +120,7 @@ impl Policy<Fact> for Reservation {
                 work.publish(StockReserved { order, lines, payment });
             }
             (ReservationEvent::Refused, Some(Fact::OrderCreated(created))) => {
-                let shortages = shortages(&wanted(created), work);
+                let shortages = shortages(&wanted_by(created), work);
                 work.publish(StockReservationFailed { order, shortages });
             }
             (ReservationEvent::Held(_) | ReservationEvent::Refused, other) => {
@@ -168,6 +168,13 @@ impl Service for InventoryService {
         skus(&message.fact).into_iter().map(RowKey::of::<Product>).chain(reservation).collect()
     }
 
+    /// What the order holds need not be what its later facts name: it may have been edited on its way here.
+    fn rows_on_record(&self, message: &Received<Fact>, work: &mut Work<'_>) -> Vec<RowKey> {
+        let order = message.fact.saga();
+        let lines = order.map(|order| held(order, work)).unwrap_or_default();
+        lines.into_iter().map(|line| RowKey::of::<Product>(line.sku)).collect()
+    }
+
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "the engine hands in what the step subscribes to, no more"
@@ -175,7 +182,7 @@ impl Service for InventoryService {
     fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
         match &message.fact {
             Fact::OrderCreated(fact) => reserve(fact, work),
-            Fact::OrderConfirmed(fact) => sell(fact.order, work),
+            Fact::OrderConfirmed(fact) => sell(fact, work),
             Fact::OrderCancelled(fact) => release(fact.order, work),
             _ => Err(Refusal::unheard(step, message)),
         }
@@ -201,7 +208,7 @@ fn reserve(created: &OrderCreated, work: &mut Work<'_>) -> Reaction<InventorySer
     if *work.row::<Reservation>(order) != Reservation::New {
         return Ok(());
     }
-    let wanted = wanted(created);
+    let wanted = wanted_by(created);
     let command = if shortages(&wanted, work).is_empty() {
         for StockLine { sku, quantity } in &wanted {
             work.decide::<Product>(sku, &ProductCommand::Reserve(*quantity)).map_err(Rejection::from)?;
@@ -214,12 +221,16 @@ fn reserve(created: &OrderCreated, work: &mut Work<'_>) -> Reaction<InventorySer
     Ok(())
 }
 
-/// What an order asks for, by sku: lines of one sku share its stock.
-fn wanted(created: &OrderCreated) -> Vec<StockLine> {
+fn wanted_by(created: &OrderCreated) -> Vec<StockLine> {
+    by_sku(created.lines.iter().map(|line| (line.sku.as_str(), line.quantity)))
+}
+
+/// What lines ask for, by sku: lines of one sku share its stock.
+fn by_sku<'a>(lines: impl Iterator<Item = (&'a str, u32)>) -> Vec<StockLine> {
     let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
-    for line in &created.lines {
-        let sum = wanted.entry(&line.sku).or_default();
-        *sum = sum.saturating_add(line.quantity);
+    for (sku, quantity) in lines {
+        let sum = wanted.entry(sku).or_default();
+        *sum = sum.saturating_add(quantity);
     }
     wanted.into_iter().map(|(sku, quantity)| StockLine { sku: sku.to_owned(), quantity }).collect()
 }
@@ -236,7 +247,17 @@ fn shortages(wanted: &[StockLine], work: &mut Work<'_>) -> Vec<Shortage> {
     shortages
 }
 
-fn sell(order: Uuid, work: &mut Work<'_>) -> Reaction<InventoryService> {
+/// Sells what the order holds, if that is what was confirmed.
+fn sell(confirmed: &OrderConfirmed, work: &mut Work<'_>) -> Reaction<InventoryService> {
+    let order = confirmed.order;
+    let promised = by_sku(confirmed.lines.iter().map(|line| (line.sku.as_str(), line.quantity)));
+    if let Reservation::Held(lines) = work.row::<Reservation>(order)
+        && *lines != promised
+    {
+        let disagreement =
+            format!("{promised:?} was confirmed, which is not what the order holds: {lines:?}");
+        return Err(Refusal::Broken(disagreement));
+    }
     match work.decide::<Reservation>(order, &ReservationCommand::Sell) {
         Ok(false) => {}
         Ok(true) => {

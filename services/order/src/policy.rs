@@ -5,6 +5,7 @@ use contract::money::Money;
 use contract::order::{
     CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
 };
+use contract::payment::PaymentProcessed;
 use contract::reconciliation::{CopyEntry, OrderEntry, OrderState, Said, events};
 use contract::topology::OPERATOR;
 use contract::{Fact, FactType};
@@ -191,7 +192,7 @@ impl Service for OrderService {
     )]
     fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
         match &message.fact {
-            Fact::PaymentProcessed(fact) => confirm(fact.order, work).map_err(first_things_first),
+            Fact::PaymentProcessed(fact) => confirm(fact, work),
             Fact::StockReservationFailed(fact) => {
                 cancel(fact.order, CancelReason::OutOfStock, work).map_err(first_things_first)
             }
@@ -253,8 +254,15 @@ fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection
     reply(new.order, work)
 }
 
-fn confirm(order: Uuid, work: &mut Work<'_>) -> Result<(), OrderRejection> {
-    work.decide::<Order>(order, &OrderCommand::Confirm).map(drop)
+/// Confirms the order, if what was captured is what it costs.
+fn confirm(paid: &PaymentProcessed, work: &mut Work<'_>) -> Reaction<OrderService> {
+    let order = paid.order;
+    if let Order::Pending(Placed { payment: PaymentContext { total, .. }, .. }) = work.row::<Order>(order)
+        && *total != paid.amount
+    {
+        return Err(Refusal::Broken(format!("{} was captured, the order costs {total}", paid.amount)));
+    }
+    work.decide::<Order>(order, &OrderCommand::Confirm).map(drop).map_err(first_things_first)
 }
 
 fn cancel(order: Uuid, reason: CancelReason, work: &mut Work<'_>) -> Result<(), OrderRejection> {

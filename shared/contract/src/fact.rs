@@ -84,6 +84,29 @@ impl Fact {
     pub fn fact_type(&self) -> FactType {
         self.into()
     }
+
+    /// What an edit of this fact may not change, and `edited` does: whose it is, what was ordered, how much is paid.
+    /// Others act on that already, each by its own record. `None` when all of it is kept.
+    #[must_use]
+    pub fn broken_promise(&self, edited: &Self) -> Option<&'static str> {
+        let is_kept = match (self, edited) {
+            (Self::OrderCreated(was), Self::OrderCreated(is)) => {
+                vec![("lines", was.lines == is.lines), was.payment.is_kept_by(&is.payment)]
+            }
+            (Self::StockReserved(was), Self::StockReserved(is)) => {
+                vec![("lines", was.lines == is.lines), was.payment.is_kept_by(&is.payment)]
+            }
+            (Self::PaymentProcessed(was), Self::PaymentProcessed(is)) => {
+                vec![("payment", was.payment == is.payment), ("amount", was.amount == is.amount)]
+            }
+            (Self::PaymentRefunded(was), Self::PaymentRefunded(is)) => {
+                vec![("payment", was.payment == is.payment), ("amount", was.amount == is.amount)]
+            }
+            (_, _) => vec![],
+        };
+        let is_of_the_same = [("order", self.saga() == edited.saga())];
+        is_of_the_same.into_iter().chain(is_kept).find(|(_, is_kept)| !is_kept).map(|(member, _)| member)
+    }
 }
 
 impl Message for Fact {

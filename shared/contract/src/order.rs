@@ -73,6 +73,13 @@ pub struct PaymentContext {
     pub token: String,
 }
 
+impl PaymentContext {
+    /// The member that says who pays how much, and whether `edited` says the same. With which card is no promise.
+    pub(crate) fn is_kept_by(&self, edited: &Self) -> (&'static str, bool) {
+        ("payment", (&self.customer, self.total) == (&edited.customer, edited.total))
+    }
+}
+
 /// Members of facts and events that people are never shown: a card's token is the customer's secret.
 pub const SECRETS: [&str; 1] = ["token"];
 

@@ -12,6 +12,7 @@ use crate::message::{Envelope, Message, Received, Undecodable};
 use crate::retry::FailedTry;
 use crate::row::RowKey;
 use crate::service::{Service, Step, TaskResult};
+use crate::unit_of_work::Cause;
 use crate::waiting::{Retry, Task};
 
 /// Something to react to, with the id that everything it causes is derived from.
@@ -207,10 +208,23 @@ impl<S: Service> Input<S> {
         }
     }
 
-    /// What a message says to the service; `None` for everything else.
-    pub(crate) fn heard(&self) -> Option<&S::Fact> {
+    /// Who says what the input causes. Two steps of one service that hear the same message must not derive the same
+    /// ids.
+    pub(crate) fn producer(&self) -> String {
+        format!("{}:{}", S::NAME, self.source())
+    }
+
+    /// Whose unit of work it is.
+    pub(crate) fn cause(&self, now: Timestamp) -> Cause<'_, S::Fact> {
+        let (id, correlation_id) = (self.id, self.correlation_id);
+        let heard = self.fact().map(|message| &message.fact);
+        Cause { producer: self.producer(), id, correlation_id, now, heard }
+    }
+
+    /// The message to the service; `None` for everything else.
+    pub(crate) fn fact(&self) -> Option<&Received<S::Fact>> {
         match &self.kind {
-            InputKind::Message(Delivered { content: Ok(Content::Fact(message)), .. }) => Some(&message.fact),
+            InputKind::Message(Delivered { content: Ok(Content::Fact(message)), .. }) => Some(message),
             InputKind::Message(_)
             | InputKind::Command { .. }
             | InputKind::Called { .. }

@@ -237,6 +237,18 @@ pub trait Service: Sized + Send + Sync + 'static {
         rows_of_saga::<Self>(message.correlation_id)
     }
 
+    /// The rows that a message needs beside those, as far as only the service's own record names them: `work` has
+    /// the rows above. Nothing, unless said otherwise; another read is made only when it names others than were
+    /// read anyway.
+    fn rows_on_record(
+        &self,
+        message: &Received<Self::Fact>,
+        work: &mut UnitOfWork<'_, Self::Fact>,
+    ) -> Vec<RowKey> {
+        let _ = (message, work);
+        vec![]
+    }
+
     /// Reacts to a message that `step` hears.
     ///
     /// # Errors

@@ -109,8 +109,10 @@ impl SimStore {
         let slot = Arc::new(Mutex::new(Writes::default()));
         let decided = slot.clone();
         let only_decide = Box::new(move |loaded| {
-            *decided.lock() = decide(loaded);
-            Writes::default()
+            let writes = decide(loaded);
+            let to_read = writes.to_read.clone();
+            *decided.lock() = writes;
+            Writes { to_read, ..Writes::default() }
         });
         self.inner.transact(reads, only_decide).await?;
         let writes = slot.lock().clone();
@@ -140,8 +142,8 @@ impl Store for SimStore {
                     return Err(fault);
                 }
                 let only_decide = Box::new(move |loaded| {
-                    drop(decide(loaded));
-                    Writes::default()
+                    let to_read = decide(loaded).to_read;
+                    Writes { to_read, ..Writes::default() }
                 });
                 return self.inner.transact(reads, only_decide).await;
             }

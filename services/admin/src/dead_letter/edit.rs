@@ -43,10 +43,37 @@ pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Ma
         Edit::Data(data) => with_data(dead_letter, id, data)?,
         Edit::Payload(payload) => of_payload(id, payload)?,
     };
+    if let Some(member) = broken_promise(dead_letter, &envelope) {
+        let data = if matches!(edit, Edit::Data(_)) { "data" } else { "payload.data" };
+        return Err(invalid(
+            format!("{data}.{member}"),
+            "others act on it already: an edit may not change it",
+        ));
+    }
     let payload = serde_json::to_vec(&envelope).map_err(|error| invalid("payload", error.to_string()))?;
     let message_type = named(&envelope.message_type).ok_or_else(|| unknown(&envelope.message_type))?;
     let message = EditedMessage { message_id: id, payload_base64: BASE64.encode(payload) };
     Ok(Made { message, message_type, producer: envelope.producer })
+}
+
+/// What was promised by the message that was parked, as far as it can be read, and is not kept by what it shall be.
+fn broken_promise(dead_letter: &DeadLettered, edited: &Envelope) -> Option<&'static str> {
+    let edited = fact_in(edited)?;
+    let payload = BASE64.decode(&dead_letter.payload_base64).ok();
+    let parked = payload.and_then(|payload| fact_in(&Envelope::from_bytes(&payload).ok()?));
+    match (parked, dead_letter.saga) {
+        (Some(parked), _) => parked.broken_promise(&edited),
+        (None, Some(saga)) => edited.saga().filter(|of| *of != saga).map(|_| "order"),
+        (None, None) => None,
+    }
+}
+
+/// The fact in an envelope, in whatever version it says it.
+fn fact_in(envelope: &Envelope) -> Option<Fact> {
+    match Readable::decode(named(&envelope.message_type)?, envelope.data.as_ref()).ok()? {
+        OperatorMessage::Fact(fact) => Some(fact),
+        OperatorMessage::DeadLetter(_) => None,
+    }
 }
 
 fn invalid(field: impl Into<String>, detail: impl Into<String>) -> InvalidField {

@@ -49,7 +49,8 @@ struct EditDeadLetter {
 }
 
 /// Edit a dead letter's message and hand it back to the step that failed, under an id of its own. What was parked
-/// at first stays known.
+/// at first stays known. What others act on already may not change: whose order it is, what was ordered, who pays
+/// how much.
 #[utoipa::path(post, path = "/api/admin/dlq/{id}/edit", params(("id" = Uuid, Path), Operator),
     request_body = EditDeadLetter, responses(
     (status = 202, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),

@@ -290,6 +290,37 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     assert_eq!(detail["original"]["payload_base64"], json!(dead.payload_base64));
 }
 
+/// The customer was promised two mugs for so much; the operator may mend the message, and not the promise.
+#[tokio::test]
+async fn an_edit_may_not_change_what_others_act_on_already() {
+    let admin = AdminHarness::new().await;
+    let payload = envelope("order", &fact("OrderCreated", ORDER));
+    let message_type = Some("OrderCreated".to_owned());
+    let dead = DeadLettered { payload_base64: BASE64.encode(&payload), message_type, ..dead_refund(0) };
+    admin.hears(&announced(&dead)).await;
+    let (before_all, path) = (admin.everything().await, format!("/dlq/{}/edit", dead.id));
+    let before = serde_json::from_slice::<Value>(&payload).expect("JSON")["data"].clone();
+    let with = |pointer: &str, value: Value| {
+        let mut data = before.clone();
+        *data.pointer_mut(pointer).expect("a member") = value;
+        data
+    };
+    for (data, field) in [
+        (with("/order", json!(Uuid::from_u128(99))), "data.order"),
+        (with("/lines/0/sku", json!("another")), "data.lines"),
+        (with("/lines/0/quantity", json!(77)), "data.lines"),
+        (with("/payment/total/amount_minor", json!(1)), "data.payment"),
+        (with("/payment/customer", json!("eve")), "data.payment"),
+    ] {
+        let problem = admin.post(&path, &json!({"data": data, "reason": "a test"}), 422).await;
+        assert_eq!(problem["errors"][0]["field"], field, "{data}: {problem}");
+    }
+    assert_eq!(admin.everything().await, before_all);
+    admin
+        .post(&path, &json!({"data": with("/payment/token", json!("tok_new")), "reason": "a new card"}), 202)
+        .await;
+}
+
 #[tokio::test]
 async fn what_a_step_could_not_read_is_refused_with_the_path_that_is_wrong() {
     let admin = AdminHarness::new().await;

@@ -180,18 +180,40 @@ fn the_pieces_to_free_are_its_own_whatever_the_cancellation_says() {
     assert_eq!((stock(&warehouse, "beans"), stock(&warehouse, "mug")), ((10, 0, 0), (3, 0, 0)));
 }
 
+/// The order was edited on its way here: what its later facts name is not what it holds.
 #[test]
-fn a_cancellation_that_names_too_few_rows_is_parked_and_touches_no_other_input() {
+fn a_cancellation_frees_the_skus_of_the_reservation_whatever_it_names() {
     let mut warehouse = warehouse();
     warehouse.hears(created(ORDER, &[("mug", 2)]));
     warehouse.hears(created(OTHER_ORDER, &[("beans", 1)]));
     let outcomes = warehouse.takes_batch(&[
-        Stimulus::Fact(cancelled(ORDER, &[])),
-        Stimulus::Fact(cancelled(OTHER_ORDER, &[("beans", 1)])),
+        Stimulus::Fact(cancelled(ORDER, &[("poster", 2)])),
+        Stimulus::Fact(cancelled(OTHER_ORDER, &[])),
     ]);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.name()).collect::<Vec<_>>(), ["dead", "done"]);
-    assert_eq!((stock(&warehouse, "mug"), stock(&warehouse, "beans")), ((1, 2, 0), (10, 0, 0)));
-    assert_eq!(warehouse.row::<Reservation>(ORDER).status(), "HELD");
+    assert_eq!(outcomes.iter().map(|outcome| outcome.name()).collect::<Vec<_>>(), ["done", "done"]);
+    assert_eq!((stock(&warehouse, "mug"), stock(&warehouse, "beans")), ((3, 0, 0), (10, 0, 0)));
+    assert_eq!(warehouse.row::<Reservation>(ORDER).status(), "RELEASED");
+}
+
+/// Two teas are no tea and a cup: what the customer was promised is confirmed, not what an edit made of it.
+#[test]
+fn a_confirmation_of_other_pieces_than_are_held_is_parked_and_sells_nothing() {
+    for promised in [&[("beans", 1), ("mug", 1)][..], &[("mug", 3)], &[("poster", 2)], &[]] {
+        let mut warehouse = warehouse();
+        warehouse.hears(created(ORDER, &[("mug", 2)]));
+        warehouse.hears(confirmed(ORDER, promised)).parks("inventory-sale", "is not what the order holds");
+        assert_eq!(stock(&warehouse, "mug"), (1, 2, 0));
+        warehouse.hears(cancelled(ORDER, promised)).tells([released(ORDER, &[("mug", 2)])]);
+        assert_eq!(stock(&warehouse, "mug"), (3, 0, 0));
+    }
+}
+
+#[test]
+fn a_confirmation_may_name_a_sku_in_several_lines() {
+    let mut warehouse = warehouse();
+    warehouse.hears(created(ORDER, &[("mug", 1), ("mug", 1)]));
+    warehouse.hears(confirmed(ORDER, &[("mug", 1), ("mug", 1)])).comes_out("done");
+    assert_eq!(stock(&warehouse, "mug"), (1, 0, 2));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use contract::Fact;
 use contract::money::{Currency, Money};
 use contract::order::CancelReason;
+use contract::payment::PaymentProcessed;
 use jiff::SignedDuration;
 use order::domain::{CatalogueItem, Order, OrderRejection};
 use order::policy::{OrderService, Rejection};
@@ -16,6 +18,16 @@ use crate::given::{
 };
 use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, NOON, ServiceUnderTest, Stimulus};
+
+/// Somebody edited what payment was asked for: the customer is not held to another price.
+#[test]
+fn a_capture_of_another_amount_is_parked_and_confirms_nothing() {
+    let mut shop = shop_with_pending_order();
+    let Fact::PaymentProcessed(paid) = paid(ORDER) else { panic!("a payment") };
+    let cheaper = PaymentProcessed { amount: euros(3299), ..paid };
+    shop.hears(Fact::PaymentProcessed(cheaper)).parks("order-confirmation", "the order costs 33.00");
+    assert_eq!(shop.row::<Order>(ORDER).status(), "PENDING");
+}
 
 #[test]
 fn a_placed_order_is_told_with_the_catalogues_prices_and_its_deadline() {

@@ -14,7 +14,7 @@ use super::data::{
     EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, TaskRetry, Writes,
 };
 use super::parking;
-use super::reads::reads;
+use super::reads::{on_record, reads};
 use crate::dead_letter::{
     DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved, DeadLetterStatus, OperatorCommand,
 };
@@ -25,7 +25,7 @@ use crate::input::{
 use crate::message::{Envelope, Message};
 use crate::retry::{FailedTry, FailureKind, RetryPolicy, error_links, panic_text};
 use crate::service::{Refusal, Service};
-use crate::unit_of_work::{Cause, Effects, Rows, Slot, UnitOfWork};
+use crate::unit_of_work::{Effects, Rows, Slot, UnitOfWork};
 use crate::waiting::{Retry, Task};
 
 /// What every decision of a service needs to know of its settings.
@@ -63,6 +63,10 @@ pub fn decide<S: Service>(
     now: Timestamp,
 ) -> (Writes, Vec<Outcome<S>>) {
     let mut batch = Batch::new(service, loaded, rules, now, reads(service, inputs));
+    let to_read = on_record(service, inputs, &mut batch.rows, now);
+    if !to_read.is_empty() {
+        return (Writes { to_read, ..Writes::default() }, vec![]);
+    }
     let outcomes = inputs.iter().map(|input| batch.take(input)).collect();
     (batch.finish(), outcomes)
 }
@@ -105,9 +109,11 @@ type Reacted<T, S> = Result<T, Failure<<S as Service>::Rejection>>;
 
 impl<'a, S: Service> Batch<'a, S> {
     fn new(service: &'a S, mut loaded: Loaded, rules: &'a Rules, now: Timestamp, reads: Reads) -> Self {
+        let also_read = std::mem::take(&mut loaded.also_read);
         let rows = reads
             .rows
             .into_iter()
+            .chain(also_read)
             .map(|key| {
                 let stored = loaded.rows.remove(&key);
                 (key, Slot::of(stored))
@@ -337,14 +343,7 @@ impl<'a, S: Service> Batch<'a, S> {
         input: &Input<S>,
         reaction: impl FnOnce(&S, &mut UnitOfWork<'_, S::Fact>) -> Result<T, Refusal<S::Rejection>>,
     ) -> Reacted<T, S> {
-        let cause = Cause {
-            producer: producer(input),
-            id: input.id,
-            correlation_id: input.correlation_id,
-            now: self.now,
-            heard: input.heard(),
-        };
-        let mut work = UnitOfWork::new(&mut self.rows, cause);
+        let mut work = UnitOfWork::new(&mut self.rows, input.cause(self.now));
         match catch_unwind(AssertUnwindSafe(|| reaction(self.service, &mut work))) {
             Ok(Ok(answer)) => {
                 let effects = work.keep();
@@ -368,7 +367,7 @@ impl<'a, S: Service> Batch<'a, S> {
             });
         }
         for (ordinal, told) in effects.told.into_iter().enumerate() {
-            let id = ids::message_id(&producer(input), input.id, ordinal);
+            let id = ids::message_id(&input.producer(), input.id, ordinal);
             self.promise(id, input, &told.fact, told.event.map(|index| first_event + index));
         }
         for called in effects.called {
@@ -467,11 +466,6 @@ impl<'a, S: Service> Batch<'a, S> {
         }
         self.writes
     }
-}
-
-/// Two steps of one service that hear the same message must not derive the same ids.
-fn producer<S: Service>(input: &Input<S>) -> String {
-    format!("{}:{}", S::NAME, input.source())
 }
 
 fn later(now: Timestamp, delay: std::time::Duration) -> Timestamp {

@@ -30,6 +30,8 @@ pub struct Reads {
 pub struct Loaded {
     /// The rows that are there.
     pub rows: BTreeMap<RowKey, StoredRow>,
+    /// The rows that were read because a decision [asked for them](Writes::to_read), whether or not they are there.
+    pub also_read: BTreeSet<RowKey>,
     /// The messages that are known.
     pub inbox: BTreeMap<(&'static str, Uuid), InboxState>,
     /// The open tasks, each with its current claim.
@@ -117,6 +119,9 @@ pub struct TaskRetry {
 /// Everything that one transaction changes.
 #[derive(Debug, Clone, Default)]
 pub struct Writes {
+    /// Rows that must be read too before this can be decided. Then nothing is written yet: in the same transaction
+    /// the batch is decided again, with these beside the others ([`Loaded::also_read`]).
+    pub to_read: BTreeSet<RowKey>,
     /// Changed rows, one entry a row.
     pub rows: Vec<RowWrite>,
     /// New events, in the order of decision.
@@ -187,6 +192,6 @@ impl Writes {
     }
 }
 
-/// Decides a batch on what was loaded. Pure; may be called again when the transaction has to be repeated,
-/// so only the answer of the last call counts.
+/// Decides a batch on what was loaded. Pure; may be called again when the transaction has to be repeated, or when
+/// it [asked for more rows](Writes::to_read), so only the answer of the last call counts.
 pub type Decide = Box<dyn FnMut(Loaded) -> Writes + Send>;

@@ -1,11 +1,15 @@
 //! Pure: what a batch must read before it can be decided.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use jiff::Timestamp;
 
 use super::data::Reads;
 use crate::input::{Content, Delivered, Input, InputKind};
 use crate::row::RowKey;
 use crate::service::Service;
+use crate::unit_of_work::{Rows, UnitOfWork};
 
 /// What the inputs of a batch need to have read.
 pub fn reads<S: Service>(service: &S, inputs: &[Input<S>]) -> Reads {
@@ -28,6 +32,25 @@ pub fn reads<S: Service>(service: &S, inputs: &[Input<S>]) -> Reads {
         reads.dead_letters.extend(input.replayed());
     }
     reads
+}
+
+/// The rows that the messages of a batch need beside `rows`, since the service's own record names them.
+pub(super) fn on_record<S: Service>(
+    service: &S,
+    inputs: &[Input<S>],
+    rows: &mut Rows,
+    now: Timestamp,
+) -> BTreeSet<RowKey> {
+    let mut named = BTreeSet::new();
+    for input in inputs {
+        let Some(message) = input.fact() else { continue };
+        let mut work = UnitOfWork::new(rows, input.cause(now));
+        // As above: a panic shows again in the reaction.
+        let looked = catch_unwind(AssertUnwindSafe(|| service.rows_on_record(message, &mut work)));
+        named.extend(looked.unwrap_or_default());
+    }
+    named.retain(|key| !rows.contains_key(key));
+    named
 }
 
 fn rows_of<S: Service>(service: &S, input: &Input<S>) -> Vec<RowKey> {

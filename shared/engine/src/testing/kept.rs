@@ -96,6 +96,7 @@ impl Kept {
                 .iter()
                 .filter_map(|id| Some((*id, self.dead_letters.get(id)?.clone())))
                 .collect(),
+            also_read: BTreeSet::new(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::DeadLetterMessage;
 use saga_core::decider::Decider;
-use saga_core::decision::{self, Rules};
+use saga_core::decision::{self, Loaded, Rules};
 use saga_core::ids;
 use saga_core::input::{Input, Outcome, RequestKey};
 use saga_core::message::{Envelope, Message, MessageType};
@@ -167,10 +167,21 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     #[track_caller]
     pub fn takes_batch(&mut self, stimuli: &[Stimulus<S>]) -> Vec<Outcome<S>> {
         let inputs: Vec<_> = stimuli.iter().map(Stimulus::input).collect();
-        let loaded = self.kept.load(&decision::reads(&self.service, &inputs));
+        let mut reads = decision::reads(&self.service, &inputs);
+        let mut loaded = self.kept.load(&reads);
         let rules = rules(self.use_inbox);
-        let (first, _) = decision::decide(&self.service, &inputs, loaded.clone(), &rules, self.now);
-        let (writes, outcomes) = decision::decide(&self.service, &inputs, loaded, &rules, self.now);
+        let decide = |loaded| decision::decide(&self.service, &inputs, loaded, &rules, self.now);
+        let mut also_read = BTreeSet::new();
+        let (first, _) = loop {
+            let (writes, outcomes) = decide(loaded.clone());
+            if writes.to_read.is_empty() {
+                break (writes, outcomes);
+            }
+            also_read.extend(writes.to_read);
+            reads.rows.extend(also_read.iter().cloned());
+            loaded = Loaded { also_read: also_read.clone(), ..self.kept.load(&reads) };
+        };
+        let (writes, outcomes) = decide(loaded);
         assert_eq!(
             format!("{first:?}"),
             format!("{writes:?}"),

@@ -197,8 +197,7 @@ impl Store for SqliteStore {
     fn transact(&self, reads: Reads, mut decide: Decide) -> Answer<'_, ()> {
         let kinds = self.kinds.clone();
         self.write(move |conn| {
-            let loaded = write::load(conn, &kinds.sql, &reads)?;
-            let writes = decide(loaded);
+            let writes = write::decided(conn, &kinds.sql, &reads, &mut decide)?;
             write::write(conn, &kinds.sql, &writes)
         })
     }

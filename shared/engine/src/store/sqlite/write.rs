@@ -1,11 +1,11 @@
 //! Shell: one batch, loaded and written. Prepared statements in loops: on SQLite quicker than set-based SQL.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use saga_core::dead_letter::StoredDeadLetter;
-use saga_core::decision::{InboxState, KeyedAnswer, Loaded, Reads, RowWrite, Writes};
+use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, Reads, RowWrite, Writes};
 use saga_core::row::{RowKind, StoredRow};
 use saga_core::waiting::{Retry, Task};
 
@@ -36,7 +36,25 @@ impl KindSql {
     }
 }
 
-pub(super) fn load(
+/// What a batch decides, on everything that it needs to have read.
+pub(super) fn decided(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    reads: &Reads,
+    decide: &mut Decide,
+) -> Result<Writes, StoreFault> {
+    let mut writes = decide(load(conn, kinds, reads)?);
+    let mut also_read = BTreeSet::new();
+    while !writes.to_read.is_empty() {
+        also_read.append(&mut writes.to_read);
+        let mut all = reads.clone();
+        all.rows.extend(also_read.iter().cloned());
+        writes = decide(Loaded { also_read: also_read.clone(), ..load(conn, kinds, &all)? });
+    }
+    Ok(writes)
+}
+
+fn load(
     conn: &Connection,
     kinds: &BTreeMap<&'static str, KindSql>,
     reads: &Reads,

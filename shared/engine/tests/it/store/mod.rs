@@ -5,6 +5,7 @@ mod dead_letters;
 mod messages;
 mod outbox;
 mod queries;
+mod reading_more;
 mod sqlite_failing;
 mod sqlite_file;
 mod sqlite_losing;
@@ -55,6 +56,10 @@ macro_rules! conformance {
                 a_failing_batch_fails_no_other,
                 concurrent_changes_of_one_row_lose_none,
                 rows_of_a_kind_that_nobody_declared_are_refused,
+            }
+            reading_more {
+                a_batch_may_ask_for_more_rows_before_it_is_decided,
+                a_batch_that_asked_for_more_rows_is_guarded_by_the_versions_it_read_last,
             }
             messages {
                 a_message_is_known_as_handled_waiting_or_parked_per_step,

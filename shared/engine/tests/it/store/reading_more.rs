@@ -1,0 +1,53 @@
+//! A batch that asks for more rows is decided again on them, in the same transaction.
+
+use std::sync::Arc;
+
+use saga_core::decision::{Loaded, Writes};
+use saga_engine::store::{Store, StoreFault};
+
+use crate::support::{commit, of_row, put, recorded, shelf, state};
+
+type Promise = Result<(), StoreFault>;
+
+/// Asks for the shelves behind tea one after another, then puts so many pieces on the last.
+fn asking(mut seen: impl FnMut(&Loaded) + Send + 'static) -> Box<dyn FnMut(Loaded) -> Writes + Send> {
+    Box::new(move |loaded: Loaded| {
+        seen(&loaded);
+        let next = ["coffee", "milk"].into_iter().find(|label| !loaded.also_read.contains(&shelf(label)));
+        match next {
+            Some(label) => Writes { to_read: [shelf(label)].into(), ..recorded("tea", &[], &[put(9)]) },
+            None => recorded("coffee", &[put(3)], &[put(4)]),
+        }
+    })
+}
+
+pub async fn a_batch_may_ask_for_more_rows_before_it_is_decided(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), recorded("coffee", &[], &[put(3)])).await?;
+    let (given, taken) = std::sync::mpsc::channel();
+    let seen = move |loaded: &Loaded| {
+        let _ = given.send((loaded.rows.keys().cloned().collect::<Vec<_>>(), loaded.also_read.clone()));
+    };
+    store.transact(of_row("tea"), asking(seen)).await?;
+    let seen: Vec<_> = taken.into_iter().collect();
+    // Tea and milk are not there: that they were read is said all the same.
+    let wanted = [
+        (vec![], [].into()),
+        (vec![shelf("coffee")], [shelf("coffee")].into()),
+        (vec![shelf("coffee")], [shelf("coffee"), shelf("milk")].into()),
+    ];
+    assert_eq!(seen, wanted);
+    assert_eq!(state(store.as_ref(), "tea").await?, None, "nothing is written on the way");
+    assert_eq!(state(store.as_ref(), "coffee").await?.map(|shelf| shelf.pieces), Some(7));
+    Ok(())
+}
+
+pub async fn a_batch_that_asked_for_more_rows_is_guarded_by_the_versions_it_read_last(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    commit(store.as_ref(), recorded("coffee", &[], &[put(3)])).await?;
+    commit(store.as_ref(), recorded("coffee", &[put(3)], &[put(1)])).await?;
+    let answer = store.transact(of_row("tea"), asking(|_| {})).await;
+    assert!(matches!(answer, Err(StoreFault::Conflict(key)) if key == shelf("coffee")));
+    assert_eq!(state(store.as_ref(), "coffee").await?.map(|shelf| shelf.pieces), Some(4));
+    Ok(())
+}
