@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use contract::FactType::{
     OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed, PaymentRefunded,
-    StockReleased, StockReservationFailed, StockReserved,
+    PaymentVoided, StockReleased, StockReservationFailed, StockReserved,
 };
 use contract::topology;
 use saga_core::dead_letter::DEAD_LETTER_TYPES;
@@ -69,6 +69,7 @@ pub static STEPS: [Step; 2] = [
                     PaymentProcessed.message_type(),
                     PaymentFailed.message_type(),
                     PaymentRefunded.message_type(),
+                    PaymentVoided.message_type(),
                 ],
             ),
         ],

@@ -42,11 +42,12 @@ impl BankClient {
     }
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
-        let BankTask { order, call } = serde_json::from_str(&task.payload).map_err(|error| CallFailed {
-            context: "a task that is none".to_owned(),
-            is_final: true,
-            source: Some(error.into()),
-        })?;
+        let BankTask { order, call, .. } =
+            serde_json::from_str(&task.payload).map_err(|error| CallFailed {
+                context: "a task that is none".to_owned(),
+                is_final: true,
+                source: Some(error.into()),
+            })?;
         // The payment's id is the key: even two tasks for one order would be one charge.
         let charge = payment_id(order);
         let request = match call {

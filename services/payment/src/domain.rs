@@ -14,7 +14,7 @@ pub enum Payment {
     New,
     /// The bank is being asked.
     Charging(PaymentContext),
-    /// The order was cancelled while the bank is being asked: what it captures goes back at once.
+    /// The order was cancelled while the bank may have been asked: what it captures goes back at once.
     Doomed(PaymentContext),
     /// The money is here, under this reference.
     Captured(PaymentContext, String),
@@ -22,11 +22,14 @@ pub enum Payment {
     Failed(PaymentContext, PaymentFailure),
     /// The bank never answered clearly: the charge is being reversed, whether or not it took place.
     Reversing(PaymentContext),
+    /// Nobody wants the charge any more, and the bank may have heard of it: it is being reversed, whether or not
+    /// it took place.
+    Voiding(PaymentContext),
     /// The money is being given back.
     Refunding(PaymentContext, String, RefundReason),
     /// The money went back.
     Refunded(PaymentContext, String, RefundReason),
-    /// The cancellation came before the request: the late request does nothing.
+    /// Nothing is charged, nor will be: the order was over before anything was captured.
     Void,
 }
 
@@ -45,6 +48,8 @@ pub enum RefundReason {
 pub enum PaymentCommand {
     /// Charge the customer.
     Charge(PaymentContext),
+    /// Charge nobody: the deadline of the order had passed when payment was asked to.
+    Expire,
     /// The order was cancelled: undo what was done, stop what was not.
     Cancel,
     /// The bank captured the money.
@@ -53,6 +58,10 @@ pub enum PaymentCommand {
     TakeRefusal(PaymentFailure),
     /// No try got a clear answer.
     GiveUp,
+    /// The charge that nobody wants any more was never sent, and never will be.
+    Withdraw,
+    /// The charge that nobody wants any more may have been sent.
+    Reverse,
     /// The bank reversed the charge: nothing is captured, or no longer.
     TakeReversal,
     /// Give the money back.
@@ -68,15 +77,17 @@ pub enum PaymentEvent {
     Requested(PaymentContext),
     /// The order was cancelled meanwhile.
     Doomed,
-    /// The cancellation came first.
+    /// Nothing is charged, nor will be.
     Voided,
+    /// The charge that nobody wants any more is to be undone, whether or not it took place.
+    ReversalRequested,
     /// The money is here.
     Captured(String),
     /// The bank said no.
     Refused(PaymentFailure),
     /// The bank never answered clearly.
     GivenUp,
-    /// The charge is undone, whether or not it took place.
+    /// The charge that was given up is undone, whether or not it took place.
     Reversed,
     /// The money is to go back.
     RefundRequested(RefundReason),
@@ -107,12 +118,14 @@ impl Decider for Payment {
         let back = Event::RefundRequested(RefundReason::OrderCancelled);
         match (self, command) {
             (State::New, Command::Charge(context)) => Ok(vec![Event::Requested(context.clone())]),
-            (State::New, Command::Cancel) => Ok(vec![Event::Voided]),
+            (State::New, Command::Expire | Command::Cancel) => Ok(vec![Event::Voided]),
             (
                 State::New,
                 Command::TakeCapture(_)
                 | Command::TakeRefusal(_)
                 | Command::GiveUp
+                | Command::Withdraw
+                | Command::Reverse
                 | Command::TakeReversal
                 | Command::Refund
                 | Command::TakeRefund,
@@ -128,20 +141,29 @@ impl Decider for Payment {
             (State::Charging(_) | State::Doomed(_), Command::TakeRefusal(failure)) => {
                 Ok(vec![Event::Refused(*failure)])
             }
-            (State::Charging(_) | State::Doomed(_), Command::GiveUp) => Ok(vec![Event::GivenUp]),
-            (State::Charging(_), Command::Charge(_))
-            | (State::Doomed(_), Command::Charge(_) | Command::Cancel) => Ok(vec![]),
+            (State::Charging(_), Command::GiveUp) => Ok(vec![Event::GivenUp]),
+            (State::Charging(_) | State::Doomed(_), Command::Withdraw) => Ok(vec![Event::Voided]),
+            (State::Charging(_), Command::Reverse)
+            | (State::Doomed(_), Command::Reverse | Command::GiveUp) => Ok(vec![Event::ReversalRequested]),
+            (State::Charging(_), Command::Charge(_) | Command::Expire)
+            | (State::Doomed(_), Command::Charge(_) | Command::Expire | Command::Cancel) => Ok(vec![]),
 
             (State::Captured(..), Command::Cancel) => Ok(vec![back]),
             (State::Captured(..), Command::Refund) => {
                 Ok(vec![Event::RefundRequested(RefundReason::Operator)])
             }
             (State::Reversing(_), Command::TakeReversal) => Ok(vec![Event::Reversed]),
+            (State::Voiding(_), Command::TakeReversal) => Ok(vec![Event::Voided]),
             (State::Refunding(..), Command::TakeRefund) => Ok(vec![Event::Refunded]),
             (State::Refunding(..) | State::Refunded(..), Command::Refund) => Ok(vec![]),
 
             (
-                State::Charging(_) | State::Doomed(_) | State::Failed(..) | State::Reversing(_) | State::Void,
+                State::Charging(_)
+                | State::Doomed(_)
+                | State::Failed(..)
+                | State::Reversing(_)
+                | State::Voiding(_)
+                | State::Void,
                 Command::Refund,
             ) => Err(PaymentRejection::NothingCaptured),
 
@@ -150,14 +172,18 @@ impl Decider for Payment {
                 State::Captured(..)
                 | State::Failed(..)
                 | State::Reversing(_)
+                | State::Voiding(_)
                 | State::Refunding(..)
                 | State::Refunded(..)
                 | State::Void,
                 Command::Charge(_)
+                | Command::Expire
                 | Command::Cancel
                 | Command::TakeCapture(_)
                 | Command::TakeRefusal(_)
                 | Command::GiveUp
+                | Command::Withdraw
+                | Command::Reverse
                 | Command::TakeReversal
                 | Command::TakeRefund,
             )
@@ -176,6 +202,7 @@ impl Decider for Payment {
             (PaymentEvent::Captured(reference), Some(context)) => Self::Captured(context, reference.clone()),
             (PaymentEvent::Refused(failure), Some(context)) => Self::Failed(context, *failure),
             (PaymentEvent::GivenUp, Some(context)) => Self::Reversing(context),
+            (PaymentEvent::ReversalRequested, Some(context)) => Self::Voiding(context),
             (PaymentEvent::Reversed, Some(context)) => Self::Failed(context, PaymentFailure::Exhausted),
             (PaymentEvent::RefundRequested(reason), Some(context)) => {
                 Self::Refunding(context, before.reference().to_owned(), *reason)
@@ -189,6 +216,7 @@ impl Decider for Payment {
                 | PaymentEvent::Captured(_)
                 | PaymentEvent::Refused(_)
                 | PaymentEvent::GivenUp
+                | PaymentEvent::ReversalRequested
                 | PaymentEvent::Reversed
                 | PaymentEvent::RefundRequested(_)
                 | PaymentEvent::Refunded,
@@ -218,6 +246,7 @@ impl Payment {
             Self::Captured(..) => "CAPTURED",
             Self::Failed(..) => "FAILED",
             Self::Reversing(_) => "REVERSING",
+            Self::Voiding(_) => "VOIDING",
             Self::Refunding(..) => "REFUNDING",
             Self::Refunded(..) => "REFUNDED",
             Self::Void => "VOID",
@@ -234,6 +263,7 @@ impl Payment {
             | Self::Captured(context, _)
             | Self::Failed(context, _)
             | Self::Reversing(context)
+            | Self::Voiding(context)
             | Self::Refunding(context, ..)
             | Self::Refunded(context, ..) => Some(context),
         }
@@ -251,6 +281,7 @@ impl Payment {
             | Self::Doomed(_)
             | Self::Failed(..)
             | Self::Reversing(_)
+            | Self::Voiding(_)
             | Self::Void => "",
         }
     }
@@ -266,6 +297,7 @@ impl Payment {
             | Self::Captured(..)
             | Self::Failed(..)
             | Self::Reversing(_)
+            | Self::Voiding(_)
             | Self::Void => None,
         }
     }

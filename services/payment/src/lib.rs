@@ -24,8 +24,8 @@ pub const NAME: &str = "payment";
 pub static STEPS: [Step; 2] = [
     Step::new("payment-processing", &[Subscription::to("inventory", &[StockReserved.message_type()])])
         .needing(&["bank"]),
-    Step::new("payment-refund", &[Subscription::to("order", &[OrderCancelled.message_type()])])
-        .needing(&["bank"]),
+    // Only what ends in a call waits for the bank, as a task; the rest of a cancellation goes on.
+    Step::new("payment-refund", &[Subscription::to("order", &[OrderCancelled.message_type()])]),
 ];
 
 /// What can be set of the payment service alone.

@@ -2,13 +2,14 @@
 
 use contract::money::{Currency, Money};
 use contract::order::PaymentContext;
-use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded};
+use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use contract::payment_id;
 use contract::reconciliation::{PaymentEntry, PaymentState, Said, events};
 use contract::topology::OPERATOR;
 use contract::{Fact, FactType};
+use jiff::Timestamp;
 use saga_core::message::{Message as _, Received};
-use saga_core::retry::FailedTry;
+use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
@@ -55,6 +56,9 @@ pub struct BankTask {
     pub order: Uuid,
     /// What the bank is asked to do.
     pub call: BankCall,
+    /// From then on it is not asked for a charge: the order is over. Tasks of earlier builds have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
 }
 
 /// What the bank answers.
@@ -82,8 +86,9 @@ pub struct PaymentView {
     pub id: Uuid,
     /// The order it pays.
     pub order: Uuid,
-    /// `CHARGING`, `DOOMED` (cancelled while the bank is asked), `CAPTURED`, `FAILED`, `REVERSING`, `REFUNDING`,
-    /// `REFUNDED`, or `VOID` for an order whose cancellation came first.
+    /// `CHARGING`, `DOOMED` (cancelled while the bank is asked), `CAPTURED`, `FAILED`, `REVERSING` (given up),
+    /// `VOIDING` (over, and the bank may have heard of it), `REFUNDING`, `REFUNDED`, or `VOID` for an order that
+    /// was over before anything was captured.
     pub status: String,
     /// Who pays; absent when `VOID`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,14 +113,23 @@ pub struct Reply {
 
 type Work<'a> = UnitOfWork<'a, Fact>;
 
-/// Whenever something happens to a payment, the bank is called or the others hear of it.
+impl BankTask {
+    /// What is owed has no deadline.
+    const fn give_back(order: Uuid, call: BankCall) -> Self {
+        Self { order, call, deadline: None }
+    }
+}
+
+/// Whenever something happens to a payment, the bank is called or the others hear of it. A cancellation is always
+/// answered, at once or when the bank has done its part: refunded, void, or failed before.
 impl Policy<Fact> for Payment {
     fn whenever(event: &PaymentEvent, id: &str, before: &Self, work: &mut Work<'_>) {
         let order = order_id(id);
         let (payment, amount) = (payment_id(order), amount(before));
         match event {
             PaymentEvent::Requested(context) => {
-                work.call(CHARGE, &BankTask { order, call: BankCall::Charge(context.clone()) });
+                let deadline = work.heard().and_then(deadline);
+                work.call(CHARGE, &BankTask { order, call: BankCall::Charge(context.clone()), deadline });
             }
             PaymentEvent::Captured(reference) => {
                 let bank_reference = reference.clone();
@@ -124,16 +138,20 @@ impl Policy<Fact> for Payment {
             PaymentEvent::Refused(reason) => {
                 work.publish(PaymentFailed { order, payment, reason: *reason });
             }
-            // Nobody waits for the reversal: no money will come, whatever it finds.
+            // The order does not wait for the reversal: no money will come, whatever it finds.
             PaymentEvent::GivenUp => {
-                work.call(GIVE_BACK, &BankTask { order, call: BankCall::Reverse });
+                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse));
                 work.publish(PaymentFailed { order, payment, reason: PaymentFailure::Exhausted });
             }
+            PaymentEvent::ReversalRequested => {
+                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse));
+            }
             PaymentEvent::RefundRequested(_) => {
-                work.call(GIVE_BACK, &BankTask { order, call: BankCall::Refund });
+                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Refund));
             }
             PaymentEvent::Refunded => work.publish(PaymentRefunded { order, payment, amount }),
-            PaymentEvent::Doomed | PaymentEvent::Voided | PaymentEvent::Reversed => {}
+            PaymentEvent::Voided | PaymentEvent::Reversed => work.publish(PaymentVoided { order, payment }),
+            PaymentEvent::Doomed => {}
         }
     }
 }
@@ -178,7 +196,11 @@ impl Service for PaymentService {
     fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
         match &message.fact {
             Fact::StockReserved(fact) => {
-                work.decide::<Payment>(fact.order, &PaymentCommand::Charge(fact.payment.clone()))?;
+                let command = match is_over(fact.deadline, work.now()) {
+                    true => PaymentCommand::Expire,
+                    false => PaymentCommand::Charge(fact.payment.clone()),
+                };
+                work.decide::<Payment>(fact.order, &command)?;
             }
             Fact::OrderCancelled(fact) => {
                 work.decide::<Payment>(fact.order, &PaymentCommand::Cancel)?;
@@ -193,6 +215,18 @@ impl Service for PaymentService {
         task.map(|task| RowKey::of::<Payment>(task.order)).into_iter().collect()
     }
 
+    /// A charge is not sent to the bank once the order is over; what is owed always is.
+    fn wants(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
+        match serde_json::from_str::<BankTask>(result.payload) {
+            Ok(BankTask { order, call: BankCall::Charge(_), deadline }) => {
+                let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
+                is_charging && !is_over(deadline, work.now())
+            }
+            // Of a task that is none the result will say what is wrong.
+            Ok(BankTask { call: BankCall::Refund | BankCall::Reverse, .. }) | Err(_) => true,
+        }
+    }
+
     fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
         let task = serde_json::from_str::<BankTask>(result.payload)
             .map_err(|error| Refusal::Broken(format!("a task that is none: {error}")))?;
@@ -204,19 +238,23 @@ impl Service for PaymentService {
 
 /// What the bank's answer asks of the payment; otherwise why a human must take over.
 fn meaning(task: &BankTask, answer: Result<&Value, &FailedTry>) -> Result<PaymentCommand, String> {
-    let answer = answer.map_err(FailedTry::reason).and_then(|answer| {
-        serde_json::from_value(answer.clone()).map_err(|error| format!("no answer: {error}"))
+    let answer = answer.cloned().map_err(FailedTry::clone).and_then(|answer| {
+        serde_json::from_value(answer)
+            .map_err(|error| FailedTry::new(FailureKind::Permanent, format!("no answer: {error}")))
     });
     Ok(match (&task.call, answer) {
         (BankCall::Charge(_), Ok(BankAnswer::Captured { reference })) if !reference.is_empty() => {
             PaymentCommand::TakeCapture(reference)
         }
         (BankCall::Charge(_), Ok(BankAnswer::Refused { reason })) => PaymentCommand::TakeRefusal(reason),
-        // No clear answer, or one that makes no sense: it may have been charged all the same. No money is
-        // counted on, and what came unseen is reversed.
-        (BankCall::Charge(_), Ok(BankAnswer::Captured { .. } | BankAnswer::Undone) | Err(_)) => {
-            PaymentCommand::GiveUp
-        }
+        (BankCall::Charge(_), Err(failed)) => match failed.kind {
+            FailureKind::Untried => PaymentCommand::Withdraw,
+            FailureKind::Unwanted => PaymentCommand::Reverse,
+            // It may have been charged all the same. No money is counted on, and what came unseen is reversed.
+            FailureKind::Transient | FailureKind::Outage | FailureKind::Permanent => PaymentCommand::GiveUp,
+        },
+        // An answer that makes no sense.
+        (BankCall::Charge(_), Ok(BankAnswer::Captured { .. } | BankAnswer::Undone)) => PaymentCommand::GiveUp,
         (BankCall::Refund, Ok(BankAnswer::Undone)) => PaymentCommand::TakeRefund,
         (BankCall::Reverse, Ok(BankAnswer::Undone)) => PaymentCommand::TakeReversal,
         // Money owed is never dropped.
@@ -224,10 +262,24 @@ fn meaning(task: &BankTask, answer: Result<&Value, &FailedTry>) -> Result<Paymen
             BankCall::Refund | BankCall::Reverse,
             why @ (Ok(BankAnswer::Captured { .. } | BankAnswer::Refused { .. }) | Err(_)),
         ) => {
-            let why = why.map_or_else(|reason| reason, |answer| format!("the bank answered {answer:?}"));
+            let why =
+                why.map_or_else(|failed| failed.reason(), |answer| format!("the bank answered {answer:?}"));
             return Err(format!("the money of order {} cannot be given back: {why}", task.order));
         }
     })
+}
+
+/// Until when a fact lets payment charge.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a reservation asks for money")]
+const fn deadline(fact: &Fact) -> Option<Timestamp> {
+    match fact {
+        Fact::StockReserved(fact) => fact.deadline,
+        _ => None,
+    }
+}
+
+fn is_over(deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    deadline.is_some_and(|deadline| deadline <= now)
 }
 
 fn amount(payment: &Payment) -> Money {
@@ -253,6 +305,7 @@ impl PaymentView {
             | Payment::Doomed(_)
             | Payment::Captured(..)
             | Payment::Reversing(_)
+            | Payment::Voiding(_)
             | Payment::Refunding(..)
             | Payment::Refunded(..)
             | Payment::Void => None,
@@ -275,9 +328,11 @@ impl PaymentView {
 pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> PaymentEntry {
     let state = match payment {
         Payment::New | Payment::Void | Payment::Failed(..) => PaymentState::None,
-        Payment::Charging(_) | Payment::Doomed(_) | Payment::Reversing(_) | Payment::Refunding(..) => {
-            PaymentState::Open
-        }
+        Payment::Charging(_)
+        | Payment::Doomed(_)
+        | Payment::Reversing(_)
+        | Payment::Voiding(_)
+        | Payment::Refunding(..) => PaymentState::Open,
         Payment::Captured(..) => PaymentState::Captured,
         Payment::Refunded(..) => PaymentState::Refunded,
     };
@@ -305,10 +360,10 @@ pub const fn told(event: &PaymentEvent) -> Option<FactType> {
         PaymentEvent::Captured(_) => Some(FactType::PaymentProcessed),
         PaymentEvent::Refused(_) | PaymentEvent::GivenUp => Some(FactType::PaymentFailed),
         PaymentEvent::Refunded => Some(FactType::PaymentRefunded),
+        PaymentEvent::Voided | PaymentEvent::Reversed => Some(FactType::PaymentVoided),
         PaymentEvent::Requested(_)
         | PaymentEvent::Doomed
-        | PaymentEvent::Voided
-        | PaymentEvent::Reversed
+        | PaymentEvent::ReversalRequested
         | PaymentEvent::RefundRequested(_) => None,
     }
 }

@@ -15,7 +15,7 @@ use crate::inventory::{
     PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
 };
 use crate::order::{OrderCancelled, OrderConfirmed, OrderCreated};
-use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded};
+use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided};
 
 /// Everything that services tell each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, EnumDiscriminants)]
@@ -38,6 +38,7 @@ pub enum Fact {
     PaymentProcessed(PaymentProcessed),
     PaymentFailed(PaymentFailed),
     PaymentRefunded(PaymentRefunded),
+    PaymentVoided(PaymentVoided),
 }
 
 impl FactType {
@@ -62,6 +63,7 @@ impl FactType {
             Self::PaymentProcessed => MessageType::new("PaymentProcessed", "processed"),
             Self::PaymentFailed => MessageType::new("PaymentFailed", "failed"),
             Self::PaymentRefunded => MessageType::new("PaymentRefunded", "refunded"),
+            Self::PaymentVoided => MessageType::new("PaymentVoided", "voided"),
         }
     }
 
@@ -129,6 +131,7 @@ impl Message for Fact {
             Self::PaymentProcessed(fact) => Some(fact.order),
             Self::PaymentFailed(fact) => Some(fact.order),
             Self::PaymentRefunded(fact) => Some(fact.order),
+            Self::PaymentVoided(fact) => Some(fact.order),
             Self::StockReplenished(_) | Self::ProductListed(_) | Self::PriceChanged(_) => None,
         }
     }
@@ -153,6 +156,7 @@ impl Message for Fact {
             FactType::PaymentProcessed => Self::PaymentProcessed(Deserialize::deserialize(data)?),
             FactType::PaymentFailed => Self::PaymentFailed(Deserialize::deserialize(data)?),
             FactType::PaymentRefunded => Self::PaymentRefunded(Deserialize::deserialize(data)?),
+            FactType::PaymentVoided => Self::PaymentVoided(Deserialize::deserialize(data)?),
         })
     }
 }
@@ -179,5 +183,6 @@ from!(
     PriceChanged,
     PaymentProcessed,
     PaymentFailed,
-    PaymentRefunded
+    PaymentRefunded,
+    PaymentVoided
 );

@@ -1,5 +1,6 @@
 //! Pure: what the inventory service says: stock set aside and freed, products and their prices.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -16,6 +17,9 @@ pub struct StockReserved {
     pub lines: Vec<StockLine>,
     /// Passed on from [`OrderCreated`](crate::order::OrderCreated).
     pub payment: PaymentContext,
+    /// When the order gives up: nobody is charged from then on. Passed on too; earlier builds did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
 }
 
 /// Inventory: not every line could be reserved, so none is.

@@ -48,6 +48,16 @@ pub struct PaymentRefunded {
     pub amount: Money,
 }
 
+/// Payment: no money is here, and none will come: the order was over before anything was captured, or what may have
+/// been captured is undone. With [`PaymentRefunded`] its answer to a cancellation; a clear no was said before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentVoided {
+    /// The order that is not paid; also the saga's id.
+    pub order: Uuid,
+    /// The order's one payment ([`payment_id`]).
+    pub payment: Uuid,
+}
+
 /// Why a payment failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
@@ -64,6 +74,15 @@ pub enum PaymentFailure {
 }
 
 impl PaymentFailure {
+    /// Whether money may have been captured all the same, so that [`PaymentVoided`] is still to come.
+    #[must_use]
+    pub const fn is_unclear(self) -> bool {
+        match self {
+            Self::Exhausted => true,
+            Self::Declined | Self::InsufficientFunds | Self::LimitExceeded => false,
+        }
+    }
+
     /// The name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {

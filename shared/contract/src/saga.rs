@@ -18,8 +18,10 @@ pub struct Stage {
     pub says: FactType,
     /// The fact that tells it cannot be done, and that there is nothing to undo.
     pub refuses: Option<FactType>,
-    /// The fact that tells it is undone, when undoing it is somebody's duty.
-    pub undone_by: Option<FactType>,
+    /// The facts of which one tells that nothing of it is left, when seeing to that is somebody's duty: the first
+    /// when it was done before, the last when it never was. Every cancellation is answered, unless the stage has
+    /// been refused.
+    pub undone_by: &'static [FactType],
     /// The step that undoes it.
     pub undoing_step: Option<&'static str>,
 }
@@ -33,7 +35,7 @@ pub const ORDER_SAGA: [Stage; 4] = [
         after: None,
         says: FactType::OrderCreated,
         refuses: None,
-        undone_by: None,
+        undone_by: &[],
         undoing_step: None,
     },
     Stage {
@@ -42,7 +44,7 @@ pub const ORDER_SAGA: [Stage; 4] = [
         after: Some(FactType::OrderCreated),
         says: FactType::StockReserved,
         refuses: Some(FactType::StockReservationFailed),
-        undone_by: Some(FactType::StockReleased),
+        undone_by: &[FactType::StockReleased],
         undoing_step: Some("inventory-stock-release"),
     },
     Stage {
@@ -51,7 +53,7 @@ pub const ORDER_SAGA: [Stage; 4] = [
         after: Some(FactType::StockReserved),
         says: FactType::PaymentProcessed,
         refuses: Some(FactType::PaymentFailed),
-        undone_by: Some(FactType::PaymentRefunded),
+        undone_by: &[FactType::PaymentRefunded, FactType::PaymentVoided],
         undoing_step: Some("payment-refund"),
     },
     Stage {
@@ -60,7 +62,7 @@ pub const ORDER_SAGA: [Stage; 4] = [
         after: Some(FactType::PaymentProcessed),
         says: FactType::OrderConfirmed,
         refuses: None,
-        undone_by: None,
+        undone_by: &[],
         undoing_step: None,
     },
 ];

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::fact::{Fact, FactType};
 use crate::money::Money;
 use crate::order::{CancelReason, StockLine};
+use crate::payment::PaymentFailure;
 use crate::saga::{ORDER_SAGA, SagaStatus, Stage};
 
 /// A fact of the saga, as the view keeps it.
@@ -51,6 +52,9 @@ pub struct FactDetail {
     /// Why it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancelled_because: Option<CancelReason>,
+    /// Why its payment failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payment_failed_because: Option<PaymentFailure>,
     /// Anything else, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -110,14 +114,19 @@ impl FactDetail {
                     .join(", "),
             ),
             Fact::PaymentProcessed(fact) => note(format!("{}, bank {}", fact.amount, fact.bank_reference)),
-            Fact::PaymentFailed(fact) => note(fact.reason.as_str().to_owned()),
+            Fact::PaymentFailed(fact) => Self {
+                payment_failed_because: Some(fact.reason),
+                note: Some(fact.reason.as_str().to_owned()),
+                ..Self::default()
+            },
             Fact::PaymentRefunded(fact) => note(fact.amount.to_string()),
             Fact::StockReserved(fact) => note(pieces(&fact.lines)),
             Fact::StockReleased(fact) => note(pieces(&fact.lines)),
             Fact::OrderConfirmed(_)
             | Fact::StockReplenished(_)
             | Fact::ProductListed(_)
-            | Fact::PriceChanged(_) => Self::default(),
+            | Fact::PriceChanged(_)
+            | Fact::PaymentVoided(_) => Self::default(),
         }
     }
 
@@ -160,6 +169,9 @@ pub struct SagaView {
     pub deadline: Option<Timestamp>,
     /// Why it was cancelled.
     pub cancelled_because: Option<CancelReason>,
+    /// Why its payment failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment_failed_because: Option<PaymentFailure>,
     /// Dead letters, each with the step that failed.
     #[serde(default)]
     pub parked: BTreeMap<Uuid, String>,
@@ -207,6 +219,7 @@ impl SagaView {
         self.total = self.total.or(detail.total);
         self.deadline = self.deadline.or(detail.deadline);
         self.cancelled_because = self.cancelled_because.or(detail.cancelled_because);
+        self.payment_failed_because = self.payment_failed_because.or(detail.payment_failed_because);
         self.parked.extend(detail.parked.clone().map(|parked| (parked.dead_letter, parked.step)));
         self.resolved.extend(detail.resolved);
     }
@@ -231,7 +244,7 @@ impl SagaView {
             return SagaStatus::Compensated;
         }
         let something_undone =
-            ORDER_SAGA.iter().filter_map(|stage| stage.undone_by).any(|fact| self.has(fact));
+            ORDER_SAGA.iter().flat_map(|stage| stage.undone_by).any(|fact| self.has(*fact));
         match self.cancelled_because {
             Some(CancelReason::TimedOut) if !something_undone => SagaStatus::TimedOut,
             _ => SagaStatus::Compensating,
@@ -248,9 +261,8 @@ impl SagaView {
         };
         if self.has(FactType::OrderCancelled) {
             let undoing = ORDER_SAGA.iter().filter(|stage| self.is_undoing_owed(stage));
-            return undoing
-                .filter_map(|stage| Some(owed(stage, stage.undoing_step?, stage.undone_by?)))
-                .collect();
+            let of = |stage| Some(owed(stage, stage.undoing_step?, self.undone_by(stage)?));
+            return undoing.filter_map(of).collect();
         }
         if self.has(FactType::OrderConfirmed) {
             return Vec::new();
@@ -279,19 +291,22 @@ impl SagaView {
         self.has(stage.says) || stage.refuses.is_some_and(|refusal| self.has(refusal))
     }
 
-    /// Inventory answers every cancellation, even of an order it never reserved for: only its own refusal
-    /// releases it. Payment owes a refund only for what it captured.
+    /// Every cancellation is answered, even of an order that nothing was done for: only a clear refusal, which left
+    /// nothing to undo, is answer enough.
     fn is_undoing_owed(&self, stage: &Stage) -> bool {
-        let Some(undone_by) = stage.undone_by else {
-            return false;
+        let is_unclear = |refusal| {
+            refusal == FactType::PaymentFailed
+                && self.payment_failed_because.is_some_and(PaymentFailure::is_unclear)
         };
-        if self.has(undone_by) {
-            return false;
-        }
-        if stage.says == FactType::StockReserved {
-            return stage.refuses.is_none_or(|refusal| !self.has(refusal));
-        }
-        self.has(stage.says)
+        let is_refused = stage.refuses.is_some_and(|refusal| self.has(refusal) && !is_unclear(refusal));
+        let is_undone = stage.undone_by.iter().any(|fact| self.has(*fact));
+        !stage.undone_by.is_empty() && !is_undone && (!is_refused || self.has(stage.says))
+    }
+
+    /// The fact that will tell that nothing of a stage is left.
+    fn undone_by(&self, stage: &Stage) -> Option<FactType> {
+        let was_done = self.has(stage.says);
+        if was_done { stage.undone_by.first() } else { stage.undone_by.last() }.copied()
     }
 }
 
@@ -340,7 +355,7 @@ mod tests {
     use super::*;
 
     /// Everything that admin hears of a saga.
-    const HEARD: [&str; 14] = [
+    const HEARD: [&str; 15] = [
         "OrderCreated",
         "OrderConfirmed",
         "OrderCancelled",
@@ -353,6 +368,7 @@ mod tests {
         "PaymentProcessed",
         "PaymentFailed",
         "PaymentRefunded",
+        "PaymentVoided",
         "DeadLettered",
         "DeadLetterResolved",
     ];
@@ -366,6 +382,8 @@ mod tests {
             occurred_at: Timestamp::from_microsecond(i64::try_from(number).unwrap_or(0)).unwrap_or_default(),
             detail: FactDetail {
                 cancelled_because: (message_type == "OrderCancelled").then_some(CancelReason::TimedOut),
+                payment_failed_because: (message_type == "PaymentFailed")
+                    .then_some(PaymentFailure::Exhausted),
                 parked: (message_type == "DeadLettered")
                     .then(|| Parked { dead_letter: Uuid::nil(), step: "payment-refund".to_owned() }),
                 resolved: (message_type == "DeadLetterResolved").then(Uuid::nil),
@@ -389,18 +407,36 @@ mod tests {
         let happy = ["OrderCreated", "StockReserved", "PaymentProcessed", "OrderConfirmed"];
         assert_eq!(status_after(&happy), SagaStatus::Completed);
         assert_eq!(status_after(&["OrderCreated", "OrderCancelled"]), SagaStatus::TimedOut);
+        let released = ["OrderCreated", "OrderCancelled", "StockReleased"];
+        assert_eq!(status_after(&released), SagaStatus::Compensating, "payment has not answered");
+        assert_eq!(status_after(&[&released[..], &["PaymentVoided"]].concat()), SagaStatus::Compensated);
         assert_eq!(
-            status_after(&["OrderCreated", "OrderCancelled", "StockReleased"]),
-            SagaStatus::Compensated
+            status_after(&["OrderCreated", "OrderCancelled", "PaymentVoided"]),
+            SagaStatus::Compensating
         );
-        let refused = ["OrderCreated", "StockReservationFailed", "OrderCancelled"];
+        let refused = ["OrderCreated", "StockReservationFailed", "OrderCancelled", "PaymentVoided"];
         assert_eq!(status_after(&refused), SagaStatus::Compensated);
+        let unclear = ["OrderCreated", "PaymentFailed", "OrderCancelled", "StockReleased"];
+        assert_eq!(status_after(&unclear), SagaStatus::Compensating, "the charge is still to be reversed");
+        assert_eq!(status_after(&[&unclear[..], &["PaymentVoided"]].concat()), SagaStatus::Compensated);
         let late = ["OrderCreated", "OrderCancelled", "StockReleased", "PaymentProcessed"];
         assert_eq!(status_after(&late), SagaStatus::Compensating);
         let stuck = ["OrderCreated", "PaymentProcessed", "OrderCancelled", "StockReleased", "DeadLettered"];
         assert_eq!(status_after(&stuck), SagaStatus::Failed);
         let mended = [&stuck[..], &["DeadLetterResolved", "PaymentRefunded"]].concat();
         assert_eq!(status_after(&mended), SagaStatus::Compensated);
+    }
+
+    /// A clear no left nothing to undo.
+    #[test]
+    fn a_declined_payment_owes_no_other_answer() {
+        let mut view = SagaView::default();
+        let mut declined = heard(1, "PaymentFailed");
+        declined.detail.payment_failed_because = Some(PaymentFailure::Declined);
+        for fact in [declined, heard(2, "OrderCancelled"), heard(3, "StockReleased")] {
+            view.hear(&fact);
+        }
+        assert_eq!((view.status(), view.remaining()), (SagaStatus::Compensated, vec![]));
     }
 
     #[test]

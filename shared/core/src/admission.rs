@@ -229,6 +229,13 @@ impl Admission {
         is_new
     }
 
+    /// Whether new tasks may be taken up by the process that writes them. Otherwise they wait in the store, so that
+    /// memory does not grow with what is away.
+    #[must_use]
+    pub fn can_hold(&self) -> bool {
+        self.held.len() < self.bounds.backlog
+    }
+
     /// Tasks waiting and under way.
     #[must_use]
     pub fn held(&self) -> usize {
@@ -292,11 +299,20 @@ impl Admission {
 
     /// A call was cut off: nobody knows how it ended.
     pub fn lose_call(&mut self, permit: Option<Permit>, took: Duration, at: Duration) {
+        self.end_untold(permit, Verdict::Failure, took, at);
+    }
+
+    /// A call was not made after all.
+    pub fn return_call(&mut self, permit: Option<Permit>, at: Duration) {
+        self.end_untold(permit, Verdict::Ignored, Duration::ZERO, at);
+    }
+
+    fn end_untold(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
         self.under_way = self.under_way.saturating_sub(1);
         self.room_changes += 1;
         if let Some(permit) = permit {
             let dependency = self.dependency.clone();
-            self.on_breaker(&dependency, |breaker| breaker.record(permit, Verdict::Failure, took, at));
+            self.on_breaker(&dependency, |breaker| breaker.record(permit, verdict, took, at));
         }
     }
 

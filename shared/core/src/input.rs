@@ -9,7 +9,7 @@ use crate::breaker::Verdict;
 use crate::dead_letter::{DEAD_LETTER_TYPES, DeadLetterMessage, Delivery};
 use crate::ids;
 use crate::message::{Envelope, Message, Received, Undecodable};
-use crate::retry::FailedTry;
+use crate::retry::{FailedTry, FailureKind};
 use crate::row::RowKey;
 use crate::service::{Service, Step, TaskResult};
 use crate::unit_of_work::Cause;
@@ -178,6 +178,12 @@ impl<S: Service> Input<S> {
         Self { id, correlation_id, jitter, kind: InputKind::Called { task, answer } }
     }
 
+    /// A task whose call is about to be made, if it is still wanted.
+    #[must_use]
+    pub fn about_to_call(task: Task) -> Self {
+        Self::called(task, Err(FailedTry::new(FailureKind::Untried, "nobody wants it any more")), 0)
+    }
+
     /// A due row.
     #[must_use]
     pub fn due(key: RowKey, due_at: Timestamp) -> Self {
@@ -315,6 +321,8 @@ pub enum MessageOutcome<J> {
     Duplicate,
     /// The business said no.
     Rejected(J),
+    /// Nothing happened: the call that was asked about is to be made.
+    Wanted,
     /// It failed and will be tried again.
     Retried(String),
     /// It is parked for a human.
@@ -358,6 +366,7 @@ impl<S: Service> Outcome<S> {
             | Self::Message(MessageOutcome::Rejected(_))
             | Self::Due(DueOutcome::Rejected(_)) => "rejected",
             Self::Command(CommandOutcome::KeyReused) => "key_reused",
+            Self::Message(MessageOutcome::Wanted) => "wanted",
             Self::Message(MessageOutcome::Retried(_)) => "retried",
             Self::Message(MessageOutcome::Dead(_)) => "dead",
             Self::Command(CommandOutcome::Faulted(_)) | Self::Due(DueOutcome::Faulted(_)) => "faulted",

@@ -22,6 +22,11 @@ pub enum FailureKind {
     Outage,
     /// It can never work.
     Permanent,
+    /// It was not tried, and never was before. A task whose call is about to be made ends so when nobody wants it
+    /// any more.
+    Untried,
+    /// The same, but an earlier try may have had its effect.
+    Unwanted,
 }
 
 impl FailedTry {
@@ -64,6 +69,7 @@ impl RetryPolicy {
         match kind {
             FailureKind::Transient => (counted, self.delay_after(counted, jitter)),
             FailureKind::Permanent => (counted, None),
+            FailureKind::Untried | FailureKind::Unwanted => (attempts, None),
             // As long as between the last attempts, but never the end of them.
             FailureKind::Outage => (attempts, Some(self.jittered(counted.min(self.max_attempts), jitter))),
         }
@@ -144,6 +150,11 @@ mod tests {
         assert!(delay.is_some());
         assert_eq!(policy.after(FailureKind::Transient, 2, 0), (3, None));
         assert_eq!(policy.after(FailureKind::Permanent, 0, 0), (1, None));
+        assert_eq!(
+            policy.after(FailureKind::Unwanted, 2, 0),
+            (2, None),
+            "what was not tried counts as no try"
+        );
     }
 
     #[test]

@@ -268,6 +268,15 @@ pub trait Service: Sized + Send + Sync + 'static {
         rows_of_saga::<Self>(result.correlation_id)
     }
 
+    /// Whether the call of a task is still to be made: asked before each try, but for one that follows at once on
+    /// the commit of its task, and now and then while it waits. Of `result` nothing is known yet. What is not wanted
+    /// is not made, and ends as [`FailureKind::Untried`](crate::retry::FailureKind) or
+    /// [`Unwanted`](crate::retry::FailureKind). It must not change its mind: what is unwanted once stays so.
+    fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Self::Fact>) -> bool {
+        let _ = (result, work);
+        true
+    }
+
     /// Takes the result of a task.
     ///
     /// # Errors

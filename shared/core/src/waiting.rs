@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::dead_letter::Delivery;
 
-/// A new task, claimed at once by the process that writes it.
+/// A call to make, and who last set about making it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// Derived id; the `Idempotency-Key` of the call.
@@ -19,7 +19,7 @@ pub struct Task {
     pub payload: String,
     /// Tries that failed.
     pub attempts: u32,
-    /// Grows with each claim: a lapsed owner's failure has no effect.
+    /// Grows with each claim, from 0 for a task that nobody ever claimed: a lapsed owner's failure has no effect.
     pub claim: i64,
     /// When it was written.
     pub created_at: Timestamp,

@@ -40,7 +40,7 @@ impl BankHandler {
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
         let sim = self.process.sim();
-        let BankTask { order, call } =
+        let BankTask { order, call, .. } =
             serde_json::from_str(&task.payload).map_err(|error| never(&error.to_string()))?;
         self.process.moment("before it calls the bank").await;
         if sim.has(Sabotage::RefundOnPaperOnly) && call == BankCall::Refund {

@@ -55,6 +55,10 @@ impl<S: Service> Service for Tampered<S> {
         self.inner.rows_of_message(message)
     }
 
+    fn rows_on_record(&self, message: &Received<S::Fact>, work: &mut UnitOfWork<'_, S::Fact>) -> Vec<RowKey> {
+        self.inner.rows_on_record(message, work)
+    }
+
     fn hear(
         &self,
         step: &'static Step,
@@ -67,6 +71,10 @@ impl<S: Service> Service for Tampered<S> {
 
     fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
         self.inner.rows_of_result(result)
+    }
+
+    fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> bool {
+        self.inner.wants(result, work)
     }
 
     fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> Reaction<Self> {

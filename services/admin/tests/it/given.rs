@@ -11,7 +11,7 @@ use contract::money::{Currency, Money};
 use contract::order::{
     CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
 };
-use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded};
+use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
@@ -74,7 +74,10 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
         FactType::OrderCancelled => {
             OrderCancelled { order, lines: mugs(), reason: CancelReason::CustomerRequest }.into()
         }
-        FactType::StockReserved => StockReserved { order, lines: mugs(), payment }.into(),
+        FactType::StockReserved => {
+            let deadline = Some(deadline());
+            StockReserved { order, lines: mugs(), payment, deadline }.into()
+        }
         FactType::StockReservationFailed => StockReservationFailed { order, shortages: vec![] }.into(),
         FactType::StockReleased => StockReleased { order, lines: mugs() }.into(),
         FactType::StockReplenished => StockReplenished { sku, quantity: 2, on_hand: 2 }.into(),
@@ -90,6 +93,7 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
         FactType::PaymentRefunded => {
             PaymentRefunded { order, payment: payment_id(order), amount: total() }.into()
         }
+        FactType::PaymentVoided => PaymentVoided { order, payment: payment_id(order) }.into(),
     }
 }
 

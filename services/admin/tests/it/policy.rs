@@ -57,7 +57,7 @@ fn a_completed_saga_owes_nothing() {
 }
 
 #[test]
-fn a_late_capture_takes_a_compensated_saga_back_to_work() {
+fn a_saga_is_compensated_when_everybody_has_answered_however_late() {
     let mut admin = Admin::of(AdminService);
     let mut status_after = |heard: AdminMessage| {
         admin.hears(heard).comes_out("done");
@@ -66,7 +66,7 @@ fn a_late_capture_takes_a_compensated_saga_back_to_work() {
     status_after(fact("OrderCreated", ORDER));
     status_after(fact("StockReserved", ORDER));
     assert_eq!(status_after(cancelled(ORDER, CancelReason::TimedOut)), SagaStatus::TimedOut);
-    assert_eq!(status_after(fact("StockReleased", ORDER)), SagaStatus::Compensated);
+    assert_eq!(status_after(fact("StockReleased", ORDER)), SagaStatus::Compensating);
     assert_eq!(status_after(fact("PaymentProcessed", ORDER)), SagaStatus::Compensating);
     assert_eq!(status_after(fact("PaymentRefunded", ORDER)), SagaStatus::Compensated);
 }

@@ -8,7 +8,7 @@ use contract::order::{
 };
 use inventory::domain::{Listing, Product, ProductCommand};
 use inventory::policy::{Command, InventoryService};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use saga_engine::testing::{NOON, ServiceUnderTest};
@@ -51,8 +51,8 @@ pub fn created(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
         quantity: *quantity,
         unit_price: euros(1250),
     };
-    let (lines, deadline) = (lines.iter().map(line).collect(), NOON + SignedDuration::from_secs(60));
-    Fact::OrderCreated(OrderCreated { order, lines, payment: payment(), deadline })
+    let lines = lines.iter().map(line).collect();
+    Fact::OrderCreated(OrderCreated { order, lines, payment: payment(), deadline: deadline() })
 }
 
 pub fn confirmed(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
@@ -65,7 +65,8 @@ pub fn cancelled(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
 }
 
 pub fn reserved(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
-    Fact::StockReserved(StockReserved { order, lines: stock_lines(lines), payment: payment() })
+    let (lines, deadline) = (stock_lines(lines), Some(deadline()));
+    Fact::StockReserved(StockReserved { order, lines, payment: payment(), deadline })
 }
 
 /// Of each sku: pieces asked for, pieces there.
@@ -81,6 +82,10 @@ pub fn refused(order: Uuid, shortages: &[(&str, u32, u32)]) -> Fact {
 
 pub fn released(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
     Fact::StockReleased(StockReleased { order, lines: stock_lines(lines) })
+}
+
+fn deadline() -> Timestamp {
+    NOON + SignedDuration::from_secs(60)
 }
 
 fn payment() -> PaymentContext {

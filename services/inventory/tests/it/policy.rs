@@ -19,7 +19,7 @@ use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 
 #[test]
-fn an_order_is_reserved_and_its_payment_context_passed_on_unchanged() {
+fn an_order_is_reserved_and_what_payment_needs_passed_on_unchanged() {
     let mut warehouse = warehouse();
     let lines = [("beans", 2), ("mug", 1)];
     warehouse.hears(created(ORDER, &lines)).comes_out("done").tells([reserved(ORDER, &lines)]);

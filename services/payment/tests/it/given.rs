@@ -4,8 +4,9 @@ use contract::Fact;
 use contract::inventory::StockReserved;
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, OrderCancelled, PaymentContext, StockLine};
-use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded};
+use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use contract::payment_id;
+use jiff::Timestamp;
 use payment::policy::{BankAnswer, PaymentService};
 use serde_json::Value;
 use uuid::Uuid;
@@ -14,6 +15,8 @@ use saga_engine::testing::ServiceUnderTest;
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
 pub const REFERENCE: &str = "ch_1";
+/// When every order gives up.
+pub const DEADLINE: Timestamp = Timestamp::constant(1_800_000_060, 0);
 
 pub fn total() -> Money {
     Money::new(3300, Currency::EUR)
@@ -41,7 +44,7 @@ pub fn captured() -> ServiceUnderTest<PaymentService> {
 pub fn reserved(order: Uuid) -> Fact {
     let line = |sku: &str| StockLine { sku: sku.to_owned(), quantity: 2 };
     let lines = ["beans", "filter", "mug"].map(line).to_vec();
-    Fact::StockReserved(StockReserved { order, lines, payment: context() })
+    Fact::StockReserved(StockReserved { order, lines, payment: context(), deadline: Some(DEADLINE) })
 }
 
 pub fn cancelled(order: Uuid) -> Fact {
@@ -59,6 +62,10 @@ pub fn failed(order: Uuid, reason: PaymentFailure) -> Fact {
 
 pub fn refunded(order: Uuid) -> Fact {
     Fact::PaymentRefunded(PaymentRefunded { order, payment: payment_id(order), amount: total() })
+}
+
+pub fn voided(order: Uuid) -> Fact {
+    Fact::PaymentVoided(PaymentVoided { order, payment: payment_id(order) })
 }
 
 pub fn bank_captured() -> Value {

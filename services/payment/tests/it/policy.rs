@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use contract::Fact;
+use contract::inventory::StockReserved;
 use contract::payment::PaymentFailure;
+use jiff::SignedDuration;
 use payment::domain::{Payment, PaymentRejection};
 use payment::policy::{BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
 use saga_core::dead_letter::{DeadLetterMessage, ReplayRequested};
@@ -10,10 +13,11 @@ use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::row::RowKey;
 use saga_core::waiting::Task;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::given::{
-    ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context, failed,
-    processed, refunded, reserved,
+    DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context,
+    failed, processed, refunded, reserved, voided,
 };
 use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
@@ -84,8 +88,9 @@ fn a_doomed_payment_that_the_bank_refuses_has_nothing_to_give_back() {
 #[test]
 fn a_cancellation_that_comes_first_leaves_a_tombstone() {
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([]).calls(&[]);
+    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
     payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
+    payment.hears(cancelled(ORDER)).changes_nothing();
     assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
 }
 
@@ -97,16 +102,114 @@ fn an_exhausted_charge_is_reversed_and_the_order_told() {
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
 
     payment.hears(cancelled(ORDER)).changes_nothing();
-    // What was told when the reversal began is not told again.
-    payment.is_answered(&payment.open_task(), bank_undone()).records(&["Reversed"]).tells([]).calls(&[]);
+    // The order was told when the reversal began; that nothing is left to undo is known only now.
+    let reversed = payment.is_answered(&payment.open_task(), bank_undone());
+    reversed.records(&["Reversed"]).tells([voided(ORDER)]).calls(&[]);
 }
 
 #[test]
 fn an_exhausted_charge_of_a_cancelled_order_is_reversed_too() {
     let mut payment = charging();
     payment.hears(cancelled(ORDER));
-    payment.gives_up(&payment.open_task(), "timed out").calls(&[GIVE_BACK]);
+    payment.gives_up(&payment.open_task(), "timed out").tells([]).calls(&[GIVE_BACK]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
+    payment.is_answered(&payment.open_task(), bank_undone()).tells([voided(ORDER)]).calls(&[]);
+    assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
+}
+
+/// Nobody has to ask the bank to undo what it never heard of.
+#[test]
+fn a_charge_that_was_never_sent_is_void_once_its_order_is_cancelled() {
+    let mut payment = charging();
+    let charge = payment.open_task();
+    payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+    payment.hears(cancelled(ORDER)).records(&["Doomed"]);
+    let asked = payment.is_about_to_call(&charge).comes_out("done");
+    asked.records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
+    assert_eq!((payment.kept.tasks.len(), payment.row::<Payment>(ORDER)), (0, Payment::Void));
+    payment.is_about_to_call(&charge).comes_out("duplicate").changes_nothing();
+}
+
+/// The bank may have heard of it: its ledger has to be told, even if that only keeps a late charge from being made.
+#[test]
+fn a_charge_that_may_have_been_sent_is_reversed_once_its_order_is_cancelled() {
+    type Earlier = fn(&mut ServiceUnderTest<PaymentService>, &Task);
+    let failed: Earlier = |payment, charge| {
+        payment.gets_no_answer(charge, "timed out");
+        claimed_again(payment, charge);
+    };
+    let was_replayed: Earlier = |payment, charge| {
+        let parked = Some(Uuid::from_u128(7));
+        payment.kept.tasks.entry(charge.id).and_modify(|task| task.dead_letter = parked);
+    };
+    for may_have_been_sent in [failed, claimed_again, was_replayed] {
+        let mut payment = charging();
+        let charge = payment.open_task();
+        may_have_been_sent(&mut payment, &charge);
+        payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+        payment.hears(cancelled(ORDER));
+        let asked = payment.is_about_to_call(&charge);
+        asked.records(&["ReversalRequested"]).tells([]).calls(&[GIVE_BACK]);
+        assert_eq!(call(&payment.open_task()), BankCall::Reverse);
+        assert_eq!(payment.row::<Payment>(ORDER).status(), "VOIDING");
+        payment.hears(cancelled(ORDER)).changes_nothing();
+        payment.is_answered(&charge, bank_captured()).comes_out("duplicate").changes_nothing();
+        payment.is_answered(&payment.open_task(), bank_undone()).tells([voided(ORDER)]).calls(&[]);
+    }
+}
+
+/// The bank was away for longer than the customer was to wait.
+#[test]
+fn a_charge_is_not_sent_once_the_deadline_has_passed() {
+    for was_tried in [false, true] {
+        let mut payment = charging();
+        let charge = payment.open_task();
+        if was_tried {
+            claimed_again(&mut payment, &charge);
+        }
+        payment.now = DEADLINE - SignedDuration::from_millis(1);
+        payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+        payment.now = DEADLINE;
+        let asked = payment.is_about_to_call(&charge).comes_out("done");
+        match was_tried {
+            false => drop(asked.records(&["Voided"]).tells([voided(ORDER)]).calls(&[])),
+            true => drop(asked.records(&["ReversalRequested"]).tells([]).calls(&[GIVE_BACK])),
+        }
+        payment.hears(cancelled(ORDER)).changes_nothing();
+    }
+}
+
+#[test]
+fn a_request_after_the_deadline_charges_nobody_and_is_answered() {
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.now = DEADLINE;
+    payment.hears(reserved(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
+    payment.hears(reserved(ORDER)).changes_nothing();
+    payment.hears(cancelled(ORDER)).changes_nothing();
+
+    // One that is repeated takes nothing back.
+    let mut payment = captured();
+    payment.now = DEADLINE;
+    payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
+}
+
+/// Said by a build that did not pass the deadline on.
+#[test]
+fn a_request_without_a_deadline_is_charged_whenever_it_comes() {
+    let Fact::StockReserved(reserved) = reserved(ORDER) else { panic!("a reservation") };
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.now = DEADLINE;
+    payment.hears(Fact::StockReserved(StockReserved { deadline: None, ..reserved })).calls(&[CHARGE]);
+    payment.is_about_to_call(&payment.open_task()).comes_out("wanted").changes_nothing();
+}
+
+/// Money owed has no deadline.
+#[test]
+fn what_is_to_go_back_is_wanted_for_ever() {
+    for mut payment in [refunding(), reversing()] {
+        payment.now = DEADLINE + SignedDuration::from_hours(1000);
+        payment.is_about_to_call(&payment.open_task()).comes_out("wanted").changes_nothing();
+    }
 }
 
 #[test]
@@ -125,6 +228,11 @@ fn a_refund_that_cannot_be_made_is_parked() {
     let dead_letter = payment.kept.dead.first().expect("a dead letter");
     assert_eq!((dead_letter.saga, dead_letter.attempts), (Some(ORDER), ATTEMPTS));
     assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
+}
+
+/// Whoever held the task has lost it, and may have made the call.
+fn claimed_again(payment: &mut ServiceUnderTest<PaymentService>, task: &Task) {
+    payment.kept.tasks.entry(task.id).and_modify(|task| task.claim += 1);
 }
 
 /// A 4xx: asked again the bank would say the same. No try is wasted, and what came unseen is reversed.
@@ -279,6 +387,13 @@ fn every_fact_that_a_step_hears_is_understood() {
 fn refunding() -> ServiceUnderTest<PaymentService> {
     let mut payment = captured();
     payment.hears(cancelled(ORDER));
+    payment
+}
+
+/// A payment whose charge was given up.
+fn reversing() -> ServiceUnderTest<PaymentService> {
+    let mut payment = charging();
+    payment.gives_up(&payment.open_task(), "timed out");
     payment
 }
 

@@ -69,6 +69,8 @@ enum Act {
     /// One of the tasks noted so far is called, again if it was before; a call may be lost before or after the
     /// bank has done what it was asked.
     Call(prop::sample::Index, Fate),
+    /// One of the tasks is about to be called, and asked about.
+    Ask(prop::sample::Index),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,6 +94,8 @@ struct Scene {
     payment: ServiceUnderTest<PaymentService>,
     ledger: BTreeMap<Uuid, Ledger>,
     cancelled: BTreeSet<Uuid>,
+    /// Tasks that nobody called, nor will.
+    withdrawn: BTreeSet<Uuid>,
     declining: u128,
     played: Vec<Stimulus<PaymentService>>,
 }
@@ -104,6 +108,7 @@ impl Scene {
             payment: ServiceUnderTest::of(PaymentService),
             ledger,
             cancelled,
+            withdrawn: BTreeSet::new(),
             declining,
             played: Vec::new(),
         }
@@ -121,15 +126,38 @@ impl Scene {
                     (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
                 Stimulus::Command { id, saga: order, command: Refund { order }, key: None }
             }
-            Act::Call(_, _) if self.payment.kept.called.is_empty() => return,
+            Act::Call(..) | Act::Ask(_) if self.payment.kept.called.is_empty() => return,
+            Act::Ask(index) => {
+                let unknown = FailedTry::new(FailureKind::Untried, "nobody wants it any more");
+                Stimulus::Called(self.task(*index), Err(unknown))
+            }
             Act::Call(index, fate) => {
-                let noted = index.get(&self.payment.kept.called).clone();
-                let task = self.payment.kept.tasks.get(&noted.id).unwrap_or(&noted).clone();
+                let task = self.task(*index);
+                // Its only claim was that of the one who did not call.
+                if self.withdrawn.contains(&task.id) {
+                    return;
+                }
                 self.call(task, *fate)
             }
         };
         self.played.push(stimulus.clone());
-        self.payment.takes(stimulus);
+        let ended = match &stimulus {
+            Stimulus::Called(task, Err(failed)) => Some((task.id, task.claim, failed.kind)),
+            _ => None,
+        };
+        let outcome = self.payment.takes(stimulus).outcome.name();
+        match ended {
+            Some((id, 1, FailureKind::Untried)) if outcome == "done" => drop(self.withdrawn.insert(id)),
+            None | Some((_, _, FailureKind::Untried)) => {}
+            // Whoever tries it next has claimed it anew.
+            Some((id, ..)) => drop(self.payment.kept.tasks.get_mut(&id).map(|task| task.claim += 1)),
+        }
+    }
+
+    /// One of the tasks noted so far, as it is now if it is open.
+    fn task(&self, index: prop::sample::Index) -> Task {
+        let noted = index.get(&self.payment.kept.called);
+        self.payment.kept.tasks.get(&noted.id).unwrap_or(noted).clone()
     }
 
     fn call(&mut self, task: Task, fate: Fate) -> Stimulus<PaymentService> {
@@ -144,7 +172,7 @@ impl Scene {
     }
 
     fn bank_does(&mut self, task: &Task) -> BankAnswer {
-        let BankTask { order, call } = serde_json::from_str(&task.payload).expect("a task of the bank");
+        let BankTask { order, call, .. } = serde_json::from_str(&task.payload).expect("a task of the bank");
         let before = self.ledger.get(&order).copied();
         let after = match (call, before) {
             (BankCall::Charge(_), None) if order == Uuid::from_u128(self.declining) => Ledger::Refused,
@@ -189,6 +217,8 @@ impl Scene {
             let failed = count(FactType::PaymentFailed);
             assert!(processed + failed <= 1, "the outcome of a payment is told once");
             assert!(refunded <= processed, "money goes back once, if it came");
+            let voided = count(FactType::PaymentVoided);
+            assert!(voided + refunded <= 1, "a cancellation is answered once");
 
             let state: Payment = self.payment.row(order);
             let is_open = kept.tasks.values().any(|task| task.correlation_id == order);
@@ -208,10 +238,19 @@ impl Scene {
                 );
             }
             if at_the_end && !is_parked {
+                let is_unclear = matches!(state, Payment::Failed(_, reason) if reason.is_unclear());
+                let is_answered = voided + refunded == 1 || (failed == 1 && !is_unclear);
+                assert!(
+                    is_answered || !self.cancelled.contains(&order),
+                    "{state:?}: a cancellation is answered"
+                );
+                assert!(voided == 0 || self.ledger.get(&order) != Some(&Ledger::Captured), "void is void");
                 let books = match &state {
                     Payment::Captured(..) => Some(Ledger::Captured),
                     Payment::Refunded(..) => Some(Ledger::GivenBack),
-                    Payment::New | Payment::Void => None,
+                    Payment::New => None,
+                    // The bank may have heard of it before.
+                    Payment::Void => continue,
                     Payment::Failed(_, PaymentFailure::Exhausted) => {
                         assert_ne!(
                             self.ledger.get(&order),
@@ -224,6 +263,7 @@ impl Scene {
                     Payment::Charging(_)
                     | Payment::Doomed(_)
                     | Payment::Reversing(_)
+                    | Payment::Voiding(_)
                     | Payment::Refunding(..) => {
                         panic!("{state:?} is not the end of a payment")
                     }
@@ -255,6 +295,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => (0..ORDERS).prop_map(Act::Cancel),
         1 => (0..ORDERS).prop_map(Act::Refund),
         8 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| Act::Call(index, fate)),
+        3 => any::<prop::sample::Index>().prop_map(Act::Ask),
     ]
 }
 

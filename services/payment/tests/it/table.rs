@@ -26,9 +26,8 @@ pub fn states() -> Vec<Payment> {
         Payment::Doomed(_) => Some(Payment::Captured(context(), reference())),
         Payment::Captured(..) => Some(Payment::Failed(context(), PaymentFailure::Declined)),
         Payment::Failed(..) => Some(Payment::Reversing(context())),
-        Payment::Reversing(_) => {
-            Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled))
-        }
+        Payment::Reversing(_) => Some(Payment::Voiding(context())),
+        Payment::Voiding(_) => Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled)),
         Payment::Refunding(_, _, RefundReason::OrderCancelled) => {
             Some(Payment::Refunding(context(), reference(), RefundReason::Operator))
         }
@@ -43,11 +42,14 @@ pub fn states() -> Vec<Payment> {
 
 pub fn commands() -> Vec<PaymentCommand> {
     let next = |command: &PaymentCommand| match command {
-        PaymentCommand::Charge(_) => Some(PaymentCommand::Cancel),
+        PaymentCommand::Charge(_) => Some(PaymentCommand::Expire),
+        PaymentCommand::Expire => Some(PaymentCommand::Cancel),
         PaymentCommand::Cancel => Some(PaymentCommand::TakeCapture(REFERENCE.to_owned())),
         PaymentCommand::TakeCapture(_) => Some(PaymentCommand::TakeRefusal(PaymentFailure::Declined)),
         PaymentCommand::TakeRefusal(_) => Some(PaymentCommand::GiveUp),
-        PaymentCommand::GiveUp => Some(PaymentCommand::TakeReversal),
+        PaymentCommand::GiveUp => Some(PaymentCommand::Withdraw),
+        PaymentCommand::Withdraw => Some(PaymentCommand::Reverse),
+        PaymentCommand::Reverse => Some(PaymentCommand::TakeReversal),
         PaymentCommand::TakeReversal => Some(PaymentCommand::Refund),
         PaymentCommand::Refund => Some(PaymentCommand::TakeRefund),
         PaymentCommand::TakeRefund => None,
@@ -67,6 +69,7 @@ fn name_of_state(state: &Payment) -> String {
         | Payment::Doomed(_)
         | Payment::Captured(..)
         | Payment::Reversing(_)
+        | Payment::Voiding(_)
         | Payment::Void => return state.status().to_owned(),
     };
     format!("{} ({detail})", state.status())
@@ -75,10 +78,13 @@ fn name_of_state(state: &Payment) -> String {
 fn name_of_command(command: &PaymentCommand) -> String {
     let name = match command {
         PaymentCommand::Charge(_) => "Charge",
+        PaymentCommand::Expire => "Expire",
         PaymentCommand::Cancel => "Cancel",
         PaymentCommand::TakeCapture(_) => "TakeCapture",
         PaymentCommand::TakeRefusal(_) => "TakeRefusal",
         PaymentCommand::GiveUp => "GiveUp",
+        PaymentCommand::Withdraw => "Withdraw",
+        PaymentCommand::Reverse => "Reverse",
         PaymentCommand::TakeReversal => "TakeReversal",
         PaymentCommand::Refund => "Refund",
         PaymentCommand::TakeRefund => "TakeRefund",

@@ -302,9 +302,21 @@ impl<'a, S: Service> Batch<'a, S> {
         answer: &Result<Value, FailedTry>,
     ) -> MessageOutcome<S::Rejection> {
         let claim = self.loaded.tasks.get(&task.id).copied();
-        let attempts = match answer {
+        let mut answer = answer.clone();
+        let attempts = match &mut answer {
             // An answer counts whoever's claim it came under: the key of the call makes it the only one there is.
             Ok(_) if claim.is_some() => task.attempts + 1,
+            // Nobody has tried it when its first claim is that of the one who has not yet. A dead letter's task
+            // is claimed from the beginning, and may have been tried before.
+            Err(FailedTry { kind: kind @ FailureKind::Untried, .. }) if let Some(claim) = claim => {
+                if is_wanted(self.service, input, task, &mut self.rows, self.now) {
+                    return MessageOutcome::Wanted;
+                }
+                if claim > 1 || task.dead_letter.is_some() {
+                    *kind = FailureKind::Unwanted;
+                }
+                task.attempts
+            }
             // A failure counts only under the current claim.
             Err(failed) if claim == Some(task.claim) => {
                 let (attempts, delay) = self.rules.task_retry.after(failed.kind, task.attempts, input.jitter);
@@ -323,7 +335,7 @@ impl<'a, S: Service> Batch<'a, S> {
         };
         self.loaded.tasks.remove(&task.id);
         self.writes.end_task(task.id);
-        let result = task.result(answer);
+        let result = task.result(&answer);
         match self.react(input, |service, work| service.take_result(&result, work)) {
             Ok(()) => {
                 self.resolve(input);
@@ -466,6 +478,21 @@ impl<'a, S: Service> Batch<'a, S> {
         }
         self.writes
     }
+}
+
+/// Whether the service still wants the call of a task, on the rows as they are.
+fn is_wanted<S: Service>(
+    service: &S,
+    input: &Input<S>,
+    task: &Task,
+    rows: &mut Rows,
+    now: Timestamp,
+) -> bool {
+    let unknown = Err(FailedTry::new(FailureKind::Untried, ""));
+    let mut work = UnitOfWork::new(rows, input.cause(now));
+    let wants = AssertUnwindSafe(|| service.wants(&task.result(&unknown), &mut work));
+    // Who panics here gets the result of the call, and the panic then parks it.
+    catch_unwind(wants).unwrap_or(true)
 }
 
 fn later(now: Timestamp, delay: std::time::Duration) -> Timestamp {

@@ -157,6 +157,12 @@ pub struct Writes {
 }
 
 impl Writes {
+    /// Leaves the new tasks to whoever has room for them: nobody claims them.
+    pub fn leave_tasks(&mut self) {
+        self.claim = None;
+        self.tasks.iter_mut().for_each(|task| task.claim = 0);
+    }
+
     /// A retry is over, whatever was to become of it until now.
     pub(crate) fn end_retry(&mut self, place: (&'static str, Uuid)) {
         let is_it = |retry: &Retry| retry.step == place.0 && retry.message_id == place.1;

@@ -98,6 +98,12 @@ impl SharedAdmission {
         self.with(|admission, at| admission.room(at))
     }
 
+    /// Whether new tasks may be taken up by the process that writes them.
+    #[must_use]
+    pub(super) fn can_hold(&self) -> bool {
+        self.with(|admission, _| admission.can_hold())
+    }
+
     pub(super) fn looked_for_due(&self, is_any_left: bool) -> bool {
         self.with(|admission, at| admission.looked_for_due(is_any_left, at))
     }
@@ -397,6 +403,13 @@ impl CallPermit {
         self.is_under_way = false;
         let (permit, began) = (self.permit.take(), self.began);
         self.shared.with(|admission, at| admission.end_call(task, permit, end, at.saturating_sub(began), at))
+    }
+
+    /// The call is not made after all.
+    pub fn give_back(mut self) {
+        self.is_under_way = false;
+        let permit = self.permit.take();
+        self.shared.with(|admission, at| admission.return_call(permit, at));
     }
 }
 

@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::clock::{Clock, SharedClock};
 use super::observer::SharedObserver;
-use super::task_runner::TaskRunner;
+use super::task_runner::{IsNew, TaskRunner};
 use crate::store::{Store, StoreFault};
 
 /// Pause after the store failed: a full disk does not get better by asking faster.
@@ -236,19 +236,24 @@ struct Settlement<S: Service> {
 
 impl<S: Service> Settlement<S> {
     fn of(inputs: &[Input<S>], writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
+        // What nobody has claimed is for the timers.
+        let (taken, left) = match writes.claim {
+            Some(_) => (writes.tasks.clone(), &[][..]),
+            None => (vec![], &writes.tasks[..]),
+        };
         let looked_at: BTreeSet<&RowKey> = inputs.iter().filter_map(due_row).collect();
         // A row that is due although it has just been looked at waits for the next look, or there would be no pause.
         let is_still_due = |key, due| due <= writes.decided_at && looked_at.contains(key);
         let rows = writes.rows.iter().filter_map(|row| Some((&row.key, row.projected.due?)));
         let rows = rows.filter(|(key, due)| !is_still_due(*key, *due)).map(|(_, due)| due);
         let retries = writes.retries.iter().chain(&writes.retries_again).map(|retry| retry.next_attempt);
-        let tasks = writes.tasks_again.iter().map(|task| task.created_at);
+        let tasks = writes.tasks_again.iter().chain(left).map(|task| task.created_at);
         let task_retries = writes.task_retries.iter().map(|retry| retry.next_attempt);
         let next_due = rows.chain(retries).chain(tasks).chain(task_retries).min();
         Self {
             outcomes,
             changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
-            tasks: writes.tasks.clone(),
+            tasks: taken,
             has_outbox: !writes.outbox.is_empty(),
             next_due,
         }
@@ -371,13 +376,17 @@ impl<S: Service> Loop<S> {
         let Parts { service, store, rules, clock, observer, .. } = &self.parts;
         let (reads, count) = (decision::reads(service.as_ref(), &inputs[part.clone()]), part.len());
         let slot = Arc::new(Mutex::new(None));
+        let can_hold = self.parts.tasks.admission().can_hold();
         let decide = {
             let (service, inputs, rules) = (service.clone(), inputs.clone(), rules.clone());
             let (clock, slot) = (clock.clone(), slot.clone());
             Box::new(move |loaded| {
                 let inputs = &inputs[part.clone()];
-                let (writes, outcomes) =
+                let (mut writes, outcomes) =
                     decision::decide(service.as_ref(), inputs, loaded, &rules, clock.now());
+                if !can_hold {
+                    writes.leave_tasks();
+                }
                 *slot.lock() = Some(Settlement::of(inputs, &writes, outcomes));
                 writes
             })
@@ -399,7 +408,7 @@ impl<S: Service> Loop<S> {
         if settlement.has_outbox {
             self.engine.inner.relay.notify_one();
         }
-        self.engine.inner.tasks.start(settlement.tasks);
+        self.engine.inner.tasks.start(settlement.tasks, IsNew::Yes);
         if let Some(due) = settlement.next_due {
             self.engine.wake_timers_for(due);
         }
@@ -426,6 +435,9 @@ fn log_outcome<S: Service>(input: &Input<S>, outcome: &Outcome<S>) {
         | Outcome::Message(MessageOutcome::Rejected(rejection))
         | Outcome::Due(DueOutcome::Rejected(rejection)) => {
             info!(%correlation_id, %message_id, step, "rejected: {rejection}");
+        }
+        Outcome::Message(MessageOutcome::Wanted) => {
+            debug!(%correlation_id, %message_id, step, "to be called")
         }
         Outcome::Message(MessageOutcome::Retried(reason)) => {
             warn!(%correlation_id, %message_id, step, "will be tried again: {reason}");

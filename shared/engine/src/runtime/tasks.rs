@@ -1,11 +1,12 @@
 //! Shell: tasks: each calls the outside, bounded, timed, behind a breaker, and is settled by what comes back.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use saga_core::admission::CallEnd;
 use saga_core::input::{Input, MessageOutcome, Outcome};
 use saga_core::retry::{FailedTry, FailureKind, error_links, panic_text};
@@ -14,10 +15,13 @@ use saga_core::waiting::Task;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
 use tracing::warn;
 
+use super::admission::CallPermit;
 use super::engine::Engine;
 use super::observer::SharedObserver;
+use super::task_runner::Waiting;
 
 /// Makes the calls that tasks ask for. A refusal that the business knows is an answer, not a failure.
 pub trait TaskHandler: Send + Sync + 'static {
@@ -60,43 +64,106 @@ impl TaskHandler for NoCalls {
     }
 }
 
+/// A call that begins so soon after its commit is not asked about: that costs a transaction, and what was decided a
+/// moment ago still holds.
+const JUST_NOW: Duration = Duration::from_millis(100);
+/// Tasks that wait are asked about so often. What is not wanted any more does not wait for what is away.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+
 /// Makes calls until the engine is gone; what is under way then is cut off.
 pub async fn run<S: Service>(
     engine: Engine<S>,
     handler: Arc<dyn TaskHandler>,
-    mut waiting: mpsc::UnboundedReceiver<Task>,
+    mut arriving: mpsc::UnboundedReceiver<Waiting>,
     timeout: Duration,
     observer: SharedObserver,
 ) {
+    let mut queue: VecDeque<Waiting> = VecDeque::new();
     let mut calls = JoinSet::new();
-    while let Some(task) = waiting.recv().await {
+    let mut asking = tokio::time::interval(ASK_EVERY);
+    asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
         while calls.try_join_next().is_some() {}
-        let permit = engine.tasks().admission().permit_call().await;
-        let (engine, handler, observer) = (engine.clone(), handler.clone(), observer.clone());
-        calls.spawn(async move {
-            let mut task = task;
-            let called = call(handler.as_ref(), &task, timeout).await;
-            let end = match &called {
-                Ok(_) => CallEnd::Answered,
-                Err(failed) if failed.kind == FailureKind::Permanent => CallEnd::Refused,
-                Err(_) => CallEnd::Failed,
-            };
-            let kind = permit.end(task.id, end);
-            let answer = called.map_err(|failed| FailedTry { kind, ..failed });
-            observer.call_ended(&task.kind, if answer.is_ok() { "answered" } else { "failed" });
-            let (admission, id) = (engine.tasks().admission(), task.id);
-            // Before its outcome is durable: from then on the timers may bring the task again.
-            let (claim, is_room) = admission.release(id);
-            task.claim = claim.unwrap_or(task.claim);
-            // When the engine is gone the task stays open: its lease lapses and the call is repeated.
-            let settled = engine.settle(Input::called(task, answer, fastrand::u32(..))).await;
-            if !matches!(settled, Ok(Outcome::Message(MessageOutcome::Retried(_)))) {
-                admission.forget(id);
+        let admission = engine.tasks().admission();
+        tokio::select! {
+            biased;
+            arrived = arriving.recv() => match arrived {
+                Some(waiting) => queue.push_back(waiting),
+                None => return,
+            },
+            permit = admission.permit_call(), if !queue.is_empty() => {
+                let Some(waiting) = queue.pop_front() else { continue };
+                let one = One { engine: engine.clone(), observer: observer.clone() };
+                calls.spawn(one.take(handler.clone(), waiting, permit, timeout));
             }
-            if is_room {
-                engine.timer_wake().notify_one();
+            _ = asking.tick(), if !queue.is_empty() => {
+                let asked = queue.drain(..).map(|waiting| One::ask(&engine, waiting));
+                queue = join_all(asked).await.into_iter().flatten().collect();
             }
-        });
+        }
+    }
+}
+
+/// What takes one task to its end, or to its next try.
+struct One<S: Service> {
+    engine: Engine<S>,
+    observer: SharedObserver,
+}
+
+impl<S: Service> One<S> {
+    /// Asks whether a call is still to be made, unless that is known. `None` when it is not, or when nobody can say:
+    /// then the lease of the task lapses, and it comes again.
+    async fn ask(engine: &Engine<S>, waiting: Waiting) -> Option<Waiting> {
+        if waiting.wanted_at.is_some_and(|at| at.elapsed() < JUST_NOW) {
+            return Some(waiting);
+        }
+        let (admission, id) = (engine.tasks().admission(), waiting.task.id);
+        match engine.settle(Input::about_to_call(waiting.task.clone())).await {
+            Ok(Outcome::Message(MessageOutcome::Wanted)) => {
+                return Some(Waiting { wanted_at: Some(Instant::now()), ..waiting });
+            }
+            Ok(_) => admission.forget(id),
+            Err(_) => {}
+        }
+        let (_, is_room) = admission.release(id);
+        if is_room {
+            engine.timer_wake().notify_one();
+        }
+        None
+    }
+
+    async fn take(
+        self,
+        handler: Arc<dyn TaskHandler>,
+        waiting: Waiting,
+        permit: CallPermit,
+        timeout: Duration,
+    ) {
+        let Self { engine, observer } = self;
+        let Some(Waiting { mut task, .. }) = Self::ask(&engine, waiting).await else {
+            return permit.give_back();
+        };
+        let called = call(handler.as_ref(), &task, timeout).await;
+        let end = match &called {
+            Ok(_) => CallEnd::Answered,
+            Err(failed) if failed.kind == FailureKind::Permanent => CallEnd::Refused,
+            Err(_) => CallEnd::Failed,
+        };
+        let kind = permit.end(task.id, end);
+        let answer = called.map_err(|failed| FailedTry { kind, ..failed });
+        observer.call_ended(&task.kind, if answer.is_ok() { "answered" } else { "failed" });
+        let (admission, id) = (engine.tasks().admission(), task.id);
+        // Before its outcome is durable: from then on the timers may bring the task again.
+        let (claim, is_room) = admission.release(id);
+        task.claim = claim.unwrap_or(task.claim);
+        // When the engine is gone the task stays open: its lease lapses and the call is repeated.
+        let settled = engine.settle(Input::called(task, answer, fastrand::u32(..))).await;
+        if !matches!(settled, Ok(Outcome::Message(MessageOutcome::Retried(_)))) {
+            admission.forget(id);
+        }
+        if is_room {
+            engine.timer_wake().notify_one();
+        }
     }
 }
 

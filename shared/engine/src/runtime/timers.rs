@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::admission::{StepAdmission, StepPermit};
 use super::clock::SharedClock;
 use super::engine::Engine;
+use super::task_runner::IsNew;
 use crate::store::{DueQuery, Store, StoreFault};
 
 /// The timers' settings.
@@ -121,7 +122,7 @@ async fn fire<S: Service>(
         stuck.len() > known_stuck || [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit);
 
     let is_any_left = due.tasks.len() == tasks;
-    engine.tasks().start_due(due.tasks);
+    engine.tasks().start(due.tasks, IsNew::No);
     // Calls that ended since the look tell nobody any more.
     is_full |= admission.looked_for_due(is_any_left);
     let retried = retries.into_iter().map(|(admission, retry, mut permit)| async move {

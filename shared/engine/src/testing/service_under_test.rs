@@ -110,6 +110,14 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         self.takes(Stimulus::Called(task.clone(), Ok(answer)))
     }
 
+    /// When the call of a task is about to be made, and asked about.
+    #[track_caller]
+    pub fn is_about_to_call(&mut self, task: &Task) -> Then<S> {
+        let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
+        let unknown = FailedTry::new(FailureKind::Untried, "nobody wants it any more");
+        self.takes(Stimulus::Called(current, Err(unknown)))
+    }
+
     /// When one try of a task gets no clear answer.
     #[track_caller]
     pub fn gets_no_answer(&mut self, task: &Task, reason: &str) -> Then<S> {

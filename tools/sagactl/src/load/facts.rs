@@ -23,10 +23,18 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// After a missed heartbeat the client's stream wakes nobody: it is asked again this often.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The facts of a saga, by who publishes them; dead letters are everybody's.
-const PRODUCERS: [(&str, [FactType; 3]); 3] = [
-    ("order", [FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled]),
-    ("inventory", [FactType::StockReserved, FactType::StockReservationFailed, FactType::StockReleased]),
-    ("payment", [FactType::PaymentProcessed, FactType::PaymentFailed, FactType::PaymentRefunded]),
+const PRODUCERS: [(&str, &[FactType]); 3] = [
+    ("order", &[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled]),
+    ("inventory", &[FactType::StockReserved, FactType::StockReservationFailed, FactType::StockReleased]),
+    (
+        "payment",
+        &[
+            FactType::PaymentProcessed,
+            FactType::PaymentFailed,
+            FactType::PaymentRefunded,
+            FactType::PaymentVoided,
+        ],
+    ),
 ];
 
 /// Starts hearing all facts of sagas that are published from now on.
@@ -37,7 +45,7 @@ pub async fn listen(system: &System, to: &mpsc::Sender<Arrival>) -> anyhow::Resu
     let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
     for (producer, facts) in PRODUCERS {
-        let messages = subscribe(&bus, producer, &facts).await?;
+        let messages = subscribe(&bus, producer, facts).await?;
         tokio::spawn(hear(messages, to.clone()));
     }
     Ok(())

@@ -201,8 +201,9 @@ impl Own<'_> {
             (Some(Payment::Refunded(_, _, reason)), confirmed) => {
                 (taken, kept) == (total, 0) && (!confirmed || *reason == RefundReason::Operator)
             }
-            (Some(Payment::Failed(..)), false) => kept == 0 && (taken == 0 || taken == total),
-            (None | Some(Payment::New | Payment::Void), false) => taken == 0 && kept == 0,
+            // Its charge may have been captured and reversed.
+            (Some(Payment::Failed(..) | Payment::Void), false) => kept == 0 && (taken == 0 || taken == total),
+            (None | Some(Payment::New), false) => taken == 0 && kept == 0,
             (
                 None
                 | Some(
@@ -212,6 +213,7 @@ impl Own<'_> {
                     | Payment::Charging(_)
                     | Payment::Doomed(_)
                     | Payment::Reversing(_)
+                    | Payment::Voiding(_)
                     | Payment::Refunding(..),
                 ),
                 _,

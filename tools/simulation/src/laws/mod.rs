@@ -114,6 +114,7 @@ fn count_payment(world: &World, order: Uuid, payment: &Payment) {
         | Payment::Captured(..)
         | Payment::Failed(..)
         | Payment::Reversing(_)
+        | Payment::Voiding(_)
         | Payment::Refunding(..) => {}
     }
 }

@@ -365,7 +365,10 @@ fn subject(fact_type: FactType) -> String {
         | FactType::StockReplenished
         | FactType::ProductListed
         | FactType::PriceChanged => "inventory",
-        FactType::PaymentProcessed | FactType::PaymentFailed | FactType::PaymentRefunded => "payment",
+        FactType::PaymentProcessed
+        | FactType::PaymentFailed
+        | FactType::PaymentRefunded
+        | FactType::PaymentVoided => "payment",
     };
     fact_type.message_type().subject(producer, "")
 }

@@ -74,7 +74,7 @@ impl Shop {
     pub fn consistent() -> Self {
         use FactType::{
             OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed, PaymentRefunded,
-            StockReleased, StockReservationFailed, StockReserved,
+            PaymentVoided, StockReleased, StockReservationFailed, StockReserved,
         };
         let mut shop = Self::empty();
         let paid = [OrderCreated, StockReserved, PaymentProcessed, OrderConfirmed];
@@ -82,11 +82,16 @@ impl Shop {
         let failed = [OrderCreated, StockReserved, PaymentFailed, OrderCancelled, StockReleased];
         shop.order("ada", &[line("tea", 1, 300), line("cup", 2, 500)], None, &paid);
         shop.order("bob", &[line("pot", 1, 1_200)], Some(CancelReason::CustomerRequest), &undone);
-        let refused = [OrderCreated, StockReservationFailed, OrderCancelled];
+        let refused = [OrderCreated, StockReservationFailed, OrderCancelled, PaymentVoided];
         shop.order("eve", &[line("pot", 9, 1_200)], Some(CancelReason::OutOfStock), &refused);
         shop.order("fay", &[line("cup", 1, 500)], Some(CancelReason::PaymentFailed), &failed);
         shop.order("gil", &[line("tea", 1, 300)], None, &[OrderCreated, StockReserved]);
-        shop.order("hal", &[line("cup", 1, 450)], Some(CancelReason::PaymentFailed), &failed);
+        shop.order(
+            "hal",
+            &[line("cup", 1, 450)],
+            Some(CancelReason::PaymentFailed),
+            &[&failed[..], &[PaymentVoided]].concat(),
+        );
         let kindness = [&paid[..], &[PaymentRefunded]].concat();
         shop.order("ida", &[line("tea", 2, 300)], None, &kindness);
 
@@ -198,7 +203,12 @@ impl Shop {
             captured: captured.clone(),
             refunded: refunded.clone(),
             refunded_by_operator: false,
-            said: said(&[FactType::PaymentProcessed, FactType::PaymentFailed, FactType::PaymentRefunded]),
+            said: said(&[
+                FactType::PaymentProcessed,
+                FactType::PaymentFailed,
+                FactType::PaymentRefunded,
+                FactType::PaymentVoided,
+            ]),
         });
         if charged != ChargeState::None {
             self.charge(number, charged, captured, refunded);
@@ -249,7 +259,8 @@ impl Shop {
             | FactType::PriceChanged
             | FactType::PaymentProcessed
             | FactType::PaymentFailed
-            | FactType::PaymentRefunded => FactDetail::default(),
+            | FactType::PaymentRefunded
+            | FactType::PaymentVoided => FactDetail::default(),
         };
         view.hear(&HeardFact {
             message_id: Uuid::from_u128((order * 100) as u128 + second as u128),

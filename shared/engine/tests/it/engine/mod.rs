@@ -12,6 +12,7 @@ mod replays;
 mod storing;
 mod tasks;
 mod timers;
+mod wanted;
 
 use saga_core::input::{CommandOutcome, Outcome};
 

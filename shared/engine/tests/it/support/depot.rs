@@ -20,6 +20,9 @@ pub const UNLUCKY: u32 = 13;
 /// Looking for the rows of a message with this label panics.
 pub const UNREADABLE: &str = "unreadable";
 
+/// A shelf with so many pieces wants no more from the supplier.
+pub const FULL: u32 = 1_000;
+
 /// A look at this shelf, when its time has come, panics.
 pub const CURSED: &str = "cursed";
 
@@ -139,6 +142,10 @@ impl Service for Depot {
 
     fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
         label_of(result).map(RowKey::of::<Shelf>).into_iter().collect()
+    }
+
+    fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> bool {
+        label_of(result).is_none_or(|label| work.row::<Shelf>(label).pieces < i64::from(FULL))
     }
 
     fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> Reaction<Self> {

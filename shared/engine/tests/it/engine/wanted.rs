@@ -1,0 +1,74 @@
+//! Calls that wait: whether they are still wanted, and where they wait.
+
+use saga_core::breaker::{BreakerPolicy, Window};
+use saga_engine::runtime::admission::BreakerAction;
+
+use super::done;
+use crate::support::{
+    DepotCommand, EngineHarness, FULL, Pace, SUPPLIER, Shelf, Supplier, in_memory, wait_until,
+};
+
+/// What ends in no call does not wait for whom it would call.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_nobody_wants_any_more_is_not_made_and_waits_for_nobody() {
+    let harness = EngineHarness::new().await;
+    harness.turn(SUPPLIER, BreakerAction::Open);
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.ask(DepotCommand::Supply("milk")).await);
+    done(harness.ask(DepotCommand::Put("tea", FULL)).await);
+    wait_until("the tea is given up", async || harness.stats().await.tasks == 1).await;
+    assert_eq!(harness.tea().await, Shelf { pieces: FULL.into(), given_up: 1, ..Shelf::default() });
+    assert_eq!((harness.supplier.called().len(), harness.admission.tasks_held()), (0, 1));
+    harness.turn(SUPPLIER, BreakerAction::Closed);
+    harness.no_task_is_open().await;
+    assert_eq!(harness.supplier.called().len(), 1, "the milk is wanted still");
+    wait_until("no call is counted as open", async || harness.admission.tasks_held() == 0).await;
+}
+
+/// It is asked about again each time, however often it has failed.
+#[tokio::test]
+async fn a_call_that_failed_is_not_repeated_once_nobody_wants_it() {
+    let policy =
+        BreakerPolicy { minimum_calls: 10_000, window: Window::Calls(10_000), ..BreakerPolicy::default() };
+    let harness = EngineHarness::guarded(in_memory(), Pace::default(), Supplier::closed(), policy).await;
+    done(harness.ask(DepotCommand::Supply("tea")).await);
+    wait_until("it has failed again and again", async || harness.supplier.called().len() > 9).await;
+    done(harness.ask(DepotCommand::Put("tea", FULL)).await);
+    harness.no_task_is_open().await;
+    assert_eq!(harness.tea().await.given_up, 1);
+    assert_eq!(harness.stats().await.dead_letters, 0);
+}
+
+/// A permit that is not used is given back: one at a time is enough for all that is not wanted.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_called_takes_up_no_place_of_what_is() {
+    let pace = Pace { concurrency: 1, ..Pace::default() };
+    let harness = EngineHarness::over(in_memory(), pace).await;
+    harness.turn(SUPPLIER, BreakerAction::Open);
+    for _ in 0..9 {
+        done(harness.ask(DepotCommand::Supply("tea")).await);
+    }
+    done(harness.ask(DepotCommand::Supply("milk")).await);
+    done(harness.ask(DepotCommand::Put("tea", FULL)).await);
+    // Long enough for what was just decided to be asked about.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    harness.turn(SUPPLIER, BreakerAction::Closed);
+    harness.no_task_is_open().await;
+    assert_eq!((harness.supplier.called().len(), harness.tea().await.given_up), (1, 9));
+}
+
+/// Memory does not grow with an outage: what is beyond the backlog waits in the store.
+#[tokio::test]
+async fn calls_beyond_the_backlog_are_left_in_the_store_until_there_is_room() {
+    let pace = Pace { backlog: 2, ..Pace::default() };
+    let harness = EngineHarness::over(in_memory(), pace).await;
+    harness.turn(SUPPLIER, BreakerAction::Open);
+    for _ in 0..10 {
+        done(harness.ask(DepotCommand::Supply("tea")).await);
+        assert!(harness.admission.tasks_held() <= 2, "{} are held", harness.admission.tasks_held());
+    }
+    assert_eq!(harness.stats().await.tasks, 10);
+    harness.turn(SUPPLIER, BreakerAction::Closed);
+    harness.no_task_is_open().await;
+    assert_eq!((harness.supplier.called().len(), harness.tea().await.pieces), (10, 10));
+}
