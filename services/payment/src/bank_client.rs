@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn task(call: BankCall) -> Task {
-        let payload = serde_json::to_string(&BankTask { order: ORDER, call }).expect("JSON");
+        let payload = serde_json::to_string(&BankTask { order: ORDER, call, deadline: None }).expect("JSON");
         let (id, kind, created_at) = (Uuid::from_u128(7), "charge".to_owned(), Timestamp::UNIX_EPOCH);
         Task {
             id,

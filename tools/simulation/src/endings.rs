@@ -26,6 +26,10 @@ pub enum Ending {
     Refunded,
     /// A charge was reversed because the bank never answered clearly.
     Reversed,
+    /// A charge of an order that was over was never sent.
+    Withdrawn,
+    /// A charge of an order that was over had perhaps been sent, and was reversed.
+    ReversedUnwanted,
     /// Something was tried again.
     Retried,
     /// The business said no.
@@ -102,7 +106,7 @@ pub enum Ending {
 
 impl Ending {
     /// Everything that a run can come to.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 48] = [
         Self::Confirmed,
         Self::OutOfStock,
         Self::PaymentFailed,
@@ -113,6 +117,8 @@ impl Ending {
         Self::DoomedAndRefunded,
         Self::Refunded,
         Self::Reversed,
+        Self::Withdrawn,
+        Self::ReversedUnwanted,
         Self::Retried,
         Self::Rejected,
         Self::Parked,

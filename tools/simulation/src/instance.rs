@@ -29,8 +29,9 @@ use tokio::time::{sleep, timeout};
 use crate::bus::{SharedBroker, SimBus};
 use crate::clock::SimClock;
 use crate::endings::Ending;
-use crate::journal::{Batch, Journal};
+use crate::journal::Journal;
 use crate::process::Process;
+use crate::sabotage::Sabotage;
 use crate::sim::Sim;
 use crate::spoiler::{Forgotten, Spoiler};
 use crate::store::SimStore;
@@ -278,6 +279,8 @@ pub fn inject(faults: &Faults, sim: &Sim) {
 
 /// A service as it is watched.
 #[must_use]
-pub fn watched<S: Service>(inner: S, tamper: Option<Tamper<S>>) -> Tampered<S> {
-    Tampered { inner, tamper, batch: Arc::new(Mutex::new(Batch::default())) }
+pub fn watched<S: Service>(inner: S, tamper: Option<Tamper<S>>, sabotage: Sabotage) -> Tampered<S> {
+    let wants_all = sabotage == Sabotage::CallWhateverHappened;
+    let ignores_record = sabotage == Sabotage::RowsByTheFactAlone;
+    Tampered { inner, tamper, wants_all, ignores_record, batch: Arc::default() }
 }

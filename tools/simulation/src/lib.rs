@@ -108,6 +108,7 @@ async fn live(mut world: World) {
     laws::ledgers::every_piece_is_accounted_for(&world);
     laws::ledgers::the_catalogue_was_copied(&world);
     laws::audit::the_reconciliation_finds_nothing(&world);
+    laws::charges::nobody_is_charged_for_what_is_over(&world);
     let mended = failed.difference(&laws::failed_sagas(&world)).count();
     world.sim.count_many(Ending::SagaMended, mended as u64);
     let shared = laws::messages::services_shared(&world);

@@ -8,6 +8,7 @@ use admin::policy::{AdminMessage, AdminService};
 use admin::request::By;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use contract::order::CancelReason;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, EditedMessage};
 use saga_core::ids;
 use saga_core::input::CommandOutcome;
@@ -18,6 +19,7 @@ use saga_engine::store::Store as _;
 use uuid::Uuid;
 
 use crate::endings::Ending;
+use crate::reasons::{DISAGREES, misread};
 use crate::tampered::Tampered;
 use crate::world::{World, ready, rows};
 
@@ -92,6 +94,7 @@ impl World {
     }
 
     async fn mend_one(&mut self, id: Uuid, dead_letter: &DeadLetterView) {
+        self.cancel_if_misread(dead_letter).await;
         let force = dead_letter.replays() >= MOST_REPLAYS;
         if dead_letter.status() == Some(DeadLetterStatus::Replaying) {
             // Nothing is under way any more, so the request got lost.
@@ -107,6 +110,15 @@ impl World {
             },
             _ => self.replay_or_discard(id, dead_letter, force).await,
         }
+    }
+
+    /// An order that was edited into another cannot be kept: it is cancelled, and what is parked has nothing to do.
+    async fn cancel_if_misread(&self, dead_letter: &DeadLetterView) {
+        let misread = dead_letter.said().filter(|said| said.reason.contains(DISAGREES));
+        let Some(order) = misread.and_then(|said| said.saga) else { return };
+        let (id, reason) = (self.sim.fresh_id(), CancelReason::Operator);
+        let command = order::policy::Command::Cancel { order, reason };
+        self.order.ask(&self.sim, (id, order), command, None).await;
     }
 
     /// Replays what can be read, edits what cannot, and gives up what nothing can be made of.
@@ -202,6 +214,8 @@ impl World {
         let message_id = ids::derived(&["edited", &id.to_string(), &dead_letter.version().to_string()]);
         let payload = self.payload_of(id)?;
         let payload = match reworded(&payload, message_id, step) {
+            // Whoever repairs by hand what a machine wrote may get it wrong.
+            Some(payload) if self.sim.below(2) == 0 => misread(payload),
             Some(payload) => payload,
             None if is_machinery(dead_letter) => return None,
             None => self.something_like_it(message_id, step)?,

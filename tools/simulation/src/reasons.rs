@@ -1,7 +1,7 @@
 //! Pure: what is wrong with a message, or with what became of it.
 
-use contract::FactType;
-use saga_core::message::Envelope;
+use contract::{Fact, FactType};
+use saga_core::message::{Envelope, Message as _};
 use uuid::Uuid;
 
 /// Why a step fails that may work later.
@@ -10,6 +10,8 @@ pub const NOT_NOW: &str = "injected: not now";
 pub const BROKEN: &str = "injected: this can never work";
 /// Why the broker does not deliver a message any more.
 pub const GIVEN_UP: &str = "the broker gave it up";
+/// Why a confirmed order is not sold: somebody edited it on its way to the stock.
+pub const DISAGREES: &str = "is not what the order holds";
 /// Why a call to the bank fails.
 pub const NO_ANSWER: &str = "the bank: ";
 /// Why a call to the bank has no end.
@@ -24,6 +26,20 @@ pub fn in_newer_version(payload: &[u8]) -> Option<Vec<u8>> {
     let mut envelope = Envelope::from_bytes(payload).ok()?;
     envelope.version += VERSIONS_AHEAD;
     serde_json::to_vec(&envelope).ok()
+}
+
+/// The creation of an order with another product in its first line; any other message as it is.
+#[must_use]
+pub fn misread(payload: Vec<u8>) -> Vec<u8> {
+    let misread = || {
+        let mut envelope = Envelope::from_bytes(&payload).ok()?;
+        let Fact::OrderCreated(mut created) = envelope.open::<Fact>().ok()?.fact else { return None };
+        let sku = &mut created.lines.first_mut()?.sku;
+        *sku = if sku == "tea" { "cup" } else { "tea" }.to_owned();
+        envelope.data = Fact::from(created).encode().ok()?;
+        serde_json::to_vec(&envelope).ok()
+    };
+    misread().unwrap_or(payload)
 }
 
 /// A message like this one, under another id and with something inside that nobody can read.

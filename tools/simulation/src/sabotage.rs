@@ -78,12 +78,18 @@ pub enum Sabotage {
     StoreFaultPassedOver,
     /// Idempotency keys are forgotten while clients still repeat them.
     KeyForgottenTooEarly,
+    /// A call is made although its order is over by then.
+    CallWhateverHappened,
+    /// Payment does not say that a cancelled order had nothing to give back.
+    VoidNotTold,
+    /// What a cancellation undoes is looked for where the fact says, not where it is.
+    RowsByTheFactAlone,
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "each fault changes one place, and no other")]
 impl Sabotage {
     /// Faults of messages, orders and money.
-    pub const OF_THE_SAGA: [Self; 20] = [
+    pub const OF_THE_SAGA: [Self; 23] = [
         Self::AcknowledgeBeforeCommit,
         Self::PublishBeforeCommit,
         Self::InboxBeforeWork,
@@ -104,6 +110,9 @@ impl Sabotage {
         Self::InboxTrimmedTooEarly,
         Self::StoreFaultPassedOver,
         Self::KeyForgottenTooEarly,
+        Self::CallWhateverHappened,
+        Self::VoidNotTold,
+        Self::RowsByTheFactAlone,
     ];
 
     /// Faults of retries, dead letters and replays.

@@ -72,6 +72,7 @@ impl Spoiler {
             Sabotage::EditLeavesOriginal => writes.dead_letters.iter_mut().for_each(|stored| {
                 leave_original(stored, &mut writes.retries);
             }),
+            Sabotage::VoidNotTold => writes.outbox.retain(|entry| !entry.subject.ends_with(".voided")),
             Sabotage::DeadLetterNotAnnounced => {
                 writes.outbox.retain(|entry| !entry.subject.ends_with(".dead_lettered"));
             }

@@ -18,6 +18,10 @@ pub type Tamper<S> =
 pub struct Tampered<S: Service> {
     pub inner: S,
     pub tamper: Option<Tamper<S>>,
+    /// Whether it wants every call, whatever has happened.
+    pub wants_all: bool,
+    /// Whether it takes what a message names for all that it concerns.
+    pub ignores_record: bool,
     /// What the batch under way has brought so far.
     pub batch: Arc<Mutex<Batch>>,
 }
@@ -56,7 +60,7 @@ impl<S: Service> Service for Tampered<S> {
     }
 
     fn rows_on_record(&self, message: &Received<S::Fact>, work: &mut UnitOfWork<'_, S::Fact>) -> Vec<RowKey> {
-        self.inner.rows_on_record(message, work)
+        if self.ignores_record { vec![] } else { self.inner.rows_on_record(message, work) }
     }
 
     fn hear(
@@ -74,7 +78,7 @@ impl<S: Service> Service for Tampered<S> {
     }
 
     fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> bool {
-        self.inner.wants(result, work)
+        self.wants_all || self.inner.wants(result, work)
     }
 
     fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> Reaction<Self> {

@@ -22,8 +22,14 @@ const UNREADABLE: [&str; 4] = ["not an envelope", "unknown type", "unknown versi
 
 /// Whether this is a fault, and not something that the business says.
 fn is_fault(reason: &str) -> bool {
-    let struck =
-        [reasons::NOT_NOW, reasons::BROKEN, reasons::GIVEN_UP, reasons::NO_ANSWER, reasons::TOO_LATE];
+    let struck = [
+        reasons::NOT_NOW,
+        reasons::BROKEN,
+        reasons::GIVEN_UP,
+        reasons::NO_ANSWER,
+        reasons::TOO_LATE,
+        reasons::DISAGREES,
+    ];
     struck.iter().any(|why| reason.contains(why)) || is_poison(reason)
 }
 

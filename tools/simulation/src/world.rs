@@ -294,7 +294,8 @@ impl Maker<'_> {
         let (doors, mut processes, mut faults) = (Doors::default(), Vec::new(), Vec::new());
         for number in 1..=instances {
             let process = Process::new(self.sim.clone(), format!("{}-{number}", S::NAME));
-            let (service, handler) = (watched(service(), tamper), handler(process.clone()));
+            let (service, handler) =
+                (watched(service(), tamper, self.sim.sabotage()), handler(process.clone()));
             let instance = Instance::new(process, shared.clone(), doors.clone(), service, handler);
             processes.push(instance.process());
             faults.push(instance.faults());

@@ -1,6 +1,7 @@
 //! Shell: what must hold when the world has come to rest: by the numbers of the laws.
 
 pub mod audit;
+pub mod charges;
 pub mod dead_letters;
 pub mod ledgers;
 pub mod messages;

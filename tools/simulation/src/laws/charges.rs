@@ -1,0 +1,75 @@
+//! Shell: law 3: nobody is charged for an order that is over, however long the bank was away.
+
+use std::time::Duration;
+
+use bank::domain::{Charge, ChargeEvent};
+use contract::payment_id;
+use jiff::Timestamp;
+use order::domain::Order;
+use payment::domain::{Payment, PaymentEvent};
+use saga_core::decider::Decider;
+use saga_core::row::{RowKey, StoredEvent};
+use saga_engine::store::Store;
+use uuid::Uuid;
+
+use crate::endings::Ending;
+use crate::world::{World, ready, rows};
+
+/// A call that had begun may take so long, with the commit before it.
+const ON_ITS_WAY: Duration = Duration::from_secs(12);
+
+/// Law 3: the bank hears of no charge when payment knows that the order is cancelled, or when its deadline has
+/// passed; but for processes that stand still on the way there.
+pub fn nobody_is_charged_for_what_is_over(world: &World) {
+    if world.sim.weather().pauses > 0 {
+        return;
+    }
+    for (id, order) in rows::<Order>(world.order.store()) {
+        let (Ok(id), Some(placed)) = (id.parse::<Uuid>(), order.placed()) else { continue };
+        let payment = history::<Payment>(world.payment.store(), id);
+        count(world, &payment);
+        let over: Vec<_> = [PaymentEvent::Doomed, PaymentEvent::Voided]
+            .iter()
+            .filter_map(|event| first(&payment, Payment::event_name(event)))
+            .chain([placed.deadline])
+            .collect();
+        let over = over.into_iter().min().unwrap_or(placed.deadline);
+        let Some(charged) = charged_at(world, id) else { continue };
+        if charged > tolerated(world, over) {
+            world.sim.object(format!("law 3: order {id} was over at {over} and charged at {charged}"));
+        }
+    }
+}
+
+/// When the bank first heard of the charge of an order.
+fn charged_at(world: &World, order: Uuid) -> Option<Timestamp> {
+    let charge = history::<Charge>(world.bank.store(), payment_id(order));
+    let is_asked = |event: &&StoredEvent| {
+        !matches!(serde_json::from_str(&event.data), Ok(ChargeEvent::Blocked | ChargeEvent::Refunded))
+    };
+    charge.iter().find(is_asked).map(|event| event.recorded_at)
+}
+
+/// Clocks differ, the bank's too, and what was under way arrives all the same.
+fn tolerated(world: &World, at: Timestamp) -> Timestamp {
+    let weather = world.sim.weather();
+    let skew = Duration::from_millis(2 * weather.skew_ms as u64);
+    let drift = u32::try_from(2 * weather.drift).unwrap_or(u32::MAX) * world.sim.age() / 1_000_000;
+    at.saturating_add(ON_ITS_WAY + skew + drift).unwrap_or(Timestamp::MAX)
+}
+
+fn count(world: &World, payment: &[StoredEvent]) {
+    let has = |event: PaymentEvent| first(payment, Payment::event_name(&event)).is_some();
+    let was_requested = payment.iter().any(|event| event.name == "Requested");
+    let (voided, reversal) = (has(PaymentEvent::Voided), has(PaymentEvent::ReversalRequested));
+    world.sim.count_many(Ending::Withdrawn, u64::from(was_requested && voided && !reversal));
+    world.sim.count_many(Ending::ReversedUnwanted, u64::from(reversal));
+}
+
+fn first(history: &[StoredEvent], name: &str) -> Option<Timestamp> {
+    history.iter().find(|event| event.name == name).map(|event| event.recorded_at)
+}
+
+fn history<D: Decider>(store: &impl Store, id: Uuid) -> Vec<StoredEvent> {
+    ready(store.events(RowKey::of::<D>(id), 0, usize::MAX)).unwrap_or_default()
+}
