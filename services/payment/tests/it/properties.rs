@@ -141,9 +141,10 @@ impl Scene {
             }
         };
         self.played.push(stimulus.clone());
-        let ended = match &stimulus {
-            Stimulus::Called(task, Err(failed)) => Some((task.id, task.claim, failed.kind)),
-            _ => None,
+        let ended = if let Stimulus::Called(task, Err(failed)) = &stimulus {
+            Some((task.id, task.claim, failed.kind))
+        } else {
+            None
         };
         let outcome = self.payment.takes(stimulus).outcome.name();
         match ended {
