@@ -286,7 +286,7 @@ impl<S: Service> Loop<S> {
     /// are to blame: they fail alone.
     async fn store(&self, inputs: Arc<Vec<Input<S>>>, mut settled: std::vec::IntoIter<OnSettled<S>>) {
         // The first part is on top, so that what came first is decided first.
-        let mut parts = vec![0..inputs.len()];
+        let mut parts: Vec<Range<usize>> = std::iter::once(0..inputs.len()).collect();
         while let Some(part) = parts.pop() {
             match self.commit(&inputs, part.clone()).await {
                 Ok(settlement) => self.settle(&inputs[part], &mut settled, settlement),

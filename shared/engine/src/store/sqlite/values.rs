@@ -31,19 +31,17 @@ pub(super) fn oops(context: &'static str) -> impl Fn(rusqlite::Error) -> StoreFa
 /// of its kind. A trigger, of which the tables have none, says what the disk may say.
 fn is_refusal(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
-    match error {
-        rusqlite::Error::SqliteFailure(failure, _) => {
-            matches!(failure.code, ConstraintViolation | TooBig | TypeMismatch)
-                && failure.extended_code != rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER
-        }
-        other => matches!(
-            other,
-            rusqlite::Error::FromSqlConversionFailure(..)
-                | rusqlite::Error::IntegralValueOutOfRange(..)
-                | rusqlite::Error::InvalidColumnType(..)
-                | rusqlite::Error::ToSqlConversionFailure(_)
-        ),
+    if let rusqlite::Error::SqliteFailure(failure, _) = error {
+        return matches!(failure.code, ConstraintViolation | TooBig | TypeMismatch)
+            && failure.extended_code != rusqlite::ffi::SQLITE_CONSTRAINT_TRIGGER;
     }
+    matches!(
+        error,
+        rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::ToSqlConversionFailure(_)
+    )
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
