@@ -12,7 +12,8 @@ use saga_core::query::{FoundRow, Group, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
-    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, OutboxEntry, OutboxItem, Published, Store, StoreFault,
+    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Store,
+    StoreFault,
 };
 use tokio::time::sleep;
 
@@ -237,6 +238,10 @@ impl Store for SimStore {
 
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
         self.inner.events(key, after, limit)
+    }
+
+    fn mark(&self) -> Answer<'_, Mark> {
+        self.inner.mark()
     }
 
     fn stats(&self) -> Answer<'_, Stats> {

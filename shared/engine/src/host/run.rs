@@ -19,6 +19,7 @@ use crate::runtime::admission::StepAdmission;
 use crate::runtime::clock::SystemClock;
 use crate::runtime::faults::Faults;
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
+use crate::store::{Mark, Store as _};
 
 /// Runs a service until it is told to stop.
 pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
@@ -30,6 +31,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
     let store = Arc::new(settings.open_store(S::NAME, S::rows())?);
+    // Before anything is decided: how far it had come by itself.
+    let came_to = store.mark().await?;
     let listener = http::bind(&settings.http)
         .await
         .map_err(|error| anyhow::anyhow!("http.bind {}: {error}", settings.http.bind))?;
@@ -51,8 +54,9 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     spawn(&mut loops, Box::pin(upkeep::watch_stats(app.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
     let (failed, failure) = tokio::sync::oneshot::channel();
-    if let Some(bus) = app.bus.clone() {
-        let meeting = meet_the_broker(app.clone(), bus, program.producers, steps, means, carriage, failed);
+    if app.bus.is_some() {
+        let meeting =
+            meet_the_broker(app.clone(), program.producers, steps, means, carriage, came_to, failed);
         spawn(&mut loops, Box::pin(meeting));
     }
     for work in (program.background)(app.clone()) {
@@ -77,13 +81,14 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 /// Streams, relay and consumers, once the broker is there.
 async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     app: App<S, X>,
-    bus: NatsBus,
     producers: Vec<&'static str>,
     steps: Vec<StepAdmission>,
     means: Means,
     carriage: Carriage,
+    came_to: Mark,
     failed: tokio::sync::oneshot::Sender<anyhow::Error>,
 ) {
+    let Some(bus) = app.bus.clone() else { return std::future::pending().await };
     if !bus.is_connected() {
         info!("waiting for the broker at {}", app.settings.bus.url);
     }
@@ -99,13 +104,41 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, app.faults.clone()));
+    if let Err(fault) = has_lost_nothing(&app, &bus, &came_to).await {
+        let _ = failed.send(fault);
+        return std::future::pending().await;
+    }
+    let publisher =
+        Box::new(Publisher::new(bus.clone(), S::NAME, app.faults.clone()).marking(app.store.clone()));
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     if let Some(ended) = ended(&mut loops).await {
         let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
     }
     std::future::pending().await
+}
+
+/// Refuses a database that is behind what the service has told the others.
+async fn has_lost_nothing<S: Service, X: Send + Sync + 'static>(
+    app: &App<S, X>,
+    bus: &NatsBus,
+    came_to: &Mark,
+) -> anyhow::Result<()> {
+    loop {
+        match bus.last_mark(S::NAME).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(mark)) => {
+                let store = &app.settings.store;
+                return mark.check(came_to, &store.accept_loss).map_err(|lost| {
+                    anyhow::anyhow!("database {}, by what the broker has of it: {lost}", store.url)
+                });
+            }
+            Err(fault) => {
+                warn!("the broker does not say how far the database had come: {}", error_chain(&fault));
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
 }
 
 /// Resolves on SIGTERM and on Ctrl-C.

@@ -6,6 +6,7 @@ use async_nats::jetstream::{publish::PublishAck, response::Response};
 use uuid::Uuid;
 
 use super::connection::NatsBus;
+use super::marking;
 use crate::store::OutboxEntry;
 
 /// Most messages that the server takes in one batch (error 10199 above).
@@ -16,7 +17,11 @@ pub(super) const BATCH_MAX: usize = 1000;
 /// # Errors
 /// Why it was not committed, or not certainly so. Which message is to blame is not known: a single known
 /// message id rejects the whole batch (10201).
-pub(super) async fn publish(bus: &NatsBus, entries: &[OutboxEntry]) -> Result<(), String> {
+pub(super) async fn publish(
+    bus: &NatsBus,
+    entries: &[OutboxEntry],
+    mark: Option<&str>,
+) -> Result<(), String> {
     let Some((last, rest)) = entries.split_last() else {
         return Ok(());
     };
@@ -26,6 +31,9 @@ pub(super) async fn publish(bus: &NatsBus, entries: &[OutboxEntry]) -> Result<()
         headers.insert("Nats-Batch-Id", batch_id.as_str());
         headers.insert("Nats-Batch-Sequence", sequence.to_string());
         headers.insert(NATS_MESSAGE_ID, entry.id.to_string());
+        if let Some(mark) = mark {
+            headers.insert(marking::HEADER, mark);
+        }
         headers
     };
     for (index, entry) in rest.iter().enumerate() {

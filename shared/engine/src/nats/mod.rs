@@ -5,6 +5,7 @@ mod advisories;
 mod atomic_batch;
 mod connection;
 mod deliveries;
+mod marking;
 mod publisher;
 mod pulling;
 

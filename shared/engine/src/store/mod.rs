@@ -161,6 +161,19 @@ pub struct FoldReport {
     pub digest: String,
 }
 
+/// How far a database has come: which one it is, and what it holds that only grows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// The service that it belongs to.
+    pub service: String,
+    /// Its own id: another database of the same service has another.
+    pub id: Uuid,
+    /// Position of the last event.
+    pub events: i64,
+    /// Messages that were ever handled and published.
+    pub messages: i64,
+}
+
 /// How long finished things are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Cutoffs {
@@ -224,6 +237,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of a row's history, oldest first: at most `limit` events behind the version `after`.
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>>;
+
+    /// How far it has come.
+    fn mark(&self) -> Answer<'_, Mark>;
 
     /// The machinery's state.
     fn stats(&self) -> Answer<'_, Stats>;

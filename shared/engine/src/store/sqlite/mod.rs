@@ -36,7 +36,8 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, OutboxEntry, OutboxItem, Published, Store, StoreFault,
+    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Store,
+    StoreFault,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -260,6 +261,10 @@ impl Store for SqliteStore {
 
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
         self.read(Lane::Row, move |conn| read::events(conn, &key, after, limit))
+    }
+
+    fn mark(&self) -> Answer<'_, Mark> {
+        self.read(Lane::Health, Mark::of)
     }
 
     fn stats(&self) -> Answer<'_, Stats> {

@@ -12,13 +12,12 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use saga_core::row::RowKind;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 use uuid::Uuid;
 
 use super::values::{hex, oops};
-use crate::store::StoreFault;
+use crate::store::{Mark, StoreFault};
 
 /// How a database is opened.
 #[derive(Debug, Clone, Copy)]
@@ -39,17 +38,6 @@ impl Default for Opening<'_> {
     }
 }
 
-/// How far a database has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
-    service: String,
-    id: Uuid,
-    /// The last event.
-    events: i64,
-    /// Messages that were ever handled and published.
-    messages: i64,
-}
-
 /// The place of the mark, in the lock file.
 pub(super) struct MarkFile {
     file: File,
@@ -65,10 +53,12 @@ const MARK_EVERY: Duration = Duration::from_secs(1);
 type Sentence = String;
 
 impl Mark {
-    fn of(conn: &Connection) -> Result<Self, StoreFault> {
-        let (service, id) = conn
+    pub(super) fn of(conn: &Connection) -> Result<Self, StoreFault> {
+        let named: Option<(String, Uuid)> = conn
             .query_row("SELECT service, id FROM identity", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
             .map_err(oops("reading whose database it is"))?;
+        let (service, id) = named.unwrap_or_default();
         let count =
             |sql: &str| conn.query_row(sql, [], |row| row.get(0)).map_err(oops("reading how far it came"));
         let events = count("SELECT coalesce(max(seq), 0) FROM event")?;
@@ -90,6 +80,21 @@ impl Mark {
             )),
             Some(_) => None,
         }
+    }
+
+    /// Whether a database that is `found` so far may go on where another hand has written this mark.
+    ///
+    /// # Errors
+    /// What is lost, and how to go on, unless this very loss is accepted.
+    pub fn check(&self, found: &Self, accept_loss: &str) -> Result<(), Sentence> {
+        let Some(lost) = self.lost(Some(found)) else { return Ok(()) };
+        // By the mark alone: what is found grows until there is a newer mark.
+        let name = self.name_of_loss(None);
+        if name == accept_loss {
+            warn!("a loss is accepted: {lost}");
+            return Ok(());
+        }
+        Err(format!("{lost}; restore it from a copy, or accept the loss: --set store.accept_loss={name}"))
     }
 
     /// Names one loss and no other, so that a setting that accepts it cannot accept the next.

@@ -5,6 +5,7 @@ mod connecting;
 mod consuming;
 mod faults;
 mod losing;
+mod marking;
 mod outages;
 mod publishing;
 mod replays;

@@ -1,0 +1,78 @@
+//! Shell: how far a service's database had come, as the service's own stream remembers it: each message says it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use saga_core::service::stream_of;
+use uuid::Uuid;
+
+use super::connection::{BusFault, NatsBus};
+use crate::store::{Mark, Store};
+
+/// The header: the database's id and the position of its last event, as `id/position`.
+pub(super) const HEADER: &str = "Saga-Mark";
+
+/// How long one mark is said: an older one only finds less.
+const SAID_FOR: Duration = Duration::from_secs(1);
+
+/// Messages without a mark that are passed over, from the last one on: older builds and strangers say none.
+const PASSED_OVER: u64 = 100;
+
+/// Says how far a database has come.
+pub(super) struct Marker {
+    store: Arc<dyn Store>,
+    last: Mutex<Option<(Instant, String)>>,
+}
+
+impl Marker {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, last: Mutex::default() }
+    }
+
+    /// What the header says. Asked for after what is to be published was read: it is committed.
+    pub(super) async fn say(&self) -> Option<String> {
+        let last = self.last.lock().clone();
+        if let Some((at, said)) = last
+            && at.elapsed() < SAID_FOR
+        {
+            return Some(said);
+        }
+        let mark = self.store.mark().await.ok()?;
+        let said = format!("{}/{}", mark.id, mark.events);
+        *self.last.lock() = Some((Instant::now(), said.clone()));
+        Some(said)
+    }
+}
+
+impl NatsBus {
+    /// How far the database of a service had come when the service last said something here; `None` when its stream
+    /// does not tell.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub fn last_mark<'a>(&'a self, service: &'a str) -> BoxFuture<'a, Result<Option<Mark>, BusFault>> {
+        Box::pin(async move {
+            let name = stream_of(service);
+            let fault = |source| BusFault::Stream { stream: name.clone(), source };
+            let stream = self.jetstream.get_stream(&name).await.map_err(|error| fault(Box::new(error)))?;
+            let state = &stream.cached_info().state;
+            for sequence in (state.first_sequence..=state.last_sequence).rev().take(PASSED_OVER as usize) {
+                // One that is gone meanwhile says nothing.
+                let Ok(message) = stream.get_raw_message(sequence).await else { continue };
+                let said = message.headers.get(HEADER).and_then(|said| read(service, said.as_str()));
+                if said.is_some() {
+                    return Ok(said);
+                }
+            }
+            Ok(None)
+        })
+    }
+}
+
+fn read(service: &str, said: &str) -> Option<Mark> {
+    let (id, events) = said.split_once('/')?;
+    let (id, events): (Uuid, _) = (id.parse().ok()?, events.parse().ok()?);
+    Some(Mark { service: service.to_owned(), id, events, messages: 0 })
+}

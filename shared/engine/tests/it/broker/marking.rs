@@ -1,0 +1,73 @@
+//! A service's own stream remembers how far its database had come.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use saga_core::decision::Writes;
+use saga_core::service::Service as _;
+use saga_engine::nats::Publisher;
+use saga_engine::runtime::bus::Publish as _;
+use saga_engine::store::sqlite::{Opening, SqliteStore};
+use saga_engine::store::{Store, StoreFault};
+
+use super::all_done;
+use crate::support::{Depot, Nats, commit, entries, no_faults, promises, put, recorded};
+
+#[tokio::test]
+async fn a_database_behind_what_its_stream_remembers_is_known_by_its_loss() -> Result<(), StoreFault> {
+    let (nats, folder) = (Nats::start().await, tempfile::tempdir().expect("a folder"));
+    let bus = nats.bus().await;
+    let last = async || bus.last_mark("depot").await.expect("the broker answers");
+    assert_eq!(last().await, None, "nothing was said yet");
+    let (path, copy) = (folder.path().join("depot.db"), folder.path().join("copy.db"));
+
+    // One by one, and as a batch: the last message says it.
+    for (count, events) in [(1, 2), (20, 5)] {
+        let store: Arc<dyn Store> = Arc::new(open(&path)?);
+        let puts: Vec<_> = (0..events).map(|_| put(1)).collect();
+        let before = usize::try_from(store.mark().await?.events).expect("a few");
+        let outbox = promises(1..=3).outbox;
+        commit(store.as_ref(), Writes { outbox, ..recorded("tea", &puts[..before], &puts[before..]) })
+            .await?;
+        let publisher = Publisher::new(bus.clone(), "depot", no_faults()).marking(store.clone());
+        let first = u32::try_from(events * 100).expect("a few");
+        all_done(publisher.publish(&entries(first..first + count)).await);
+        let (said, is) = (last().await.expect("a mark"), store.mark().await?);
+        assert_eq!(
+            (said.id, said.events, is.events),
+            (is.id, is.events, i64::try_from(events).expect("few"))
+        );
+        assert_eq!(said.check(&is, ""), Ok(()));
+        drop((store, publisher));
+        if count == 1 {
+            checkpointed(&path);
+            std::fs::copy(&path, &copy).expect("a copy");
+        }
+    }
+    // Strangers say nothing of it.
+    let garbage = bus.jetstream().publish("depot.stored", Bytes::from_static(b"garbage")).await;
+    garbage.expect("sent").await.expect("stored");
+
+    let mark = last().await.expect("a mark");
+    for (path, lost) in
+        [(copy, "it had come to event 5"), (folder.path().join("new.db"), "it is another one")]
+    {
+        let behind = open(&path)?.mark().await?;
+        let sentence = mark.check(&behind, "").expect_err("it is behind");
+        assert!(sentence.contains(lost), "{sentence}");
+        let name = sentence.rsplit_once("accept_loss=").expect("a name").1;
+        assert_eq!(mark.check(&behind, name), Ok(()), "it was accepted");
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<SqliteStore, StoreFault> {
+    SqliteStore::open_as(path, Depot::rows(), &Opening { service: "depot", ..Opening::default() })
+}
+
+/// What is in its log is copied back.
+fn checkpointed(path: &Path) {
+    let conn = rusqlite::Connection::open(path).expect("the file");
+    conn.execute_batch("PRAGMA user_version = 0").expect("a pragma");
+}
