@@ -4,7 +4,7 @@
 //! Source: NATS ADR-1 (JSON API: `io.nats.jetstream.advisory.v1.max_deliver` and `….terminated`).
 
 use async_nats::jetstream::stream::RawMessageErrorKind;
-use async_nats::jetstream::{Message, consumer, consumer::pull};
+use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -13,8 +13,8 @@ use saga_core::retry::error_chain;
 use serde::Deserialize;
 use tracing::error;
 
-use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, NatsBus};
-use super::pulling::{acknowledge, headers_of, messages_of};
+use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, BoxedError, NatsBus};
+use super::pulling::{headers_of, in_words, messages_of, tell};
 use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
 
 /// Advisories asked for at once: each costs a look into a stream, and there are few.
@@ -72,12 +72,9 @@ impl Advisories {
             filter_subjects: durables.iter().flat_map(subjects).collect(),
             ..pull::Config::default()
         };
-        let consumer = bus
-            .jetstream
-            .create_consumer_on_stream(config, ADVISORY_STREAM)
-            .await
-            .map_err(|error| error.to_string())?;
-        let messages = messages_of(&consumer, PULL).await?;
+        let creating = bus.jetstream.create_consumer_on_stream(config, ADVISORY_STREAM);
+        let consumer = bus.in_time(creating).await.map_err(in_words)?;
+        let messages = messages_of(bus, &consumer, PULL).await?;
         Ok(Self { bus: bus.clone(), messages, current: None })
     }
 }
@@ -89,7 +86,7 @@ impl GivenUps for Advisories {
 
     async fn acknowledge(&mut self) -> Result<(), BusError> {
         match self.current.take() {
-            Some(message) => acknowledge(&message).await,
+            Some(message) => tell(&self.bus, &message, AckKind::Ack).await,
             None => Ok(()),
         }
     }
@@ -128,13 +125,19 @@ impl Advisories {
 /// The message as the stream has it; empty when the stream no longer does.
 async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<(Bytes, Vec<(String, String)>), BusError> {
     let (stream, sequence) = (&advisory.stream, advisory.stream_seq);
-    let found = bus.jetstream.get_stream_no_info(stream).await.map_err(|error| error.to_string())?;
-    match found.get_raw_message(sequence).await {
-        Ok(stored) => Ok((stored.payload, headers_of(Some(&stored.headers)))),
-        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
-            error!(stream, sequence, "given up, and gone from its stream");
-            Ok((Bytes::new(), vec![]))
+    let found = async {
+        let stream = bus.jetstream.get_stream_no_info(stream).await?;
+        match stream.get_raw_message(sequence).await {
+            Ok(stored) => Ok(Some(stored)),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(BoxedError::from(error)),
         }
-        Err(error) => Err(error.to_string()),
-    }
+    };
+    Ok(match bus.in_time(found).await.map_err(in_words)? {
+        Some(stored) => (stored.payload, headers_of(Some(&stored.headers))),
+        None => {
+            error!(stream, sequence, "given up, and gone from its stream");
+            (Bytes::new(), vec![])
+        }
+    })
 }

@@ -1,12 +1,13 @@
 //! Shell: JetStream's atomic batch publish (NATS ADR-50): all messages of a batch are stored, or none.
 
-use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::{publish::PublishAck, response::Response};
+use async_nats::{HeaderMap, Message};
 use uuid::Uuid;
 
-use super::connection::NatsBus;
+use super::connection::{BoxedError, NatsBus};
 use super::marking;
+use super::pulling::in_words;
 use crate::store::OutboxEntry;
 
 /// Most messages that the server takes in one batch (error 10199 above).
@@ -25,6 +26,17 @@ pub(super) async fn publish(
     let Some((last, rest)) = entries.split_last() else {
         return Ok(());
     };
+    let sending = send(bus, last, rest);
+    let answer = bus.in_time(sending).await.map_err(in_words)?;
+    match serde_json::from_slice::<Response<PublishAck>>(&answer.payload) {
+        Ok(Response::Ok(_)) => Ok(()),
+        Ok(Response::Err { error }) => Err(error.to_string()),
+        Err(error) => Err(format!("the broker's answer cannot be read: {error}")),
+    }
+}
+
+/// Sends all of a batch and answers what the broker says to the last of it.
+async fn send(bus: &NatsBus, last: &OutboxEntry, rest: &[OutboxEntry]) -> Result<Message, BoxedError> {
     let batch_id = Uuid::now_v7().simple().to_string();
     let headers = |entry: &OutboxEntry, sequence: usize| {
         let mut headers = HeaderMap::new();
@@ -39,19 +51,9 @@ pub(super) async fn publish(
     for (index, entry) in rest.iter().enumerate() {
         bus.client
             .publish_with_headers(entry.subject.clone(), headers(entry, index + 1), entry.payload.clone())
-            .await
-            .map_err(|error| error.to_string())?;
+            .await?;
     }
-    let mut commit = headers(last, entries.len());
+    let mut commit = headers(last, rest.len() + 1);
     commit.insert("Nats-Batch-Commit", "1");
-    let request = bus.client.request_with_headers(last.subject.clone(), commit, last.payload.clone());
-    let answer = tokio::time::timeout(bus.settings.publish_timeout, request)
-        .await
-        .map_err(|_| "no acknowledgement of the batch in time".to_owned())?
-        .map_err(|error| error.to_string())?;
-    match serde_json::from_slice::<Response<PublishAck>>(&answer.payload) {
-        Ok(Response::Ok(_)) => Ok(()),
-        Ok(Response::Err { error }) => Err(error.to_string()),
-        Err(error) => Err(format!("the broker's answer cannot be read: {error}")),
-    }
+    Ok(bus.client.request_with_headers(last.subject.clone(), commit, last.payload.clone()).await?)
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use async_nats::jetstream::{self, Context, stream};
 use async_nats::{ConnectOptions, Event};
+use futures::TryStreamExt as _;
 use futures::future::BoxFuture;
 use saga_core::service::stream_of;
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 /// The stream of the broker's advisories.
@@ -88,9 +90,12 @@ pub enum BusFault {
         /// The stream's name at the broker, e.g. `ORDER`.
         stream: String,
         /// What the broker said.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: BoxedError,
     },
 }
+
+/// Whatever went wrong at the broker, or on the way.
+pub(super) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection that keeps itself up.
 #[derive(Clone)]
@@ -141,6 +146,19 @@ impl NatsBus {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// What the broker answers, or that it does not in time. The client's own limits begin only when it has room for
+    /// the question, which it never has while it holds all it can for a broker that is away; and some have none.
+    pub(super) async fn in_time<T, E: Into<BoxedError>>(
+        &self,
+        answer: impl Future<Output = Result<T, E>> + Send,
+    ) -> Result<T, BoxedError> {
+        let limit = self.settings.publish_timeout;
+        match timeout(limit, answer).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(format!("no answer from the broker within {limit:?}").into()),
+        }
     }
 
     /// Waits until the broker is there, and refuses one that is too old.
@@ -215,9 +233,9 @@ impl NatsBus {
     /// Makes a stream that is not there, and brings one that is up to this.
     async fn keep_stream(&self, config: stream::Config) -> Result<(), BusFault> {
         let stream = config.name.clone();
-        match self.jetstream.create_or_update_stream(config).await {
+        match self.in_time(self.jetstream.create_or_update_stream(config)).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(BusFault::Stream { stream, source: Box::new(error) }),
+            Err(source) => Err(BusFault::Stream { stream, source }),
         }
     }
 
@@ -230,15 +248,12 @@ impl NatsBus {
         service: &str,
     ) -> Result<std::collections::BTreeMap<String, u64>, BusFault> {
         let name = stream_of(service);
-        let fault = |source| BusFault::Stream { stream: name.clone(), source };
-        let stream =
-            self.jetstream.get_stream_no_info(&name).await.map_err(|error| fault(Box::new(error)))?;
-        let info = stream.info_with_subjects(">").await.map_err(|error| fault(Box::new(error)))?;
-        use futures::TryStreamExt as _;
-        info.map_ok(|(subject, count)| (subject, count as u64))
-            .try_collect()
-            .await
-            .map_err(|error| fault(Box::new(error)))
+        let counts = async {
+            let info = self.jetstream.get_stream_no_info(&name).await?.info_with_subjects(">").await?;
+            let counts = info.map_ok(|(subject, count)| (subject, count as u64));
+            counts.try_collect().await.map_err(BoxedError::from)
+        };
+        self.in_time(counts).await.map_err(|source| BusFault::Stream { stream: name.clone(), source })
     }
 
     /// The JetStream context, for readers that are no step (a load generator, a test).

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::{Message, consumer, consumer::pull};
+use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use saga_core::dead_letter::Delivery;
 use saga_core::retry::error_chain;
+use tokio::time::{Instant, timeout_at};
 
 use super::advisories::Advisories;
 use super::connection::{BusFault, NatsBus};
-use super::pulling::{Pull, acknowledge, headers_of, messages_of};
+use super::pulling::{Pull, headers_of, in_words, messages_of, tell};
 use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable};
 
 impl Bus for NatsBus {
@@ -24,8 +25,12 @@ impl Bus for NatsBus {
 
     async fn consume(&self, durable: Durable) -> Result<NatsDeliveries, BusError> {
         let consumer = ensure(self, durable).await.map_err(|fault| error_chain(&fault))?;
-        let (stream, pull) = (durable.subscription.stream(), self.settings.pull);
-        Ok(NatsDeliveries { consumer, messages: None, stream, pull })
+        Ok(NatsDeliveries {
+            bus: self.clone(),
+            consumer,
+            messages: None,
+            stream: durable.subscription.stream(),
+        })
     }
 
     async fn given_ups(&self, durables: &[Durable]) -> Result<Advisories, BusError> {
@@ -40,9 +45,9 @@ impl Bus for NatsBus {
 fn waiting(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<u64, BusError>> {
     Box::pin(async move {
         let (stream, name) = (durable.subscription.stream(), durable.name());
-        let consumer = bus.jetstream.get_consumer_from_stream(&name, &stream).await;
-        let mut consumer: Pull = consumer.map_err(|error| error.to_string())?;
-        let info = consumer.info().await.map_err(|error| error.to_string())?;
+        let consumer: Pull =
+            bus.in_time(bus.jetstream.get_consumer_from_stream(&name, &stream)).await.map_err(in_words)?;
+        let info = consumer.cached_info();
         Ok(info.num_pending + info.num_ack_pending as u64)
     })
 }
@@ -60,12 +65,12 @@ fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFaul
         ..pull::Config::default()
     };
     Box::pin(async move {
-        match bus.jetstream.create_consumer_on_stream(config, &stream).await {
+        match bus.in_time(bus.jetstream.create_consumer_on_stream(config, &stream)).await {
             Ok(consumer) => Ok(consumer),
-            Err(error) => {
+            Err(source) => {
                 // The stream may have gone with the broker's disk.
                 bus.ensure_stream(durable.subscription.producer).await?;
-                Err(BusFault::Stream { stream, source: Box::new(error) })
+                Err(BusFault::Stream { stream, source })
             }
         }
     })
@@ -73,17 +78,16 @@ fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFaul
 
 /// Messages of one pull consumer.
 pub struct NatsDeliveries {
+    bus: NatsBus,
     consumer: Pull,
     /// Pulled many at once; begun with the first [`Deliveries::next`].
     messages: Option<pull::Stream>,
     stream: String,
-    /// Messages asked for at once.
-    pull: usize,
 }
 
 impl NatsDeliveries {
     fn delivered(&self, message: Message) -> NatsMessage {
-        NatsMessage { message, stream: self.stream.clone() }
+        NatsMessage { bus: self.bus.clone(), message, stream: self.stream.clone() }
     }
 }
 
@@ -93,7 +97,10 @@ impl Deliveries for NatsDeliveries {
     async fn next(&mut self) -> Result<NatsMessage, BusError> {
         let messages = match &mut self.messages {
             Some(messages) => messages,
-            None => self.messages.insert(messages_of(&self.consumer, self.pull).await?),
+            None => {
+                let messages = messages_of(&self.bus, &self.consumer, self.bus.settings.pull).await?;
+                self.messages.insert(messages)
+            }
         };
         let message = messages.next().await.ok_or("the stream of messages ended")?;
         message.map(|message| self.delivered(message)).map_err(|error| error_chain(&error))
@@ -111,29 +118,37 @@ impl Deliveries for NatsDeliveries {
 
 impl NatsDeliveries {
     /// At most so many messages: those that come within this time, or those that are there at once.
+    ///
+    /// A request that gets lost with its broker is never answered: the client would wait for ever.
     fn pull(&self, most: usize, time: Option<Duration>) -> BoxFuture<'_, Result<Vec<NatsMessage>, BusError>> {
         Box::pin(async move {
-            let asked = match time {
-                Some(time) => self.consumer.batch().max_messages(most).expires(time).messages().await,
-                None => self.consumer.fetch().max_messages(most).messages().await,
-            };
-            let mut batch = asked.map_err(|error| error.to_string())?;
-            let mut messages = Vec::new();
-            while let Some(message) = batch.next().await {
-                match message {
-                    Ok(message) => messages.push(self.delivered(message)),
-                    Err(error) if messages.is_empty() => return Err(error.to_string()),
-                    // What has come is handled; what is wrong shows again with the next request.
-                    Err(_) => break,
+            let patience = self.bus.settings.publish_timeout;
+            let until = Instant::now() + time.unwrap_or_default() + patience;
+            let asking = async {
+                match time {
+                    Some(time) => self.consumer.batch().max_messages(most).expires(time).messages().await,
+                    None => self.consumer.fetch().max_messages(most).messages().await,
                 }
-            }
-            Ok(messages)
+            };
+            let mut batch = self.bus.in_time(asking).await.map_err(in_words)?;
+            let mut messages = Vec::new();
+            let problem = loop {
+                match timeout_at(until, batch.next()).await {
+                    Ok(Some(Ok(message))) => messages.push(self.delivered(message)),
+                    Ok(None) => return Ok(messages),
+                    Ok(Some(Err(error))) => break error.to_string(),
+                    Err(_) => break format!("no answer to a request for messages within {patience:?}"),
+                }
+            };
+            // What has come is handled; what is wrong shows again with the next request.
+            if messages.is_empty() { Err(problem) } else { Ok(messages) }
         })
     }
 }
 
 /// A message of JetStream that was delivered.
 pub struct NatsMessage {
+    bus: NatsBus,
     message: Message,
     stream: String,
 }
@@ -150,6 +165,6 @@ impl BusMessage for NatsMessage {
     }
 
     async fn acknowledge(&self) -> Result<(), BusError> {
-        acknowledge(&self.message).await
+        tell(&self.bus, &self.message, AckKind::Ack).await
     }
 }

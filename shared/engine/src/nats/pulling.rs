@@ -5,7 +5,9 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use futures::future::BoxFuture;
+use saga_core::retry::error_chain;
 
+use super::connection::{BoxedError, NatsBus};
 use crate::runtime::bus::BusError;
 
 /// One request for messages lasts this long; the broker beats twice meanwhile, so a dead one is noticed.
@@ -16,14 +18,27 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 pub(super) type Pull = consumer::Consumer<pull::Config>;
 
 /// The messages of a consumer, of which `pull` are asked for at once, until something goes wrong.
-pub(super) fn messages_of(consumer: &Pull, pull: usize) -> BoxFuture<'_, Result<pull::Stream, BusError>> {
+pub(super) fn messages_of<'a>(
+    bus: &'a NatsBus,
+    consumer: &'a Pull,
+    pull: usize,
+) -> BoxFuture<'a, Result<pull::Stream, BusError>> {
     let stream = consumer.stream().max_messages_per_batch(pull).expires(PULL_EXPIRES).heartbeat(HEARTBEAT);
-    Box::pin(async move { stream.messages().await.map_err(|error| error.to_string()) })
+    Box::pin(async move { bus.in_time(stream.messages()).await.map_err(in_words) })
 }
 
-/// Tells the broker that a message need not come again.
-pub(super) fn acknowledge(message: &Message) -> BoxFuture<'_, Result<(), BusError>> {
-    Box::pin(async { message.ack_with(AckKind::Ack).await.map_err(|error| error.to_string()) })
+/// Tells the broker what became of a message.
+pub(super) fn tell<'a>(
+    bus: &'a NatsBus,
+    message: &'a Message,
+    kind: AckKind,
+) -> BoxFuture<'a, Result<(), BusError>> {
+    Box::pin(async move { bus.in_time(message.ack_with(kind)).await.map_err(in_words) })
+}
+
+/// An error in one line.
+pub(super) fn in_words(error: BoxedError) -> BusError {
+    error_chain(error.as_ref())
 }
 
 /// Headers, in the order of their names.

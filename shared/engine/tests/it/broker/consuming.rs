@@ -163,7 +163,7 @@ pub async fn waiting(bus: &NatsBus, step: &'static Step) -> u64 {
 }
 
 /// The one durable of a step.
-fn durable_of(step: &'static Step) -> Durable {
+pub fn durable_of(step: &'static Step) -> Durable {
     Durable { step, subscription: &step.hears[0], listener: "depot" }
 }
 

@@ -10,6 +10,7 @@ mod outages;
 mod publishing;
 mod replays;
 mod shut;
+mod silent;
 
 use saga_engine::store::Published;
 

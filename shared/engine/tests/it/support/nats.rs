@@ -74,6 +74,13 @@ impl Nats {
         }
     }
 
+    /// It stands still: connections stay, and nobody answers any more.
+    pub fn freeze(&self) {
+        let process = self.process.as_ref().expect("it runs");
+        let told = Command::new("kill").args(["-STOP", &process.id().to_string()]).status();
+        assert!(told.expect("a program of every system").success());
+    }
+
     /// Settings for its clients: as in life, only less patient.
     pub fn settings(&self) -> BusSettings {
         BusSettings {
