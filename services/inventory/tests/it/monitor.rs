@@ -14,6 +14,7 @@ const CONFIG: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n[service.replenish]\n
 
 /// All the posters run out for good, and come before the tea.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "there is no runtime here to hold up")]
 fn products_that_shall_run_out_keep_no_other_from_being_replenished() {
     let inventory = Running::start(env!("CARGO_BIN_EXE_inventory"), CONFIG);
     let list = |sku: &str, replenish: bool| {

@@ -26,7 +26,7 @@ pub(super) async fn publish(
     let Some((last, rest)) = entries.split_last() else {
         return Ok(());
     };
-    let sending = send(bus, last, rest);
+    let sending = send(bus, last, rest, mark);
     let answer = bus.in_time(sending).await.map_err(in_words)?;
     match serde_json::from_slice::<Response<PublishAck>>(&answer.payload) {
         Ok(Response::Ok(_)) => Ok(()),
@@ -36,7 +36,12 @@ pub(super) async fn publish(
 }
 
 /// Sends all of a batch and answers what the broker says to the last of it.
-async fn send(bus: &NatsBus, last: &OutboxEntry, rest: &[OutboxEntry]) -> Result<Message, BoxedError> {
+async fn send(
+    bus: &NatsBus,
+    last: &OutboxEntry,
+    rest: &[OutboxEntry],
+    mark: Option<&str>,
+) -> Result<Message, BoxedError> {
     let batch_id = Uuid::now_v7().simple().to_string();
     let headers = |entry: &OutboxEntry, sequence: usize| {
         let mut headers = HeaderMap::new();
