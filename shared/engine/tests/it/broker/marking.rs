@@ -34,10 +34,7 @@ async fn a_database_behind_what_its_stream_remembers_is_known_by_its_loss() -> R
         let first = u32::try_from(events * 100).expect("a few");
         all_done(publisher.publish(&entries(first..first + count)).await);
         let (said, is) = (last().await.expect("a mark"), store.mark().await?);
-        assert_eq!(
-            (said.id, said.events, is.events),
-            (is.id, is.events, i64::try_from(events).expect("few"))
-        );
+        assert_eq!((said.id, said.events, is.events), (is.id, is.events, i64::from(events)));
         assert_eq!(said.check(&is, ""), Ok(()));
         drop((store, publisher));
         if count == 1 {
