@@ -242,7 +242,11 @@ pub fn batches_do_what_single_inputs_do<S: Service<Command: Clone>>(
     let run = |size: usize| {
         let mut world = ServiceUnderTest { use_inbox, ..ServiceUnderTest::of(service()) };
         let outcomes: Vec<_> = stimuli.chunks(size).flat_map(|chunk| world.takes_batch(chunk)).collect();
-        (world.kept, outcomes.iter().map(Outcome::name).collect::<Vec<_>>())
+        let mut kept = world.kept;
+        // A task that is over before the batch that wrote it has ended was never there to be called.
+        let Kept { called, tasks, .. } = &mut kept;
+        called.retain(|task| tasks.contains_key(&task.id));
+        (kept, outcomes.iter().map(Outcome::name).collect::<Vec<_>>())
     };
     assert_eq!(run(1), run(size), "batches of 1 and of {size}");
 }

@@ -223,7 +223,8 @@ mod tests {
     fn facts_may_come_before_the_one_that_tells_whose_they_are() {
         let mut ledger = ledger();
         assert_eq!(hear(&mut ledger, FactType::StockReservationFailed, 210), None);
-        assert_eq!(hear(&mut ledger, FactType::OrderCancelled, 212), None);
+        assert_eq!(hear(&mut ledger, FactType::OrderCancelled, 211), None);
+        assert_eq!(hear(&mut ledger, FactType::PaymentVoided, 212), None);
         let ended = hear(&mut ledger, FactType::OrderCreated, 230);
         assert_eq!(ended.map(|ended| ended.at), Some(Duration::from_millis(212)), "when its end was heard");
         assert_eq!(

@@ -1,4 +1,5 @@
-//! Shell: the reconciliation raises no false alarm: in a world at rest it finds nothing but what operators gave up.
+//! Shell: the reconciliation raises no false alarm: in a world at rest it finds nothing but what operators gave up, or
+//! edited into something else.
 //! It is judged here, and judges nobody: what must hold of orders and stock stands in `ledgers`.
 
 use admin::reconciliation::account::Account;
@@ -16,7 +17,7 @@ use saga_engine::store::Store as _;
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
 
-use super::dead_letters::{sagas_given_up, skus_given_up};
+use super::dead_letters::{sagas_edited, sagas_given_up, skus_given_up};
 use super::messages::machinery;
 use crate::world::{World, ready, rows};
 
@@ -41,9 +42,14 @@ pub fn the_reconciliation_finds_nothing(world: &World) {
         let report = ready(store.verify()).unwrap_or_default();
         ledgers.rows(name, report.rows, &report.differing);
     }
+    let edited = sagas_edited(world);
     let is_excused = |found: &Discrepancy| {
         let is_copy = found.rule == Rule::CopyIsCatalogue.text() && skus.contains(&found.subject);
-        found.subject.parse().is_ok_and(|order: Uuid| given_up.contains(&order)) || is_copy
+        // Rightly found: an operator made another order of it.
+        let is_of_lines = found.rule == Rule::LinesAgree.text();
+        let is_mans_doing =
+            |order: Uuid| given_up.contains(&order) || (is_of_lines && edited.contains(&order));
+        found.subject.parse().is_ok_and(is_mans_doing) || is_copy
     };
     for found in ledgers.close().1.listed.iter().filter(|found| !is_excused(found)) {
         let Discrepancy { rule, subject, detail } = found;

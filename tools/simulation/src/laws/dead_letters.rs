@@ -40,6 +40,13 @@ pub fn sagas_given_up(world: &World) -> BTreeSet<Uuid> {
     views.filter_map(|(_, view)| view.said()?.saga).collect()
 }
 
+/// Orders of which something was edited, perhaps into something else than was ordered.
+#[must_use]
+pub fn sagas_edited(world: &World) -> BTreeSet<Uuid> {
+    let views = world.dead_letters().into_iter().filter(|(_, view)| view.is_edited());
+    views.filter_map(|(_, view)| view.said()?.saga).collect()
+}
+
 /// Products of which some news was given up.
 #[must_use]
 pub fn skus_given_up(world: &World) -> BTreeSet<String> {

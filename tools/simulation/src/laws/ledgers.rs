@@ -59,9 +59,16 @@ pub fn every_order_came_to_what_it_says(world: &World) {
 /// The stock of each product, against what the orders have taken. What was given up silences its own products alone.
 pub fn every_piece_is_accounted_for(world: &World) {
     let given_up = sagas_given_up(world);
+    let held = by_order::<Reservation>(world.inventory.store());
     let (mut sold, mut loose) = (Pieces::new(), Pieces::new());
     for (id, order) in orders(world) {
         let Some(placed) = order.placed() else { continue };
+        if given_up.contains(&id) {
+            // It may hold other pieces than were ordered, if it was edited before.
+            for (sku, pieces) in held.get(&id).map(|held| pieces(held.lines())).unwrap_or_default() {
+                *loose.entry(sku).or_default() += pieces;
+            }
+        }
         let of = match order {
             _ if given_up.contains(&id) => &mut loose,
             Order::Confirmed(_) => &mut sold,

@@ -40,7 +40,7 @@ async fn an_edited_message_is_handled_in_place_of_its_original_and_never_beside_
     assert_eq!((harness.tea().await, harness.handled(FILLING.name).await), (12, 1));
 
     // What it causes names the edited message as its cause, and the resolution names it as handled.
-    let events = harness.store().events(shelf("tea"), 0, 99).await.expect("the store works");
+    let events = harness.store().events(shelf("tea"), 0, usize::MAX).await.expect("the store works");
     assert_eq!(events.last().map(|event| event.causation_id), Some(id(2)));
     let Some((_, DeadLetterMessage::DeadLetterResolved(resolved))) = harness.announced().await.pop() else {
         panic!("it is resolved")
