@@ -1,8 +1,16 @@
 //! Shell: what a load run measures, and what it makes of it.
 
+use std::process::Output;
+
 use serde_json::Value;
 
 use crate::system::System;
+
+#[track_caller]
+fn report_of(run: &Output) -> Value {
+    let said = String::from_utf8_lossy(&run.stderr);
+    serde_json::from_slice(&run.stdout).unwrap_or_else(|error| panic!("{error}, {}: {said}", run.status))
+}
 
 /// Orders, their kinds and their ends, counted against what the system says.
 #[tokio::test]
@@ -19,7 +27,7 @@ async fn a_run_counts_what_the_system_did_and_is_good() {
         "--json",
     ];
     let run = system.try_sagactl(&arguments);
-    let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    let report = report_of(&run);
     let mut complaints = report["complaints"].as_array().expect("a list").clone();
     assert_eq!(run.status.success(), complaints.is_empty(), "{report:#}");
     // A machine with other things to do may well be too slow even for this.
@@ -39,7 +47,7 @@ async fn a_run_whose_orders_are_refused_is_not_good() {
     // Whatever waits to be published is too much.
     let system = System::start(&["order.service.shed_lag=0s", "order.service.shed_pending=0"]);
     let run = system.try_sagactl(&["load", "--rate", "400", "--duration", "3s", "--json"]);
-    let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    let report = report_of(&run);
     assert!(report["errors_by_reason"]["503"].as_u64() > Some(0), "{report:#}");
     assert_eq!(run.status.code(), Some(1), "{report:#}");
     assert!(report["complaints"][0].as_str().is_some_and(|first| first.contains("not taken")), "{report:#}");
