@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{self, Signal};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use saga_engine::nats::{BusSettings, NatsBus};
 use saga_engine::store::OutboxEntry;
 use tempfile::TempDir;
@@ -74,11 +77,13 @@ impl Nats {
         }
     }
 
-    /// It stands still: connections stay, and nobody answers any more.
+    /// It stands still, all of it, by the time this returns: connections stay, and nobody answers any more.
     pub fn freeze(&self) {
         let process = self.process.as_ref().expect("it runs");
-        let told = Command::new("kill").args(["-STOP", &process.id().to_string()]).status();
-        assert!(told.expect("a program of every system").success());
+        let pid = Pid::from_raw(i32::try_from(process.id()).expect("a pid"));
+        signal::kill(pid, Signal::SIGSTOP).expect("it is ours");
+        let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it is ours");
+        assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
     }
 
     /// Settings for its clients: as in life, only less patient.
