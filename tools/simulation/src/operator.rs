@@ -13,15 +13,13 @@ use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, E
 use saga_core::ids;
 use saga_core::input::CommandOutcome;
 use saga_core::message::{Envelope, Message as _};
-use saga_core::row::RowKey;
 use saga_core::service::Step;
-use saga_engine::store::Store as _;
 use uuid::Uuid;
 
 use crate::endings::Ending;
 use crate::reasons::{DISAGREES, misread};
 use crate::tampered::Tampered;
-use crate::world::{World, ready, rows};
+use crate::world::{World, events, rows};
 
 /// Looks of the operator who mends; a dead letter that is not handled by then never will be.
 const LOOKS: usize = 12;
@@ -37,9 +35,7 @@ impl World {
     /// What happened to a dead letter, as admin has it, oldest first.
     #[must_use]
     pub fn history(&self, dead_letter: Uuid) -> Vec<DeadLetterEvent> {
-        let key = RowKey::of::<DeadLetterView>(dead_letter);
-        let events = ready(self.admin.store().events(key, 0, usize::MAX)).unwrap_or_default();
-        events.into_iter().filter_map(|event| serde_json::from_str(&event.data).ok()).collect()
+        events::<DeadLetterView>(self.admin.store(), dead_letter)
     }
 
     /// Does something with one of the dead letters; two operators may want the same at once.

@@ -15,6 +15,7 @@ use payment::policy::PaymentService;
 use saga_core::decider::Decider;
 use saga_core::input::{CommandOutcome, Input, RequestKey};
 use saga_core::query::Query;
+use saga_core::row::{RowKey, StoredEvent};
 use saga_core::service::{Service, Step, steps_of};
 use saga_engine::runtime::bus::Durable;
 use saga_engine::runtime::faults::Faults;
@@ -325,6 +326,19 @@ pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
 pub fn rows<D: Decider>(store: &SqliteStore) -> Vec<(String, D)> {
     let found = ready(store.find(D::KIND, Query { limit: 10_000, ..Query::default() })).unwrap_or_default();
     found.into_iter().filter_map(|row| Some((row.id, serde_json::from_str(&row.state).ok()?))).collect()
+}
+
+/// The whole history of a row, oldest event first.
+#[must_use]
+pub fn history<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<StoredEvent> {
+    ready(store.events(RowKey::of::<D>(id), 0, usize::MAX)).unwrap_or_default()
+}
+
+/// The same, as far as it can be read.
+#[must_use]
+pub fn events<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<D::Event> {
+    let history = history::<D>(store, id).into_iter();
+    history.filter_map(|event| serde_json::from_str(&event.data).ok()).collect()
 }
 
 /// The answer of a store in memory, which is always there at once.

@@ -12,14 +12,14 @@ use inventory::domain::{Product, Reservation};
 use order::domain::{CatalogueItem, Order};
 use payment::domain::Payment;
 use saga_core::decider::Decider;
-use saga_core::row::{RowKey, StoredEvent};
+use saga_core::row::StoredEvent;
 use saga_engine::store::Store as _;
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
 
 use super::dead_letters::{sagas_edited, sagas_given_up, skus_given_up};
 use super::messages::machinery;
-use crate::world::{World, ready, rows};
+use crate::world::{World, history, ready, rows};
 
 /// Entries in one page: few, so that every ledger has several.
 const PAGE: usize = 3;
@@ -111,7 +111,7 @@ fn hand<T>(
 
 fn with_history<D: Decider>(store: &SqliteStore) -> Vec<(String, D, Vec<StoredEvent>)> {
     let read = |(id, row): (String, D)| {
-        let history = ready(store.events(RowKey::of::<D>(&id), 0, usize::MAX)).unwrap_or_default();
+        let history = history::<D>(store, &id);
         (id, row, history)
     };
     rows::<D>(store).into_iter().map(read).collect()

@@ -8,12 +8,11 @@ use jiff::Timestamp;
 use order::domain::Order;
 use payment::domain::{Payment, PaymentEvent};
 use saga_core::decider::Decider;
-use saga_core::row::{RowKey, StoredEvent};
-use saga_engine::store::Store;
+use saga_core::row::StoredEvent;
 use uuid::Uuid;
 
 use crate::endings::Ending;
-use crate::world::{World, ready, rows};
+use crate::world::{World, history, rows};
 
 /// A call that had begun may take so long, with the commit before it.
 const ON_ITS_WAY: Duration = Duration::from_secs(12);
@@ -68,8 +67,4 @@ fn count(world: &World, payment: &[StoredEvent]) {
 
 fn first(history: &[StoredEvent], name: &str) -> Option<Timestamp> {
     history.iter().find(|event| event.name == name).map(|event| event.recorded_at)
-}
-
-fn history<D: Decider>(store: &impl Store, id: Uuid) -> Vec<StoredEvent> {
-    ready(store.events(RowKey::of::<D>(id), 0, usize::MAX)).unwrap_or_default()
 }

@@ -9,13 +9,11 @@ use inventory::domain::{Product, ProductEvent, Reservation};
 use order::domain::{CatalogueItem, Order, Placed};
 use payment::domain::{Payment, RefundReason};
 use saga_core::decider::Decider;
-use saga_core::row::RowKey;
-use saga_engine::store::Store as _;
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
 
 use super::dead_letters::{sagas_given_up, skus_given_up};
-use crate::world::{World, ready, rows};
+use crate::world::{World, events, rows};
 
 /// Pieces by sku.
 type Pieces = BTreeMap<String, u64>;
@@ -134,7 +132,7 @@ impl Ledgers {
     fn of(world: &World) -> Self {
         let mut charges = BTreeMap::<String, Vec<Charged>>::new();
         for (key, charge) in rows::<Charge>(world.bank.store()) {
-            let history: Vec<ChargeEvent> = history::<Charge>(world.bank.store(), &key);
+            let history: Vec<ChargeEvent> = events::<Charge>(world.bank.store(), &key);
             let count =
                 |wanted: fn(&ChargeEvent) -> bool| history.iter().filter(|event| wanted(event)).count();
             let captures = count(|event| matches!(event, ChargeEvent::Captured(_)));
@@ -146,7 +144,7 @@ impl Ledgers {
         }
         let mut prices = BTreeMap::<String, BTreeSet<i64>>::new();
         for (sku, _) in rows::<Product>(world.inventory.store()) {
-            let history: Vec<ProductEvent> = history::<Product>(world.inventory.store(), &sku);
+            let history: Vec<ProductEvent> = events::<Product>(world.inventory.store(), &sku);
             let price = |event| match event {
                 ProductEvent::Listed(listing, _) => Some(listing.unit_price.amount_minor),
                 ProductEvent::PriceChanged(price) => Some(price.amount_minor),
@@ -251,11 +249,6 @@ fn orders(world: &World) -> BTreeMap<Uuid, Order> {
 
 fn by_order<D: Decider>(store: &SqliteStore) -> BTreeMap<Uuid, D> {
     rows::<D>(store).into_iter().filter_map(|(id, row)| Some((id.parse().ok()?, row))).collect()
-}
-
-fn history<D: Decider>(store: &SqliteStore, id: &str) -> Vec<D::Event> {
-    let events = ready(store.events(RowKey::of::<D>(id), 0, usize::MAX)).unwrap_or_default();
-    events.into_iter().filter_map(|event| serde_json::from_str(&event.data).ok()).collect()
 }
 
 fn ordered(placed: &Placed) -> Pieces {

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::endings::Ending;
 use crate::sim::Sim;
 use crate::weather::Outage;
-use crate::world::{World, ready, rows};
+use crate::world::{World, history, ready, rows};
 
 /// Law 7, when everything is there again and nobody has mended anything: what was away did no harm.
 pub fn an_outage_does_no_harm(world: &World) {
@@ -102,8 +102,7 @@ fn count_payment(world: &World, order: Uuid, payment: &Payment) {
         Payment::Void => world.sim.count(Ending::PaymentVoid),
         Payment::Refunded(..) => {
             world.sim.count(Ending::Refunded);
-            let history = ready(world.payment.store().events(RowKey::of::<Payment>(order), 0, usize::MAX))
-                .unwrap_or_default();
+            let history = history::<Payment>(world.payment.store(), order);
             let was_doomed =
                 history.iter().any(|event| event.name == Payment::event_name(&PaymentEvent::Doomed));
             world.sim.count_many(Ending::DoomedAndRefunded, u64::from(was_doomed));
