@@ -11,8 +11,11 @@ use serde::{Deserialize, Serialize};
 pub struct Stats {
     /// Entries that wait to be published.
     pub outbox_pending: u64,
-    /// Entries that the broker refused for good.
+    /// Entries that the broker refused for good, and those of their sagas that are held behind them.
     pub outbox_failed: u64,
+    /// Entries that were published and are to be published once more.
+    #[serde(default)]
+    pub outbox_republishing: u64,
     /// When the oldest waiting entry was written.
     pub outbox_oldest: Option<Timestamp>,
     /// Retries that wait.

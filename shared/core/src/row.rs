@@ -45,8 +45,6 @@ pub struct StoredEvent {
     pub causation_id: uuid::Uuid,
     /// When it was decided.
     pub recorded_at: Timestamp,
-    /// When its fact reached the broker; `None` for events that are not told or not told yet.
-    pub published_at: Option<Timestamp>,
 }
 
 /// The state of a row whose type only its decider knows.

@@ -219,7 +219,8 @@ impl World {
         if self.sim.has(Sabotage::KeyForgottenTooEarly) {
             keys = age;
         }
-        let cutoffs = Cutoffs { inbox: self.sim.at(inbox), keys: self.sim.at(keys) };
+        let cutoffs =
+            Cutoffs { inbox: self.sim.at(inbox), keys: self.sim.at(keys), published: self.sim.at(inbox) };
         let gone: u64 =
             self.stores().into_iter().map(|(_, store)| ready(store.trim(cutoffs, 100)).unwrap_or(0)).sum();
         self.sim.note(|| format!("{gone} finished entries are trimmed"));

@@ -254,7 +254,12 @@ fn carriage(process: &Process) -> Carriage {
         tasks: TaskBounds { backlog: sim.one_of(&[2, 8, 100]), concurrency: sim.one_of(&[1, 2, 8]) },
         call_timeout: CALL_TIMEOUT,
         timer_poll: poll,
-        relay: RelaySettings { poll, lease: Duration::from_secs(10), batch: sim.one_of(&[2, 1000]) },
+        relay: RelaySettings {
+            poll,
+            lease: Duration::from_secs(10),
+            batch: sim.one_of(&[2, 1000]),
+            ..RelaySettings::default()
+        },
         consumer: ConsumerBounds { pull: sim.one_of(&[2, 16]), under_way: sim.one_of(&[4, 64]) },
     }
 }

@@ -12,8 +12,8 @@ use saga_core::query::{FoundRow, Group, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
-    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Store,
-    StoreFault,
+    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Republished,
+    Store, StoreFault,
 };
 use tokio::time::sleep;
 
@@ -175,10 +175,10 @@ impl Store for SimStore {
         })
     }
 
-    fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
+    fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
         Box::pin(async move {
             self.begin("before it reads the outbox").await?;
-            self.inner.pending(now, limit).await
+            self.inner.pending(limit).await
         })
     }
 
@@ -197,6 +197,10 @@ impl Store for SimStore {
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
         self.inner.retry_failed(seq)
+    }
+
+    fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, Republished> {
+        self.inner.republish(since, after, limit)
     }
 
     fn due(&self, query: DueQuery) -> Answer<'_, Due> {

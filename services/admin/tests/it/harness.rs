@@ -150,7 +150,7 @@ impl AdminHarness {
     /// What services would hear, and have not heard yet.
     pub async fn tells(&self) -> Vec<AdminMessage> {
         let now = Timestamp::now() + SignedDuration::from_secs(1);
-        let pending = self.app.store.pending(now, 1_000).await.expect("the outbox");
+        let pending = self.app.store.pending(1_000).await.expect("the outbox");
         let done = pending.iter().map(|entry| entry.seq).collect();
         let published = Published { done, ..Published::default() };
         assert!(

@@ -399,13 +399,14 @@ impl<'a, S: Service> Batch<'a, S> {
 
     fn promise(&mut self, id: Uuid, input: &Input<S>, message: &impl Message, event: Option<usize>) {
         let message_type = message.message_type();
+        let saga = message.saga().unwrap_or(input.correlation_id);
         let payload = message.encode().and_then(|data| {
             serde_json::to_vec(&Envelope {
                 id,
                 message_type: message_type.name.to_owned(),
                 version: message_type.version,
                 producer: S::NAME.to_owned(),
-                correlation_id: message.saga().unwrap_or(input.correlation_id),
+                correlation_id: saga,
                 causation_id: input.id,
                 occurred_at: self.now,
                 data,
@@ -414,6 +415,7 @@ impl<'a, S: Service> Batch<'a, S> {
         match payload {
             Ok(payload) => self.writes.outbox.push(OutboxWrite {
                 id,
+                saga,
                 subject: message.subject(S::NAME),
                 payload: Bytes::from(payload),
                 event,

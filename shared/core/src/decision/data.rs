@@ -95,6 +95,8 @@ pub struct EventWrite {
 pub struct OutboxWrite {
     /// Id of the message, derived: a decision that is repeated repeats it.
     pub id: Uuid,
+    /// The saga it belongs to: promises of one saga are kept in their order.
+    pub saga: Uuid,
     /// Subject to publish it to, e.g. `order.created`.
     pub subject: String,
     /// The envelope's bytes.

@@ -26,9 +26,6 @@ pub struct EventView {
     /// When it was decided.
     #[schema(value_type = String, format = DateTime)]
     pub recorded_at: Timestamp,
-    /// When its fact reached the broker.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub published_at: Option<Timestamp>,
 }
 
 /// Which part of a history a client wants.
@@ -83,7 +80,6 @@ pub async fn history(
             data,
             causation_id: event.causation_id,
             recorded_at: event.recorded_at,
-            published_at: event.published_at,
         }
     };
     Ok(EventPage { events: events.into_iter().map(view).collect(), next })

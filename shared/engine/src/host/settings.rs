@@ -169,6 +169,9 @@ pub struct RetentionSettings {
     /// Answers under idempotency keys.
     #[serde(with = "humantime_serde")]
     pub idempotency_key: Duration,
+    /// Facts that the broker has, to be published again should it lose them; counted from their publication.
+    #[serde(with = "humantime_serde")]
+    pub published: Duration,
     /// Entries that go in one small transaction.
     pub chunk: usize,
     /// Pause between looks.
@@ -181,7 +184,11 @@ impl RetentionSettings {
     #[must_use]
     pub fn cutoffs(&self, now: Timestamp) -> Cutoffs {
         let before = |age: Duration| now.checked_sub(signed(age)).unwrap_or(Timestamp::MIN);
-        Cutoffs { inbox: before(self.inbox), keys: before(self.idempotency_key) }
+        Cutoffs {
+            inbox: before(self.inbox),
+            keys: before(self.idempotency_key),
+            published: before(self.published),
+        }
     }
 }
 
@@ -190,6 +197,7 @@ impl Default for RetentionSettings {
         Self {
             inbox: Duration::from_hours(24 * 8),
             idempotency_key: Duration::from_hours(24),
+            published: Duration::from_hours(24),
             chunk: 500,
             every: Duration::from_mins(1),
         }

@@ -1,5 +1,6 @@
 //! Shell: how a batch of outbox entries reaches the broker: pipelined singles when few, atomic batches when many.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_nats::jetstream::ErrorCode;
@@ -103,10 +104,23 @@ impl Publisher {
         mark: Option<&str>,
         published: &mut Published,
     ) -> bool {
-        // A window, not everything at once: an outage leaves at most this many unclear.
-        for window in entries.chunks(BATCH_FROM) {
+        // A window, not everything at once: an outage leaves at most this many unclear. And with each saga in it once:
+        // what follows a refused entry of its saga has to wait.
+        let mut blocked = BTreeSet::new();
+        let same_saga =
+            |window: &[&OutboxEntry], entry: &OutboxEntry| window.iter().any(|e| e.saga == entry.saga);
+        let mut rest = entries.iter().peekable();
+        while rest.peek().is_some() {
+            let mut window: Vec<&OutboxEntry> = Vec::with_capacity(BATCH_FROM);
+            while let Some(entry) =
+                rest.next_if(|entry| window.len() < BATCH_FROM && !same_saga(&window, entry))
+            {
+                if !blocked.contains(&entry.saga) {
+                    window.push(entry);
+                }
+            }
             let mut acks = Vec::with_capacity(window.len());
-            for entry in window {
+            for entry in &window {
                 let mut message =
                     PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
                 if let Some(mark) = mark {
@@ -114,7 +128,7 @@ impl Publisher {
                 }
                 acks.push(self.bus.jetstream.send_publish(entry.subject.clone(), message).await);
             }
-            for (entry, ack) in window.iter().zip(acks) {
+            for (entry, ack) in window.into_iter().zip(acks) {
                 let answer = match ack {
                     Ok(ack) => ack.await.map(|_| ()),
                     Err(error) => Err(error),
@@ -122,6 +136,7 @@ impl Publisher {
                 match answer {
                     Ok(()) => published.done.push(entry.seq),
                     Err(error) if self.is_about_the_message(&entry.subject, &error).await => {
+                        blocked.insert(entry.saga);
                         published.refused.push((entry.seq, error_chain(&error)));
                     }
                     Err(error) => {

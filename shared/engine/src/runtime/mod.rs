@@ -8,7 +8,7 @@
 //! - [`task_runner`]: the way of tasks to their calls
 //! - [`engine`]: the one loop through which every input goes, in batches
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages; [`given_up`]: what the broker gives up;
-//!   [`relay`]: the outbox
+//!   [`relay`]: the outbox, with `refusal`: what the broker does not take though it takes the rest
 
 pub mod admission;
 pub mod bus;
@@ -18,6 +18,7 @@ pub mod engine;
 pub mod faults;
 pub mod given_up;
 pub mod observer;
+mod refusal;
 pub mod relay;
 pub mod task_runner;
 pub mod tasks;

@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 use super::bus::Publish;
 use super::clock::SharedClock;
 use super::observer::{Observer, SharedObserver};
+use super::refusal::Refusals;
 use crate::store::{Lease, Store, StoreFault};
 
 /// Settings of the relay.
@@ -27,11 +28,19 @@ pub struct RelaySettings {
     pub lease: Duration,
     /// Entries taken at once.
     pub batch: usize,
+    /// How long the next entry may not be taken, while others are, until it counts as refused.
+    #[serde(with = "humantime_serde")]
+    pub refused_for: Duration,
 }
 
 impl Default for RelaySettings {
     fn default() -> Self {
-        Self { poll: Duration::from_secs(1), lease: Duration::from_secs(10), batch: 1000 }
+        Self {
+            poll: Duration::from_secs(1),
+            lease: Duration::from_secs(10),
+            batch: 1000,
+            refused_for: Duration::from_mins(1),
+        }
     }
 }
 
@@ -54,13 +63,14 @@ pub struct Relay {
     owner: String,
     settings: RelaySettings,
     held: Option<(Lease, Timestamp)>,
+    refusals: Refusals,
 }
 
 impl Relay {
     /// A relay for the outbox of `store`. `owner` names this instance; a restart must use the same name.
     #[must_use]
-    pub const fn new(store: Arc<dyn Store>, owner: String, settings: RelaySettings) -> Self {
-        Self { store, owner, settings, held: None }
+    pub fn new(store: Arc<dyn Store>, owner: String, settings: RelaySettings) -> Self {
+        Self { store, owner, settings, held: None, refusals: Refusals::default() }
     }
 
     /// One round: lease, look, publish, settle.
@@ -79,13 +89,18 @@ impl Relay {
         let Some(lease) = self.lease(now).await? else {
             return Ok(Round::Standby);
         };
-        let entries = self.store.pending(now, self.settings.batch).await?;
+        let entries = self.store.pending(self.settings.batch).await?;
         if entries.is_empty() {
             return Ok(Round::Idle);
         }
         let published = publish.publish(&entries).await;
+        let patience = (now, self.settings.refused_for);
+        let published = self.refusals.judge(published, &entries, publish, patience).await;
         for (seq, reason) in &published.refused {
-            error!(outbox_seq = seq, "the broker refuses this message for good: {reason}");
+            error!(
+                outbox_seq = seq,
+                "the broker does not take this message, it waits for an operator: {reason}"
+            );
         }
         let count = published.done.len();
         let settled_something = count + published.refused.len() > 0;

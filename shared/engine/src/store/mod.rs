@@ -70,6 +70,8 @@ pub struct OutboxEntry {
     pub seq: i64,
     /// Id of the message: by it the broker and every inbox know a repetition.
     pub id: Uuid,
+    /// Its saga: entries of one saga never overtake each other.
+    pub saga: Uuid,
     /// Subject it is published to, e.g. `order.created`.
     pub subject: String,
     /// The envelope's bytes.
@@ -81,10 +83,20 @@ pub struct OutboxEntry {
 pub struct Published {
     /// Entries that the broker has.
     pub done: Vec<i64>,
-    /// Entries that the broker will never take, with the reason: they become `FAILED`.
+    /// Entries that the broker will never take, with the reason: they become `FAILED`, and what their sagas promised
+    /// after them is held.
     pub refused: Vec<(i64, String)>,
     /// Why the first of the rest was not published.
     pub delayed: Option<(i64, String)>,
+}
+
+/// What is published again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Republished {
+    /// Entries that were marked.
+    pub count: usize,
+    /// Position of the last of them.
+    pub last: Option<i64>,
 }
 
 /// Permission to publish, until a time, under a fencing token.
@@ -137,7 +149,8 @@ pub struct OutboxItem {
     pub id: Uuid,
     /// Subject it is published to, e.g. `order.created`.
     pub subject: String,
-    /// `PENDING` or `FAILED`.
+    /// `PENDING`; `FAILED`, when the broker refused it; `HELD`, behind a failed one of its saga; `RETRY`, when it is
+    /// tried again; `REPUBLISH`, when it was published and is to be published once more.
     pub status: String,
     /// Tries that failed: an entry that the broker took is gone.
     pub attempts: u32,
@@ -181,6 +194,8 @@ pub struct Cutoffs {
     pub inbox: Timestamp,
     /// Idempotency keys older than this go.
     pub keys: Timestamp,
+    /// Outbox entries that were published before this go.
+    pub published: Timestamp,
 }
 
 /// The answer of a [`Store`].
@@ -203,14 +218,19 @@ pub trait Store: Send + Sync + 'static {
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>>;
 
-    /// The oldest entries that wait and may be tried at `now`, in order.
-    fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>>;
+    /// What is to be published next, at most `limit`: what is tried again, what stands in line, and beside these a share
+    /// of what is published again. None of it stands behind a failed entry of its saga.
+    fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>>;
 
-    /// Ends the claim on published entries. `false` when the lease has lapsed: then nothing happened.
+    /// Writes down what became of entries that were published, up to the first in line that was not. `false` when the lease has lapsed: then nothing happened.
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool>;
 
-    /// Puts `FAILED` entries back in line; all of them, or one. Answers how many.
+    /// Puts `FAILED` entries back, with what is held behind them; all of them, or one. Answers how many had failed.
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64>;
+
+    /// Has published again what was published since a time, as far as it is still kept: the next `limit` entries behind
+    /// the position `after`, 0 at first.
+    fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, Republished>;
 
     /// What is due. The tasks among it are claimed.
     fn due(&self, query: DueQuery) -> Answer<'_, Due>;

@@ -7,6 +7,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use saga_core::decision::{OutboxWrite, Writes};
 use saga_engine::host::metrics::Metrics;
 use saga_engine::runtime::bus::Publish;
 use saga_engine::runtime::clock::SystemClock;
@@ -14,12 +15,12 @@ use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
 use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
 use tokio::sync::Notify;
 
-use crate::support::{at, commit, in_memory, promises, wait_until};
+use crate::support::{at, commit, id, in_memory, promise, promises, wait_until};
 
 type Outcome = Result<(), StoreFault>;
 
 #[tokio::test]
-async fn what_waits_is_published_in_order_and_leaves_the_outbox() -> Outcome {
+async fn what_waits_is_published_in_order_and_once() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     commit(store.as_ref(), promises([3, 1, 2])).await?;
     let mut relay = relay(&store, "depot-1");
@@ -54,15 +55,78 @@ async fn while_the_broker_takes_nothing_everything_waits_in_its_order() -> Outco
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
     assert_eq!(store.stats().await?.outbox_pending, 2);
     commit(store.as_ref(), promises([5])).await?;
-    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Idle, "nothing overtakes the delayed one");
     for hour in 1..=100 {
-        broker.takes_next(0, "no answer");
+        broker.takes_nothing();
         let round = round(&mut relay, &broker, hour * 3600).await?;
         assert_eq!(round, Round::Delayed("no answer".to_owned()));
     }
     assert_eq!(store.outbox(1).await?[0].attempts, 101);
+    broker.takes_all_again();
     assert_eq!(round(&mut relay, &broker, 999_999).await?, Round::Published(3));
     assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+/// A publish without permission is never acknowledged, and nobody says why: the rest goes on without it.
+#[tokio::test]
+async fn what_the_broker_does_not_take_for_a_while_though_it_takes_the_rest_steps_aside() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(
+        store.as_ref(),
+        of_subjects(&[(1, 1, "lost"), (2, 2, "lost"), (3, 1, "stored"), (4, 4, "stored")]),
+    )
+    .await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.never_takes("depot.lost");
+    let delayed = || Round::Delayed("no answer".to_owned());
+    for second in [0, 30, 59] {
+        assert_eq!(round(&mut relay, &broker, second).await?, delayed());
+        assert_eq!(broker.arrived(), [], "it is waited for a while");
+    }
+    assert_eq!(round(&mut relay, &broker, 60).await?, Round::Published(1));
+    assert_eq!(broker.arrived(), [4], "what follows in the saga of a refused one waits");
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed), (0, 3));
+
+    // The next of that subject need not wait as long, and holds nobody up.
+    commit(store.as_ref(), of_subjects(&[(5, 5, "lost"), (6, 6, "stored")])).await?;
+    assert_eq!(round(&mut relay, &broker, 61).await?, Round::Published(1));
+    assert_eq!(broker.arrived(), [4, 6]);
+
+    broker.takes_all_again();
+    assert_eq!(store.retry_failed(None).await?, 3);
+    assert_eq!(round(&mut relay, &broker, 62).await?, Round::Published(4));
+    assert_eq!(broker.arrived(), [4, 6, 1, 2, 3, 5]);
+    Ok(())
+}
+
+/// One message that is never taken is told from its subject, which is.
+#[tokio::test]
+async fn a_message_that_alone_is_not_taken_steps_aside_alone() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.never_takes("payload 1");
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
+    assert_eq!(round(&mut relay, &broker, 60).await?, Round::Published(2));
+    assert_eq!(broker.arrived(), [2, 3]);
+    assert_eq!(store.stats().await?.outbox_failed, 1);
+    Ok(())
+}
+
+/// Law 7: a broker that comes back while it is judged whether it refuses something has refused nothing.
+#[tokio::test]
+async fn a_broker_that_comes_back_meanwhile_refused_nothing() -> Outcome {
+    for publishes_lost in 1..=3 {
+        let (store, broker) = (in_memory(), Broker::default());
+        commit(store.as_ref(), of_subjects(&[(1, 1, "lost"), (2, 2, "stored")])).await?;
+        let mut relay = relay(&store, "depot-1");
+        broker.takes_nothing();
+        assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
+        broker.comes_back_after(publishes_lost);
+        round(&mut relay, &broker, 3600).await?;
+        assert_eq!(store.stats().await?.outbox_failed, 0, "back after {publishes_lost}");
+    }
     Ok(())
 }
 
@@ -203,6 +267,16 @@ async fn what_is_written_during_a_round_is_published_in_the_next() -> Outcome {
     Ok(())
 }
 
+/// Messages, each of a saga and with the rest of a subject.
+fn of_subjects(messages: &[(u128, u128, &str)]) -> Writes {
+    let promise = |(number, saga, subject): &(u128, u128, &str)| OutboxWrite {
+        saga: id(*saga),
+        subject: format!("depot.{subject}"),
+        ..promise(*number, None)
+    };
+    Writes { outbox: messages.iter().map(promise).collect(), decided_at: at(0), ..Writes::default() }
+}
+
 fn relay(store: &Arc<dyn Store>, owner: &str) -> Relay {
     let settings = RelaySettings { lease: Duration::from_secs(10), ..RelaySettings::default() };
     Relay::new(store.clone(), owner.to_owned(), settings)
@@ -218,6 +292,8 @@ async fn round(relay: &mut Relay, broker: &Broker, second: i64) -> Result<Round,
 struct Broker {
     arrived: Mutex<Vec<u128>>,
     next: Mutex<Mood>,
+    never: Mutex<Option<&'static str>>,
+    lost: Mutex<usize>,
     going_on: Notify,
 }
 
@@ -247,6 +323,32 @@ impl Broker {
         self.is_next(Mood::Refuses(number));
     }
 
+    /// What has this subject, or this payload, gets no answer.
+    fn never_takes(&self, what: &'static str) {
+        *self.never.lock() = Some(what);
+    }
+
+    fn takes_nothing(&self) {
+        *self.lost.lock() = usize::MAX;
+    }
+
+    /// So many publishes get no answer any more.
+    fn comes_back_after(&self, publishes: usize) {
+        *self.lost.lock() = publishes;
+    }
+
+    fn takes_all_again(&self) {
+        (*self.lost.lock(), *self.never.lock()) = (0, None);
+    }
+
+    fn is_lost(&self, entry: &OutboxEntry) -> bool {
+        let mut lost = self.lost.lock();
+        let is_lost = *lost > 0;
+        *lost = lost.saturating_sub(1);
+        let never = |what: &str| entry.subject == what || entry.payload == what.as_bytes();
+        is_lost || self.never.lock().is_some_and(never)
+    }
+
     fn stalls_after_taking(&self) {
         self.is_next(Mood::Stalls);
     }
@@ -264,6 +366,10 @@ impl Broker {
         let mut published = Published::default();
         let is_stalling = matches!(mood, Mood::Stalls);
         for (index, entry) in entries.iter().enumerate() {
+            if self.is_lost(entry) {
+                published.delayed = Some((entry.seq, "no answer".to_owned()));
+                break;
+            }
             match &mood {
                 Mood::TakesFew(count, reason) if index == *count => {
                     published.delayed = Some((entry.seq, (*reason).to_owned()));

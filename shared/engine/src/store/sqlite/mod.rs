@@ -36,8 +36,8 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Store,
-    StoreFault,
+    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Republished,
+    Store, StoreFault,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -114,6 +114,7 @@ impl SqliteStore {
         prepare(&conn, &kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
         let made = made_in_memory(&kinds)?;
         opening::check_after(&conn, &made, opening, &mut marks).map_err(refused)?;
+        outbox::check_position(&conn)?;
         let readers = Readers::open(path).map_err(|error| unusable("cannot be read", &error))?;
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
         let thread = std::thread::Builder::new()
@@ -214,8 +215,8 @@ impl Store for SqliteStore {
         self.write(move |conn| outbox::take_lease(conn, held.as_ref(), &owner, now, until))
     }
 
-    fn pending(&self, now: Timestamp, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
-        self.read(Lane::Relay, move |conn| outbox::pending(conn, now, limit))
+    fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
+        self.read(Lane::Relay, move |conn| outbox::pending(conn, limit))
     }
 
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
@@ -225,6 +226,10 @@ impl Store for SqliteStore {
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
         self.write(move |conn| outbox::retry_failed(conn, seq))
+    }
+
+    fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, Republished> {
+        self.write(move |conn| outbox::republish(conn, since, after, limit))
     }
 
     fn due(&self, query: DueQuery) -> Answer<'_, Due> {
@@ -276,7 +281,7 @@ impl Store for SqliteStore {
     }
 
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
-        self.read(Lane::Scan, move |conn| read::outbox(conn, limit))
+        self.read(Lane::Scan, move |conn| outbox::items(conn, limit))
     }
 
     fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>> {

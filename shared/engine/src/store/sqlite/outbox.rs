@@ -1,15 +1,27 @@
-//! Shell: what the relay asks: lease, pending entries, settlement.
+//! Shell: what the relay asks: lease, entries to publish, settlement; and what operators ask of the outbox.
+//!
+//! The outbox is a line. What stands in it is published in order, and stays for a while: a publication says up to where
+//! the line is published, so that nothing has to be written per entry. What cannot be published in its place steps out
+//! of the line, and says so in its status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use uuid::Uuid;
 
-use super::values::{micros, oops};
-use crate::store::{Lease, OutboxEntry, Published, StoreFault};
+use super::values::{micros, oops, timestamp};
+use crate::store::{Lease, OutboxEntry, OutboxItem, Published, Republished, StoreFault};
 
-/// How long an entry waits after the broker could not take it. Constant: the relay itself backs off.
-const DELAY_MICROS: i64 = 200_000;
+/// Where the line is published up to.
+const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
+
+/// Whether an entry has to wait because an earlier one of its saga does.
+const IS_BLOCKED: &str = "EXISTS (SELECT 1 FROM outbox AS blocking
+     WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'HELD'))";
+
+/// So much of what is published at once may be repetition: what is new shall not wait for it.
+const REPUBLISHED_SHARE: usize = 4;
 
 pub(super) fn take_lease(
     conn: &Connection,
@@ -42,31 +54,33 @@ pub(super) fn take_lease(
     Ok(Some(Lease { owner: owner.to_owned(), fence }))
 }
 
-pub(super) fn pending(
-    conn: &Connection,
-    now: Timestamp,
-    limit: usize,
-) -> Result<Vec<OutboxEntry>, StoreFault> {
-    let entries: Vec<(OutboxEntry, i64)> = conn
-        .prepare_cached(
-            "SELECT seq, id, subject, payload, next_attempt FROM outbox
-             WHERE status = 'PENDING' ORDER BY seq LIMIT ?1",
-        )
-        .and_then(|mut select| {
-            select
-                .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                    let payload = row.get::<_, Vec<u8>>(3)?.into();
-                    Ok((
-                        OutboxEntry { seq: row.get(0)?, id: row.get(1)?, subject: row.get(2)?, payload },
-                        row.get(4)?,
-                    ))
-                })?
-                .collect()
-        })
-        .map_err(oops("reading the outbox"))?;
-    // Nothing overtakes an entry that waits for its next attempt.
-    let ready = entries.into_iter().take_while(|(_, next_attempt)| *next_attempt <= micros(now));
-    Ok(ready.map(|(entry, _)| entry).collect())
+pub(super) fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
+    let entries = |conditions: &str, limit: usize| -> rusqlite::Result<Vec<OutboxEntry>> {
+        let read = |row: &Row<'_>| {
+            let payload = row.get::<_, Vec<u8>>(4)?.into();
+            Ok(OutboxEntry {
+                seq: row.get(0)?,
+                id: row.get(1)?,
+                saga: row.get(2)?,
+                subject: row.get(3)?,
+                payload,
+            })
+        };
+        conn.prepare_cached(&format!(
+            "SELECT seq, id, saga, subject, payload FROM outbox WHERE {conditions} ORDER BY seq LIMIT ?1"
+        ))?
+        .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read)?
+        .collect()
+    };
+    let all = || -> rusqlite::Result<Vec<OutboxEntry>> {
+        // What is tried again stands before everything else of its saga.
+        let mut all = entries("status = 'RETRY'", limit)?;
+        let in_line = format!("seq > {POSITION} AND status = 'PENDING' AND NOT {IS_BLOCKED}");
+        all.append(&mut entries(&in_line, limit.saturating_sub(all.len()))?);
+        all.append(&mut entries("status = 'REPUBLISH'", limit.div_ceil(REPUBLISHED_SHARE))?);
+        Ok(all)
+    };
+    all().map_err(oops("reading the outbox"))
 }
 
 pub(super) fn settle(
@@ -83,49 +97,244 @@ pub(super) fn settle(
     if fence != Some(lease.fence) {
         return Ok(false);
     }
-    let at = micros(now);
     let settled = || -> rusqlite::Result<()> {
-        settle_done(conn, &published.done, at)?;
-        for (seq, reason) in &published.refused {
-            conn.prepare_cached(
-                "UPDATE outbox SET status = 'FAILED', attempts = attempts + 1, last_error = ?2 WHERE seq = ?1",
-            )?
-            .execute(params![seq, reason])?;
-        }
-        if let Some((seq, reason)) = &published.delayed {
-            conn.prepare_cached("UPDATE outbox SET attempts = attempts + 1, next_attempt = ?2, last_error = ?3 WHERE seq = ?1")?
-                .execute(params![seq, at + DELAY_MICROS, reason])?;
-        }
-        Ok(())
+        settle_failed(conn, published)?;
+        let mut counts = BTreeMap::new();
+        let position = conn.prepare_cached(&format!("SELECT {POSITION}"))?.query_row([], |row| row.get(0))?;
+        let (out_of_line, in_line): (Vec<i64>, Vec<i64>) =
+            published.done.iter().copied().partition(|seq| *seq <= position);
+        settle_out_of_line(conn, &out_of_line, &mut counts)?;
+        settle_line(conn, &in_line.into_iter().collect(), position, now, &mut counts)?;
+        let counts = counts.iter().map(|(subject, count)| (subject.as_str(), *count)).collect();
+        super::write::tally(conn, "published", &counts)
     };
     settled().map_err(oops(context))?;
     Ok(true)
 }
 
-fn settle_done(conn: &Connection, done: &[i64], at: i64) -> rusqlite::Result<()> {
-    let mut delete = conn.prepare_cached("DELETE FROM outbox WHERE seq = ?1 RETURNING event_seq, subject")?;
-    let mut stamp = conn.prepare_cached("UPDATE event SET published_at = ?2 WHERE seq = ?1")?;
-    let mut subjects: BTreeMap<String, i64> = BTreeMap::new();
-    for seq in done {
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        let gone: Option<(Option<i64>, String)> = delete.query_row([seq], read).optional()?;
-        let Some((event, subject)) = gone else {
-            continue;
-        };
-        if let Some(event) = event {
-            stamp.execute([event, at])?;
-        }
-        *subjects.entry(subject).or_default() += 1;
+/// What was refused steps out of the line; what was only delayed stays first in it.
+fn settle_failed(conn: &Connection, published: &Published) -> rusqlite::Result<()> {
+    for (seq, reason) in &published.refused {
+        // One that the broker had before is not missing: it is only not published again.
+        conn.prepare_cached(
+            "UPDATE outbox SET attempts = attempts + 1, last_error = ?2,
+                 status = CASE status WHEN 'REPUBLISH' THEN 'PENDING' ELSE 'FAILED' END
+             WHERE seq = ?1",
+        )?
+        .execute(params![seq, reason])?;
     }
-    let counts = subjects.iter().map(|(subject, count)| (subject.as_str(), *count)).collect();
-    super::write::tally(conn, "published", &counts)
+    if let Some((seq, reason)) = &published.delayed {
+        conn.prepare_cached("UPDATE outbox SET attempts = attempts + 1, last_error = ?2 WHERE seq = ?1")?
+            .execute(params![seq, reason])?;
+    }
+    Ok(())
 }
 
+/// Behind the position, `PENDING` says published.
+fn settle_out_of_line(
+    conn: &Connection,
+    done: &[i64],
+    counts: &mut BTreeMap<String, i64>,
+) -> rusqlite::Result<()> {
+    for seq in done {
+        let waited: Option<(String, String)> = conn
+            .prepare_cached("SELECT status, subject FROM outbox WHERE seq = ?1 AND status <> 'PENDING'")?
+            .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let Some((status, subject)) = waited else { continue };
+        conn.prepare_cached("UPDATE outbox SET status = 'PENDING', last_error = NULL WHERE seq = ?1")?
+            .execute([seq])?;
+        if status != "REPUBLISH" {
+            *counts.entry(subject).or_default() += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Moves the position past everything that is done, or held.
+fn settle_line(
+    conn: &Connection,
+    done: &BTreeSet<i64>,
+    position: i64,
+    now: Timestamp,
+    counts: &mut BTreeMap<String, i64>,
+) -> rusqlite::Result<()> {
+    let (mut up_to, mut held) = (position, Vec::new());
+    {
+        let mut select = conn.prepare_cached(&format!(
+            "SELECT seq, subject, {IS_BLOCKED} FROM outbox WHERE seq > ?1 AND status = 'PENDING' ORDER BY seq"
+        ))?;
+        let mut rows = select.query([position])?;
+        while let Some(row) = rows.next()? {
+            let seq: i64 = row.get(0)?;
+            if done.contains(&seq) {
+                *counts.entry(row.get(1)?).or_default() += 1;
+            } else if row.get(2)? {
+                held.push(seq);
+            } else {
+                break;
+            }
+            up_to = seq;
+        }
+    }
+    for seq in held {
+        conn.prepare_cached("UPDATE outbox SET status = 'HELD' WHERE seq = ?1")?.execute([seq])?;
+    }
+    if up_to > position {
+        conn.prepare_cached("INSERT INTO publication (up_to, published_at) VALUES (?1, ?2)")?
+            .execute([up_to, micros(now)])?;
+    }
+    Ok(())
+}
+
+/// A failed entry goes back, and with it what its saga held behind it.
 pub(super) fn retry_failed(conn: &Connection, seq: Option<i64>) -> Result<u64, StoreFault> {
-    conn.execute(
-        "UPDATE outbox SET status = 'PENDING', next_attempt = 0 WHERE status = 'FAILED' AND (?1 IS NULL OR seq = ?1)",
-        [seq],
-    )
-    .map(|count| u64::try_from(count).unwrap_or(0))
-    .map_err(oops("putting failed entries back in line"))
+    let retried = || -> rusqlite::Result<usize> {
+        let sagas: BTreeSet<Uuid> = conn
+            .prepare("SELECT saga FROM outbox WHERE status = 'FAILED' AND (?1 IS NULL OR seq = ?1)")?
+            .query_map([seq], |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        let back = format!("status = CASE WHEN seq > {POSITION} THEN 'PENDING' ELSE 'RETRY' END");
+        let sql = format!(
+            "UPDATE outbox SET {back} WHERE status = 'FAILED' AND saga = ?1 AND (?2 IS NULL OR seq = ?2)"
+        );
+        let mut count = 0;
+        for saga in sagas {
+            count += conn.prepare_cached(&sql)?.execute(params![saga, seq])?;
+            // What is held behind another failed one of the saga goes on being held.
+            conn.prepare_cached(&format!(
+                "UPDATE outbox SET {back} WHERE status = 'HELD' AND saga = ?1 AND NOT EXISTS
+                 (SELECT 1 FROM outbox AS before WHERE before.saga = ?1 AND before.status = 'FAILED'
+                  AND before.seq < outbox.seq)"
+            ))?
+            .execute([saga])?;
+        }
+        Ok(count)
+    };
+    retried()
+        .map(|count| u64::try_from(count).unwrap_or(0))
+        .map_err(oops("putting failed entries back in line"))
+}
+
+/// Marks what was published since then, and stands behind `after`, to be published again.
+pub(super) fn republish(
+    conn: &Connection,
+    since: Timestamp,
+    after: i64,
+    limit: usize,
+) -> Result<Republished, StoreFault> {
+    // From the first publication of that time on: clocks may have been put back meanwhile.
+    let sql = format!(
+        "UPDATE outbox SET status = 'REPUBLISH'
+         FROM (SELECT min(up_to) AS up_to FROM publication WHERE published_at >= ?1) AS first
+         WHERE first.up_to IS NOT NULL AND seq IN
+         (SELECT seq FROM outbox WHERE status = 'PENDING' AND seq > ?2 AND seq <= {POSITION}
+          AND seq > (SELECT coalesce(max(before.up_to), 0) FROM publication AS before WHERE before.up_to < first.up_to)
+          ORDER BY seq LIMIT ?3)
+         RETURNING seq"
+    );
+    let marked: rusqlite::Result<Vec<i64>> = conn.prepare_cached(&sql).and_then(|mut update| {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        update.query_map(params![micros(since), after, limit], |row| row.get(0))?.collect()
+    });
+    let marked = marked.map_err(oops("marking what is to be published again"))?;
+    Ok(Republished { count: marked.len(), last: marked.into_iter().max() })
+}
+
+/// How much waits, for the operator and for whoever takes new work.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    pub(super) pending: u64,
+    pub(super) failed: u64,
+    pub(super) republishing: u64,
+    pub(super) oldest: Option<Timestamp>,
+}
+
+pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
+    let mut waiting = Waiting::default();
+    let mut out_of_line =
+        conn.prepare_cached("SELECT status, count(*) FROM outbox WHERE status <> 'PENDING' GROUP BY status")?;
+    let mut rows = out_of_line.query([])?;
+    while let Some(row) = rows.next()? {
+        let count = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
+        match row.get_ref(0)?.as_str()? {
+            "RETRY" => waiting.pending += count,
+            "REPUBLISH" => waiting.republishing += count,
+            _ => waiting.failed += count,
+        }
+    }
+    // Nothing is deleted in front of the position: there are no gaps to count.
+    let in_line: i64 = conn
+        .prepare_cached(&format!(
+            "SELECT coalesce(max(seq), 0) - {POSITION}
+                 - (SELECT count(*) FROM outbox WHERE status <> 'PENDING' AND seq > {POSITION}) FROM outbox"
+        ))?
+        .query_row([], |row| row.get(0))?;
+    waiting.pending += u64::try_from(in_line).unwrap_or(0);
+    waiting.oldest = conn
+        .prepare_cached(&format!(
+            "SELECT min(created_at) FROM
+             (SELECT created_at FROM (SELECT created_at FROM outbox
+                  WHERE seq > {POSITION} AND status = 'PENDING' ORDER BY seq LIMIT 1)
+              UNION ALL SELECT created_at FROM (SELECT created_at FROM outbox
+                  WHERE status = 'RETRY' ORDER BY seq LIMIT 1))"
+        ))?
+        .query_row([], |row| row.get::<_, Option<i64>>(0))?
+        .map(timestamp);
+    Ok(waiting)
+}
+
+/// What is not published, and what is to be published again.
+pub(super) fn items(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
+    let columns = "SELECT seq, id, subject, status, attempts, last_error, created_at FROM outbox";
+    conn.prepare_cached(&format!(
+        "{columns} WHERE status <> 'PENDING'
+         UNION ALL {columns} WHERE status = 'PENDING' AND seq > {POSITION} ORDER BY seq LIMIT ?1"
+    ))
+    .and_then(|mut select| {
+        let read = |row: &Row<'_>| {
+            Ok(OutboxItem {
+                seq: row.get(0)?,
+                id: row.get(1)?,
+                subject: row.get(2)?,
+                status: row.get(3)?,
+                attempts: row.get(4)?,
+                last_error: row.get(5)?,
+                created_at: timestamp(row.get(6)?),
+            })
+        };
+        select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read)?.collect()
+    })
+    .map_err(oops("reading the outbox"))
+}
+
+/// Deletes what was published before `cutoff`. The last entry stays: positions are never given twice.
+pub(super) fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite::Result<usize> {
+    let gone = conn
+        .prepare_cached(
+            "DELETE FROM outbox WHERE seq IN
+             (SELECT seq FROM outbox WHERE status = 'PENDING' AND seq <=
+                  (SELECT max(up_to) FROM publication WHERE up_to < coalesce(
+                       (SELECT min(up_to) FROM publication WHERE published_at >= ?1),
+                       (SELECT max(up_to) FROM publication)))
+              ORDER BY seq LIMIT ?2)",
+        )?
+        .execute([micros(cutoff), limit])?;
+    // A publication goes when the entries of which it tells are gone.
+    let told = conn
+        .prepare_cached(
+            "DELETE FROM publication WHERE up_to IN
+             (SELECT up_to FROM publication
+              WHERE up_to < (SELECT min(seq) FROM outbox WHERE status = 'PENDING') ORDER BY up_to LIMIT ?1)",
+        )?
+        .execute([limit])?;
+    Ok(gone.max(told))
+}
+
+/// Takes back what is said of entries that are gone, should somebody have deleted the last ones by hand: their
+/// positions are given again.
+pub(super) fn check_position(conn: &Connection) -> Result<(), StoreFault> {
+    conn.execute("DELETE FROM publication WHERE up_to > (SELECT coalesce(max(seq), 0) FROM outbox)", [])
+        .map(drop)
+        .map_err(oops("checking how far the outbox is published"))
 }

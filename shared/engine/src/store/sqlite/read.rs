@@ -14,7 +14,7 @@ use saga_core::waiting::{Retry, Task};
 
 use super::readers::Lane;
 use super::values::{field_value, micros, oops, stored_dead_letter, timestamp};
-use crate::store::{Cutoffs, Due, DueQuery, OutboxItem, StoreFault};
+use crate::store::{Cutoffs, Due, DueQuery, StoreFault};
 
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
     Ok(FoundRow {
@@ -150,7 +150,7 @@ pub(super) fn events(
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreFault> {
     conn.prepare_cached(
-        "SELECT version, name, data, causation_id, recorded_at, published_at FROM event
+        "SELECT version, name, data, causation_id, recorded_at FROM event
          WHERE kind = ?1 AND row_id = ?2 AND version > ?3 ORDER BY version LIMIT ?4",
     )
     .and_then(|mut select| {
@@ -162,7 +162,6 @@ pub(super) fn events(
                     data: row.get(2)?,
                     causation_id: row.get(3)?,
                     recorded_at: timestamp(row.get(4)?),
-                    published_at: row.get::<_, Option<i64>>(5)?.map(timestamp),
                 })
             })?
             .collect()
@@ -178,19 +177,16 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
             .map(|count| u64::try_from(count).unwrap_or(0))
             .map_err(oops(context))
     };
-    let oldest: Option<i64> = conn
-        .prepare_cached("SELECT created_at FROM outbox WHERE status = 'PENDING' ORDER BY seq LIMIT 1")
-        .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
-        .map_err(oops(context))?;
     let oldest_task: Option<i64> = conn
         .prepare_cached("SELECT min(created_at) FROM task")
         .and_then(|mut select| select.query_row([], |row| row.get(0)))
         .map_err(oops(context))?;
-    let failed = count("SELECT count(*) FROM outbox WHERE status = 'FAILED'")?;
+    let outbox = super::outbox::waiting(conn).map_err(oops(context))?;
     Ok(Stats {
-        outbox_pending: count("SELECT count(*) FROM outbox")?.saturating_sub(failed),
-        outbox_failed: failed,
-        outbox_oldest: oldest.map(timestamp),
+        outbox_pending: outbox.pending,
+        outbox_failed: outbox.failed,
+        outbox_republishing: outbox.republishing,
+        outbox_oldest: outbox.oldest,
         retries: count("SELECT count(*) FROM retry")?,
         tasks: count("SELECT count(*) FROM task")?,
         task_oldest: oldest_task.map(timestamp),
@@ -222,28 +218,6 @@ pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
              WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step",
         )?,
     })
-}
-
-pub(super) fn outbox(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
-    conn.prepare_cached(
-        "SELECT seq, id, subject, status, attempts, last_error, created_at FROM outbox ORDER BY seq LIMIT ?1",
-    )
-    .and_then(|mut select| {
-        select
-            .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok(OutboxItem {
-                    seq: row.get(0)?,
-                    id: row.get(1)?,
-                    subject: row.get(2)?,
-                    status: row.get(3)?,
-                    attempts: row.get(4)?,
-                    last_error: row.get(5)?,
-                    created_at: timestamp(row.get(6)?),
-                })
-            })?
-            .collect()
-    })
-    .map_err(oops("reading the outbox"))
 }
 
 pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<StoredDeadLetter>, StoreFault> {
@@ -366,8 +340,11 @@ pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<
          (SELECT id FROM dead_letter WHERE status = 'RESOLVED' AND last_failed_at < ?1 LIMIT ?2)",
         params![micros(cutoffs.inbox), limit],
     );
+    let published = super::outbox::trim(conn, cutoffs.published, limit);
     let context = "trimming finished entries";
-    let gone =
-        [marks, keys, dead_letters].into_iter().sum::<rusqlite::Result<usize>>().map_err(oops(context))?;
+    let gone = [marks, keys, dead_letters, published]
+        .into_iter()
+        .sum::<rusqlite::Result<usize>>()
+        .map_err(oops(context))?;
     Ok(u64::try_from(gone).unwrap_or(u64::MAX))
 }

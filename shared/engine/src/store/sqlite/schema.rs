@@ -8,11 +8,12 @@ use super::values::{hex, now_micros, oops};
 use crate::store::StoreFault;
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
     include_str!("migrations/0004_identity.sql"),
+    include_str!("migrations/0005_published.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.

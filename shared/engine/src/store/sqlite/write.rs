@@ -172,7 +172,6 @@ fn write_row(
 }
 
 fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
-    let mut seqs = Vec::with_capacity(writes.events.len());
     let mut insert = conn.prepare_cached(
         "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -188,14 +187,12 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
             event.causation_id,
             at
         ])?;
-        seqs.push(conn.last_insert_rowid());
     }
     let mut insert = conn.prepare_cached(
-        "INSERT INTO outbox (id, event_seq, subject, payload, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO outbox (id, saga, subject, payload, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
     for entry in &writes.outbox {
-        let event_seq = entry.event.and_then(|index| seqs.get(index));
-        insert.execute(params![entry.id, event_seq, entry.subject, &entry.payload[..], at])?;
+        insert.execute(params![entry.id, entry.saga, entry.subject, &entry.payload[..], at])?;
     }
     Ok(())
 }

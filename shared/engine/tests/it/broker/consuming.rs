@@ -152,6 +152,7 @@ pub fn said(number: u128) -> OutboxEntry {
     OutboxEntry {
         seq: i64::try_from(number).expect("a small number"),
         id: id(number),
+        saga: id(number),
         subject: "courier.parcels_arrived".to_owned(),
         payload: arrived(id(number), "tea", 1),
     }

@@ -184,5 +184,5 @@ fn relaying(
 
 fn promise(number: u128) -> OutboxWrite {
     let said = said(number);
-    OutboxWrite { id: said.id, subject: said.subject, payload: said.payload, event: None }
+    OutboxWrite { id: said.id, saga: said.id, subject: said.subject, payload: said.payload, event: None }
 }

@@ -101,6 +101,7 @@ async fn say_commands(bus: &NatsBus, commands: &[DeadLetterMessage]) {
     let entry = |(number, message): (usize, &DeadLetterMessage)| OutboxEntry {
         seq: i64::try_from(number).expect("a small number"),
         id: Uuid::now_v7(),
+        saga: Uuid::now_v7(),
         subject: message.subject("admin"),
         payload: payload(message),
     };

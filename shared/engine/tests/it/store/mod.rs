@@ -97,7 +97,13 @@ macro_rules! conformance {
             }
             outbox {
                 entries_are_published_in_the_order_of_decision,
-                a_settled_entry_is_gone_counted_and_its_event_stamped,
+                a_settled_entry_is_out_of_the_way_and_counted,
+                nothing_is_settled_past_an_entry_that_was_not_published,
+                what_a_saga_promised_after_a_failed_entry_waits_for_it,
+                an_entry_held_behind_two_failed_ones_waits_for_both,
+                what_was_published_since_a_time_is_published_again,
+                a_repetition_that_is_refused_is_only_not_repeated,
+                published_entries_are_trimmed_by_the_time_of_their_publication,
                 a_settlement_repeated_counts_nothing,
                 a_refused_entry_fails_and_the_others_go_on,
                 failed_entries_are_put_back_in_line,

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use saga_core::decision::Writes;
-use saga_engine::store::{Lease, Published, Store, StoreFault};
+use saga_core::decision::{OutboxWrite, Writes};
+use saga_engine::store::{Cutoffs, Lease, Published, Store, StoreFault};
 
-use crate::support::{at, commit, id, promise, promises, put, recorded, shelf};
+use crate::support::{at, commit, id, promise, promises};
 
 type Promise = Result<(), StoreFault>;
 
@@ -14,27 +13,128 @@ pub async fn entries_are_published_in_the_order_of_decision(store: &Arc<dyn Stor
     // Ids that would sort the other way round.
     commit(store.as_ref(), promises([30, 20])).await?;
     commit(store.as_ref(), promises([10, 5])).await?;
-    assert_eq!(pending(store, at(1)).await?, [30, 20, 10, 5]);
-    let oldest = store.pending(at(1), 3).await?;
+    assert_eq!(pending(store).await?, [30, 20, 10, 5]);
+    let oldest = store.pending(3).await?;
     assert_eq!(oldest.iter().map(|entry| entry.id).collect::<Vec<_>>(), [id(30), id(20), id(10)]);
     assert_eq!((&oldest[0].subject[..], &oldest[0].payload[..]), ("depot.stored", &b"payload 30"[..]));
     Ok(())
 }
 
-pub async fn a_settled_entry_is_gone_counted_and_its_event_stamped(store: &Arc<dyn Store>) -> Promise {
-    let told = vec![promise(1, Some(1)), promise(2, None)];
-    commit(store.as_ref(), Writes { outbox: told, ..recorded("tea", &[], &[put(1), put(2)]) }).await?;
-    commit(store.as_ref(), promises([3])).await?;
-    let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
-    let done = seqs(store).await?;
-    let published = Published { done: done[..2].to_vec(), ..Published::default() };
-    assert!(store.settle(&lease, published, at(5)).await?);
-
-    assert_eq!(pending(store, at(5)).await?, [3]);
+pub async fn a_settled_entry_is_out_of_the_way_and_counted(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    publish(store, 2, 5).await?;
+    assert_eq!(pending(store).await?, [3]);
     assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 2)].into());
-    let stamps: Vec<_> =
-        store.events(shelf("tea"), 0, usize::MAX).await?.iter().map(|event| event.published_at).collect();
-    assert_eq!(stamps, [None, Some(at(5))]);
+    assert_eq!(store.outbox(9).await?.len(), 1);
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (1, 0, Some(at(0))));
+    Ok(())
+}
+
+/// Only what stands before the first entry that was not published is settled: nothing is passed over.
+pub async fn nothing_is_settled_past_an_entry_that_was_not_published(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
+    let all = seqs(store).await?;
+    let published = Published { done: vec![all[2], all[0]], ..Published::default() };
+    assert!(store.settle(&lease, published, at(5)).await?);
+    assert_eq!(pending(store).await?, [2, 3]);
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 1)].into());
+    Ok(())
+}
+
+/// Within one saga nothing overtakes what failed: it waits with it, and follows it.
+pub async fn what_a_saga_promised_after_a_failed_entry_waits_for_it(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 7), (2, 8), (3, 7), (4, 8)])).await?;
+    refuse(store, 1).await?;
+    assert_eq!(pending(store).await?, [2, 4]);
+    publish(store, 2, 5).await?;
+    commit(store.as_ref(), of_sagas([(5, 7), (6, 8)])).await?;
+    assert_eq!(pending(store).await?, [6]);
+    publish(store, 1, 6).await?;
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (0, 3, None));
+    let seen: Vec<_> = store.outbox(9).await?.iter().map(|item| (item.id, item.status.clone())).collect();
+    let (failed, held) = ("FAILED".to_owned(), "HELD".to_owned());
+    assert_eq!(seen, [(id(1), failed), (id(3), held.clone()), (id(5), held)]);
+
+    commit(store.as_ref(), of_sagas([(7, 7), (8, 8)])).await?;
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(pending(store).await?, [1, 3, 5, 7, 8], "what was held, then the line");
+    assert_eq!(store.stats().await?.outbox_oldest, Some(at(0)));
+    publish(store, 5, 7).await?;
+    assert_eq!(pending(store).await?, Vec::<u128>::new());
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 8)].into(), "each once");
+    Ok(())
+}
+
+pub async fn an_entry_held_behind_two_failed_ones_waits_for_both(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 7), (2, 7), (3, 7)])).await?;
+    let first = seqs(store).await?[0];
+    refuse(store, 1).await?;
+    refuse(store, 2).await?;
+    commit(store.as_ref(), of_sagas([(4, 8)])).await?;
+    publish(store, 1, 5).await?;
+    assert_eq!(store.retry_failed(Some(first)).await?, 1);
+    publish(store, 1, 6).await?;
+    assert_eq!(pending(store).await?, Vec::<u128>::new(), "the third stands behind the second");
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(pending(store).await?, [2, 3]);
+    Ok(())
+}
+
+/// A broker that has lost its disk is told again what it was told: that, once more, and nothing else.
+pub async fn what_was_published_since_a_time_is_published_again(store: &Arc<dyn Store>) -> Promise {
+    for (number, second) in [(1, 10), (2, 20), (3, 30)] {
+        commit(store.as_ref(), promises([number])).await?;
+        publish(store, 1, second).await?;
+    }
+    commit(store.as_ref(), promises([4])).await?;
+    assert_eq!(again(store, 31, 9).await?, 0);
+    assert_eq!(again(store, 20, 9).await?, 2);
+    assert_eq!(pending(store).await?, [4, 2, 3], "what is new does not wait for it");
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_republishing, stats.outbox_failed), (1, 2, 0));
+    publish(store, 3, 40).await?;
+    assert_eq!(store.stats().await?.outbox_republishing, 0);
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 4)].into(), "each counts once");
+
+    assert_eq!(again(store, 0, 1).await?, 4, "one after the other");
+    assert_eq!(again(store, 0, 9).await?, 0, "it is under way");
+    assert_eq!(store.pending(4).await?.len(), 1, "a share of a batch");
+    Ok(())
+}
+
+/// One that was published before is not missing when the broker does not take it again.
+pub async fn a_repetition_that_is_refused_is_only_not_repeated(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), promises([1])).await?;
+    publish(store, 1, 10).await?;
+    assert_eq!(again(store, 0, 9).await?, 1);
+    refuse(store, 1).await?;
+    assert_eq!(store.outbox(9).await?.len(), 0);
+    assert_eq!(store.stats().await?.outbox_failed, 0);
+    Ok(())
+}
+
+/// What was published goes when its time has come; what was not stays, whatever its age; and no place is given twice.
+pub async fn published_entries_are_trimmed_by_the_time_of_their_publication(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 1), (2, 2), (3, 3), (4, 4)])).await?;
+    refuse(store, 1).await?;
+    publish(store, 1, 10).await?;
+    publish(store, 1, 20).await?;
+    publish(store, 1, 30).await?;
+    assert_eq!(trimmed(store, 20).await?, 1);
+    assert_eq!(again(store, 0, 9).await?, 2, "those of the seconds 20 and 30 are kept");
+    publish(store, 2, 40).await?;
+    assert!(trimmed(store, 99).await? >= 1);
+    assert_eq!(again(store, 0, 9).await?, 1, "the last one stays");
+    publish(store, 1, 41).await?;
+    commit(store.as_ref(), promises([5])).await?;
+    assert_eq!(pending(store).await?, [5]);
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(pending(store).await?, [1, 5]);
     Ok(())
 }
 
@@ -52,7 +152,7 @@ pub async fn a_settlement_repeated_counts_nothing(store: &Arc<dyn Store>) -> Pro
 pub async fn a_refused_entry_fails_and_the_others_go_on(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), promises([1, 2, 3])).await?;
     refuse(store, 2).await?;
-    assert_eq!(pending(store, at(1)).await?, [1, 3]);
+    assert_eq!(pending(store).await?, [1, 3]);
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_failed), (2, 1));
 
@@ -74,12 +174,12 @@ pub async fn failed_entries_are_put_back_in_line(store: &Arc<dyn Store>) -> Prom
     for number in [1, 2, 4] {
         refuse(store, number).await?;
     }
-    assert_eq!(pending(store, at(1)).await?, [3]);
+    assert_eq!(pending(store).await?, [3]);
     assert_eq!(store.retry_failed(Some(all[1])).await?, 1);
-    assert_eq!(pending(store, at(1)).await?, [2, 3], "in its old place");
+    assert_eq!(pending(store).await?, [2, 3], "in its old place");
     assert_eq!(store.retry_failed(Some(all[2])).await?, 0, "it has not failed");
     assert_eq!(store.retry_failed(None).await?, 2);
-    assert_eq!(pending(store, at(1)).await?, [1, 2, 3, 4]);
+    assert_eq!(pending(store).await?, [1, 2, 3, 4]);
     Ok(())
 }
 
@@ -90,8 +190,7 @@ pub async fn a_delayed_entry_holds_up_what_is_behind_it(store: &Arc<dyn Store>) 
     let seqs = seqs(store).await?;
     let (done, delayed) = (vec![seqs[0]], Some((seqs[1], "no answer".to_owned())));
     store.settle(&lease, Published { done, delayed, ..Published::default() }, at(5)).await?;
-    assert_eq!(pending(store, at(5)).await?, Vec::<u128>::new());
-    assert_eq!(pending(store, at(65)).await?, [2, 3], "an outage ends nothing, however long");
+    assert_eq!(pending(store).await?, [2, 3]);
     let item = &store.outbox(1).await?[0];
     assert_eq!((item.attempts, item.last_error.as_deref()), (1, Some("no answer")));
     assert_eq!(store.stats().await?.outbox_oldest, Some(at(0)));
@@ -139,7 +238,7 @@ pub async fn a_lapsed_owner_cannot_settle(store: &Arc<dyn Store>) -> Promise {
         delayed: Some((seqs[2], "no answer".to_owned())),
     };
     assert!(!store.settle(&first, settlement.clone(), at(11)).await?);
-    assert_eq!(pending(store, at(11)).await?, [1, 2, 3]);
+    assert_eq!(pending(store).await?, [1, 2, 3]);
     assert!(store.outbox(10).await?.iter().all(|item| item.attempts == 0));
     assert!(store.tallies().await?.published.is_empty());
 
@@ -166,9 +265,37 @@ async fn lease(
     store.take_lease(held, owner, at(second), at(second + 10)).await
 }
 
-/// The numbers of the messages that may be published at `now`.
-async fn pending(store: &Arc<dyn Store>, now: Timestamp) -> Result<Vec<u128>, StoreFault> {
-    Ok(store.pending(now, 100).await?.iter().map(|entry| entry.id.as_u128()).collect())
+/// Messages, each of a saga.
+fn of_sagas(numbers: impl IntoIterator<Item = (u128, u128)>) -> Writes {
+    let promise = |(number, saga)| OutboxWrite { saga: id(saga), ..promise(number, None) };
+    Writes { outbox: numbers.into_iter().map(promise).collect(), decided_at: at(0), ..Writes::default() }
+}
+
+/// The broker takes the next so many.
+async fn publish(store: &Arc<dyn Store>, count: usize, second: i64) -> Promise {
+    let lease = lease(store, None, "depot-1", second).await?.expect("nobody else is there");
+    let done = store.pending(100).await?.iter().take(count).map(|entry| entry.seq).collect();
+    assert!(store.settle(&lease, Published { done, ..Published::default() }, at(second)).await?);
+    Ok(())
+}
+
+/// Has everything published again that was published since then; answers how many.
+async fn again(store: &Arc<dyn Store>, since: i64, limit: usize) -> Result<usize, StoreFault> {
+    let (mut count, mut after) = (0, 0);
+    loop {
+        let marked = store.republish(at(since), after, limit).await?;
+        let Some(last) = marked.last else { return Ok(count) };
+        (count, after) = (count + marked.count, last);
+    }
+}
+
+async fn trimmed(store: &Arc<dyn Store>, published: i64) -> Result<u64, StoreFault> {
+    store.trim(Cutoffs { inbox: at(0), keys: at(0), published: at(published) }, 100).await
+}
+
+/// The numbers of the messages that may be published.
+async fn pending(store: &Arc<dyn Store>) -> Result<Vec<u128>, StoreFault> {
+    Ok(store.pending(100).await?.iter().map(|entry| entry.id.as_u128()).collect())
 }
 
 /// Where all entries stand.

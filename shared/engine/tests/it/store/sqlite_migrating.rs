@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use rusqlite::{Connection, params};
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decision::{InboxState, Reads, Writes};
@@ -78,6 +79,32 @@ async fn a_database_of_the_build_before_replays_goes_on_under_this_one() -> Resu
     let store = SqliteStore::open(&path, Depot::rows())?;
     assert_eq!(state(&store, "tea").await?.map(|shelf| shelf.pieces), Some(3));
     assert_eq!(store.dead_letters(9).await?.len(), 3);
+    Ok(())
+}
+
+/// Law 2: what an older build promised is published by this one, in its order, and what it published is not again.
+#[tokio::test]
+async fn what_an_older_build_had_yet_to_publish_is_published_by_this_one() -> Result<(), StoreFault> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    let old = old_database(&path);
+    for (seq, status) in [(7, "FAILED"), (5_000, "PENDING"), (5_001, "FAILED"), (5_002, "PENDING")] {
+        let envelope = format!(r#"{{"correlation_id":"{}"}}"#, id(u128::try_from(seq).expect("a position")));
+        let sql = "INSERT INTO outbox (seq, id, subject, payload, status, created_at) VALUES (?2, ?1, 'depot.stored', ?3, ?4, 9)";
+        old.execute(sql, params![id(1), seq, envelope.as_bytes(), status]).expect("an entry");
+    }
+    drop(old);
+    let store = SqliteStore::open(&path, Depot::rows())?;
+    let pending = store.pending(9).await?;
+    assert_eq!(pending.iter().map(|entry| entry.saga).collect::<Vec<_>>(), [id(5_000), id(5_002)]);
+    let stats = store.stats().await?;
+    assert_eq!(
+        (stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest),
+        (2, 2, Some(Timestamp::from_microsecond(9).expect("a time")))
+    );
+    assert_eq!(store.retry_failed(None).await?, 2);
+    let in_order: Vec<_> = store.pending(9).await?.iter().map(|entry| entry.seq).collect();
+    assert_eq!(in_order, [7, 5_000, 5_001, 5_002]);
     Ok(())
 }
 

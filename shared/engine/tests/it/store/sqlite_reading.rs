@@ -11,7 +11,7 @@ use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoreFault};
 use tempfile::TempDir;
 
-use crate::support::{Shelf, ShelfEvent, at, commit, in_time, promises, put, recorded, shelf, wait_until};
+use crate::support::{Shelf, ShelfEvent, commit, in_time, promises, put, recorded, shelf, wait_until};
 
 type Outcome = Result<(), StoreFault>;
 
@@ -24,7 +24,7 @@ async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
     let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
     wait_until("an audit is under way", async || gate.entered() > 0).await;
 
-    let pending = in_time("the relay's look", store.pending(at(1), 9)).await?;
+    let pending = in_time("the relay's look", store.pending(9)).await?;
     assert_eq!(pending.len(), 1);
     assert_eq!(in_time("health", store.stats()).await?.outbox_pending, 1);
     assert!(in_time("a row", store.row(shelf("shelf-1"))).await?.is_some());

@@ -90,7 +90,7 @@ pub async fn finished_things_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store>
         commit(store.as_ref(), writes).await?;
     }
     fill(store).await?;
-    let cutoffs = Cutoffs { inbox: at(5), keys: at(3) };
+    let cutoffs = Cutoffs { inbox: at(5), keys: at(3), published: at(0) };
     // Four marks and two keys are old enough; at most three of each go at once.
     assert_eq!(store.trim(cutoffs, 3).await?, 3 + 2);
     assert_eq!(store.trim(cutoffs, 3).await?, 1);

@@ -147,7 +147,13 @@ pub fn entries(numbers: impl IntoIterator<Item = u32>) -> Vec<OutboxEntry> {
 
 pub fn entry(number: u32, payload: Vec<u8>) -> OutboxEntry {
     let id = Uuid::from_u128(u128::from(number));
-    OutboxEntry { seq: number.into(), id, subject: "depot.stored".to_owned(), payload: payload.into() }
+    OutboxEntry {
+        seq: number.into(),
+        id,
+        saga: id,
+        subject: "depot.stored".to_owned(),
+        payload: payload.into(),
+    }
 }
 
 /// Which program to start.

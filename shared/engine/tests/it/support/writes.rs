@@ -53,7 +53,7 @@ pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Write
 /// A promise to publish message `number`, which tells the `event`-th event of its batch.
 pub fn promise(number: u128, event: Option<usize>) -> OutboxWrite {
     let (subject, payload) = ("depot.stored".to_owned(), Bytes::from(format!("payload {number}")));
-    OutboxWrite { id: id(number), subject, payload, event }
+    OutboxWrite { id: id(number), saga: id(number), subject, payload, event }
 }
 
 /// Promises to publish these messages.
