@@ -58,6 +58,8 @@ pub enum Action {
     FaultClearAll,
     #[serde(rename = "outbox.retry")]
     OutboxRetry,
+    #[serde(rename = "outbox.republish")]
+    OutboxRepublish,
     #[serde(rename = "audit.baseline")]
     AuditBaseline,
 }

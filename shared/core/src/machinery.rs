@@ -16,6 +16,9 @@ pub struct Stats {
     /// Entries that were published and are to be published once more.
     #[serde(default)]
     pub outbox_republishing: u64,
+    /// Entries that were published and are kept.
+    #[serde(default)]
+    pub outbox_kept: u64,
     /// When the oldest waiting entry was written.
     pub outbox_oldest: Option<Timestamp>,
     /// Retries that wait.

@@ -111,6 +111,8 @@ mod tests {
             "faults clear",
             "faults clear payment 7",
             "outbox retry order 7",
+            "outbox republish --since 2h",
+            "outbox republish order --since 2026-01-31T12:00:00Z --reason disk",
             "chaos --seed 7 --for 10m --rate 50 --json",
             "log --operator ada --action dlq.replay --admin http://host:1",
         ];

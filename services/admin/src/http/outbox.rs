@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
 use garde::Validate;
+use jiff::Timestamp;
 use saga_engine::host::http::Problem;
 use saga_engine::store::OutboxItem;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use crate::other_services::{each, on_the_broker};
 use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
-    OpenApiRouter::new().routes(routes!(outbox)).routes(routes!(retry))
+    OpenApiRouter::new().routes(routes!(outbox)).routes(routes!(retry)).routes(routes!(republish))
 }
 
 /// The outbox of one service.
@@ -91,4 +92,47 @@ async fn retry(
             admin.services.tell::<Retried>(Method::POST, &service, &path, None).await
         });
     retried.await.map(Json)
+}
+
+/// What to publish once more.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RepublishEntries {
+    /// Everything that was published since then, as far as it is kept.
+    #[garde(skip)]
+    #[schema(value_type = String, format = DateTime)]
+    since: Timestamp,
+    /// Why, 1 to 500 characters; kept in the audit log.
+    #[garde(inner(length(chars, min = 1, max = 500)))]
+    reason: Option<String>,
+}
+
+/// How many entries are published once more.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+struct Republished {
+    /// Entries that the relay publishes again. Whoever has handled them before knows them, and does nothing.
+    republished: u64,
+}
+
+/// Publish once more what the broker has lost.
+#[utoipa::path(post, path = "/api/admin/outbox/{service}/republish", params(("service" = String, Path), Operator),
+    request_body(content = RepublishEntries), responses(
+    (status = 200, body = Republished), (status = 404, body = Problem), (status = 422, body = Problem),
+    (status = 503, body = Problem),
+))]
+async fn republish(
+    Change { admin, path: service, operator, body }: Change<String, RepublishEntries>,
+) -> Result<Json<Republished>, Problem> {
+    let RepublishEntries { since, reason } = body;
+    known_service(&service, &on_the_broker())?;
+    let detail = Some(json!({ "since": since }));
+    let republished =
+        admin.logged(By { operator, reason }, Action::OutboxRepublish, service.clone(), detail, async {
+            if service == crate::NAME {
+                return Ok(Republished { republished: admin.app.republish(since).await? });
+            }
+            let path = format!("/internal/outbox/republish?since={since}");
+            admin.services.tell::<Republished>(Method::POST, &service, &path, None).await
+        });
+    republished.await.map(Json)
 }

@@ -439,6 +439,26 @@ async fn refused_entries_are_published_after_all() {
 }
 
 #[tokio::test]
+async fn what_was_published_is_published_once_more_for_whoever_says_why() {
+    let admin = admin_with(1).await;
+    admin.post(&format!("/dlq/{}/replay", numbered(0).id), &json!({}), 202).await;
+    assert_eq!(admin.tells().await.len(), 1);
+    let (early, late) = ("2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z");
+    for (since, republished) in [(late, 0), (early, 1)] {
+        let answer = admin.post("/outbox/admin/republish", &json!({"since": since}), 200).await;
+        assert_eq!(answer, json!({"republished": republished}), "since {since}");
+    }
+    let told = admin.tells().await;
+    assert_eq!(told.len(), 1, "the same once more");
+    admin.post("/outbox/payment/republish", &json!({"since": early, "reason": "disk"}), 200).await;
+    admin.post("/outbox/nobody/republish", &json!({"since": early}), 404).await;
+    admin.post("/outbox/admin/republish", &json!({}), 422).await;
+    let entries = admin.get("/audit/log?action=outbox.republish").await["entries"].clone();
+    assert_eq!((&entries[0]["target"], &entries[0]["reason"]), (&json!("payment"), &json!("disk")));
+    assert_eq!(entries[0]["detail"], json!({"since": early}));
+}
+
+#[tokio::test]
 async fn the_log_is_read_page_by_page() {
     let admin = admin_with(1).await;
     for number in 0..7 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::service::Service;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use crate::runtime::admission::SharedAdmission;
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
 use crate::runtime::tasks::{NoCalls, TaskHandler};
-use crate::store::Store;
+use crate::store::{Store, StoreFault};
 
 /// A running service, as its routes and background work see it. Cheap to clone.
 pub struct App<S: Service, X> {
@@ -48,6 +49,27 @@ impl<S: Service, X> Clone for App<S, X> {
             faults: self.faults.clone(),
             settings: self.settings.clone(),
             stop: self.stop.clone(),
+        }
+    }
+}
+
+impl<S: Service, X> App<S, X> {
+    /// Has published again what was published since then, as far as it is kept. Answers how many messages that are.
+    ///
+    /// # Errors
+    /// When the store fails. What was marked before is published all the same; asking again does no harm.
+    pub async fn republish(&self, since: Timestamp) -> Result<u64, StoreFault> {
+        /// Some tens of milliseconds of the writer's time.
+        const CHUNK: usize = 5_000;
+        let (mut count, mut after) = (0, 0);
+        loop {
+            let marked = self.store.republish(since, after, CHUNK).await?;
+            self.engine.relay_wake().notify_one();
+            count += marked.count as u64;
+            match marked.last {
+                Some(last) if marked.count == CHUNK => after = last,
+                _ => return Ok(count),
+            }
         }
     }
 }

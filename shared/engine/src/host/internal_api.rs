@@ -30,6 +30,7 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
         .route("/internal/verify", get(verify::<S, X>))
         .route("/internal/outbox", get(outbox::<S, X>))
         .route("/internal/outbox/retry", post(retry_failed::<S, X>))
+        .route("/internal/outbox/republish", post(republish::<S, X>))
         .route("/internal/dead-letters", get(dead_letters::<S, X>))
         .route("/internal/breakers", get(breakers::<S, X>))
         .route("/internal/breakers/{name}", post(turn_breaker::<S, X>))
@@ -115,6 +116,20 @@ async fn retry_failed<S: Service, X: Send + Sync + 'static>(
     let count = app.store.retry_failed(seq).await?;
     app.engine.relay_wake().notify_one();
     Ok(Json(BTreeMap::from([("retried", count)])))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Republish {
+    since: Timestamp,
+}
+
+async fn republish<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Params(Republish { since }): Params<Republish>,
+) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
+    let count = app.republish(since).await?;
+    Ok(Json(BTreeMap::from([("republished", count)])))
 }
 
 async fn dead_letters<S: Service, X: Send + Sync + 'static>(

@@ -2,6 +2,7 @@
 //! NATS.
 
 mod advisories;
+mod anew;
 mod atomic_batch;
 mod connection;
 mod deliveries;

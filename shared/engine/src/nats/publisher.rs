@@ -12,6 +12,7 @@ use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
 use tracing::{debug, warn};
 
+use super::anew::Anew;
 use super::atomic_batch::{self, BATCH_MAX};
 use super::connection::NatsBus;
 use super::marking::{self, Marker};
@@ -21,7 +22,7 @@ use crate::store::{OutboxEntry, Published, Store};
 
 /// From this many entries on a batch is quicker than pipelined singles (measured with `sync_interval: always`:
 /// below, 0.5 ms against 8 ms; at 256, 58k messages/s against 5k).
-const BATCH_FROM: usize = 16;
+pub(super) const BATCH_FROM: usize = 16;
 
 /// Publishes to JetStream.
 pub struct Publisher {
@@ -29,19 +30,20 @@ pub struct Publisher {
     service: &'static str,
     faults: Faults,
     marker: Option<Marker>,
+    anew: Option<Anew>,
 }
 
 impl Publisher {
     /// For the outbox of `service`, all of whose subjects are in its own stream.
     #[must_use]
     pub const fn new(bus: NatsBus, service: &'static str, faults: Faults) -> Self {
-        Self { bus, service, faults, marker: None }
+        Self { bus, service, faults, marker: None, anew: None }
     }
 
     /// The same, whose messages say how far `store` has come, which holds the outbox.
     #[must_use]
     pub fn marking(self, store: Arc<dyn Store>) -> Self {
-        Self { marker: Some(Marker::new(store)), ..self }
+        Self { anew: Some(Anew::new(store.clone())), marker: Some(Marker::new(store)), ..self }
     }
 
     /// What injected faults add to a batch: copies that the broker cannot know, and messages that are none.
@@ -71,7 +73,7 @@ impl Publisher {
     }
 
     async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
-        let mut published = Published::default();
+        let (mut published, mut place) = (Published::default(), None);
         let mark = match &self.marker {
             Some(marker) => marker.say().await,
             None => None,
@@ -79,7 +81,8 @@ impl Publisher {
         for chunk in entries.chunks(BATCH_MAX) {
             if chunk.len() >= BATCH_FROM {
                 match atomic_batch::publish(&self.bus, chunk, mark.as_deref()).await {
-                    Ok(()) => {
+                    Ok(sequence) => {
+                        place = Some(sequence);
                         published.done.extend(chunk.iter().map(|entry| entry.seq));
                         continue;
                     }
@@ -89,9 +92,12 @@ impl Publisher {
                     }
                 }
             }
-            if !self.publish_singly(chunk, mark.as_deref(), &mut published).await {
+            if !self.publish_singly(chunk, mark.as_deref(), &mut published, &mut place).await {
                 break;
             }
+        }
+        if let (Some(anew), Some(sequence)) = (&self.anew, place) {
+            anew.look(self.service, sequence).await;
         }
         published
     }
@@ -103,6 +109,7 @@ impl Publisher {
         entries: &[OutboxEntry],
         mark: Option<&str>,
         published: &mut Published,
+        place: &mut Option<u64>,
     ) -> bool {
         // A window, not everything at once: an outage leaves at most this many unclear. And with each saga in it once:
         // what follows a refused entry of its saga has to wait.
@@ -130,11 +137,15 @@ impl Publisher {
             }
             for (entry, ack) in window.into_iter().zip(acks) {
                 let answer = match ack {
-                    Ok(ack) => ack.await.map(|_| ()),
+                    Ok(ack) => ack.await,
                     Err(error) => Err(error),
                 };
                 match answer {
-                    Ok(()) => published.done.push(entry.seq),
+                    Ok(ack) => {
+                        // One that the stream had before has its place from then.
+                        *place = (*place).max((!ack.duplicate).then_some(ack.sequence));
+                        published.done.push(entry.seq);
+                    }
                     Err(error) if self.is_about_the_message(&entry.subject, &error).await => {
                         blocked.insert(entry.saga);
                         published.refused.push((entry.seq, error_chain(&error)));

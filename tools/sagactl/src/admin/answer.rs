@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::listing::Form;
 use crate::output::{complain, exit, say};
@@ -28,7 +27,7 @@ pub fn read<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
 /// Does something to one thing after another. What is refused is said, and the rest is done all the same; when
 /// admin itself fails the rest is not tried.
 pub async fn each(
-    ids: Vec<Uuid>,
+    ids: Vec<impl ToString>,
     act: impl AsyncFn(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<ExitCode> {
     let mut first = None;

@@ -61,7 +61,7 @@ impl<T> Page<T> {
 /// What one service answered to admin, or why it did not.
 #[derive(Debug, Deserialize)]
 pub struct OfService<T> {
-    service: String,
+    pub service: String,
     problem: Option<String>,
     #[serde(alias = "breakers", alias = "entries")]
     items: Option<Vec<T>>,

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::admin::{Admin, OfService, OrList, read};
+use super::dead_letter;
+use crate::admin::{Admin, OfService, OrList, each, read};
 use crate::output::text::{moment, or_nothing, short};
 use crate::output::{Column, left, right, say, table};
 
@@ -24,17 +25,55 @@ pub enum OutboxCommand {
         /// Which entry; without it, all that failed.
         seq: Option<i64>,
     },
+    /// Publish once more what a broker that lost its data was told before; whoever has handled it does nothing
+    Republish {
+        /// Service whose outbox it is; without it, every service's.
+        service: Option<String>,
+        /// Everything published since, e.g. 2h (ago) or 2026-01-31T12:00:00Z.
+        #[arg(long, value_name = "WHEN", value_parser = dead_letter::filter::moment)]
+        since: Timestamp,
+        /// Why, for the audit log.
+        #[arg(long)]
+        reason: Option<String>,
+    },
 }
 
 /// `sagactl outbox`: without a command, a list of what waits or failed.
 pub async fn run(admin: &Admin, OrList { command, form }: OrList<OutboxCommand>) -> anyhow::Result<ExitCode> {
-    let Some(OutboxCommand::Retry { service, seq }) = command else {
-        return admin.show(&["outbox"], &(), form, |services: &Vec<_>| list(services)).await;
+    match command {
+        None => admin.show(&["outbox"], &(), form, |services: &Vec<_>| list(services)).await,
+        Some(OutboxCommand::Retry { service, seq }) => {
+            let answer = admin.post(&["outbox", &service, "retry"], &json!({ "seq": seq })).await?;
+            let Retried { retried } = read(answer)?;
+            say(&format!("{service} tries {retried} again"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(OutboxCommand::Republish { service, since, reason }) => {
+            republish(admin, service, &json!({ "since": since, "reason": reason })).await
+        }
+    }
+}
+
+/// Each service by itself: one that does not answer keeps no other from it.
+async fn republish(admin: &Admin, service: Option<String>, body: &Value) -> anyhow::Result<ExitCode> {
+    let services = match service {
+        Some(service) => vec![service],
+        None => {
+            let all: Vec<OfService<Entry>> = read(admin.ask(&["outbox"], &()).await?)?;
+            all.into_iter().map(|of| of.service).collect()
+        }
     };
-    let answer = admin.post(&["outbox", &service, "retry"], &json!({ "seq": seq })).await?;
-    let Retried { retried } = read(answer)?;
-    say(&format!("{service} tries {retried} again"));
-    Ok(ExitCode::SUCCESS)
+    each(services, async |service| {
+        let answer = admin.post(&["outbox", service, "republish"], body).await?;
+        let Republished { republished } = read(answer)?;
+        Ok(format!("{service} publishes {republished} again"))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+struct Republished {
+    republished: u64,
 }
 
 #[derive(Debug, Deserialize)]

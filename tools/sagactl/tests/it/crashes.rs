@@ -93,6 +93,48 @@ fn chaos_loses_nothing_and_doubles_nothing() {
     assert!(kinds > 1, "{verdict:#}");
 }
 
+/// Law 1 beyond the broker: what it lost with its disk is noticed, and told again to whoever had not heard it.
+#[tokio::test]
+async fn what_a_broker_lost_with_its_disk_is_published_again() {
+    let system = System::start(&["order.service.deadline=60s"]);
+    system.list("pen", 1_000).await;
+    system.list("ink", 1_000).await;
+    assert_all_end(&system, &place_all(&system, 0..20).await).await;
+    // Orders that wait for payment: what it has yet to hear is the broker's alone.
+    system.sagactl(&["kill", "payment"]);
+    let ids = place_all(&system, 20..30).await;
+    let published = async |service| {
+        let text = system.http.get(system.url(service, "/metrics")).send().await.ok()?.text().await.ok()?;
+        text.lines().find_map(|line| line.strip_prefix("outbox_published_total ")?.parse::<u64>().ok())
+    };
+    wait_until("their stock is reserved", async || {
+        published("inventory").await >= Some(32) && published("order").await >= Some(50)
+    })
+    .await;
+    system.sagactl(&["kill", "nats"]);
+    std::fs::remove_dir_all(system.path().join("nats/jetstream")).expect("what the broker had");
+    system.sagactl(&["start", "nats"]);
+    system.sagactl(&["start", "payment"]);
+
+    let one_more = place_all(&system, 30..31).await;
+    wait_until("the loss is noticed", async || {
+        let log = std::fs::read_to_string(system.path().join("log/order.log")).unwrap_or_default();
+        log.contains("the stream of order starts anew")
+    })
+    .await;
+    let told = system.sagactl(&["outbox", "republish", "--since", "1h", "--reason", "the disk is gone"]);
+    for service in ["admin", "order", "inventory", "payment"] {
+        assert!(told.contains(&format!("{service} publishes ")), "{told}");
+    }
+    for id in ids.iter().chain(&one_more) {
+        wait_until("it is confirmed", async || {
+            system.get("order", &format!("/api/orders/{id}")).await["status"] == "CONFIRMED"
+        })
+        .await;
+    }
+    system.assert_reconciled().await;
+}
+
 /// Law 7: an outage of the broker consumes no attempts and makes no dead letters.
 #[tokio::test]
 async fn a_dead_broker_delays_orders_and_loses_none() {

@@ -247,6 +247,7 @@ pub(super) struct Waiting {
     pub(super) pending: u64,
     pub(super) failed: u64,
     pub(super) republishing: u64,
+    pub(super) kept: u64,
     pub(super) oldest: Option<Timestamp>,
 }
 
@@ -263,7 +264,16 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
             _ => waiting.failed += count,
         }
     }
-    // Nothing is deleted in front of the position: there are no gaps to count.
+    // Only published entries are deleted, and from the oldest on: there are no gaps among the others.
+    let kept: i64 = conn
+        .prepare_cached(&format!(
+            "SELECT {POSITION} + 1 - first.seq
+                 - (SELECT count(*) FROM outbox WHERE status IN ('FAILED', 'HELD', 'RETRY')
+                    AND seq BETWEEN first.seq AND {POSITION})
+             FROM (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status = 'PENDING') AS first"
+        ))?
+        .query_row([], |row| row.get(0))?;
+    waiting.kept = u64::try_from(kept).unwrap_or(0);
     let in_line: i64 = conn
         .prepare_cached(&format!(
             "SELECT coalesce(max(seq), 0) - {POSITION}

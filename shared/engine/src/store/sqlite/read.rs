@@ -186,6 +186,7 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
         outbox_pending: outbox.pending,
         outbox_failed: outbox.failed,
         outbox_republishing: outbox.republishing,
+        outbox_kept: outbox.kept,
         outbox_oldest: outbox.oldest,
         retries: count("SELECT count(*) FROM retry")?,
         tasks: count("SELECT count(*) FROM task")?,
