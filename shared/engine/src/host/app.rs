@@ -14,6 +14,7 @@ use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
+use crate::runtime::standstill::Standstills;
 use crate::runtime::tasks::{NoCalls, TaskHandler};
 use crate::store::Store;
 
@@ -29,6 +30,8 @@ pub struct App<S: Service, X> {
     pub metrics: Metrics,
     /// What stands before its steps and its calls: breakers, room for tasks.
     pub admission: SharedAdmission,
+    /// Its steps that make no progress although messages wait.
+    pub standstills: Standstills,
     /// The faults injected into this process; never any while `faults.enabled` is false.
     pub faults: Faults,
     /// Everything that was set, as it was read at the start.
@@ -45,6 +48,7 @@ impl<S: Service, X> Clone for App<S, X> {
             bus: self.bus.clone(),
             metrics: self.metrics.clone(),
             admission: self.admission.clone(),
+            standstills: self.standstills.clone(),
             faults: self.faults.clone(),
             settings: self.settings.clone(),
             stop: self.stop.clone(),

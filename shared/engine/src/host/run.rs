@@ -18,6 +18,7 @@ use crate::nats::{NatsBus, Publisher};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::clock::SystemClock;
 use crate::runtime::faults::Faults;
+use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
 use crate::store::{Mark, Store as _};
 
@@ -49,7 +50,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let Running { engine, admission, steps, mut loops } =
         runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
     let (stop, settings) = (CancellationToken::new(), Arc::new(settings));
-    let app = App { engine, store, bus, metrics, admission, faults, settings, stop };
+    let standstills = Standstills::default();
+    let app = App { engine, store, bus, metrics, admission, standstills, faults, settings, stop };
 
     spawn(&mut loops, Box::pin(upkeep::watch_stats(app.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
@@ -112,6 +114,9 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         Box::new(Publisher::new(bus.clone(), S::NAME, app.faults.clone()).marking(app.store.clone()));
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
+    let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
+    let watching = standstill::run::<S, _>(bus, steps, standstills, limit, means.clock);
+    spawn(&mut loops, Box::pin(watching));
     if let Some(ended) = ended(&mut loops).await {
         let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
     }

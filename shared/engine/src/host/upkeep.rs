@@ -72,6 +72,7 @@ pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> He
             }
             if let Some(bus) = &app.bus {
                 check("broker", (!bus.is_connected()).then(|| "not connected".to_owned()));
+                check("steps", app.standstills.in_words(app.settings.engine.ready_standstill, now));
             }
             Readiness { ready, checks }
         })

@@ -4,13 +4,15 @@
 //! The loops know time, store, broker and outside only as the traits [`clock::Clock`], [`Store`], [`bus::Bus`],
 //! [`bus::Publish`] and [`tasks::TaskHandler`]; the simulation drives the same loops with its own. In reading order:
 //! - [`clock`], [`bus`], [`observer`], [`faults`]: what the loops are given, beside the store
-//! - [`admission`]: what stands before steps and calls, shared by all loops
+//! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
 //! - [`engine`]: the one loop through which every input goes, in batches
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages; [`given_up`]: what the broker gives up;
 //!   [`relay`]: the outbox
+//! - [`standstill`]: whether a step makes no progress although messages wait for it
 
 pub mod admission;
+pub mod breaker_view;
 pub mod bus;
 pub mod clock;
 pub mod consumer;
@@ -19,6 +21,7 @@ pub mod faults;
 pub mod given_up;
 pub mod observer;
 pub mod relay;
+pub mod standstill;
 pub mod task_runner;
 pub mod tasks;
 pub mod timers;

@@ -10,5 +10,6 @@ mod parcels;
 mod reading;
 mod relay;
 mod settings;
+mod standstill;
 mod store;
 mod support;

@@ -2,7 +2,7 @@
 
 mod advisories;
 mod connecting;
-mod consuming;
+pub mod consuming;
 mod faults;
 mod losing;
 mod marking;
