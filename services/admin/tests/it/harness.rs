@@ -88,6 +88,7 @@ impl AdminHarness {
             bus: None,
             metrics,
             admission,
+            publishing: Default::default(),
             standstills: Default::default(),
             faults,
             settings,

@@ -14,6 +14,7 @@ use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
+use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::Standstills;
 use crate::runtime::tasks::{NoCalls, TaskHandler};
 use crate::store::Store;
@@ -30,6 +31,8 @@ pub struct App<S: Service, X> {
     pub metrics: Metrics,
     /// What stands before its steps and its calls: breakers, room for tasks.
     pub admission: SharedAdmission,
+    /// Whether the broker takes its messages.
+    pub publishing: HeldUp,
     /// Its steps that make no progress although messages wait.
     pub standstills: Standstills,
     /// The faults injected into this process; never any while `faults.enabled` is false.
@@ -48,6 +51,7 @@ impl<S: Service, X> Clone for App<S, X> {
             bus: self.bus.clone(),
             metrics: self.metrics.clone(),
             admission: self.admission.clone(),
+            publishing: self.publishing.clone(),
             standstills: self.standstills.clone(),
             faults: self.faults.clone(),
             settings: self.settings.clone(),

@@ -9,7 +9,8 @@
 //! - [`engine`]: the one loop through which every input goes, in batches
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages; [`given_up`]: what the broker gives up;
 //!   [`relay`]: the outbox
-//! - [`standstill`]: whether a step makes no progress although messages wait for it
+//! - [`standstill`]: whether a step makes no progress although messages wait for it; [`held_up`]: whether the broker
+//!   takes nothing although it is there
 
 pub mod admission;
 pub mod breaker_view;
@@ -19,6 +20,7 @@ pub mod consumer;
 pub mod engine;
 pub mod faults;
 pub mod given_up;
+pub mod held_up;
 pub mod observer;
 pub mod relay;
 pub mod standstill;

@@ -6,6 +6,7 @@ mod admission;
 mod broker;
 mod engine;
 mod faults;
+mod held_up;
 mod parcels;
 mod reading;
 mod relay;
