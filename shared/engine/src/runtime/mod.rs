@@ -7,7 +7,7 @@
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
 //! - [`engine`]: the one loop through which every input goes, in batches
-//! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages; [`given_up`]: what the broker gives up;
+//! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they are in progress; [`given_up`]: what the broker gives up;
 //!   [`relay`]: the outbox
 //! - [`standstill`]: whether a step makes no progress although messages wait for it; [`held_up`]: whether the broker
 //!   takes nothing although it is there
@@ -20,6 +20,7 @@ pub mod consumer;
 pub mod engine;
 pub mod faults;
 pub mod given_up;
+mod held;
 pub mod held_up;
 pub mod observer;
 pub mod relay;

@@ -4,6 +4,7 @@ mod advisories;
 mod connecting;
 pub mod consuming;
 mod faults;
+mod holding;
 mod losing;
 mod marking;
 mod outages;
