@@ -135,6 +135,9 @@ async fn place(
 
 fn refuse_when_overloaded(app: &OrderApp) -> Result<(), Problem> {
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
+    if let Some(held_up) = app.publishing.in_words(limits.shed_held_up, Timestamp::now()) {
+        return Err(Problem::unavailable(held_up, 5));
+    }
     let lag =
         stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| Timestamp::now().duration_since(oldest));
     let is_late = Duration::try_from(lag).is_ok_and(|lag| lag > limits.shed_lag);

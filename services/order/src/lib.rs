@@ -49,8 +49,11 @@ pub struct OrderSettings {
     /// New orders are refused while the oldest unpublished entry is older than this …
     #[serde(with = "humantime_serde")]
     pub shed_lag: Duration,
-    /// … or while more entries than this wait.
+    /// … or while more entries than this wait …
     pub shed_pending: u64,
+    /// … or while the broker, although connected, has taken no messages for longer than this.
+    #[serde(with = "humantime_serde")]
+    pub shed_held_up: Duration,
 }
 
 const DEFAULTS: &str = r#"
@@ -60,6 +63,7 @@ bind = "127.0.0.1:8081"
 deadline = "60s"
 shed_lag = "2m"
 shed_pending = 200000
+shed_held_up = "10s"
 "#;
 
 /// The running service, as its routes see it.

@@ -138,6 +138,14 @@ impl Broker {
         }
     }
 
+    /// The message is being worked on, and comes again that much later.
+    pub fn in_progress(&mut self, durable: &str, index: usize, at: Duration) {
+        let waiting = self.durables.get_mut(durable).and_then(|durable| durable.waiting.get_mut(&index));
+        if let Some(visible) = waiting {
+            *visible = at + ACK_WAIT;
+        }
+    }
+
     /// The message need not come again.
     pub fn acknowledge(&mut self, durable: &str, index: usize) {
         if let Some(durable) = self.durables.get_mut(durable) {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use crate::broker::Broker;
+use crate::broker::{ACK_WAIT, Broker};
 use crate::endings::Ending;
 use crate::process::Process;
 use crate::reasons;
@@ -170,6 +170,16 @@ impl Bus for SimBus {
         Ok(SimGivenUps { bus: self.clone(), durables, current: None })
     }
 
+    fn ack_wait(&self) -> Duration {
+        ACK_WAIT
+    }
+
+    async fn in_progress(&self, (durable, index): &(String, usize)) -> Result<(), BusError> {
+        self.reach().await?;
+        self.broker.lock().in_progress(durable, *index, self.sim().age());
+        Ok(())
+    }
+
     async fn waiting(&self, durable: Durable) -> Result<u64, BusError> {
         self.reach().await?;
         Ok(self.broker.lock().waiting(&durable.name()))
@@ -225,6 +235,12 @@ pub struct SimMessage {
 }
 
 impl BusMessage for SimMessage {
+    type Hold = (String, usize);
+
+    fn hold(&self) -> (String, usize) {
+        (self.durable.clone(), self.index)
+    }
+
     fn payload(&self) -> Bytes {
         let payload = self.bus.broker.lock().messages()[self.index].payload.clone();
         self.bus.sim().sabotage().spoil_delivery(payload, self.bus.sim().age())

@@ -82,7 +82,18 @@ impl AdminHarness {
         let service = Arc::new((program.service)(&settings));
         let Running { engine, admission, loops: mut background, .. } =
             runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
-        let app = App { engine, store, bus: None, metrics, admission, faults, settings, stop };
+        let app = App {
+            engine,
+            store,
+            bus: None,
+            metrics,
+            admission,
+            publishing: Default::default(),
+            standstills: Default::default(),
+            faults,
+            settings,
+            stop,
+        };
         for work in (program.background)(app.clone()) {
             background.spawn(work);
         }

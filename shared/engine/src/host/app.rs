@@ -15,6 +15,8 @@ use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
+use crate::runtime::held_up::HeldUp;
+use crate::runtime::standstill::Standstills;
 use crate::runtime::tasks::{NoCalls, TaskHandler};
 use crate::store::{Store, StoreFault};
 
@@ -30,6 +32,10 @@ pub struct App<S: Service, X> {
     pub metrics: Metrics,
     /// What stands before its steps and its calls: breakers, room for tasks.
     pub admission: SharedAdmission,
+    /// Whether the broker takes its messages.
+    pub publishing: HeldUp,
+    /// Its steps that make no progress although messages wait.
+    pub standstills: Standstills,
     /// The faults injected into this process; never any while `faults.enabled` is false.
     pub faults: Faults,
     /// Everything that was set, as it was read at the start.
@@ -46,6 +52,8 @@ impl<S: Service, X> Clone for App<S, X> {
             bus: self.bus.clone(),
             metrics: self.metrics.clone(),
             admission: self.admission.clone(),
+            publishing: self.publishing.clone(),
+            standstills: self.standstills.clone(),
             faults: self.faults.clone(),
             settings: self.settings.clone(),
             stop: self.stop.clone(),

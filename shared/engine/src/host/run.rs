@@ -18,6 +18,8 @@ use crate::nats::{NatsBus, Publisher};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::clock::SystemClock;
 use crate::runtime::faults::Faults;
+use crate::runtime::held_up::HeldUp;
+use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
 use crate::store::{Mark, Store as _};
 
@@ -49,7 +51,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let Running { engine, admission, steps, mut loops } =
         runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
     let (stop, settings) = (CancellationToken::new(), Arc::new(settings));
-    let app = App { engine, store, bus, metrics, admission, faults, settings, stop };
+    let (publishing, standstills) = (HeldUp::default(), Standstills::default());
+    let app = App { engine, store, bus, metrics, admission, publishing, standstills, faults, settings, stop };
 
     spawn(&mut loops, Box::pin(upkeep::watch_stats(app.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
@@ -98,6 +101,7 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     }
     let mut has_complained = false;
     while let Err(fault) = bus.ensure_streams(&producers).await {
+        app.publishing.hold(&error_chain(&fault), means.clock.now());
         // Once: a broker that has just started takes a moment, one that refuses refuses for ever.
         if !std::mem::replace(&mut has_complained, true) {
             warn!("streams cannot be made yet, trying on: {}", error_chain(&fault));
@@ -108,10 +112,14 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         let _ = failed.send(fault);
         return std::future::pending().await;
     }
-    let publisher =
-        Box::new(Publisher::new(bus.clone(), S::NAME, app.faults.clone()).marking(app.store.clone()));
+    app.publishing.clear();
+    let publisher = Publisher::new(bus.clone(), S::NAME, app.faults.clone());
+    let publisher = Box::new(publisher.marking(app.store.clone()).telling(app.publishing.clone()));
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
+    let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
+    let watching = standstill::run::<S, _>(bus, steps, standstills, limit, means.clock);
+    spawn(&mut loops, Box::pin(watching));
     if let Some(ended) = ended(&mut loops).await {
         let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
     }

@@ -108,6 +108,12 @@ pub struct EngineSettings {
     /// Readiness ends when the oldest unpublished entry is older than this.
     #[serde(with = "humantime_serde")]
     pub ready_lag: Duration,
+    /// Readiness ends when the broker, although connected, has taken no messages for longer than this.
+    #[serde(with = "humantime_serde")]
+    pub ready_held_up: Duration,
+    /// Readiness ends when messages wait for a step, and it has settled none for longer than this.
+    #[serde(with = "humantime_serde")]
+    pub ready_standstill: Duration,
 }
 
 impl Default for EngineSettings {
@@ -117,6 +123,8 @@ impl Default for EngineSettings {
             queue: 4096,
             timer_poll: Duration::from_secs(1),
             ready_lag: Duration::from_secs(60),
+            ready_held_up: Duration::from_secs(5),
+            ready_standstill: Duration::from_secs(15),
         }
     }
 }

@@ -72,6 +72,9 @@ pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> He
             }
             if let Some(bus) = &app.bus {
                 check("broker", (!bus.is_connected()).then(|| "not connected".to_owned()));
+                let held_up = app.publishing.in_words(app.settings.engine.ready_held_up, now);
+                check("publishing", held_up);
+                check("steps", app.standstills.in_words(app.settings.engine.ready_standstill, now));
             }
             Readiness { ready, checks }
         })

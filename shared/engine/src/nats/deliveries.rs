@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_nats::Subject;
 use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -37,6 +38,17 @@ impl Bus for NatsBus {
         Advisories::of(self, durables).await
     }
 
+    fn ack_wait(&self) -> Duration {
+        self.settings.ack_wait
+    }
+
+    async fn in_progress(&self, reply: &Option<Subject>) -> Result<(), BusError> {
+        match reply {
+            Some(reply) => say_in_progress(self, reply.clone()).await,
+            None => Ok(()),
+        }
+    }
+
     async fn waiting(&self, durable: Durable) -> Result<u64, BusError> {
         waiting(self, durable).await
     }
@@ -50,6 +62,11 @@ fn waiting(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<u64, BusErro
         let info = consumer.cached_info();
         Ok(info.num_pending + info.num_ack_pending as u64)
     })
+}
+
+fn say_in_progress(bus: &NatsBus, reply: Subject) -> BoxFuture<'_, Result<(), BusError>> {
+    let saying = bus.client.publish(reply, AckKind::Progress.into());
+    Box::pin(async move { bus.in_time(saying).await.map_err(in_words) })
 }
 
 fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFault>> {
@@ -154,6 +171,13 @@ pub struct NatsMessage {
 }
 
 impl BusMessage for NatsMessage {
+    /// Where its acknowledgement goes.
+    type Hold = Option<Subject>;
+
+    fn hold(&self) -> Option<Subject> {
+        self.message.reply.clone()
+    }
+
     fn payload(&self) -> Bytes {
         self.message.payload.clone()
     }

@@ -8,6 +8,7 @@ use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
 use tracing::{debug, warn};
@@ -18,6 +19,7 @@ use super::connection::NatsBus;
 use super::marking::{self, Marker};
 use crate::runtime::bus::Publish;
 use crate::runtime::faults::Faults;
+use crate::runtime::held_up::HeldUp;
 use crate::store::{OutboxEntry, Published, Store};
 
 /// From this many entries on a batch is quicker than pipelined singles (measured with `sync_interval: always`:
@@ -31,19 +33,26 @@ pub struct Publisher {
     faults: Faults,
     marker: Option<Marker>,
     anew: Option<Anew>,
+    held_up: HeldUp,
 }
 
 impl Publisher {
     /// For the outbox of `service`, all of whose subjects are in its own stream.
     #[must_use]
-    pub const fn new(bus: NatsBus, service: &'static str, faults: Faults) -> Self {
-        Self { bus, service, faults, marker: None, anew: None }
+    pub fn new(bus: NatsBus, service: &'static str, faults: Faults) -> Self {
+        Self { bus, service, faults, marker: None, anew: None, held_up: HeldUp::default() }
     }
 
     /// The same, whose messages say how far `store` has come, which holds the outbox.
     #[must_use]
     pub fn marking(self, store: Arc<dyn Store>) -> Self {
         Self { anew: Some(Anew::new(store.clone())), marker: Some(Marker::new(store)), ..self }
+    }
+
+    /// The same, which says in `held_up` when the broker takes nothing although it is connected.
+    #[must_use]
+    pub fn telling(self, held_up: HeldUp) -> Self {
+        Self { held_up, ..self }
     }
 
     /// What injected faults add to a batch: copies that the broker cannot know, and messages that are none.
@@ -193,10 +202,12 @@ impl Publish for Publisher {
         Box::pin(async move {
             // Without this the client would queue for the broker's return what is published again by then.
             if !self.bus.is_connected() {
+                self.held_up.clear();
                 let first = entries.first().map(|entry| (entry.seq, "not connected".to_owned()));
                 return Published { delayed: first, ..Published::default() };
             }
             let published = self.publish_all(entries).await;
+            self.held_up.published(&published, Timestamp::now());
             self.publish_injected(entries, &published).await;
             if !published.done.is_empty() {
                 self.faults.crash(FaultKind::CRASH_AFTER_PUBLISH);

@@ -2,24 +2,23 @@
 //! faults. What is admitted is decided by [`saga_core::admission`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::admission::{Admission, CallEnd, Room};
-use saga_core::breaker::{Breaker, BreakerPolicy, Permit, State, Transition, Verdict};
+use saga_core::breaker::{Breaker, Permit, State, Transition, Verdict};
 use saga_core::fault::FaultKind;
 use saga_core::input::Outcome;
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::service::{Service, Step};
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
-use utoipa::ToSchema;
 use uuid::Uuid;
 
+pub use super::breaker_view::{BreakerAction, BreakerView, TransitionView};
 use super::clock::Clock;
 use super::faults::Faults;
 
@@ -54,8 +53,7 @@ impl SharedAdmission {
     /// What stands before one step. One for each step: those who share it share what it remembers.
     #[must_use]
     pub fn of_step(&self, step: &'static Step) -> StepAdmission {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        StepAdmission { shared: self.clone(), step, interrupted }
+        StepAdmission { shared: self.clone(), step, memory: Arc::default() }
     }
 
     /// The faults injected into this process; a pause shuts a step as an open breaker does.
@@ -210,8 +208,16 @@ fn log(breaker: &str, Transition { from, to, why, .. }: &Transition) {
 pub struct StepAdmission {
     shared: SharedAdmission,
     step: &'static Step,
+    memory: Arc<Memory>,
+}
+
+/// What is remembered of a step for as long as the process lives.
+#[derive(Default)]
+struct Memory {
     /// Whether deliveries were left alone because of what stands here, or because nothing could be stored.
-    interrupted: Arc<AtomicBool>,
+    interrupted: AtomicBool,
+    /// Messages settled, whatever became of them.
+    settled: AtomicU64,
 }
 
 impl StepAdmission {
@@ -298,13 +304,19 @@ impl StepAdmission {
 
     /// Remembers that deliveries were left alone, through no fault of theirs.
     pub fn interrupt(&self) {
-        self.interrupted.store(true, Ordering::Release);
+        self.memory.interrupted.store(true, Ordering::Release);
     }
 
     /// Whether deliveries were left alone in this life of the process, through no fault of theirs.
     #[must_use]
     pub fn was_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Acquire)
+        self.memory.interrupted.load(Ordering::Acquire)
+    }
+
+    /// How many messages were settled in this life of the process: handled, put off or parked.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.memory.settled.load(Ordering::Relaxed)
     }
 }
 
@@ -350,6 +362,7 @@ impl StepPermit {
     /// Tells the breaker how the try ended.
     pub fn ended<S: Service>(mut self, outcome: &Outcome<S>) {
         self.is_under_way = false;
+        self.of.memory.settled.fetch_add(1, Ordering::Relaxed);
         self.end(outcome.verdict());
     }
 
@@ -418,81 +431,6 @@ impl Drop for CallPermit {
         if self.is_under_way {
             let (permit, began) = (self.permit.take(), self.began);
             self.shared.with(|admission, at| admission.lose_call(permit, at.saturating_sub(began), at));
-        }
-    }
-}
-
-/// What an operator does with a breaker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BreakerAction {
-    /// Opens it, until another action.
-    Open,
-    /// Closes it, until another action.
-    Closed,
-    /// Lets it work by itself, from an empty window on.
-    Reset,
-}
-
-/// What there is to see of a breaker, as operators see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct BreakerView {
-    /// The step or dependency that it stands before.
-    pub name: String,
-    /// What it does with calls now.
-    pub state: State,
-    /// Calls in the window, or probes recorded.
-    pub calls: u64,
-    /// Those that failed.
-    pub failures: u64,
-    /// Those that were slow.
-    pub slow: u64,
-    /// Percent, rounded down; `None` while too few calls are recorded to tell.
-    pub failure_rate: Option<u8>,
-    /// Percent, rounded down; `None` while too few calls are recorded to tell.
-    pub slow_rate: Option<u8>,
-    /// Calls refused since the process started.
-    pub refused: u64,
-    /// How it works.
-    pub policy: BreakerPolicy,
-    /// When it will let probes through, if it is open and not forced.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub open_until: Option<Timestamp>,
-    /// The last twenty changes of state, oldest first.
-    pub transitions: Vec<TransitionView>,
-}
-
-/// A change of state, as operators see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct TransitionView {
-    /// Time of day.
-    #[schema(value_type = String, format = DateTime)]
-    pub at: Timestamp,
-    /// What the breaker did with calls until then.
-    pub from: State,
-    /// What it does with calls from then on.
-    pub to: State,
-    /// What caused it, in a few words.
-    pub why: String,
-}
-
-impl BreakerView {
-    fn of(name: &str, breaker: &Breaker, at: Duration, wall: impl Fn(Duration) -> Timestamp) -> Self {
-        let seen = breaker.snapshot(at);
-        let transition =
-            |Transition { at, from, to, why }: Transition| TransitionView { at: wall(at), from, to, why };
-        Self {
-            name: name.to_owned(),
-            state: seen.state,
-            calls: seen.calls,
-            failures: seen.failures,
-            slow: seen.slow,
-            failure_rate: seen.failure_rate,
-            slow_rate: seen.slow_rate,
-            refused: seen.refused,
-            policy: breaker.policy().clone(),
-            open_until: breaker.refuses_until(at).flatten().map(&wall),
-            transitions: seen.transitions.into_iter().map(transition).collect(),
         }
     }
 }

@@ -62,9 +62,18 @@ pub trait Bus: Clone + Send + Sync + 'static {
         durables: &[Durable],
     ) -> impl Future<Output = Result<Self::GivenUps, BusError>> + Send;
 
+    /// A message that is not acknowledged within this time comes again.
+    fn ack_wait(&self) -> Duration;
+
+    /// Tells it that a delivery is still being worked on: the time begins anew.
+    fn in_progress(&self, hold: &HoldOf<Self>) -> impl Future<Output = Result<(), BusError>> + Send;
+
     /// How many messages the durable still waits for, or waits to hear of.
     fn waiting(&self, durable: Durable) -> impl Future<Output = Result<u64, BusError>> + Send;
 }
+
+/// What names a delivery of this broker.
+pub type HoldOf<B> = <<<B as Bus>::Deliveries as Deliveries>::Message as BusMessage>::Hold;
 
 /// Messages on their way to one durable.
 pub trait Deliveries: Send {
@@ -86,6 +95,12 @@ pub trait Deliveries: Send {
 
 /// A message that was delivered, and waits for its acknowledgement: without one it comes again.
 pub trait BusMessage: Send + 'static {
+    /// What names this delivery to the broker, at little cost.
+    type Hold: Clone + Send + Sync + 'static;
+
+    /// As [`BusMessage::Hold`].
+    fn hold(&self) -> Self::Hold;
+
     /// The payload, byte for byte.
     fn payload(&self) -> Bytes;
 

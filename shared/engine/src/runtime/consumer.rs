@@ -1,5 +1,6 @@
 //! Shell: one step's way from the broker into the engine: each message an input, acknowledged once it is settled.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -13,8 +14,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
 use super::admission::{InjectedFault, StepAdmission, StepPermit};
-use super::bus::{Bus, BusError, BusMessage, Deliveries, Durable};
+use super::bus::{Bus, BusError, BusMessage, Deliveries, Durable, HoldOf};
 use super::engine::Engine;
+use super::held::{self, Held, Holding};
 
 /// Pause before a consumer that was lost is made again.
 const REMAKE_PAUSE: Duration = Duration::from_millis(200);
@@ -39,6 +41,7 @@ pub struct Consumer<S: Service, B: Bus> {
     bounds: ConsumerBounds,
     /// Tries that an injected fault delays.
     delayed: JoinSet<()>,
+    held: Held<HoldOf<B>>,
 }
 
 /// What stands before the step lets a consumer do.
@@ -52,6 +55,14 @@ enum Flow {
 /// Where messages go to be acknowledged: beside the engine, which must not wait for a broker that is away.
 type Acknowledge<B> = mpsc::Sender<<<B as Bus>::Deliveries as Deliveries>::Message>;
 
+/// A message, and what keeps it from coming again as long as it is not settled.
+type Delivered<B> = (<<B as Bus>::Deliveries as Deliveries>::Message, Holding<HoldOf<B>>);
+
+fn holding<M: BusMessage>(held: &Held<M::Hold>, message: M) -> (M, Holding<M::Hold>) {
+    let holding = held.hold(message.hold());
+    (message, holding)
+}
+
 impl<S: Service, B: Bus> Consumer<S, B> {
     /// Feeds `engine` with what `durable` is to have.
     pub fn new(
@@ -61,7 +72,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         durable: Durable,
         bounds: ConsumerBounds,
     ) -> Self {
-        Self { bus, engine, admission, durable, bounds, delayed: JoinSet::new() }
+        Self { bus, engine, admission, durable, bounds, delayed: JoinSet::new(), held: Held::nothing() }
     }
 
     /// Runs until dropped.
@@ -93,24 +104,54 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         }
     }
 
-    /// Consumes until nothing may be taken any more.
+    /// Consumes until nothing may be taken any more. What is held meanwhile does not come again.
     async fn consume(&mut self) -> Result<(), BusError> {
-        let mut deliveries = self.bus.consume(self.durable).await?;
+        let deliveries = self.bus.consume(self.durable).await?;
+        let (bus, held) = (self.bus.clone(), self.held.clone());
+        tokio::select! {
+            biased;
+            ended = self.consume_all(deliveries) => ended,
+            () = held::tell(&bus, held) => Ok(()),
+        }
+    }
+
+    async fn consume_all(&mut self, mut deliveries: B::Deliveries) -> Result<(), BusError> {
         let (acknowledge, settled) = mpsc::channel(self.bounds.under_way);
         let _acknowledging = AbortOnDropHandle::new(tokio::spawn(acknowledge_all(settled)));
         if self.ramp_up(&mut deliveries, &acknowledge).await? == Flow::Shut {
             return Ok(());
         }
-        let admission = self.admission.clone();
+        let (admission, held) = (self.admission.clone(), self.held.clone());
         let mut shuts = std::pin::pin!(admission.shuts());
+        let mut waiting = VecDeque::new();
         loop {
-            let message = tokio::select! {
-                biased;
-                () = &mut shuts => return Ok(()),
-                message = deliveries.next() => message?,
+            let message = match waiting.pop_front() {
+                Some(message) => message,
+                None => tokio::select! {
+                    biased;
+                    () = &mut shuts => return Ok(()),
+                    message = deliveries.next() => holding(&held, message?),
+                },
             };
-            if self.take(message, &acknowledge).await? == Flow::Shut {
-                return Ok(());
+            let (flow, broken) = {
+                let mut taking = std::pin::pin!(self.take(message, &acknowledge));
+                let mut broken = None;
+                // What the broker has delivered meanwhile is held too; it delivers no more than it may.
+                loop {
+                    tokio::select! {
+                        biased;
+                        flow = &mut taking => break (flow?, broken),
+                        message = deliveries.next(), if broken.is_none() => match message {
+                            Ok(message) => waiting.push_back(holding(&held, message)),
+                            Err(error) => broken = Some(error),
+                        },
+                    }
+                }
+            };
+            match broken {
+                _ if flow == Flow::Shut => return Ok(()),
+                Some(error) => return Err(error),
+                None => {}
             }
         }
     }
@@ -129,7 +170,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             };
             for message in deliveries.fetch(permits.len()).await? {
                 let Some(permit) = permits.pop() else { break };
-                self.hand_in(message, permit, acknowledge).await?;
+                self.hand_in(holding(&self.held, message), permit, acknowledge).await?;
             }
             let is_backlog = permits.is_empty();
             drop(permits);
@@ -138,7 +179,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             }
             // The next one is waited for without a permit, which retries may need meanwhile.
             if let Some(message) = deliveries.next_within(NEXT_WITHIN).await?
-                && self.take(message, acknowledge).await? == Flow::Shut
+                && self.take(holding(&self.held, message), acknowledge).await? == Flow::Shut
             {
                 return Ok(Flow::Shut);
             }
@@ -147,11 +188,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
     }
 
     /// Hands a message in when there is a permit for it. Otherwise it is left alone, and comes again.
-    async fn take(
-        &mut self,
-        message: <B::Deliveries as Deliveries>::Message,
-        acknowledge: &Acknowledge<B>,
-    ) -> Result<Flow, BusError> {
+    async fn take(&mut self, message: Delivered<B>, acknowledge: &Acknowledge<B>) -> Result<Flow, BusError> {
         match self.admission.enter().await {
             Some(permit) => self.hand_in(message, permit, acknowledge).await.map(|()| Flow::On),
             None => Ok(Flow::Shut),
@@ -176,7 +213,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
 
     async fn hand_in(
         &mut self,
-        message: <B::Deliveries as Deliveries>::Message,
+        (message, holding): Delivered<B>,
         mut permit: StepPermit,
         acknowledge: &Acknowledge<B>,
     ) -> Result<(), BusError> {
@@ -187,6 +224,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         let handing_in = async move {
             let settled = move |outcome: Outcome<S>| {
                 permit.ended(&outcome);
+                drop(holding);
                 faults.crash(FaultKind::CRASH_BEFORE_ACK);
                 // Full only while the broker is away, and then the message comes again anyway.
                 let _ = acknowledge.try_send(message);

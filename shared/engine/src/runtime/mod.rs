@@ -4,22 +4,29 @@
 //! The loops know time, store, broker and outside only as the traits [`clock::Clock`], [`Store`], [`bus::Bus`],
 //! [`bus::Publish`] and [`tasks::TaskHandler`]; the simulation drives the same loops with its own. In reading order:
 //! - [`clock`], [`bus`], [`observer`], [`faults`]: what the loops are given, beside the store
-//! - [`admission`]: what stands before steps and calls, shared by all loops
+//! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
 //! - [`engine`]: the one loop through which every input goes, in batches
-//! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages; [`given_up`]: what the broker gives up;
-//!   [`relay`]: the outbox, with `refusal`: what the broker does not take though it takes the rest
+//! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
+//!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, with `refusal`: what the broker
+//!   does not take though it takes the rest
+//! - [`standstill`]: whether a step makes no progress although messages wait for it; [`held_up`]: whether the broker
+//!   takes nothing although it is there
 
 pub mod admission;
+pub mod breaker_view;
 pub mod bus;
 pub mod clock;
 pub mod consumer;
 pub mod engine;
 pub mod faults;
 pub mod given_up;
+mod held;
+pub mod held_up;
 pub mod observer;
 mod refusal;
 pub mod relay;
+pub mod standstill;
 pub mod task_runner;
 pub mod tasks;
 pub mod timers;

@@ -16,6 +16,7 @@ mod stop;
 
 // What can be asked of the system.
 mod rebuild;
+mod revive;
 mod running;
 mod single;
 pub mod status;

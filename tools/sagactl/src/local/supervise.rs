@@ -6,10 +6,12 @@ use std::process::{Child, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::member::Member;
 use super::system::System;
-use super::{folder, process, stop};
+use super::{folder, process, revive, stop};
+use crate::http::Http;
 
 /// What a person takes for "at once".
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -44,10 +46,16 @@ pub async fn run(
     mut shutdown_signal: ShutdownSignal,
 ) -> anyhow::Result<ExitCode> {
     let mut known: BTreeSet<Member> = Member::all().collect();
+    let (started, mut restarted) = mpsc::unbounded_channel();
+    let mut watching = Box::pin(revive::watch(system, Http::new()?, started));
     loop {
         tokio::select! {
             () = shutdown_signal.recv() => break,
+            () = &mut watching => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        while let Ok(child) = restarted.try_recv() {
+            children.push(child);
         }
         let ended = reap(&mut children);
         let running: BTreeSet<_> =
@@ -65,6 +73,8 @@ pub async fn run(
         }
     }
     println!("stopping everything");
+    // It may hold the lock.
+    drop(watching);
     let _lock = folder::lock(system.folder()).await?;
     stop::all(system).await?;
     reap(&mut children);

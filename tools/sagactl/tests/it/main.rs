@@ -4,6 +4,7 @@ mod bad_input;
 mod crashes;
 mod dead_letters;
 mod dependencies;
+mod full_disk;
 mod layers;
 mod load;
 mod operator;

@@ -1,5 +1,6 @@
 //! Shell: a local system of the test's own: free ports, a temporary folder, stopped when dropped.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -72,29 +73,38 @@ pub fn free_ports() -> u16 {
 impl System {
     /// Starts everything, with short waits and these settings.
     pub fn start(settings: &[&str]) -> Self {
+        let system = Self::not_started();
+        system.sagactl(&system.up(&["--detach"], settings));
+        system
+    }
+
+    /// A system of which nothing runs yet.
+    pub fn not_started() -> Self {
         programs();
         let turn = Turn::wait();
         let data = TempDir::new().expect("a temporary folder");
         let base = free_ports();
         // No connection is kept: the processes behind them come and go.
         let http = Client::builder().pool_max_idle_per_host(0).build().expect("a client");
-        let system = Self { data, base, http, _turn: turn };
-        let mut arguments = vec!["up", "--detach"];
-        let base = base.to_string();
-        arguments.extend(["--port-base", &base]);
+        Self { data, base, http, _turn: turn }
+    }
+
+    /// How it is started, with short waits and these settings.
+    pub fn up(&self, options: &[&str], settings: &[&str]) -> Vec<String> {
+        let base = self.base.to_string();
+        let mut arguments = [&["up", "--port-base", &base], options].concat();
         let short =
             ["order", "inventory", "payment", "admin"].map(|service| format!("{service}.bus.ack_wait=2s"));
         let quiet = ["inventory.service.replenish.enabled=false"];
         for setting in short.iter().map(String::as_str).chain(quiet).chain(settings.iter().copied()) {
             arguments.extend(["--set", setting]);
         }
-        system.sagactl(&arguments);
-        system
+        arguments.into_iter().map(str::to_owned).collect()
     }
 
     /// Runs sagactl on this system; it must succeed.
     #[track_caller]
-    pub fn sagactl(&self, arguments: &[&str]) -> String {
+    pub fn sagactl(&self, arguments: &[impl AsRef<OsStr> + std::fmt::Debug]) -> String {
         let output = self.try_sagactl(arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -103,7 +113,7 @@ impl System {
     }
 
     /// Runs sagactl on this system.
-    pub fn try_sagactl(&self, arguments: &[&str]) -> Output {
+    pub fn try_sagactl(&self, arguments: &[impl AsRef<OsStr>]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_sagactl"))
             .args(arguments)
             .arg("--data")

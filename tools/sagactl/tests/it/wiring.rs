@@ -34,6 +34,29 @@ async fn what_is_published_twice_is_handled_once_and_known_as_a_duplicate() {
     system.assert_reconciled().await;
 }
 
+/// Readiness: a step that makes no progress is named, with what waits for it, until it goes on.
+#[tokio::test]
+async fn a_step_that_stands_still_ends_readiness_until_it_goes_on() {
+    let system = System::start(&["inventory.engine.ready_standstill=500ms"]);
+    system.list("pen", 10).await;
+    let readiness = async || {
+        let answer = system.http.get(system.url("inventory", "/readyz")).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON")["checks"]["steps"].clone())
+    };
+    wait_until("it is ready", async || readiness().await == (200, Value::from("ok"))).await;
+    let slow = ["--step", "inventory-stock-reservation", "--delay", "4s"];
+    system.sagactl(&[&["faults", "inject", "inventory", "delay"], &slow[..]].concat());
+    system.place(1).await;
+    let told = "inventory-stock-reservation stands still: 1 messages wait, none settled since ";
+    wait_until("it is told", async || {
+        let (status, steps) = readiness().await;
+        status == 503 && steps.as_str().is_some_and(|steps| steps.starts_with(told))
+    })
+    .await;
+    wait_until("it is ready again", async || readiness().await.0 == 200).await;
+    system.assert_reconciled().await;
+}
+
 /// Retention: an idempotency key is kept for as long as it is set to be, and no longer.
 #[tokio::test]
 async fn finished_things_are_trimmed_while_the_service_runs() {

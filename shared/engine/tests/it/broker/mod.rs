@@ -2,8 +2,9 @@
 
 mod advisories;
 mod connecting;
-mod consuming;
+pub mod consuming;
 mod faults;
+mod holding;
 mod losing;
 mod marking;
 mod outages;

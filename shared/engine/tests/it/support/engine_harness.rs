@@ -166,6 +166,11 @@ impl EngineHarness {
         self.loops.spawn(given_up::run(bus.clone(), self.engine.clone(), durables));
     }
 
+    /// Lets something more run beside the loops.
+    pub fn runs(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.loops.spawn(work);
+    }
+
     /// What stands before a step.
     pub fn step(&self, step: &'static Step) -> &StepAdmission {
         let is_its = |admission: &&StepAdmission| admission.step().name == step.name;

@@ -1,0 +1,88 @@
+//! Shell: breakers as operators see them, and what operators do with them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use saga_core::breaker::{Breaker, BreakerPolicy, State, Transition};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What an operator does with a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BreakerAction {
+    /// Opens it, until another action.
+    Open,
+    /// Closes it, until another action.
+    Closed,
+    /// Lets it work by itself, from an empty window on.
+    Reset,
+}
+
+/// What there is to see of a breaker, as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BreakerView {
+    /// The step or dependency that it stands before.
+    pub name: String,
+    /// What it does with calls now.
+    pub state: State,
+    /// Calls in the window, or probes recorded.
+    pub calls: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// Those that were slow.
+    pub slow: u64,
+    /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    pub failure_rate: Option<u8>,
+    /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    pub slow_rate: Option<u8>,
+    /// Calls refused since the process started.
+    pub refused: u64,
+    /// How it works.
+    pub policy: BreakerPolicy,
+    /// When it will let probes through, if it is open and not forced.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub open_until: Option<Timestamp>,
+    /// The last twenty changes of state, oldest first.
+    pub transitions: Vec<TransitionView>,
+}
+
+/// A change of state, as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TransitionView {
+    /// Time of day.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// What the breaker did with calls until then.
+    pub from: State,
+    /// What it does with calls from then on.
+    pub to: State,
+    /// What caused it, in a few words.
+    pub why: String,
+}
+
+impl BreakerView {
+    pub(super) fn of(
+        name: &str,
+        breaker: &Breaker,
+        at: Duration,
+        wall: impl Fn(Duration) -> Timestamp,
+    ) -> Self {
+        let seen = breaker.snapshot(at);
+        let transition =
+            |Transition { at, from, to, why }: Transition| TransitionView { at: wall(at), from, to, why };
+        Self {
+            name: name.to_owned(),
+            state: seen.state,
+            calls: seen.calls,
+            failures: seen.failures,
+            slow: seen.slow,
+            failure_rate: seen.failure_rate,
+            slow_rate: seen.slow_rate,
+            refused: seen.refused,
+            policy: breaker.policy().clone(),
+            open_until: breaker.refuses_until(at).flatten().map(&wall),
+            transitions: seen.transitions.into_iter().map(transition).collect(),
+        }
+    }
+}

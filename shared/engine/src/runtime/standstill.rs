@@ -1,0 +1,128 @@
+//! Shell: whether a step stands still: messages wait for it, nothing holds it back on purpose, and it settles none.
+//!
+//! [`judge`] decides on what one look saw; [`run`] looks every few seconds, beside the loops, and asks the broker only
+//! about steps that have settled nothing since the last look.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use saga_core::service::Service;
+
+use super::admission::StepAdmission;
+use super::bus::{Bus, BusError, Durable};
+use super::clock::SharedClock;
+use super::signed;
+
+/// Looks in the time after which a standstill is told.
+const LOOKS: u32 = 5;
+/// Looks are at least this far apart, and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
+
+/// What one look at a step saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// It has settled something since the last look.
+    pub has_moved: bool,
+    /// A breaker or an injected fault holds it back.
+    pub is_shut: bool,
+    /// Messages at the broker that it has not settled yet, or why that is not known.
+    pub waiting: Result<u64, BusError>,
+}
+
+/// A step that settles nothing although messages wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standstill {
+    /// When it was first seen so, without a break.
+    pub since: Timestamp,
+    /// Messages that waited at the last look, or why that is not known.
+    pub waiting: Result<u64, BusError>,
+}
+
+/// Whether a step stands still, after a look at it; `stood` is what the look before came to.
+#[must_use]
+pub fn judge(stood: Option<&Standstill>, sight: Sight, now: Timestamp) -> Option<Standstill> {
+    let Sight { has_moved, is_shut, waiting } = sight;
+    let stands = !has_moved && !is_shut && waiting != Ok(0);
+    stands.then(|| Standstill { since: stood.map_or(now, |stood| stood.since), waiting })
+}
+
+/// The steps of a process that stand still. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Standstills(Arc<Mutex<BTreeMap<&'static str, Standstill>>>);
+
+impl Standstills {
+    /// Takes over what a look at a step saw.
+    pub fn look(&self, step: &'static str, sight: Sight, now: Timestamp) {
+        let mut all = self.0.lock();
+        match judge(all.get(step), sight, now) {
+            Some(standstill) => drop(all.insert(step, standstill)),
+            None => drop(all.remove(step)),
+        }
+    }
+
+    /// Nothing is known any more.
+    pub fn forget(&self) {
+        self.0.lock().clear();
+    }
+
+    /// Which steps have stood still for longer than `limit`, how many messages wait for each, and since when.
+    #[must_use]
+    pub fn in_words(&self, limit: Duration, now: Timestamp) -> Option<String> {
+        let limit = signed(limit);
+        let all = self.0.lock();
+        let long = all.iter().filter(|(_, standstill)| now.duration_since(standstill.since) > limit);
+        let said: Vec<_> = long
+            .map(|(step, Standstill { since, waiting })| match waiting {
+                Ok(waiting) => {
+                    format!("{step} stands still: {waiting} messages wait, none settled since {since:.0}")
+                }
+                Err(why) => {
+                    format!("{step} settles nothing since {since:.0}, and what waits is not known: {why}")
+                }
+            })
+            .collect();
+        (!said.is_empty()).then(|| said.join("; "))
+    }
+}
+
+/// Looks at `steps` until dropped, a few times within `limit`.
+pub async fn run<S: Service, B: Bus>(
+    bus: B,
+    steps: Vec<StepAdmission>,
+    standstills: Standstills,
+    limit: Duration,
+    clock: SharedClock,
+) {
+    let pause = (limit / LOOKS).clamp(PAUSES.0, PAUSES.1);
+    let mut settled: Vec<_> = steps.iter().map(StepAdmission::settled).collect();
+    loop {
+        tokio::time::sleep(pause).await;
+        if !bus.is_connected() {
+            standstills.forget();
+            continue;
+        }
+        for (admission, before) in steps.iter().zip(&mut settled) {
+            let has_moved = admission.settled() != std::mem::replace(before, admission.settled());
+            let is_shut = admission.is_shut();
+            // Asked only when it matters.
+            let waiting = match has_moved || is_shut {
+                true => Ok(0),
+                false => waiting::<S, B>(&bus, admission).await,
+            };
+            // What was settled while the broker was asked is no standstill.
+            let has_moved = has_moved || admission.settled() != *before;
+            standstills.look(admission.step().name, Sight { has_moved, is_shut, waiting }, clock.now());
+        }
+    }
+}
+
+async fn waiting<S: Service, B: Bus>(bus: &B, admission: &StepAdmission) -> Result<u64, BusError> {
+    let mut all = 0;
+    for durable in Durable::all(S::NAME, &[admission.step()]) {
+        all += bus.waiting(durable).await?;
+    }
+    Ok(all)
+}

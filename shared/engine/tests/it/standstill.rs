@@ -1,0 +1,121 @@
+//! Steps that make no progress although messages wait: noticed after a while, and told with what waits and since when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use saga_core::fault::FaultKind;
+use saga_core::service::Step;
+use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::faults::NewFault;
+use saga_engine::runtime::standstill::{self, Sight, Standstill, Standstills, judge};
+
+use crate::broker::consuming::{listening, say, waiting};
+use crate::support::{Depot, EngineHarness, FILLING, LISTENING, Nats, Pace, fault_of, in_time, wait_until};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+const LIMIT: Duration = Duration::from_secs(15);
+
+fn after(seconds: i64) -> Timestamp {
+    NOW + SignedDuration::from_secs(seconds)
+}
+
+fn sight(waiting: u64) -> Sight {
+    Sight { has_moved: false, is_shut: false, waiting: Ok(waiting) }
+}
+
+#[test]
+fn a_step_stands_still_when_messages_wait_and_neither_it_moves_nor_anything_holds_it_back() {
+    let unknown = || Err("no consumer".to_owned());
+    let cases = [
+        (sight(0), false),
+        (sight(1), true),
+        (Sight { has_moved: true, ..sight(1) }, false),
+        (Sight { is_shut: true, ..sight(1) }, false),
+        (Sight { waiting: unknown(), ..sight(0) }, true),
+        (Sight { waiting: unknown(), is_shut: true, ..sight(0) }, false),
+    ];
+    for (sight, stands) in cases {
+        assert_eq!(judge(None, sight.clone(), NOW).is_some(), stands, "{sight:?}");
+    }
+}
+
+#[test]
+fn a_standstill_counts_from_the_first_look_on_and_ends_with_the_first_message_settled() {
+    let first = judge(None, sight(3), NOW);
+    let later = judge(first.as_ref(), sight(5), after(9));
+    assert_eq!(later, Some(Standstill { since: NOW, waiting: Ok(5) }));
+    assert_eq!(judge(later.as_ref(), Sight { has_moved: true, ..sight(5) }, after(10)), None);
+}
+
+#[test]
+fn a_standstill_is_told_after_its_time_and_not_before() {
+    let standstills = Standstills::default();
+    standstills.look("shelf-filling", sight(3), NOW);
+    standstills.look("shelf-listening", sight(0), NOW);
+    standstills.look("shelf-filling", sight(5), after(15));
+    assert_eq!(standstills.in_words(LIMIT, after(15)), None);
+    let told = "shelf-filling stands still: 5 messages wait, none settled since 1970-01-01T00:00:00Z";
+    assert_eq!(standstills.in_words(LIMIT, after(16)).as_deref(), Some(told));
+    standstills.forget();
+    assert_eq!(standstills.in_words(LIMIT, after(17)), None);
+}
+
+/// With a real broker: what waits is known wherever it waits, and the other step is not blamed.
+#[tokio::test]
+async fn a_step_that_is_stuck_is_told_until_it_moves() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut harness = listening(&bus, Pace::default()).await;
+    let standstills = watched(&mut harness, &bus);
+    let told = || standstills.in_words(Duration::from_millis(200), Timestamp::now());
+    // Longer than the limit, as a hanging reaction would take.
+    let slow = NewFault { delay_ms: Some(2_000), ..fault_of(FILLING, FaultKind::DELAY) };
+    let slow = harness.faults.inject(slow).expect("faults are on");
+    say(&bus, 1..=3).await;
+    harness.has_handled(LISTENING, 3).await;
+    let prefix = "shelf-filling stands still: 3 messages wait, none settled since ";
+    let is_told = |words: String| words.starts_with(prefix) && !words.contains(LISTENING.name);
+    wait_until("it alone is told", async || told().is_some_and(is_told)).await;
+    assert!(harness.faults.remove(slow.id));
+    harness.has_handled(FILLING, 3).await;
+    wait_until("nothing stands still", async || told().is_none()).await;
+}
+
+/// What is held back on purpose does not stand still.
+#[tokio::test]
+async fn a_step_behind_an_open_breaker_is_not_told() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut harness = listening(&bus, Pace::default()).await;
+    let standstills = watched(&mut harness, &bus);
+    say(&bus, 1..=1).await;
+    harness.has_handled(FILLING, 1).await;
+    wait_until("it is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    harness.turn(FILLING.name, BreakerAction::Open);
+    say(&bus, 2..=4).await;
+    harness.has_handled(LISTENING, 4).await;
+    let is_known = async || waiting(&bus, FILLING).await == 3;
+    wait_until("messages wait", is_known).await;
+    // Over several looks.
+    let watched = async {
+        let until = tokio::time::Instant::now() + Duration::from_secs(1);
+        while tokio::time::Instant::now() < until {
+            let words = standstills.in_words(Duration::ZERO, Timestamp::now()).unwrap_or_default();
+            assert!(!words.contains(FILLING.name), "{words}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time("several looks", watched).await;
+}
+
+fn watched(harness: &mut EngineHarness, bus: &saga_engine::nats::NatsBus) -> Standstills {
+    let standstills = Standstills::default();
+    let steps = [FILLING, LISTENING].map(|step: &'static Step| harness.step(step).clone());
+    let limit = Duration::from_millis(500);
+    let (bus, told) = (bus.clone(), standstills.clone());
+    let watching = standstill::run::<Depot, _>(bus, steps.to_vec(), told, limit, Arc::new(SystemClock));
+    harness.runs(watching);
+    standstills
+}

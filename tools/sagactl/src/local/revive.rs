@@ -1,0 +1,186 @@
+//! Shell: a broker that runs and takes no messages, which nats-server does not get over by itself after its disk was
+//! full: it is restarted as soon as there is room again.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::member::Member;
+use super::system::System;
+use super::{broker, folder, process, readiness, stop};
+use crate::http::Http;
+
+/// The services are asked this often, and may take as long to answer.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// With so much room the broker can write for a while.
+const ROOM_BYTES: usize = 1024 * 1024;
+/// After a restart that did not help, the next waits this long, each time twice as long, and at most this long.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(15), Duration::from_mins(5));
+
+/// Watches until dropped. Brokers that it starts go to `started`, to be reaped by whoever reaps.
+pub async fn watch(system: &System, http: Http, started: mpsc::UnboundedSender<(Member, Child)>) {
+    let mut stuck = Stuck::default();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let held_up = held_up(&http, system).await;
+        // Somebody else may have started it.
+        stuck.is_down &= process::find(system, Member::NATS).is_none();
+        let is_stuck = held_up.is_some() || stuck.is_down;
+        let room = if is_stuck { has_room(&system.data_of(Member::NATS)) } else { Ok(()) };
+        match stuck.look(is_stuck, room.is_ok(), Instant::now()) {
+            Action::Nothing => {}
+            Action::SayThatItIsFull => {
+                let (why, no_room) = (held_up.unwrap_or_default(), room.err());
+                let no_room = no_room.map_or_else(String::new, |error| format!(" ({error})"));
+                println!(
+                    "nats takes no messages, and there is no room in {}{no_room}: make room, then it is restarted; {why}",
+                    system.data_of(Member::NATS).display()
+                );
+            }
+            Action::Restart => {
+                let why = held_up.unwrap_or_default();
+                println!("nats takes no messages although there is room: it is restarted; {why}");
+                match restart(system, &http).await {
+                    Ok(child) => {
+                        stuck.is_down = false;
+                        println!("nats was restarted");
+                        let _ = started.send((Member::NATS, child));
+                    }
+                    Err(error) => {
+                        stuck.is_down = true;
+                        println!("nats cannot be restarted, and is tried again later: {error:#}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is to be done about a broker after a look.
+#[derive(Debug, PartialEq, Eq)]
+enum Action {
+    Nothing,
+    SayThatItIsFull,
+    Restart,
+}
+
+/// What is remembered of a broker that is stuck.
+#[derive(Debug, Default)]
+struct Stuck {
+    /// It was said that there is no room.
+    is_said: bool,
+    /// Not before this time, and this is how long the pause after the next one is.
+    next: Option<(Instant, Duration)>,
+    /// It was stopped here, and did not start again.
+    is_down: bool,
+}
+
+impl Stuck {
+    fn look(&mut self, is_stuck: bool, has_room: bool, now: Instant) -> Action {
+        if !is_stuck {
+            // The pause stays until it is over: a restart that helped for a moment did not help.
+            self.next = self.next.filter(|(at, _)| now < *at);
+            self.is_said = false;
+            return Action::Nothing;
+        }
+        if !has_room {
+            return if std::mem::replace(&mut self.is_said, true) {
+                Action::Nothing
+            } else {
+                Action::SayThatItIsFull
+            };
+        }
+        let pause = match self.next {
+            Some((at, _)) if now < at => return Action::Nothing,
+            Some((_, pause)) => pause,
+            None => PAUSES.0,
+        };
+        self.next = Some((now + pause, (pause * 2).min(PAUSES.1)));
+        self.is_said = false;
+        Action::Restart
+    }
+}
+
+/// What a service says of a broker that takes nothing from it.
+async fn held_up(http: &Http, system: &System) -> Option<String> {
+    let ask = async |member: Member| {
+        let url = format!("{}/readyz", system.url_of(member));
+        let answer = http.get_within(&url, LOOK_EVERY).await.ok()?;
+        let publishing = answer.body.pointer("/checks/publishing").and_then(Value::as_str)?;
+        (publishing != "ok").then(|| format!("{member} says: {publishing}"))
+    };
+    join_all(Member::services().map(ask)).await.into_iter().flatten().next()
+}
+
+/// Whether something can be written there, and gets to the disk.
+fn has_room(folder: &Path) -> io::Result<()> {
+    let path = folder.join("room");
+    let write = || {
+        let mut file = File::create(&path)?;
+        file.write_all(&vec![0; ROOM_BYTES])?;
+        file.sync_all()
+    };
+    let written = write();
+    // It may not have come to be.
+    let _ = std::fs::remove_file(&path);
+    written
+}
+
+async fn restart(system: &System, http: &Http) -> anyhow::Result<Child> {
+    let _lock = folder::lock(system.folder()).await?;
+    stop::one(system, Member::NATS).await?;
+    process::wait_for_port(system, Member::NATS).await?;
+    broker::configure(system)?;
+    let mut started = [(Member::NATS, process::spawn(system, Member::NATS)?)];
+    if let Err(error) = readiness::wait(http, system, &mut started).await {
+        stop::one(system, Member::NATS).await?;
+        return Err(error);
+    }
+    let [(_, started)] = started;
+    Ok(started.child)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_restarted_once_there_is_room_and_then_ever_more_rarely() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let mut stuck = Stuck::default();
+        let looks = [
+            (0, false, false, Action::Nothing),
+            (1, true, false, Action::SayThatItIsFull),
+            (2, true, false, Action::Nothing),
+            (3, true, true, Action::Restart),
+            (4, true, true, Action::Nothing),
+            (17, true, true, Action::Nothing),
+            (18, true, true, Action::Restart),
+            (40, true, true, Action::Nothing),
+            (48, true, true, Action::Restart),
+            (50, false, true, Action::Nothing),
+            (51, true, true, Action::Nothing),
+            (108, false, true, Action::Nothing),
+            (109, true, true, Action::Restart),
+            (124, true, true, Action::Restart),
+        ];
+        for (second, is_stuck, has_room, action) in looks {
+            assert_eq!(stuck.look(is_stuck, has_room, after(second)), action, "after {second} s");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_has_no_room() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(has_room(folder.path()).is_ok());
+        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0, "nothing is left");
+        assert!(has_room(&folder.path().join("not-there")).is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! Shell: the broker's disk is full: it is said, orders are refused, and once there is room again all goes on by itself.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use crate::system::{System, order_for, wait_until};
+
+/// What the broker gets to write to.
+const DISK: &str = "24m";
+
+/// nats-server does not get over a full disk by itself, also when there is room again: `sagactl up`, which has started
+/// it, notices and restarts it. Until then nobody is told that an order is taken.
+#[tokio::test]
+async fn a_full_disk_of_the_broker_is_said_and_refuses_orders_and_mends_once_there_is_room() {
+    let system = System::not_started();
+    let settings = [
+        "order.bus.publish_timeout=1s",
+        "order.engine.ready_held_up=1s",
+        "order.service.shed_held_up=2s",
+        "order.service.deadline=5m",
+    ];
+    // Without a broker's past, which stays behind on the other disk.
+    system.sagactl(&system.up(&["--detach", "--no-seed"], &settings));
+    system.sagactl(&["down"]);
+    let watched = Watched::start(&system, &system.up(&["--no-seed"], &settings));
+    let readiness = async || {
+        let answer = system.http.get(system.url("order", "/readyz")).send().await.ok()?;
+        Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publishing"].clone()))
+    };
+    let ok = (StatusCode::OK, Value::from("ok"));
+    wait_until("it is ready", async || readiness().await.as_ref() == Some(&ok)).await;
+    system.list("pen", 1_000).await;
+    assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
+
+    let place = async || {
+        let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
+        request.send().await.expect("an answer")
+    };
+    watched.fill();
+    wait_until("orders are refused", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
+        .await;
+    let refused = place().await;
+    let seconds =
+        refused.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
+    assert!(seconds.is_some_and(|seconds| seconds > 0), "{:?}", refused.headers());
+    let (status, publishing) = readiness().await.expect("an answer");
+    let said = publishing.as_str().expect("words").to_owned();
+    assert!(
+        status == StatusCode::SERVICE_UNAVAILABLE && said.starts_with("the broker takes no messages since "),
+        "{said}"
+    );
+    wait_until("it is said", async || {
+        watched.log().contains("nats takes no messages, and there is no room in")
+    })
+    .await;
+
+    watched.make_room();
+    wait_until("orders are taken", async || place().await.status() == StatusCode::ACCEPTED).await;
+    assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
+    wait_until("it is ready again", async || readiness().await.as_ref() == Some(&ok)).await;
+    let log = watched.log();
+    assert!(log.contains("nats takes no messages although there is room: it is restarted"), "{log}");
+    system.assert_reconciled().await;
+}
+
+/// `sagactl up` in the foreground, with a small disk of its own for the broker.
+struct Watched {
+    up: Child,
+    log: PathBuf,
+    /// The small disk, as it is seen from outside.
+    disk: PathBuf,
+}
+
+impl Watched {
+    fn start(system: &System, up: &[String]) -> Self {
+        let (disk, log) = (system.path().join("nats"), system.path().join("up.log"));
+        let lines = File::create(&log).expect("a log");
+        let up = private_mounts()
+            .arg(format!("mount -t tmpfs -o size={DISK} tmpfs \"$0\" && exec \"$@\""))
+            .arg(&disk)
+            .arg(env!("CARGO_BIN_EXE_sagactl"))
+            .args(up)
+            .arg("--data")
+            .arg(system.path())
+            .current_dir(crate::system::workspace())
+            .stdin(Stdio::null())
+            .stdout(lines.try_clone().expect("a log"))
+            .stderr(lines)
+            .spawn()
+            .expect("unshare runs");
+        let root = Path::new("/proc").join(up.id().to_string()).join("root");
+        let disk = root.join(disk.strip_prefix("/").expect("an absolute path"));
+        Self { up, log, disk }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log")
+    }
+
+    fn fill(&self) {
+        let mut filler = File::create(self.disk.join("filler")).expect("a file on the small disk");
+        let written = std::iter::repeat_with(|| filler.write_all(&[0; 4096])).find_map(Result::err);
+        assert_eq!(written.map(|error| error.kind()), Some(std::io::ErrorKind::StorageFull));
+    }
+
+    fn make_room(&self) {
+        std::fs::remove_file(self.disk.join("filler")).expect("it is there");
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("-- up: {}", self.log());
+        }
+        // It was started here, and it is waited for: nobody else's process can be hit. What it has started the
+        // system stops.
+        let _ = self.up.kill();
+        let _ = self.up.wait();
+    }
+}
+
+/// A shell that may mount, seen by nobody else; its script is to be added.
+fn private_mounts() -> Command {
+    let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
+    for way in ways {
+        let mut command = Command::new("unshare");
+        command.args(way).args(["sh", "-c"]);
+        let mut probe = Command::new("unshare");
+        let probe = probe.args(way).args(["sh", "-c", "mount -t tmpfs tmpfs /mnt"]).output();
+        if probe.is_ok_and(|output| output.status.success()) {
+            return command;
+        }
+    }
+    panic!(
+        "this test needs a small disk of its own: install unshare (package util-linux), and run it as root or allow user \
+         namespaces (sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000 \
+         kernel.apparmor_restrict_unprivileged_userns=0)"
+    );
+}
