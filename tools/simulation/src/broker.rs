@@ -45,6 +45,8 @@ pub struct Broker {
     known: BTreeMap<Uuid, Duration>,
     durables: BTreeMap<String, Durable>,
     is_away: bool,
+    /// So many messages were lost with its disk.
+    lost: usize,
 }
 
 impl Broker {
@@ -66,6 +68,16 @@ impl Broker {
     /// From now on nobody reaches it, or everybody does.
     pub const fn set_away(&mut self, is_away: bool) {
         self.is_away = is_away;
+    }
+
+    /// Its disk is gone, and with it every message, every id and what each durable had yet to hear.
+    pub fn lose_everything(&mut self) {
+        self.lost = self.messages.len();
+        self.known.clear();
+        for durable in self.durables.values_mut() {
+            durable.waiting.clear();
+            durable.advisories.clear();
+        }
     }
 
     /// Stores a message, unless its id is known and the window remembers it. Each durable gets it after a time of
@@ -155,7 +167,8 @@ impl Broker {
 
     /// Every step that hears a message gets it once more, but for those that it was given up for.
     pub fn deliver_again(&mut self, index: usize, at: Duration) -> Vec<String> {
-        let Some(subject) = self.messages.get(index).map(|stored| stored.subject.clone()) else {
+        let there = self.messages.get(index).filter(|_| index >= self.lost);
+        let Some(subject) = there.map(|stored| stored.subject.clone()) else {
             return vec![];
         };
         let mut hearers = Vec::new();

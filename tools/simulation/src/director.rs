@@ -6,10 +6,12 @@ use bytes::Bytes;
 use contract::money::{Currency, Money};
 use inventory::domain::{Listing, ProductCommand};
 use inventory::policy::Command;
+use jiff::Timestamp;
 use payment::policy::Refund;
 use saga_core::input::Input;
 use saga_core::message::Envelope;
 use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Cutoffs, Store as _};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -22,6 +24,10 @@ use crate::world::{World, ready};
 
 /// Things that happen before the world comes to rest.
 const HAPPENINGS: usize = 130;
+/// Which of them is the loss of the broker's disk.
+const DISK_LOST: usize = 65;
+/// Which of them is the operator who has seen it.
+const LOSS_SEEN: usize = 75;
 /// Time between two of them, at most.
 const PAUSE_MS: u64 = 1_300;
 /// A redelivery takes no longer than this, whatever happens: how long an inbox mark is kept at least.
@@ -51,6 +57,7 @@ impl World {
         self.get_rough();
         for happening in 0..HAPPENINGS {
             self.set_outages(happening);
+            self.lose_the_disk(happening);
             sleep(self.sim.up_to(PAUSE_MS)).await;
             while self.people.try_join_next().is_some() {}
             match self.sim.below(100) {
@@ -76,6 +83,24 @@ impl World {
         if self.broker.lock().is_away() != is_away {
             self.sim.note(|| format!("the broker is away: {is_away}"));
             self.broker.set_away(is_away);
+        }
+    }
+
+    /// What was published is gone, and an operator has it published again.
+    fn lose_the_disk(&self, happening: usize) {
+        if !self.sim.weather().disk_lost {
+            return;
+        }
+        if happening == DISK_LOST {
+            self.sim.note(|| "the broker loses its disk".to_owned());
+            self.broker.lock().lose_everything();
+        }
+        if happening == LOSS_SEEN && !self.sim.has(Sabotage::LossNotMadeGood) {
+            for (name, store) in self.stores() {
+                let count = republish(store);
+                self.sim.note(|| format!("{name} publishes {count} again"));
+                self.sim.count_many(Ending::Republished, count);
+            }
         }
     }
 
@@ -225,5 +250,15 @@ impl World {
             self.stores().into_iter().map(|(_, store)| ready(store.trim(cutoffs, 100)).unwrap_or(0)).sum();
         self.sim.note(|| format!("{gone} finished entries are trimmed"));
         self.sim.count_many(Ending::Trimmed, gone);
+    }
+}
+
+/// Has everything published again that ever was, a few at a time.
+fn republish(store: &SqliteStore) -> u64 {
+    let (mut count, mut after) = (0, 0);
+    loop {
+        let marked = ready(store.republish(Timestamp::MIN, after, 10)).unwrap_or_default();
+        let Some(last) = marked.last else { return count };
+        (count, after) = (count + marked.count as u64, last);
     }
 }

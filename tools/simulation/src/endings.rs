@@ -78,6 +78,8 @@ pub enum Ending {
     StoreFaultSurvived,
     /// Finished entries were trimmed.
     Trimmed,
+    /// What was published was published again.
+    Republished,
     /// Both instances of one service committed.
     WorkShared,
     /// A relay stood still until another went on, and was fenced off.
@@ -106,7 +108,7 @@ pub enum Ending {
 
 impl Ending {
     /// Everything that a run can come to.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::Confirmed,
         Self::OutOfStock,
         Self::PaymentFailed,
@@ -143,6 +145,7 @@ impl Ending {
         Self::Died,
         Self::StoreFaultSurvived,
         Self::Trimmed,
+        Self::Republished,
         Self::WorkShared,
         Self::FencedOff,
         Self::ClockSkewSurvived,

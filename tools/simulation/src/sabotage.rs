@@ -84,12 +84,14 @@ pub enum Sabotage {
     VoidNotTold,
     /// What a cancellation undoes is looked for where the fact says, not where it is.
     RowsByTheFactAlone,
+    /// What the broker lost with its disk is not published again.
+    LossNotMadeGood,
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "each fault changes one place, and no other")]
 impl Sabotage {
     /// Faults of messages, orders and money.
-    pub const OF_THE_SAGA: [Self; 23] = [
+    pub const OF_THE_SAGA: [Self; 24] = [
         Self::AcknowledgeBeforeCommit,
         Self::PublishBeforeCommit,
         Self::InboxBeforeWork,
@@ -113,6 +115,7 @@ impl Sabotage {
         Self::CallWhateverHappened,
         Self::VoidNotTold,
         Self::RowsByTheFactAlone,
+        Self::LossNotMadeGood,
     ];
 
     /// Faults of retries, dead letters and replays.

@@ -81,6 +81,8 @@ pub struct Weather {
     pub too_new: u8,
     /// The broker gives a message up for one who hears it.
     pub gives_up: u8,
+    /// The broker loses its disk once, and what was published is published again.
+    pub disk_lost: bool,
     /// The bank is away.
     pub bank_away: Outage,
     /// The broker is away.
@@ -118,6 +120,7 @@ const MILD: Weather = Weather {
     poison: 0,
     too_new: 0,
     gives_up: 0,
+    disk_lost: false,
     bank_away: Outage::Never,
     broker_away: Outage::Never,
     discards_some: false,
@@ -156,7 +159,7 @@ impl Weather {
                 3 => Self { broker_away: Outage::Whole, ..OUTAGE },
                 4 => Self { bank_away: Outage::Long, skew_ms: 4_000, ..MILD },
                 5 => CROWDED,
-                6 => Self { store_fails: 6, store_delays: 30, ..MILD },
+                6 => Self { store_fails: 6, store_delays: 30, disk_lost: true, ..MILD },
                 _ => Self { trims: 5, drift: 5_000, ..MILD },
             };
             return Self { has_inbox: false, discards_some, ..plain };
@@ -179,7 +182,7 @@ impl Weather {
                 refund_refused: 30,
                 ..MILD
             },
-            8 => Self { store_fails: 10, store_delays: 40, step_fails: 5, ..MILD },
+            8 => Self { store_fails: 10, store_delays: 40, step_fails: 5, disk_lost: true, ..MILD },
             9 => Self { trims: 8, skew_ms: 4_000, drift: 5_000, ..MILD },
             10 => Self { step_fails: 8, step_breaks: 2, ..CROWDED },
             _ => Self { breaker_forced: 6, store_fails: 4, broker_away: Outage::Long, ..MILD },
