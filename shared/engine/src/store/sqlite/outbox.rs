@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
+use saga_core::waiting::is_over;
 
-use super::values::{micros, oops};
+use super::values::{micros, oops, timestamp};
 use crate::store::{Lease, OutboxEntry, Published, StoreFault};
 
 /// How long an entry waits after the broker could not take it. Constant: the relay itself backs off.
-const DELAY_MICROS: i64 = 200_000;
+const DELAY: SignedDuration = SignedDuration::from_millis(200);
 
 pub(super) fn take_lease(
     conn: &Connection,
@@ -29,7 +30,8 @@ pub(super) fn take_lease(
         // A renewal keeps its fence; after a lapse that somebody used, the fences differ.
         (Some((_, fence, _)), Some(held)) if *fence == held.fence => *fence,
         // An earlier life of the same owner is over: this process holds its database alone.
-        (Some((holder, fence, ends)), _) if *ends <= micros(now) || holder == owner => fence + 1,
+        (Some((holder, fence, _)), _) if holder == owner => fence + 1,
+        (Some((_, fence, ends)), _) if is_over(timestamp(*ends), now, until.duration_since(now)) => fence + 1,
         (Some(_), _) => return Ok(None),
         (None, _) => 1,
     };
@@ -65,7 +67,8 @@ pub(super) fn pending(
         })
         .map_err(oops("reading the outbox"))?;
     // Nothing overtakes an entry that waits for its next attempt.
-    let ready = entries.into_iter().take_while(|(_, next_attempt)| *next_attempt <= micros(now));
+    let ready =
+        entries.into_iter().take_while(|(_, next_attempt)| is_over(timestamp(*next_attempt), now, DELAY));
     Ok(ready.map(|(entry, _)| entry).collect())
 }
 
@@ -94,7 +97,7 @@ pub(super) fn settle(
         }
         if let Some((seq, reason)) = &published.delayed {
             conn.prepare_cached("UPDATE outbox SET attempts = attempts + 1, next_attempt = ?2, last_error = ?3 WHERE seq = ?1")?
-                .execute(params![seq, at + DELAY_MICROS, reason])?;
+                .execute(params![seq, micros(now.saturating_add(DELAY).unwrap_or(now)), reason])?;
         }
         Ok(())
     };
