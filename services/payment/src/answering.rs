@@ -10,6 +10,7 @@ use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
 use saga_engine::host::http::Problem;
 use saga_engine::host::reading::with_histories;
+use saga_engine::runtime::clock::Clock as _;
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -26,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Looks through all payments, unless that was done before, and does nothing afterwards.
 pub(crate) async fn run(app: PaymentApp) {
-    let began = Timestamp::now();
+    let began = app.clock.now();
     loop {
         match look(&app, began).await {
             Ok(Looked::To(_)) => {}

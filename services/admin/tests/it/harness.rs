@@ -20,7 +20,7 @@ use saga_engine::host::http::{self, Readiness};
 use saga_engine::host::internal_api;
 use saga_engine::host::metrics::Metrics;
 use saga_engine::host::settings::{self, Sources};
-use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::clock::{BrokerClock, SystemClock};
 use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
 use saga_engine::runtime::{self, Means, Running};
@@ -82,7 +82,9 @@ impl AdminHarness {
         let service = Arc::new((program.service)(&settings));
         let Running { engine, admission, loops: mut background, .. } =
             runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
-        let app = App { engine, store, bus: None, metrics, admission, faults, settings, stop };
+        let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
+        let met = CancellationToken::new();
+        let app = App { engine, store, bus: None, clock, metrics, admission, faults, settings, met, stop };
         for work in (program.background)(app.clone()) {
             background.spawn(work);
         }

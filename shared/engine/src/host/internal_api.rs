@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use garde::Validate;
-use jiff::Timestamp;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::machinery::{Machinery, StepState};
 use saga_core::service::{Service, steps_of};
@@ -17,6 +16,7 @@ use super::app::App;
 use super::http::{Body, Params, Problem, Segment};
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::{Bus as _, Durable};
+use crate::runtime::clock::Clock as _;
 use crate::runtime::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
 use crate::store::{FoldReport, OutboxItem};
 
@@ -82,7 +82,7 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
     Ok(Machinery {
         service: S::NAME.to_owned(),
         instance: app.settings.instance.clone(),
-        at: Timestamp::now(),
+        at: app.clock.now(),
         stats,
         calls_open: app.admission.tasks_held(),
         published: tallies.published,

@@ -47,10 +47,18 @@ pub fn run<S: Service>(
     store: Arc<dyn Store>,
     settings: TimerSettings,
 ) -> impl Future<Output = ()> + Send {
-    let mut earlier_life = Some(settings.clock.now());
+    let began = settings.clock.now();
     let mut stuck = Stuck::default();
     async move {
         let wake = engine.timer_wake();
+        let mut earlier_life = Some(match settings.clock.trusted() {
+            // By a time that may be wrong nothing is due. What this life has claimed meanwhile is claimed again.
+            Some(trusted) => {
+                trusted.await;
+                settings.clock.now()
+            }
+            None => began,
+        });
         loop {
             // Armed before looking: what is written after the look finds the wake-up already waiting.
             let woken = wake.notified();
