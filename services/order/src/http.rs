@@ -17,6 +17,7 @@ use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
 };
+use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -134,12 +135,15 @@ async fn place(
 }
 
 fn refuse_when_overloaded(app: &OrderApp) -> Result<(), Problem> {
+    if let Some(why) = app.not_met() {
+        return Err(Problem::unavailable(why.to_owned(), 5));
+    }
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
     if let Some(held_up) = app.publishing.in_words(limits.shed_held_up, Timestamp::now()) {
         return Err(Problem::unavailable(held_up, 5));
     }
     let lag =
-        stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| Timestamp::now().duration_since(oldest));
+        stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| app.clock.now().duration_since(oldest));
     let is_late = Duration::try_from(lag).is_ok_and(|lag| lag > limits.shed_lag);
     if is_late || stats.outbox_pending > limits.shed_pending {
         let detail =

@@ -68,6 +68,8 @@ pub enum PaymentCommand {
     Refund,
     /// The bank gave the money back.
     TakeRefund,
+    /// Say again that nothing is charged: it was never said.
+    Answer,
 }
 
 /// What happened to a payment.
@@ -93,6 +95,8 @@ pub enum PaymentEvent {
     RefundRequested(RefundReason),
     /// The money went back.
     Refunded,
+    /// The others are told that nothing is charged: builds before `PaymentVoided` kept that to themselves.
+    Answered,
 }
 
 /// Why a payment says no.
@@ -128,7 +132,8 @@ impl Decider for Payment {
                 | Command::Reverse
                 | Command::TakeReversal
                 | Command::Refund
-                | Command::TakeRefund,
+                | Command::TakeRefund
+                | Command::Answer,
             ) => Err(PaymentRejection::Unknown),
 
             (State::Charging(_), Command::Cancel) => Ok(vec![Event::Doomed]),
@@ -156,6 +161,9 @@ impl Decider for Payment {
             (State::Voiding(_), Command::TakeReversal) => Ok(vec![Event::Voided]),
             (State::Refunding(..), Command::TakeRefund) => Ok(vec![Event::Refunded]),
             (State::Refunding(..) | State::Refunded(..), Command::Refund) => Ok(vec![]),
+            (State::Void | State::Failed(_, PaymentFailure::Exhausted), Command::Answer) => {
+                Ok(vec![Event::Answered])
+            }
 
             (
                 State::Charging(_)
@@ -185,11 +193,13 @@ impl Decider for Payment {
                 | Command::Withdraw
                 | Command::Reverse
                 | Command::TakeReversal
-                | Command::TakeRefund,
+                | Command::TakeRefund
+                | Command::Answer,
             )
-            | (State::Charging(_) | State::Doomed(_), Command::TakeReversal | Command::TakeRefund) => {
-                Ok(vec![])
-            }
+            | (
+                State::Charging(_) | State::Doomed(_),
+                Command::TakeReversal | Command::TakeRefund | Command::Answer,
+            ) => Ok(vec![]),
         }
     }
 
@@ -197,6 +207,7 @@ impl Decider for Payment {
         let before = std::mem::take(self);
         *self = match (event, before.context().cloned()) {
             (PaymentEvent::Voided, _) => Self::Void,
+            (PaymentEvent::Answered, _) => before,
             (PaymentEvent::Requested(context), _) => Self::Charging(context.clone()),
             (PaymentEvent::Doomed, Some(context)) => Self::Doomed(context),
             (PaymentEvent::Captured(reference), Some(context)) => Self::Captured(context, reference.clone()),

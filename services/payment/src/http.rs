@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::PaymentApp;
 use crate::domain::{Payment, PaymentRejection};
-use crate::policy::{self, PaymentView, Refund};
+use crate::policy::{self, Command, PaymentView, Reply};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
@@ -124,8 +124,11 @@ async fn refund(
 ) -> Result<Json<PaymentView>, Problem> {
     let row = find(&app, id).await?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    let outcome = app.engine.ask(order, Refund { order }, None).await?;
-    answered(outcome, problem).map(|reply| Json(reply.payment))
+    let outcome = app.engine.ask(order, Command::Refund { order }, None).await?;
+    match answered(outcome, problem)? {
+        Reply::Payment(payment) => Ok(Json(*payment)),
+        Reply::Answered(_) => Err(Problem::internal(&"the answer to another command")),
+    }
 }
 
 fn problem(rejection: &PaymentRejection) -> Problem {

@@ -3,10 +3,12 @@
 //! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the bank answers
 //! calls. What each causes is in [`policy`]; what may happen to a payment is in [`domain`].
 
+mod answering;
 mod bank_client;
 pub mod domain;
 pub mod http;
 pub mod policy;
+pub mod silences;
 
 use contract::FactType::{OrderCancelled, StockReserved};
 use contract::topology;
@@ -56,6 +58,6 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         service: |_| PaymentService,
         handler: bank_client::BankClient::of,
         routes: http::routes,
-        background: |_| Vec::new(),
+        background: |app| vec![Box::pin(answering::run(app))],
     }
 }

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, RefundReason};
+use crate::silences::{Looked, Silences, THE_LOOK};
 
 /// Task: charge the customer.
 pub const CHARGE: &str = "payment-charge";
@@ -30,11 +31,21 @@ pub const GIVE_BACK: &str = "payment-refund";
 #[derive(Debug)]
 pub struct PaymentService;
 
-/// What people may ask: give an order's money back.
-#[derive(Debug, Clone, Copy)]
-pub struct Refund {
-    /// The order whose money goes back; it stands all the same.
-    pub order: Uuid,
+/// What may be asked of the service.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// By people: give an order's money back.
+    Refund {
+        /// The order whose money goes back; it stands all the same.
+        order: Uuid,
+    },
+    /// By the service itself: say what was never said of these, which a look found, and remember the look.
+    Answer {
+        /// Orders whose payments came to nothing without a word.
+        orders: Vec<Uuid>,
+        /// How far the look has come.
+        looked: Looked,
+    },
 }
 
 /// A call to the bank, as the task keeps it.
@@ -106,9 +117,11 @@ pub struct PaymentView {
 
 /// The answer to a command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Reply {
+pub enum Reply {
     /// The payment after it.
-    pub payment: PaymentView,
+    Payment(Box<PaymentView>),
+    /// So many payments were answered for.
+    Answered(usize),
 }
 
 type Work<'a> = UnitOfWork<'a, Fact>;
@@ -150,38 +163,59 @@ impl Policy<Fact> for Payment {
                 work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Refund));
             }
             PaymentEvent::Refunded => work.publish(PaymentRefunded { order, payment, amount }),
-            PaymentEvent::Voided | PaymentEvent::Reversed => work.publish(PaymentVoided { order, payment }),
+            PaymentEvent::Voided | PaymentEvent::Reversed | PaymentEvent::Answered => {
+                work.publish(PaymentVoided { order, payment });
+            }
             PaymentEvent::Doomed => {}
         }
     }
 }
 
+/// Nobody is told how far a look has come.
+impl Policy<Fact> for Silences {}
+
 impl Service for PaymentService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
     type Fact = Fact;
-    type Command = Refund;
+    type Command = Command;
     type Reply = Reply;
     type Rejection = PaymentRejection;
 
     fn rows() -> Vec<RowKind> {
-        vec![RowKind::of::<Payment>()]
+        vec![RowKind::of::<Payment>(), RowKind::of::<Silences>()]
     }
 
     fn steps() -> &'static [Step] {
         &crate::STEPS
     }
 
-    fn rows_of_command(&self, refund: &Refund) -> Vec<RowKey> {
-        vec![RowKey::of::<Payment>(refund.order)]
+    fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {
+        match command {
+            Command::Refund { order } => vec![RowKey::of::<Payment>(order)],
+            Command::Answer { orders, .. } => {
+                let payments = orders.iter().map(RowKey::of::<Payment>);
+                payments.chain([RowKey::of::<Silences>(THE_LOOK)]).collect()
+            }
+        }
     }
 
-    fn execute(&self, refund: &Refund, work: &mut Work<'_>) -> Result<Reply, Refusal<PaymentRejection>> {
-        let order = refund.order;
-        work.decide::<Payment>(order, &PaymentCommand::Refund)?;
-        match PaymentView::of(order, work.row::<Payment>(order)) {
-            Some(payment) => Ok(Reply { payment }),
-            None => Err(PaymentRejection::Unknown.into()),
+    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<PaymentRejection>> {
+        match command {
+            Command::Refund { order } => {
+                work.decide::<Payment>(order, &PaymentCommand::Refund)?;
+                match PaymentView::of(*order, work.row::<Payment>(order)) {
+                    Some(payment) => Ok(Reply::Payment(Box::new(payment))),
+                    None => Err(PaymentRejection::Unknown.into()),
+                }
+            }
+            Command::Answer { orders, looked } => {
+                let Ok(is_news) = work.decide::<Silences>(THE_LOOK, looked);
+                for order in orders.iter().filter(|_| is_news) {
+                    work.decide::<Payment>(order, &PaymentCommand::Answer)?;
+                }
+                Ok(Reply::Answered(orders.len()))
+            }
         }
     }
 
@@ -349,8 +383,28 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
         captured: each(|event| matches!(event, PaymentEvent::Captured(_))),
         refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
         refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
-        said: Said::of(history, told),
+        said: Said::of(&said_in(history), told),
     }
+}
+
+/// What of a history was said. Where an answer had to be given later, what came of the payment was not said then.
+fn said_in(history: &[StoredEvent]) -> Vec<StoredEvent> {
+    let is_silence = |event: &&StoredEvent| event.published_at.is_none() && is_end(event);
+    let is_answered_later = events(history).any(|event| matches!(event, PaymentEvent::Answered));
+    history.iter().filter(|event| !(is_answered_later && is_silence(event))).cloned().collect()
+}
+
+/// Whether it is the end of a payment of which others must know that nothing is charged.
+fn is_end(event: &StoredEvent) -> bool {
+    let event = serde_json::from_str(&event.data).ok();
+    matches!(event, Some(PaymentEvent::Voided | PaymentEvent::Reversed))
+}
+
+/// Whether a payment with this history came to nothing without a word to the others, as builds before
+/// [`PaymentVoided`] left them. One that has not been published yet looks the same.
+#[must_use]
+pub fn is_silent(history: &[StoredEvent]) -> bool {
+    history.last().is_some_and(|last| last.published_at.is_none() && is_end(last))
 }
 
 /// The fact that others learn an event by.
@@ -360,7 +414,9 @@ pub const fn told(event: &PaymentEvent) -> Option<FactType> {
         PaymentEvent::Captured(_) => Some(FactType::PaymentProcessed),
         PaymentEvent::Refused(_) | PaymentEvent::GivenUp => Some(FactType::PaymentFailed),
         PaymentEvent::Refunded => Some(FactType::PaymentRefunded),
-        PaymentEvent::Voided | PaymentEvent::Reversed => Some(FactType::PaymentVoided),
+        PaymentEvent::Voided | PaymentEvent::Reversed | PaymentEvent::Answered => {
+            Some(FactType::PaymentVoided)
+        }
         PaymentEvent::Requested(_)
         | PaymentEvent::Doomed
         | PaymentEvent::ReversalRequested

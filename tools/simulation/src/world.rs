@@ -8,7 +8,7 @@ use admin::policy::AdminService;
 use bank::policy::BankService;
 use futures::FutureExt as _;
 use inventory::policy::InventoryService;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use order::policy::OrderService;
 use parking_lot::Mutex;
 use payment::policy::PaymentService;
@@ -316,7 +316,8 @@ fn declare<S: Service>(broker: &mut Broker) {
 #[must_use]
 pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
     let (owner, paused) = ("nobody".to_owned(), vec![]);
-    let query = DueQuery { now, limit: 1, tasks: 0, paused, owner, until: now, recover: false };
+    let (lease, longest_delay) = (SignedDuration::MAX, SignedDuration::MAX);
+    let query = DueQuery { now, limit: 1, tasks: 0, paused, owner, lease, longest_delay, recover: false };
     let due = ready(store.due(query)).ok()?;
     due.rows.first().map(|(key, _)| key.id.clone())
 }

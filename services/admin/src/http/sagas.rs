@@ -11,6 +11,7 @@ use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
 use saga_engine::host::reading::{for_each_event, readable};
+use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -116,7 +117,7 @@ async fn sagas(
     State(admin): State<Admin>,
     Params(params): Params<SagaParams>,
 ) -> Result<Json<SagaPage>, Problem> {
-    let now = Timestamp::now();
+    let now = admin.app.clock.now();
     let mut query = Query { text: params.text, ..Query::default() };
     if let Some(status) = params.status {
         query.equals.push(("status", status.as_str().into()));
@@ -167,7 +168,7 @@ async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<
     let key = RowKey::of::<SagaView>(id);
     let row = admin.app.store.row(key.clone()).await?;
     let row = row.ok_or_else(|| Problem::not_found(format_args!("saga {id}")))?;
-    let (saga, view) = SagaItem::of(&row, Timestamp::now())?;
+    let (saga, view) = SagaItem::of(&row, admin.app.clock.now())?;
     let mut facts = Vec::new();
     for_each_event(admin.app.store.as_ref(), key, |event| {
         facts

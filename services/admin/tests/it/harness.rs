@@ -20,7 +20,7 @@ use saga_engine::host::http::{self, Readiness};
 use saga_engine::host::internal_api;
 use saga_engine::host::metrics::Metrics;
 use saga_engine::host::settings::{self, Sources};
-use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::clock::{BrokerClock, SystemClock};
 use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
 use saga_engine::runtime::{self, Means, Running};
@@ -82,16 +82,20 @@ impl AdminHarness {
         let service = Arc::new((program.service)(&settings));
         let Running { engine, admission, loops: mut background, .. } =
             runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
+        let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
+        let met = CancellationToken::new();
         let app = App {
             engine,
             store,
             bus: None,
+            clock,
             metrics,
             admission,
             publishing: Default::default(),
             standstills: Default::default(),
             faults,
             settings,
+            met,
             stop,
         };
         for work in (program.background)(app.clone()) {

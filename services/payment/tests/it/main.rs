@@ -5,3 +5,4 @@ mod policy;
 mod properties;
 mod settings;
 mod table;
+mod upgrade;

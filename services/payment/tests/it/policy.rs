@@ -7,7 +7,8 @@ use contract::inventory::StockReserved;
 use contract::payment::PaymentFailure;
 use jiff::SignedDuration;
 use payment::domain::{Payment, PaymentRejection};
-use payment::policy::{BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
+use payment::policy::{BankCall, BankTask, CHARGE, Command, GIVE_BACK, PaymentService};
+use payment::silences::Looked;
 use saga_core::dead_letter::{DeadLetterMessage, ReplayRequested};
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::row::RowKey;
@@ -307,22 +308,40 @@ fn a_reversal_that_cannot_be_made_is_parked() {
 #[test]
 fn an_operator_gives_the_money_back_and_a_later_cancellation_does_not_do_so_again() {
     let mut payment = captured();
-    payment.is_asked(Refund { order: ORDER }).tells([]).calls(&[GIVE_BACK]);
-    payment.is_asked(Refund { order: ORDER }).comes_out("done").changes_nothing();
+    payment.is_asked(Command::Refund { order: ORDER }).tells([]).calls(&[GIVE_BACK]);
+    payment.is_asked(Command::Refund { order: ORDER }).comes_out("done").changes_nothing();
     payment.hears(cancelled(ORDER)).changes_nothing();
     payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
     payment.hears(cancelled(ORDER)).changes_nothing();
 }
 
+/// What an earlier build kept to itself; a look that is repeated says nothing again.
+#[test]
+fn a_cancellation_that_was_never_answered_is_answered_once() {
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.hears(cancelled(ORDER));
+    for looked in [Looked::To(ORDER), Looked::ToTheEnd] {
+        let answer = Command::Answer { orders: vec![ORDER], looked };
+        payment.is_asked(answer.clone()).tells([voided(ORDER)]).calls(&[]);
+        payment.is_asked(answer).comes_out("done").changes_nothing();
+    }
+    let answer = Command::Answer { orders: vec![ORDER], looked: Looked::To(Uuid::max()) };
+    payment.is_asked(answer).comes_out("done").changes_nothing();
+    assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
+}
+
 #[test]
 fn money_that_never_came_is_not_given_back() {
-    let refund = Refund { order: ORDER };
-    assert_eq!(ServiceUnderTest::of(PaymentService).is_asked(refund).rejection(), PaymentRejection::Unknown);
-    assert_eq!(charging().is_asked(refund).rejection(), PaymentRejection::NothingCaptured);
+    let refund = Command::Refund { order: ORDER };
+    assert_eq!(
+        ServiceUnderTest::of(PaymentService).is_asked(refund.clone()).rejection(),
+        PaymentRejection::Unknown
+    );
+    assert_eq!(charging().is_asked(refund.clone()).rejection(), PaymentRejection::NothingCaptured);
 
     let mut declined = charging();
     declined.is_answered(&declined.open_task(), bank_refused(PaymentFailure::Declined));
-    assert_eq!(declined.is_asked(refund).rejection(), PaymentRejection::NothingCaptured);
+    assert_eq!(declined.is_asked(refund.clone()).rejection(), PaymentRejection::NothingCaptured);
 }
 
 /// It may have been charged all the same.

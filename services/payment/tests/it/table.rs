@@ -25,6 +25,9 @@ pub fn states() -> Vec<Payment> {
         Payment::Charging(_) => Some(Payment::Doomed(context())),
         Payment::Doomed(_) => Some(Payment::Captured(context(), reference())),
         Payment::Captured(..) => Some(Payment::Failed(context(), PaymentFailure::Declined)),
+        Payment::Failed(_, PaymentFailure::Declined) => {
+            Some(Payment::Failed(context(), PaymentFailure::Exhausted))
+        }
         Payment::Failed(..) => Some(Payment::Reversing(context())),
         Payment::Reversing(_) => Some(Payment::Voiding(context())),
         Payment::Voiding(_) => Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled)),
@@ -52,7 +55,8 @@ pub fn commands() -> Vec<PaymentCommand> {
         PaymentCommand::Reverse => Some(PaymentCommand::TakeReversal),
         PaymentCommand::TakeReversal => Some(PaymentCommand::Refund),
         PaymentCommand::Refund => Some(PaymentCommand::TakeRefund),
-        PaymentCommand::TakeRefund => None,
+        PaymentCommand::TakeRefund => Some(PaymentCommand::Answer),
+        PaymentCommand::Answer => None,
     };
     successors(Some(PaymentCommand::Charge(context())), next).collect()
 }
@@ -88,6 +92,7 @@ fn name_of_command(command: &PaymentCommand) -> String {
         PaymentCommand::TakeReversal => "TakeReversal",
         PaymentCommand::Refund => "Refund",
         PaymentCommand::TakeRefund => "TakeRefund",
+        PaymentCommand::Answer => "Answer",
     };
     name.to_owned()
 }

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use saga_core::dead_letter::{DeadLetterMessage, DeadLetterStatus, DeadLettered, ReplayRequested};
 use saga_core::{Service, operator::Operator, waiting::Task};
-use saga_engine::host::embedded;
+use saga_engine::host::embedded::{self, Database};
 use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -73,9 +73,11 @@ async fn main() -> anyhow::Result<()> {
 async fn story(url: &str) -> anyhow::Result<()> {
     let bus = embedded::connect(url, &[Depot::NAME, Courier::NAME, Operator::<Fact>::NAME]).await?;
     let (folder, carrier) = (tempfile::tempdir()?, Arc::new(Carrier::default()));
-    let depot = embedded::start(Depot, Arc::new(NoCalls), folder.path(), &bus)?;
-    let courier = embedded::start(Courier, carrier.clone(), folder.path(), &bus)?;
-    let operator = embedded::start(Operator::<Fact>::new(), Arc::new(NoCalls), folder.path(), &bus)?;
+    // A folder of its own each time, so that the story begins anew on whatever broker.
+    let database = Database::Anew(folder.path());
+    let depot = embedded::start(Depot, Arc::new(NoCalls), database, &bus)?;
+    let courier = embedded::start(Courier, carrier.clone(), database, &bus)?;
+    let operator = embedded::start(Operator::<Fact>::new(), Arc::new(NoCalls), database, &bus)?;
 
     let book = async |to: &str, seconds| {
         let (parcel, deadline) = (Uuid::now_v7(), Timestamp::now() + SignedDuration::from_secs(seconds));

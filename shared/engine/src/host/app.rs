@@ -13,6 +13,7 @@ use super::metrics::Metrics;
 use super::settings::Settings;
 use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
+use crate::runtime::clock::BrokerClock;
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
@@ -28,6 +29,8 @@ pub struct App<S: Service, X> {
     pub store: Arc<dyn Store>,
     /// The broker; `None` for a program that speaks to nobody.
     pub bus: Option<NatsBus>,
+    /// The time of day: the broker's, once it was asked.
+    pub clock: Arc<BrokerClock>,
     /// What `/metrics` shows of this process.
     pub metrics: Metrics,
     /// What stands before its steps and its calls: breakers, room for tasks.
@@ -40,6 +43,8 @@ pub struct App<S: Service, X> {
     pub faults: Faults,
     /// Everything that was set, as it was read at the start.
     pub settings: Arc<Settings<X>>,
+    /// Cancelled once the database and the clock were held against the broker.
+    pub met: CancellationToken,
     /// Resolves when the service stops.
     pub stop: CancellationToken,
 }
@@ -50,12 +55,14 @@ impl<S: Service, X> Clone for App<S, X> {
             engine: self.engine.clone(),
             store: self.store.clone(),
             bus: self.bus.clone(),
+            clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             admission: self.admission.clone(),
             publishing: self.publishing.clone(),
             standstills: self.standstills.clone(),
             faults: self.faults.clone(),
             settings: self.settings.clone(),
+            met: self.met.clone(),
             stop: self.stop.clone(),
         }
     }
@@ -79,6 +86,13 @@ impl<S: Service, X> App<S, X> {
                 _ => return Ok(count),
             }
         }
+    }
+
+    /// Why nothing new may be begun yet: a database that has lost something would begin it as if that had never been.
+    #[must_use]
+    pub fn not_met(&self) -> Option<&'static str> {
+        let is_met = self.bus.is_none() || self.met.is_cancelled();
+        (!is_met).then_some("waits for the broker, which knows how far the database had come")
     }
 }
 

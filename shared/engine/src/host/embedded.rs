@@ -13,11 +13,13 @@ use saga_core::service::{Service, steps_of};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::error;
 use uuid::Uuid;
 
 use super::settings::{self, NoSettings, Sources};
+use super::{meeting, timekeeping};
 use crate::nats::{BusSettings, NatsBus, Publisher};
-use crate::runtime::clock::SystemClock;
+use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
 use crate::runtime::tasks::TaskHandler;
@@ -35,8 +37,17 @@ pub struct Embedded<S: Service> {
     _loops: AbortOnDropHandle<()>,
 }
 
+/// The folder of a service's database, and whether it is the one that the service had when it last spoke here.
+#[derive(Debug, Clone, Copy)]
+pub enum Database<'a> {
+    /// It is: one that is behind what the broker has of it has lost something, and is refused.
+    Kept(&'a Path),
+    /// It is another one on purpose, as in a test or an example.
+    Anew(&'a Path),
+}
+
 /// Starts a service on a broker that has the streams of everybody whom the service hears ([`connect`]), with its
-/// database in `folder`. Other settings are as the environment says, and by default, but for those of the broker, which
+/// `database`. Other settings are as the environment says, and by default, but for those of the broker, which
 /// [`connect`] has; nothing is counted or trimmed.
 ///
 /// # Errors
@@ -47,31 +58,44 @@ pub struct Embedded<S: Service> {
 pub fn start<S: Service>(
     service: S,
     handler: Arc<dyn TaskHandler>,
-    folder: &Path,
+    database: Database<'_>,
     bus: &NatsBus,
 ) -> anyhow::Result<Embedded<S>> {
-    let database = folder.join(S::NAME).with_extension("db");
+    let (Database::Kept(folder) | Database::Anew(folder)) = database;
+    let is_kept = matches!(database, Database::Kept(_));
+    let file = folder.join(S::NAME).with_extension("db");
     let sources =
-        Sources { flags: vec![format!("store.url=sqlite:{}", database.display())], ..Sources::default() };
+        Sources { flags: vec![format!("store.url=sqlite:{}", file.display())], ..Sources::default() };
     let settings = settings::load::<NoSettings>(S::NAME, "", &sources)?;
     let dependency = handler.dependency();
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
     let store: Arc<dyn Store> = Arc::new(settings.open_store(S::NAME, S::rows()).context(S::NAME)?);
     let faults = Faults::new(settings.faults.clone(), &[], steps);
-    let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()));
-    let (clock, observer) = (Arc::new(SystemClock), Arc::new(()));
-    let means = Means { store: store.clone(), handler, clock, observer, faults };
+    let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).marking(store.clone()));
+    let (clock, observer) = (Arc::new(BrokerClock::new(Arc::new(SystemClock))), Arc::new(()));
+    let means = Means { store: store.clone(), handler, clock: clock.clone(), observer, faults };
     let carriage = settings.carriage(dependency);
     let Running { engine, steps, mut loops, .. } =
         runtime::start(Arc::new(service), &means, &carriage, |name| settings.breaker_of(name));
-    let mut messaging = runtime::start_messaging(&engine, &steps, &means, &carriage, bus, publisher);
     let broken = CancellationToken::new();
-    let breaks = broken.clone();
+    let (breaks, bus, speaking, reading) = (broken.clone(), bus.clone(), engine.clone(), store.clone());
+    let messaging = async move {
+        if is_kept {
+            let came_to = reading.mark().await?;
+            meeting::hold_against(&bus, S::NAME, &settings.store, &came_to).await?;
+        }
+        timekeeping::meet(&clock, &bus).await;
+        let mut messaging = runtime::start_messaging(&speaking, &steps, &means, &carriage, &bus, publisher);
+        ended(&mut messaging).await;
+        anyhow::Ok(())
+    };
     let watching = async move {
         tokio::select! {
             _ = ended(&mut loops) => {}
-            _ = ended(&mut messaging) => {}
+            outcome = messaging => if let Err(fault) = outcome {
+                error!("{} cannot run: {fault}", S::NAME);
+            }
         }
         breaks.cancel();
     };

@@ -17,6 +17,7 @@ use super::app::App;
 use super::http::{Body, Params, Problem, Segment};
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::{Bus as _, Durable};
+use crate::runtime::clock::Clock as _;
 use crate::runtime::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
 use crate::store::{FoldReport, OutboxItem};
 
@@ -83,7 +84,7 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
     Ok(Machinery {
         service: S::NAME.to_owned(),
         instance: app.settings.instance.clone(),
-        at: Timestamp::now(),
+        at: app.clock.now(),
         stats,
         calls_open: app.admission.tasks_held(),
         published: tallies.published,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -48,6 +48,7 @@ pub struct Metrics {
     outbox_pending: Gauge,
     outbox_failed: Gauge,
     outbox_age: Gauge<f64, AtomicU64>,
+    clock_offset: Gauge<f64, AtomicU64>,
     retries: Gauge,
     tasks: Gauge,
     task_age: Gauge<f64, AtomicU64>,
@@ -75,6 +76,7 @@ impl Default for Metrics {
             outbox_pending: Gauge::default(),
             outbox_failed: Gauge::default(),
             outbox_age: Gauge::default(),
+            clock_offset: Gauge::default(),
             retries: Gauge::default(),
             tasks: Gauge::default(),
             task_age: Gauge::default(),
@@ -104,6 +106,11 @@ impl Default for Metrics {
             "outbox_oldest_pending_age_seconds",
             "Age of the oldest entry that waits to be published",
             metrics.outbox_age.clone(),
+        );
+        registry.register(
+            "clock_offset_seconds",
+            "How far this machine's clock is ahead of the broker's",
+            metrics.clock_offset.clone(),
         );
         registry.register("retry_waiting", "Messages that wait for another try", metrics.retries.clone());
         registry.register("task_open", "Open tasks", metrics.tasks.clone());
@@ -173,6 +180,11 @@ impl Metrics {
         self.tasks.set(gauge(stats.tasks));
         self.dead_letters.set(gauge(stats.dead_letters));
         *self.latest.lock() = stats;
+    }
+
+    /// Takes over how far the machine's clock is ahead of the broker's.
+    pub fn take_clock_offset(&self, offset: SignedDuration) {
+        self.clock_offset.set(offset.as_secs_f64());
     }
 
     /// Takes over what a breaker says of itself.

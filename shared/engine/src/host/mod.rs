@@ -4,12 +4,14 @@ pub mod app;
 pub mod embedded;
 pub mod http;
 pub mod internal_api;
+mod meeting;
 pub mod metrics;
 mod process;
 pub mod reading;
 pub mod resilience;
 mod run;
 pub mod settings;
+pub mod timekeeping;
 mod upkeep;
 
 pub use process::main;

@@ -13,10 +13,10 @@ use tracing::{error, info, warn};
 
 use super::app::{App, Program};
 use super::settings::Settings;
-use super::{http, internal_api, upkeep};
+use super::{http, internal_api, meeting, timekeeping, upkeep};
 use crate::nats::{NatsBus, Publisher};
 use crate::runtime::admission::StepAdmission;
-use crate::runtime::clock::SystemClock;
+use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::{self, Standstills};
@@ -45,14 +45,29 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let metrics = super::metrics::Metrics::default();
     let faults = Faults::new(settings.faults.clone(), program.faults, steps);
     let service = Arc::new((program.service)(&settings));
-    let (clock, observer) = (Arc::new(SystemClock), Arc::new(metrics.clone()));
-    let means = Means { store: store.clone(), handler, clock, observer, faults: faults.clone() };
+    let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
+    let carried_by: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
+    let observer = Arc::new(metrics.clone());
+    let means = Means { store: store.clone(), handler, clock: carried_by, observer, faults: faults.clone() };
     let carriage = settings.carriage(dependency);
     let Running { engine, admission, steps, mut loops } =
         runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
-    let (stop, settings) = (CancellationToken::new(), Arc::new(settings));
+    let (stop, met, settings) = (CancellationToken::new(), CancellationToken::new(), Arc::new(settings));
     let (publishing, standstills) = (HeldUp::default(), Standstills::default());
-    let app = App { engine, store, bus, metrics, admission, publishing, standstills, faults, settings, stop };
+    let app = App {
+        engine,
+        store,
+        bus,
+        clock,
+        metrics,
+        admission,
+        publishing,
+        standstills,
+        faults,
+        settings,
+        met,
+        stop,
+    };
 
     spawn(&mut loops, Box::pin(upkeep::watch_stats(app.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
@@ -108,45 +123,30 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    if let Err(fault) = has_lost_nothing(&app, &bus, &came_to).await {
+    let store = &app.settings.store;
+    if let Err(fault) = meeting::hold_against(&bus, S::NAME, store, &came_to).await {
         let _ = failed.send(fault);
         return std::future::pending().await;
     }
     app.publishing.clear();
+    timekeeping::meet(&app.clock, &bus).await;
+    app.met.cancel();
     let publisher = Publisher::new(bus.clone(), S::NAME, app.faults.clone());
     let publisher = Box::new(publisher.marking(app.store.clone()).telling(app.publishing.clone()));
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
-    let watching = standstill::run::<S, _>(bus, steps, standstills, limit, means.clock);
+    let watching = standstill::run::<S, _>(bus.clone(), steps, standstills, limit, means.clock);
     spawn(&mut loops, Box::pin(watching));
-    if let Some(ended) = ended(&mut loops).await {
+    let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
+    let ended = tokio::select! {
+        ended = ended(&mut loops) => ended,
+        () = timekeeping => None,
+    };
+    if let Some(ended) = ended {
         let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
     }
     std::future::pending().await
-}
-
-/// Refuses a database that is behind what the service has told the others.
-async fn has_lost_nothing<S: Service, X: Send + Sync + 'static>(
-    app: &App<S, X>,
-    bus: &NatsBus,
-    came_to: &Mark,
-) -> anyhow::Result<()> {
-    loop {
-        match bus.last_mark(S::NAME).await {
-            Ok(None) => return Ok(()),
-            Ok(Some(mark)) => {
-                let store = &app.settings.store;
-                return mark.check(came_to, &store.accept_loss).map_err(|lost| {
-                    anyhow::anyhow!("database {}, by what the broker has of it: {lost}", store.url)
-                });
-            }
-            Err(fault) => {
-                warn!("the broker does not say how far the database had come: {}", error_chain(&fault));
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        }
-    }
 }
 
 /// Resolves on SIGTERM and on Ctrl-C.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::http::HttpSettings;
 use super::resilience::Resilience;
+use super::timekeeping::ClockSettings;
 use crate::nats::BusSettings;
 use crate::runtime::consumer::ConsumerBounds;
 use crate::runtime::engine::Bounds;
@@ -42,6 +43,9 @@ pub struct Settings<X> {
     /// Bounds of the loop that decides, and when it is too late to be ready.
     #[serde(default)]
     pub engine: EngineSettings,
+    /// How the broker's time is followed.
+    #[serde(default)]
+    pub clock: ClockSettings,
     /// How the outbox is published.
     #[serde(default)]
     pub relay: RelaySettings,

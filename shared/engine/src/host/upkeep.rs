@@ -11,12 +11,14 @@ use tracing::error;
 
 use super::app::App;
 use super::http::{Health, Readiness};
+use super::timekeeping::complaint;
+use crate::runtime::clock::Clock as _;
 use crate::runtime::signed;
 
 pub(super) async fn watch_stats<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
         match app.store.stats().await {
-            Ok(stats) => app.metrics.take_stats(stats, Timestamp::now()),
+            Ok(stats) => app.metrics.take_stats(stats, app.clock.now()),
             Err(fault) => error!("the store cannot be asked: {}", error_chain(&fault)),
         }
         app.admission.breakers().iter().for_each(|view| app.metrics.take_breaker(view));
@@ -28,7 +30,7 @@ pub(super) async fn trim<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
         tokio::time::sleep(app.settings.retention.every).await;
         let retention = &app.settings.retention;
-        let cutoffs = retention.cutoffs(Timestamp::now());
+        let cutoffs = retention.cutoffs(app.clock.now());
         loop {
             match app.store.trim(cutoffs, retention.chunk).await {
                 // Small chunks with a breath between them: the engine's batches go first.
@@ -56,7 +58,7 @@ pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> He
                 checks.insert(name.to_owned(), problem.unwrap_or_else(|| "ok".to_owned()));
             };
             let stats = app.store.stats().await;
-            let now = Timestamp::now();
+            let now = app.clock.now();
             match stats {
                 Ok(stats) => {
                     let age =
@@ -72,9 +74,13 @@ pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> He
             }
             if let Some(bus) = &app.bus {
                 check("broker", (!bus.is_connected()).then(|| "not connected".to_owned()));
-                let held_up = app.publishing.in_words(app.settings.engine.ready_held_up, now);
+                let held_up = app.publishing.in_words(app.settings.engine.ready_held_up, Timestamp::now());
                 check("publishing", held_up);
                 check("steps", app.standstills.in_words(app.settings.engine.ready_standstill, now));
+                check("database", app.not_met().map(str::to_owned));
+                // It does not hurt, as deadlines go by the broker's; but somebody should put it right.
+                let complaint = complaint(app.clock.offset(), &app.settings.clock);
+                checks.insert("clock".to_owned(), complaint.unwrap_or_else(|| "ok".to_owned()));
             }
             Readiness { ready, checks }
         })

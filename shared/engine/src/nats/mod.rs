@@ -9,6 +9,7 @@ mod deliveries;
 mod marking;
 mod publisher;
 mod pulling;
+mod timing;
 
 pub use connection::{BusFault, BusSettings, NatsBus};
 pub use publisher::Publisher;

@@ -138,6 +138,7 @@ pub fn start<S: Service>(
     let timers = TimerSettings {
         owner: carriage.rules.owner.clone(),
         task_lease: carriage.rules.task_lease,
+        longest_delay: carriage.rules.longest_delay(),
         limit: carriage.bounds.batch_max,
         poll: carriage.timer_poll,
         admissions: steps.clone(),

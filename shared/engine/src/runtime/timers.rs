@@ -10,7 +10,7 @@ use saga_core::input::{DueOutcome, Input, Outcome};
 use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
 use saga_core::service::Service;
-use saga_core::waiting::Retry;
+use saga_core::waiting::{Retry, is_over};
 use tracing::warn;
 use uuid::Uuid;
 
@@ -27,6 +27,8 @@ pub struct TimerSettings {
     pub owner: String,
     /// For how long.
     pub task_lease: SignedDuration,
+    /// The longest that anything waits for another try.
+    pub longest_delay: SignedDuration,
     /// At most this many of each sort at once.
     pub limit: usize,
     /// Looks at least this often.
@@ -45,10 +47,18 @@ pub fn run<S: Service>(
     store: Arc<dyn Store>,
     settings: TimerSettings,
 ) -> impl Future<Output = ()> + Send {
-    let mut earlier_life = Some(settings.clock.now());
+    let began = settings.clock.now();
     let mut stuck = Stuck::default();
     async move {
         let wake = engine.timer_wake();
+        let mut earlier_life = Some(match settings.clock.trusted() {
+            // By a time that may be wrong nothing is due. What this life has claimed meanwhile is claimed again.
+            Some(trusted) => {
+                trusted.await;
+                settings.clock.now()
+            }
+            None => began,
+        });
         loop {
             // Armed before looking: what is written after the look finds the wake-up already waiting.
             let woken = wake.notified();
@@ -107,11 +117,10 @@ async fn fire<S: Service>(
 ) -> Result<Fired, StoreFault> {
     let recover = earlier_life.is_some();
     let now = earlier_life.unwrap_or_else(|| settings.clock.now());
-    let lease_until = now.checked_add(settings.task_lease).unwrap_or(Timestamp::MAX);
-    stuck.rows.retain(|_, until| *until > now);
+    stuck.rows.retain(|_, until| !is_over(*until, now, STUCK_FOR));
     let admission = engine.tasks().admission();
     let tasks = admission.task_room().min(settings.limit);
-    let due = store.due(due_query(settings, stuck, tasks, (now, lease_until), recover)).await?;
+    let due = store.due(due_query(settings, stuck, tasks, now, recover)).await?;
 
     let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !stuck.rows.contains_key(key)).collect();
     rows.truncate(settings.limit);
@@ -147,7 +156,7 @@ fn due_query(
     settings: &TimerSettings,
     stuck: &Stuck,
     tasks: usize,
-    (now, until): (Timestamp, Timestamp),
+    now: Timestamp,
     recover: bool,
 ) -> DueQuery {
     // What waits for an open breaker must not take up the places of what does not.
@@ -158,7 +167,8 @@ fn due_query(
         tasks,
         paused: shut.map(|admission| admission.step().name.to_owned()).collect(),
         owner: settings.owner.clone(),
-        until,
+        lease: settings.task_lease,
+        longest_delay: settings.longest_delay,
         recover,
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
@@ -121,8 +121,10 @@ pub struct DueQuery {
     pub paused: Vec<String>,
     /// Who claims the tasks.
     pub owner: String,
-    /// Until when the tasks are claimed.
-    pub until: Timestamp,
+    /// For how long the tasks are claimed. A claim that lasts longer than any can is void.
+    pub lease: SignedDuration,
+    /// The longest delay before another try. What waits longer than any can is due.
+    pub longest_delay: SignedDuration,
     /// Claims of `owner` on tasks older than `now` are an earlier life's, and void.
     pub recover: bool,
 }
@@ -209,7 +211,7 @@ pub trait Store: Send + Sync + 'static {
     /// caller runs it again; after another fault [of the batch](StoreFault::is_of_the_batch), parts of it may work.
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, ()>;
 
-    /// Takes or renews the relay's lease. `None` while somebody else holds it.
+    /// Takes or renews the relay's lease. `None` while somebody else holds it, for no longer than the same while.
     fn take_lease<'a>(
         &'a self,
         held: Option<&'a Lease>,

@@ -5,8 +5,9 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Running {
     address: String,
     process: Child,
-    _folder: Folder,
+    _folder: Arc<Folder>,
 }
 
 /// What it answered.
@@ -33,8 +34,12 @@ pub struct Answer {
 impl Running {
     /// Starts `program` with this configuration file, on a free port, and waits until it answers.
     pub fn start(program: &str, config: &str) -> Self {
-        let folder = Folder::new();
-        let mut process = command(program, &folder, config).spawn().expect("the program starts");
+        Self::start_in(&Arc::new(Folder::new()), program, config)
+    }
+
+    /// The same in a folder that others have used, or will.
+    pub fn start_in(folder: &Arc<Folder>, program: &str, config: &str) -> Self {
+        let mut process = command(program, folder, config).spawn().expect("the program starts");
         let started = Instant::now();
         let address = loop {
             let log = folder.log();
@@ -50,7 +55,7 @@ impl Running {
             assert!(started.elapsed() < PATIENCE, "{program} has not started:\n{log}");
             pause();
         };
-        Self { address, process, _folder: folder }
+        Self { address, process, _folder: folder.clone() }
     }
 
     /// Asks with `GET`; panics when no answer comes in time.
@@ -137,7 +142,7 @@ fn command(program: &str, folder: &Folder, config: &str) -> Command {
         .arg("--config")
         .arg(path.join("settings.toml"))
         .args(["--set", "http.bind=127.0.0.1:0", "--set"])
-        .arg(format!("store.url=sqlite:{}", path.join("data.db").display()))
+        .arg(format!("store.url=sqlite:{}", folder.database().display()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log);
@@ -150,10 +155,18 @@ fn pause() {
 }
 
 /// A folder that is gone when dropped.
-struct Folder(String);
+pub struct Folder(String);
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Folder {
-    fn new() -> Self {
+    /// A new one.
+    #[must_use]
+    pub fn new() -> Self {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -161,6 +174,12 @@ impl Folder {
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).expect("a folder");
         Self(path.display().to_string())
+    }
+
+    /// Where the program that runs here has its database.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        Path::new(&self.0).join("data.db")
     }
 
     fn log(&self) -> String {

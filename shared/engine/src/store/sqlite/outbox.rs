@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use saga_core::waiting::is_over;
 use uuid::Uuid;
 
 use super::values::{micros, oops, timestamp};
@@ -41,7 +42,8 @@ pub(super) fn take_lease(
         // A renewal keeps its fence; after a lapse that somebody used, the fences differ.
         (Some((_, fence, _)), Some(held)) if *fence == held.fence => *fence,
         // An earlier life of the same owner is over: this process holds its database alone.
-        (Some((holder, fence, ends)), _) if *ends <= micros(now) || holder == owner => fence + 1,
+        (Some((holder, fence, _)), _) if holder == owner => fence + 1,
+        (Some((_, fence, ends)), _) if is_over(timestamp(*ends), now, until.duration_since(now)) => fence + 1,
         (Some(_), _) => return Ok(None),
         (None, _) => 1,
     };

@@ -10,7 +10,7 @@ use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Order, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
-use saga_core::waiting::{Retry, Task};
+use saga_core::waiting::{Retry, Task, latest_end};
 
 use super::readers::Lane;
 use super::values::{field_value, micros, oops, stored_dead_letter, timestamp};
@@ -235,6 +235,7 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<Stored
 pub(super) fn due(conn: &Connection, kinds: &[RowKind], query: &DueQuery) -> Result<Due, StoreFault> {
     let context = "looking for what is due";
     let (at, limit) = (micros(query.now), i64::try_from(query.limit).unwrap_or(i64::MAX));
+    let first_lapse = put_right(conn, query).map_err(oops("ending waits that are too long"))?;
     let retries = due_retries(conn, at, limit, &query.paused).map_err(oops(context))?;
     let mut due = Due { retries, ..Due::default() };
     let mut next: Vec<Option<i64>> = vec![
@@ -242,7 +243,7 @@ pub(super) fn due(conn: &Connection, kinds: &[RowKind], query: &DueQuery) -> Res
             .map_err(oops(context))?,
         first(conn, "SELECT min(next_attempt) FROM task WHERE next_attempt > ?1 AND lease_until IS NULL", at)
             .map_err(oops(context))?,
-        first(conn, "SELECT min(lease_until) FROM task WHERE lease_until > ?1", at).map_err(oops(context))?,
+        first_lapse,
     ];
     for kind in kinds {
         let name = kind.name;
@@ -264,6 +265,39 @@ pub(super) fn due(conn: &Connection, kinds: &[RowKind], query: &DueQuery) -> Res
     due.next = next.into_iter().flatten().min().map(timestamp);
     due.tasks = claim_tasks(conn, at, query).map_err(oops("claiming tasks"))?;
     Ok(due)
+}
+
+/// Ends the waits that were begun by a clock that was ahead. Answers when the first claim lapses of those that have
+/// not lapsed yet.
+fn put_right(conn: &Connection, query: &DueQuery) -> rusqlite::Result<Option<i64>> {
+    let at = micros(query.now);
+    let latest = micros(latest_end(query.now, query.longest_delay));
+    for (last, due_now) in [
+        (
+            "SELECT max(next_attempt) FROM retry WHERE next_attempt > ?1",
+            "UPDATE retry SET next_attempt = ?1 WHERE next_attempt > ?2",
+        ),
+        (
+            "SELECT max(next_attempt) FROM task WHERE next_attempt > ?1",
+            "UPDATE task SET next_attempt = ?1 WHERE next_attempt > ?2",
+        ),
+    ] {
+        if first(conn, last, latest)?.is_some() {
+            conn.execute(due_now, [at, latest])?;
+        }
+    }
+    let leases = || {
+        let mut select = conn
+            .prepare_cached("SELECT min(lease_until), max(lease_until) FROM task WHERE lease_until > ?1")?;
+        select.query_row([at], |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?)))
+    };
+    let (first_lapse, last_lapse) = leases()?;
+    let latest = micros(latest_end(query.now, query.lease));
+    if last_lapse <= Some(latest) {
+        return Ok(first_lapse);
+    }
+    conn.execute("UPDATE task SET owner = NULL, lease_until = NULL WHERE lease_until > ?1", [latest])?;
+    Ok(leases()?.0)
 }
 
 fn first(conn: &Connection, sql: &str, at: i64) -> rusqlite::Result<Option<i64>> {
@@ -305,8 +339,9 @@ fn claim_tasks(conn: &Connection, at: i64, query: &DueQuery) -> rusqlite::Result
          RETURNING id, kind, correlation_id, payload, attempts, claim, created_at, letter",
     )?;
     let limit = i64::try_from(query.tasks).unwrap_or(i64::MAX);
+    let until = micros(query.now.saturating_add(query.lease).unwrap_or(Timestamp::MAX));
     let mut tasks: Vec<Task> = update
-        .query_map(params![query.owner, micros(query.until), at, limit], |row| {
+        .query_map(params![query.owner, until, at, limit], |row| {
             Ok(Task {
                 id: row.get(0)?,
                 kind: row.get(1)?,

@@ -90,6 +90,8 @@ macro_rules! conformance {
                 a_failed_task_waits_for_its_next_try,
                 an_open_task_is_loaded_with_its_claim,
                 a_task_that_is_over_is_gone,
+                a_claim_of_a_clock_that_was_ahead_is_taken_over_and_its_failure_has_no_effect,
+                what_a_clock_that_was_ahead_put_off_is_due_at_once,
                 two_owners_never_claim_the_same_task,
                 due_rows_come_in_the_order_of_their_time,
                 due_retries_come_with_their_payload,
@@ -113,6 +115,8 @@ macro_rules! conformance {
                 a_restarted_owner_gets_a_higher_fence_at_once,
                 a_lapsed_owner_cannot_settle,
                 a_lapsed_owner_cannot_renew,
+                a_lease_of_a_clock_that_was_ahead_is_taken_over,
+                an_entry_that_a_clock_that_was_ahead_put_off_is_not_held_up,
             }
             queries {
                 rows_are_found_by_their_fields,

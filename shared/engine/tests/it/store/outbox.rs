@@ -255,6 +255,27 @@ pub async fn a_lapsed_owner_cannot_renew(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
+pub async fn a_lease_of_a_clock_that_was_ahead_is_taken_over(store: &Arc<dyn Store>) -> Promise {
+    let ahead = lease(store, None, "depot-1", 3600).await?.expect("nobody holds it");
+    let second = lease(store, None, "depot-2", 0).await?.expect("it ends later than any can");
+    assert_eq!((second.fence, lease(store, Some(&ahead), "depot-1", 1).await?), (ahead.fence + 1, None));
+
+    // One of a clock that is a little ahead is believed.
+    assert_eq!(lease(store, None, "depot-1", -9).await?, None);
+    Ok(())
+}
+
+pub async fn an_entry_that_a_clock_that_was_ahead_put_off_is_not_held_up(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), promises(1..=2)).await?;
+    let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
+    let first = seqs(store).await?[0];
+    let published = Published { delayed: Some((first, "away".to_owned())), ..Published::default() };
+    assert!(store.settle(&lease, published, at(3600)).await?);
+    assert_eq!(pending(store, at(0)).await?, [1, 2]);
+    assert_eq!(pending(store, at(3600)).await?, [] as [u128; 0], "its own time is believed");
+    Ok(())
+}
+
 /// Takes or renews the lease for ten seconds.
 async fn lease(
     store: &Arc<dyn Store>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use saga_core::decision::{Reads, TaskRetry, Writes};
 use saga_core::waiting::Task;
 use saga_engine::store::{Due, DueQuery, Store, StoreFault};
@@ -75,6 +76,38 @@ pub async fn a_task_that_is_over_is_gone(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), Writes { tasks_done: vec![id(1)], ..Writes::default() }).await?;
     assert_eq!(store.stats().await?.tasks, 0);
     assert_eq!(claim(store, "depot-1", 9999).await?, []);
+    Ok(())
+}
+
+/// Otherwise nobody would make the call until the time comes that the clock showed.
+pub async fn a_claim_of_a_clock_that_was_ahead_is_taken_over_and_its_failure_has_no_effect(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    let hour = 3600;
+    commit(store.as_ref(), tasks([task(1, at(hour))], "depot-1", at(hour + 60))).await?;
+    let taken_over = bounded(store, "depot-1", 0).await?;
+    assert_eq!(taken_over, [Task { claim: 2, ..task(1, at(hour)) }]);
+    assert_eq!(bounded(store, "depot-2", 59).await?, [], "it is claimed like any other now");
+    assert_eq!(bounded(store, "depot-2", 60).await?, [Task { claim: 3, ..task(1, at(hour)) }]);
+
+    // Clocks of replicas that differ by less than a lease believe each other.
+    commit(store.as_ref(), tasks([task(2, at(60))], "depot-1", at(119))).await?;
+    assert_eq!(bounded(store, "depot-2", 61).await?, []);
+    Ok(())
+}
+
+pub async fn what_a_clock_that_was_ahead_put_off_is_due_at_once(store: &Arc<dyn Store>) -> Promise {
+    let look = |second| DueQuery { longest_delay: SignedDuration::from_secs(30), ..at_most(9, second) };
+    let retries = vec![retry("filling", 1, at(3600)), retry("filling", 2, at(40))];
+    let last_error = "closed".to_owned();
+    let failed = TaskRetry { id: id(1), attempts: 1, next_attempt: at(3600), last_error };
+    commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
+    let writes = Writes { retries, task_retries: vec![failed], ..Writes::default() };
+    commit(store.as_ref(), writes).await?;
+    let due = store.due(look(0)).await?;
+    assert_eq!(due.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [id(1)]);
+    assert_eq!(due.retries.iter().map(|retry| retry.message_id).collect::<Vec<_>>(), [id(1)]);
+    assert_eq!(due.next, Some(at(40)), "what may be right is waited for");
     Ok(())
 }
 
@@ -167,6 +200,12 @@ pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(
         .await?;
     assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(20)), "a retry");
     Ok(())
+}
+
+/// What a minute's claim brings where nothing waits for longer than half a minute.
+async fn bounded(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Vec<Task>, StoreFault> {
+    let query = due_query(at(second), 10, owner, at(second + 60));
+    Ok(store.due(DueQuery { longest_delay: SignedDuration::from_secs(30), ..query }).await?.tasks)
 }
 
 fn planned(second: i64) -> ShelfEvent {

@@ -1,7 +1,7 @@
 //! Batches for the store, made by hand.
 
 use bytes::Bytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered};
 use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, Writes};
@@ -140,7 +140,8 @@ pub async fn load(store: &dyn Store, reads: Reads) -> Result<Loaded, StoreFault>
 /// A look of `owner` at what is due until `now`: at most `limit` of each sort, tasks claimed until `until`.
 pub fn due_query(now: Timestamp, limit: usize, owner: &str, until: Timestamp) -> DueQuery {
     let (paused, owner) = (vec![], owner.to_owned());
-    DueQuery { now, limit, tasks: limit, paused, owner, until, recover: false }
+    let (lease, longest_delay) = (until.duration_since(now), SignedDuration::MAX);
+    DueQuery { now, limit, tasks: limit, paused, owner, lease, longest_delay, recover: false }
 }
 
 /// The newest dead letters, as they were parked.

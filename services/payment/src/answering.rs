@@ -1,0 +1,79 @@
+//! Shell: finds payments that came to nothing without a word to the others, and has the service say it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use saga_core::decider::Decider;
+use saga_core::input::CommandOutcome;
+use saga_core::query::Query;
+use saga_core::retry::error_chain;
+use saga_core::row::RowKey;
+use saga_engine::host::http::Problem;
+use saga_engine::host::reading::with_histories;
+use saga_engine::runtime::clock::Clock as _;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::PaymentApp;
+use crate::domain::Payment;
+use crate::policy::{Command, is_silent};
+use crate::silences::{Looked, Silences, THE_LOOK};
+
+/// Payments in one look, and in one transaction. Small beside a batch, which customers wait for.
+const PAGE: usize = 100;
+
+/// Pause after a look that failed.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Looks through all payments, unless that was done before, and does nothing afterwards.
+pub(crate) async fn run(app: PaymentApp) {
+    let began = app.clock.now();
+    loop {
+        match look(&app, began).await {
+            Ok(Looked::To(_)) => {}
+            Ok(Looked::ToTheEnd) => return std::future::pending().await,
+            Err(problem) => {
+                warn!("cancellations of earlier builds cannot be answered yet: {}", problem.detail);
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// One page. What was decided since the service began is said by its relay.
+async fn look(app: &PaymentApp, began: Timestamp) -> Result<Looked, Problem> {
+    let store = app.store.as_ref();
+    let known = store.row(RowKey::of::<Silences>(THE_LOOK)).await?;
+    let known: Silences = match known {
+        Some(row) => serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?,
+        None => Silences::default(),
+    };
+    if known.is_over {
+        return Ok(Looked::ToTheEnd);
+    }
+    let ended = ["VOID", "FAILED"].map(Into::into).to_vec();
+    let after = known.after.map(|order| order.to_string());
+    let query = Query { one_of: vec![("status", ended)], after, limit: PAGE, ..Query::default() };
+    let rows = store.find(Payment::KIND, query).await?;
+    let last = rows.last().filter(|_| rows.len() == PAGE).and_then(|row| row.id.parse().ok());
+    let looked = last.map_or(Looked::ToTheEnd, Looked::To);
+    // One that is damaged is for whoever verifies the database.
+    let can_be_read = rows.into_iter().filter(|row| serde_json::from_str::<Payment>(&row.state).is_ok());
+    let earlier = can_be_read.filter(|row| row.updated_at < began).collect();
+    let rows = with_histories(store, Payment::KIND, earlier).await?;
+    let silent = rows.iter().filter(|(_, history)| is_silent(history));
+    let orders: Vec<Uuid> = silent.filter_map(|(row, _)| row.id.parse().ok()).collect();
+    let count = orders.len();
+    match app.engine.ask(Uuid::now_v7(), Command::Answer { orders, looked }, None).await {
+        Ok(CommandOutcome::Done(_) | CommandOutcome::Replayed(_)) => {
+            if count > 0 {
+                info!(payments = count, "cancellations that an earlier build left unanswered are answered");
+            }
+            Ok(looked)
+        }
+        Ok(CommandOutcome::Rejected(rejection)) => Err(Problem::internal(&rejection)),
+        Ok(CommandOutcome::Faulted(reason)) => Err(Problem::internal(&reason)),
+        Ok(CommandOutcome::KeyReused) => Err(Problem::internal(&"a key that was never given")),
+        Err(unavailable) => Err(Problem::internal(&error_chain(&unavailable))),
+    }
+}

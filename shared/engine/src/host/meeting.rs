@@ -1,0 +1,36 @@
+//! Shell: a service's database, held against what the broker knows of it, before anything is said or heard.
+
+use std::time::Duration;
+
+use saga_core::retry::error_chain;
+use tracing::warn;
+
+use super::settings::StoreSettings;
+use crate::nats::NatsBus;
+use crate::store::Mark;
+
+/// Refuses a database that is behind what the service has told the others.
+///
+/// # Errors
+/// When the database has lost something, with its name.
+pub(super) async fn hold_against(
+    bus: &NatsBus,
+    service: &str,
+    store: &StoreSettings,
+    came_to: &Mark,
+) -> anyhow::Result<()> {
+    loop {
+        match bus.last_mark(service).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(mark)) => {
+                return mark.check(came_to, &store.accept_loss).map_err(|lost| {
+                    anyhow::anyhow!("database {}, by what the broker has of it: {lost}", store.url)
+                });
+            }
+            Err(fault) => {
+                warn!("the broker does not say how far the database had come: {}", error_chain(&fault));
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Services go by the broker's time, whatever their machines' clocks say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use saga_engine::host::timekeeping::{self, ClockSettings, complaint};
+use saga_engine::runtime::clock::{BrokerClock, Clock};
+use saga_engine::store::StoreFault;
+
+use crate::support::{DepotCommand, EngineHarness, Nats, Pace, in_memory, in_time, state, wait_until};
+
+const HOUR: i64 = 3600;
+
+/// A machine's clock that is off by so many seconds, and can be put right.
+struct Shifted(AtomicI64);
+
+impl Clock for Shifted {
+    fn now(&self) -> Timestamp {
+        Timestamp::now() + SignedDuration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// An hour ahead, and every deadline would have passed; an hour behind, and none would for an hour.
+#[tokio::test]
+async fn a_deadline_is_kept_at_the_brokers_time_on_a_machine_an_hour_off() -> Result<(), StoreFault> {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    for off in [HOUR, -HOUR] {
+        let own = Arc::new(Shifted(AtomicI64::new(off)));
+        let clock = Arc::new(BrokerClock::new(own.clone()));
+        let pace = Pace { poll: Duration::from_millis(20), ..Pace::default() };
+        let harness = EngineHarness::on_clock(in_memory(), pace, clock.clone()).await;
+        let now = Timestamp::now();
+        harness.ask(DepotCommand::CheckAt("tea", now)).await;
+        harness.ask(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
+        in_time("the broker says what time it is", timekeeping::meet(&clock, &bus)).await;
+        assert!(is_near(clock.now(), Timestamp::now()), "{off}: {}", clock.now());
+        assert!(is_near(clock.now() + SignedDuration::from_secs(off), own.now()));
+        assert!((clock.offset().as_secs() - off).abs() <= 10, "{:?}", clock.offset());
+        let is_over = async |label| {
+            let shelf = state(harness.store.as_ref(), label).await.expect("a store");
+            shelf.is_some_and(|shelf| shelf.check_at.is_none())
+        };
+        wait_until("what is due comes", async || is_over("tea").await).await;
+        assert!(!is_over("coffee").await, "{off}: a deadline that has not come has passed");
+
+        own.0.store(0, Ordering::SeqCst);
+        assert!(is_near(clock.now(), Timestamp::now()), "{off}: nothing happens when the clock is put right");
+        in_time("the broker says it again", timekeeping::meet(&clock, &bus)).await;
+        assert!(is_near(clock.now(), Timestamp::now()));
+        assert_eq!(complaint(clock.offset(), &lenient()), None);
+    }
+    Ok(())
+}
+
+/// Deadlines that were set by the right time would be judged by the wrong one.
+#[tokio::test]
+async fn nothing_is_due_before_the_broker_has_said_what_time_it_is() -> Result<(), StoreFault> {
+    let clock = Arc::new(BrokerClock::new(Arc::new(Shifted(AtomicI64::new(HOUR)))));
+    let pace = Pace { poll: Duration::from_millis(1), ..Pace::default() };
+    let harness = EngineHarness::on_clock(in_memory(), pace, clock.clone()).await;
+    let now = Timestamp::now();
+    harness.ask(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
+    harness.ask(DepotCommand::CheckAt("tea", now)).await;
+    clock.correct(SignedDuration::from_secs(-HOUR));
+    let checked = async |label| {
+        let shelf = state(harness.store.as_ref(), label).await.expect("a store");
+        shelf.is_some_and(|shelf| shelf.check_at.is_none())
+    };
+    wait_until("what is due comes", async || checked("tea").await).await;
+    assert!(!checked("coffee").await);
+    Ok(())
+}
+
+#[test]
+fn a_clock_that_is_nearly_right_is_left_alone_and_one_that_is_off_is_named() {
+    let clock = BrokerClock::new(Arc::new(Shifted(AtomicI64::new(0))));
+    clock.correct(SignedDuration::from_millis(90));
+    assert!(clock.offset().abs() < SignedDuration::from_millis(80), "{:?}", clock.offset());
+    let named = |seconds| complaint(SignedDuration::from_secs(seconds), &ClockSettings::default());
+    assert_eq!(named(1), None);
+    assert_eq!(named(HOUR).as_deref(), Some("this machine's clock is 3600.0s ahead of the broker's"));
+    assert_eq!(named(-2).as_deref(), Some("this machine's clock is 2.0s behind the broker's"));
+}
+
+/// Stands a machine that is busy with other things.
+fn is_near(time: Timestamp, other: Timestamp) -> bool {
+    time.duration_since(other).abs() < SignedDuration::from_secs(10)
+}
+
+fn lenient() -> ClockSettings {
+    ClockSettings { warn_offset: Duration::from_secs(10), ..ClockSettings::default() }
+}
