@@ -3,5 +3,6 @@
 mod admission;
 mod breaker;
 mod decision;
+mod machinery;
 mod steps;
 mod wire;
