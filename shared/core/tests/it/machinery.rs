@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::fault::FaultKind;
 use saga_core::machinery::{Machinery, Stats, StepState};
 use saga_core::retry::{error_chain, error_links, panic_text};
@@ -53,6 +54,20 @@ fn a_kind_of_fault_says_what_has_to_be_said_with_it() {
     let plain = FaultKind::new("hang", "it hangs");
     assert_eq!((plain.needs_delay, plain.takes_step), (false, false));
     assert!(plain.with_delay().needs_delay);
+}
+
+/// Names are what tables hold and operators write.
+#[test]
+fn a_dead_letters_status_and_origin_are_found_by_their_names() {
+    let named = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"].map(DeadLetterStatus::named);
+    assert_eq!(
+        named.map(|status| status.map(DeadLetterStatus::as_str)),
+        ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"].map(Some)
+    );
+    assert_eq!(DeadLetterStatus::ALL.len(), 4);
+    assert_eq!(DeadLetterStatus::named("pending"), None);
+    let origins = [DeadLetterOrigin::Message, DeadLetterOrigin::Foreign, DeadLetterOrigin::Task];
+    assert_eq!(origins.map(DeadLetterOrigin::as_str), ["message", "foreign", "task"]);
 }
 
 #[test]
