@@ -1,7 +1,7 @@
 //! Pure: everything that the services of this shop tell each other, as one type.
 //!
 //! A new fact is a struct in its producer's file and a variant here; the compiler names every place that has to
-//! decide about it. `shared/contract/tests/wire.rs` holds the JSON of each against a golden file.
+//! decide about it. `shared/contract/tests/it/wire.rs` holds the JSON of each against a golden file.
 
 use saga_core::message::{Message, MessageType, raw};
 use serde::de::Error;

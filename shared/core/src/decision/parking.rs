@@ -111,7 +111,7 @@ impl<'a> Parked<'a> {
 pub(crate) fn announced(dead: &DeadLettered) -> DeadLettered {
     let mut announced = dead.clone();
     let drop_large = |text: &mut String| {
-        if text.len() > ANNOUNCED_PAYLOAD_BYTES / 3 * 4 {
+        if text.len() > ANNOUNCED_PAYLOAD_BYTES.div_ceil(3) * 4 {
             text.clear();
         }
     };

@@ -1,6 +1,8 @@
-//! Tests of the pure half from outside: breakers, steps, and the JSON of the engine's own messages.
+//! Tests of the pure half from outside: breakers, steps, batches, and the JSON of the engine's own messages.
 
 mod admission;
 mod breaker;
+mod decision;
+mod machinery;
 mod steps;
 mod wire;

@@ -1,10 +1,22 @@
 //! Steps, their consumers, and the one in which an engine hears operators.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use saga_core::decision::{Loaded, Rules, decide, reads};
+use saga_core::input::Input;
+use saga_core::message::{Envelope, Message, MessageType, raw};
+use saga_core::retry::RetryPolicy;
 use saga_core::row::{RowKey, RowKind};
-use saga_core::service::{Refusal, Service, Step, Subscription, steps_of};
+use saga_core::service::{Refusal, Service, Step, Subscription, steps_of, stream_of};
 use saga_core::unit_of_work::UnitOfWork;
+use saga_core::waiting::Task;
+use serde::Deserializer;
+use serde_json::json;
+use serde_json::value::RawValue;
+use uuid::Uuid;
 
 #[test]
 fn a_step_that_hears_two_services_has_a_consumer_for_each() {
@@ -27,6 +39,139 @@ fn an_engine_hears_the_commands_that_are_said_to_its_service() {
         (commands.stream().as_str(), &operations.durable(commands)[..]),
         ("ADMIN", "quiet-operations")
     );
+}
+
+#[test]
+fn a_step_says_whom_it_hears_and_what_it_needs() {
+    static HEARD: [Subscription; 1] = [Subscription::to("shop", &[MessageType::new("Paid", "paid")])];
+    let step = Step::new("counting", &HEARD).needing(&["bank"]);
+    assert_eq!((step.needs, step.hears.len(), step.is_for_operators()), (&["bank"][..], 1, false));
+    assert_eq!([step.is_told("Paid"), step.is_told("Counted")], [true, false]);
+    assert_eq!((stream_of("shop"), HEARD[0].stream()), ("SHOP".to_owned(), "SHOP".to_owned()));
+}
+
+/// What a service does not declare it does not do, and says so: whoever sends it something all the same finds that in
+/// the dead letter.
+#[test]
+fn what_a_service_does_not_declare_it_refuses_by_name() {
+    let now = Timestamp::UNIX_EPOCH;
+    let retry = RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO };
+    let rules = Rules {
+        retry,
+        step_retry: BTreeMap::new(),
+        task_retry: retry,
+        owner: String::new(),
+        task_lease: SignedDuration::ZERO,
+        use_inbox: true,
+    };
+    static HEARING: Step =
+        Step::new("listening", &[Subscription::to("shop", &[MessageType::new("Rung", "rung")])]);
+    let envelope = Envelope {
+        id: Uuid::from_u128(1),
+        message_type: "Rung".to_owned(),
+        version: 1,
+        producer: "shop".to_owned(),
+        correlation_id: Uuid::from_u128(2),
+        causation_id: Uuid::nil(),
+        occurred_at: now,
+        data: raw(&()).expect("JSON"),
+    };
+    let payload = serde_json::to_vec(&envelope).expect("JSON");
+    let heard = Input::message(&HEARING, payload.into(), Uuid::nil(), 0);
+    let task = Task {
+        id: Uuid::from_u128(3),
+        kind: "collect".to_owned(),
+        correlation_id: Uuid::from_u128(2),
+        payload: String::new(),
+        attempts: 0,
+        claim: 1,
+        created_at: now,
+        dead_letter: None,
+    };
+    let called = Input::called(task.clone(), Ok(json!(1)), 0);
+    let key = RowKey { kind: "tin", id: "a".to_owned() };
+    let inputs = [
+        Input::command(Uuid::nil(), Uuid::nil(), "dance", None),
+        heard,
+        called,
+        Input::due(key.clone(), now),
+        Input::about_to_call(task.clone()),
+    ];
+    // A message and an answer read the row of their saga, of each kind there is; the rest what it names.
+    let saga = |kind| RowKey { kind, id: Uuid::from_u128(2).to_string() };
+    let reads = reads(&Bare, &inputs);
+    assert_eq!(reads.rows, BTreeSet::from([saga("other"), saga("tin"), key]));
+
+    let loaded = Loaded { tasks: BTreeMap::from([(task.id, 1)]), ..Loaded::default() };
+    let (writes, outcomes) = decide(&Bare, &inputs, loaded, &rules, now);
+    assert!(writes.to_read.is_empty(), "nothing is on record");
+    let reasons: Vec<_> = outcomes.iter().map(|outcome| format!("{outcome:?}")).collect();
+    for (reason, expected) in reasons.iter().zip([
+        "Command(Faulted(\"bare takes no commands (\\\"dance\\\")\"))",
+        "Message(Dead(\"listening has no reaction to Rung\"))",
+        "Message(Dead(\"bare makes no calls (collect)\"))",
+        "Due(Faulted(\"no row of bare is ever due (RowKey { kind: \\\"tin\\\", id: \\\"a\\\" })\"))",
+        "Message(Duplicate)",
+    ]) {
+        assert_eq!(reason, expected);
+    }
+    let loaded = Loaded { tasks: BTreeMap::from([(task.id, 1)]), ..Loaded::default() };
+    let (_, outcomes) = decide(&Bare, &[Input::about_to_call(task)], loaded, &rules, now);
+    assert_eq!(outcomes[0].name(), "wanted", "who says nothing wants what it asked for");
+    assert_eq!(steps_of::<Bare>().len(), 0, "no operator, no step for one");
+}
+
+/// A fact that is for nobody alone.
+#[derive(Debug, Clone, PartialEq)]
+struct Rung;
+
+impl Message for Rung {
+    fn message_type(&self) -> MessageType {
+        MessageType::new("Rung", "rung")
+    }
+
+    fn named(name: &str) -> Option<MessageType> {
+        (name == "Rung").then(|| Self.message_type())
+    }
+
+    fn saga(&self) -> Option<Uuid> {
+        None
+    }
+
+    fn encode(&self) -> serde_json::Result<Box<RawValue>> {
+        raw(&())
+    }
+
+    fn decode<'de, D: Deserializer<'de>>(_: MessageType, _: D) -> Result<Self, D::Error> {
+        Ok(Self)
+    }
+}
+
+/// A service that declares nothing but its rows.
+#[derive(Debug)]
+struct Bare;
+
+impl Service for Bare {
+    const NAME: &'static str = "bare";
+    type Fact = Rung;
+    type Command = &'static str;
+    type Reply = ();
+    type Rejection = Infallible;
+
+    fn rows() -> Vec<RowKind> {
+        let kind = |name| RowKind {
+            name,
+            formerly: None,
+            fields: &[],
+            fold: |_, _| unreachable!("no row is folded"),
+        };
+        vec![kind("tin"), kind("other")]
+    }
+}
+
+#[test]
+fn a_fact_that_is_for_nobody_alone_has_no_addressee() {
+    assert_eq!((Rung.addressee(), Rung.subject("shop")), (None, "shop.rung".to_owned()));
 }
 
 /// A service that nobody can ask for anything.

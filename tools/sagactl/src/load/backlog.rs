@@ -53,4 +53,36 @@ mod tests {
     fn a_system_that_falls_behind_is_seen() {
         assert!(grew(|sample| 10 + sample * 10));
     }
+
+    /// Half as high again is not more than half as high again, and at rest a handful means nothing: what is in between
+    /// the second and the last quarter, before and after them, does not count.
+    #[test]
+    fn only_the_second_and_the_last_quarter_count_and_both_limits_must_be_passed() {
+        for (second, last, rate, has_grown) in [
+            (10, 15, 1, false),
+            (10, 16, 1, true),
+            (10, 16, 23, true),
+            (10, 16, 24, false),
+            (1, 2, 3, true),
+            (1, 2, 4, false),
+        ] {
+            let mut backlog = Backlog::default();
+            let tenths = [
+                (99, 500),
+                (100, second - 1),
+                (119, second + 1),
+                (120, 900),
+                (139, 1),
+                (140, last + 1),
+                (159, last - 1),
+                (160, 7),
+            ];
+            for (tenth, in_flight) in tenths {
+                backlog.note(Duration::from_millis(tenth * 100), in_flight);
+            }
+            let grew = backlog.grew(Duration::from_secs(8), Duration::from_secs(16), rate);
+            assert_eq!(grew, has_grown, "from {second} to {last} at {rate} per second");
+        }
+        assert!(!Backlog::default().grew(Duration::ZERO, Duration::from_secs(8), 1), "nobody looked");
+    }
 }

@@ -266,4 +266,93 @@ mod tests {
         ledger.drop_strangers(STRANGER_AFTER);
         assert_eq!(ledger.sagas.len(), 0);
     }
+
+    /// Five of each hundred are declined, each is measured from the tenth on.
+    #[test]
+    fn every_order_counts_once_as_what_it_became_and_the_warm_up_for_nothing() {
+        let mix: crate::load::options::Mix = "happy=50,declined=50".parse().expect("a mix");
+        let schedule = Schedule::new(100, Duration::from_millis(100), Duration::from_secs(1), mix, "run");
+        let kinds: Vec<_> = (0..110).map(|number| schedule.kind(number)).collect();
+        let mut ledger = Ledger::new(schedule);
+        (0..110).for_each(|number| ledger.start(number));
+        assert_eq!(ledger.counts().started, 100);
+        let declined = [
+            FactType::PaymentFailed,
+            FactType::StockReleased,
+            FactType::PaymentVoided,
+            FactType::OrderCancelled,
+        ];
+        let mut expected = Counts { started: 100, ..Counts::default() };
+        // Of each kind some end as they should and some do not; one in three is left open.
+        for number in (0..110).filter(|number| number % 3 != 0) {
+            let (is_happy, ends_well) = (kinds[number] == Kind::Happy, number % 2 == 0);
+            let order = Uuid::from_u128(1_000 + number as u128);
+            let mut created = fact(FactType::OrderCreated);
+            created.detail.customer = Some(format!("load-run-{number}"));
+            let at = |ms| Duration::from_millis(ms);
+            assert_eq!(ledger.hear(order, &created, at(1)), None);
+            let is_completed = is_happy == ends_well;
+            let facts = if is_completed { &[FactType::OrderConfirmed][..] } else { &declined[..] };
+            let ended = facts.iter().filter_map(|said| ledger.hear(order, &fact(*said), at(5_000))).count();
+            let is_measured = number >= 10;
+            assert_eq!(ended, usize::from(is_measured), "{number}");
+            if is_measured {
+                *if is_completed { &mut expected.completed } else { &mut expected.compensated } += 1;
+                expected.unexpected += u64::from(!ends_well);
+            }
+        }
+        assert_eq!((ledger.counts(), ledger.in_flight()), (&expected, 37));
+        // An order of the warm-up that is refused was never counted.
+        ledger.refuse(3, "503".to_owned());
+        ledger.refuse(12, "503".to_owned());
+        assert_eq!((ledger.counts().started, ledger.counts().errors["503"], ledger.in_flight()), (99, 2, 35));
+    }
+
+    #[test]
+    fn a_saga_whose_compensation_is_parked_has_failed_if_it_is_one_of_ours() {
+        let mut ledger = ledger();
+        for order in [ORDER, Uuid::from_u128(8)] {
+            let mut parked = fact(FactType::OrderConfirmed);
+            parked.message_type = "DeadLettered".to_owned();
+            let (dead_letter, step) = (Uuid::nil(), "payment-refund".to_owned());
+            parked.detail.parked = Some(contract::saga_view::Parked { dead_letter, step });
+            for heard in [parked, fact(FactType::OrderCancelled)] {
+                assert_eq!(ledger.hear(order, &heard, Duration::ZERO), None);
+            }
+        }
+        assert_eq!(ledger.failed(), 0, "nobody knows whose they are");
+        hear(&mut ledger, FactType::OrderCreated, 1);
+        assert_eq!((ledger.failed(), ledger.in_flight()), (1, 110));
+    }
+
+    #[test]
+    fn a_stranger_is_one_only_after_a_while_and_never_one_of_ours() {
+        let mut ledger = ledger();
+        hear(&mut ledger, FactType::OrderCreated, 0);
+        let began = Duration::from_secs(60);
+        ledger.hear(Uuid::from_u128(9), &fact(FactType::StockReserved), began);
+        ledger.drop_strangers(began + STRANGER_AFTER - Duration::from_millis(1));
+        assert_eq!(ledger.sagas.len(), 2);
+        ledger.drop_strangers(began + STRANGER_AFTER);
+        assert_eq!(ledger.sagas.keys().collect::<Vec<_>>(), [&ORDER]);
+    }
+
+    #[test]
+    fn the_last_ended_sagas_are_remembered_and_no_more() {
+        let mut ledger = ledger();
+        let mut others = fact(FactType::OrderCreated);
+        others.detail.customer = Some("ada".to_owned());
+        let ids = |number: usize| Uuid::from_u128(1_000 + number as u128);
+        let is_known = |ledger: &mut Ledger, number| {
+            let before = ledger.sagas.len();
+            ledger.hear(ids(number), &fact(FactType::StockReserved), Duration::ZERO);
+            ledger.sagas.len() == before
+        };
+        for number in 0..REMEMBERED {
+            ledger.hear(ids(number), &others, Duration::ZERO);
+        }
+        assert!(is_known(&mut ledger, 0));
+        ledger.hear(ids(REMEMBERED), &others, Duration::ZERO);
+        assert!(!is_known(&mut ledger, 0) && is_known(&mut ledger, 1));
+    }
 }

@@ -86,4 +86,60 @@ mod tests {
         let shown = serde_json::to_value(measured.http_latencies.percentiles()).expect("JSON");
         assert!(shown["max"].as_f64().is_some_and(|max| (1_000.0..1_001.0).contains(&max)), "{shown}");
     }
+
+    #[test]
+    fn a_run_lasts_from_its_first_end_to_its_last_and_is_looked_at_meanwhile() {
+        let mix = "happy=100".parse().expect("a mix");
+        let schedule = Schedule::new(100, Duration::from_millis(100), Duration::from_secs(1), mix, "run");
+        let mut measured = Measured::new(schedule).expect("a histogram");
+        (0..110).for_each(|number| measured.ledger.start(number));
+        assert_eq!(measured.ends, None);
+        let second = Duration::from_secs;
+        // Those of the warm-up, the ninth, do not count; the tenth is the first that does.
+        for (number, at) in [(9, 1), (10, 4), (11, 2), (12, 3)] {
+            for (said, customer) in
+                [("OrderCreated", Some(format!("load-run-{number}"))), ("OrderConfirmed", None)]
+            {
+                let fact = HeardFact {
+                    message_id: Uuid::new_v5(&Uuid::from_u128(number), said.as_bytes()),
+                    message_type: said.to_owned(),
+                    producer: "test".to_owned(),
+                    causation_id: Uuid::nil(),
+                    occurred_at: jiff::Timestamp::UNIX_EPOCH,
+                    detail: contract::saga_view::FactDetail { customer, ..Default::default() },
+                };
+                measured.take_in(Arrival::Fact(Uuid::from_u128(number), Box::new(fact)), second(at));
+            }
+            measured.take_in(Arrival::Answer(number as u64, Ok(second(at))), second(at));
+        }
+        assert_eq!(measured.ends, Some((second(2), second(4))));
+        assert_eq!((measured.latencies.count(), measured.http_latencies.count()), (3, 3));
+        measured.take_in(Arrival::Answer(13, Err("503".to_owned())), second(4));
+        assert_eq!(measured.ledger.counts().errors["503"], 1);
+        let Measured { ledger, .. } = &mut measured;
+        ledger.hear(Uuid::from_u128(99), &stranger(), Duration::ZERO);
+        for at in [0, 500, 1_000] {
+            measured.sample(Duration::from_millis(100 + at));
+        }
+        measured.sample(second(600));
+        let until = second(601);
+        assert!(!measured.backlog.grew(Duration::ZERO, until, 0), "it was looked at, and had not grown");
+        (200..300).for_each(|number| measured.ledger.start(number));
+        let quarter = Duration::from_secs(150);
+        measured.sample(quarter + second(1));
+        (300..900).for_each(|number| measured.ledger.start(number));
+        measured.sample(quarter * 4 - second(1));
+        assert!(measured.backlog.grew(Duration::ZERO, quarter * 4, 0));
+    }
+
+    fn stranger() -> HeardFact {
+        HeardFact {
+            message_id: Uuid::nil(),
+            message_type: "StockReserved".to_owned(),
+            producer: "test".to_owned(),
+            causation_id: Uuid::nil(),
+            occurred_at: jiff::Timestamp::UNIX_EPOCH,
+            detail: contract::saga_view::FactDetail::default(),
+        }
+    }
 }

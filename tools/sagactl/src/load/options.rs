@@ -144,4 +144,25 @@ mod tests {
             rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err() && rate("1000") == Ok(1000)
         );
     }
+
+    #[test]
+    fn the_kinds_are_spread_evenly() {
+        let mix: Mix = "happy=50,declined=25,out_of_stock=25".parse().expect("a mix");
+        for first in 0..300 {
+            let happy = (first..first + 10).filter(|number| mix.kind(*number) == Kind::Happy).count();
+            assert!((4..=6).contains(&happy), "{happy} of the ten from {first} on");
+        }
+        assert!((0..200).all(|number| Mix::HAPPY.kind(number) == Kind::Happy));
+    }
+
+    #[test]
+    fn a_run_has_a_length_and_a_rate_that_one_machine_can_send() {
+        assert_eq!(run_length("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(run_length("2h"), Ok(LONGEST));
+        for bad in ["0s", "7201s", "long"] {
+            assert!(run_length(bad).is_err(), "{bad}");
+        }
+        assert_eq!((rate("1"), rate("100000")), (Ok(1), Ok(HIGHEST_RATE)));
+        assert!(rate("100001").is_err());
+    }
 }

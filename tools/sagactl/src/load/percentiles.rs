@@ -63,3 +63,23 @@ const COLUMNS: [Column<(&str, Percentiles)>; 6] = [
 pub fn percentile_table(rows: &[(&'static str, Percentiles)]) -> String {
     table(&COLUMNS, rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_all_that_was_recorded_in_milliseconds_to_three_digits() {
+        let mut latencies = Latencies::new().expect("a histogram");
+        (1..=1_000).for_each(|tenth| latencies.record(Duration::from_micros(tenth * 100)));
+        assert_eq!(latencies.count(), 1_000);
+        let Percentiles { p50, p90, p99, p999, max } = latencies.percentiles();
+        for (found, wanted) in [(p50, 50.0), (p90, 90.0), (p99, 99.0), (p999, 99.9), (max, 100.0)] {
+            assert!((wanted..wanted * 1.002).contains(&found), "{found} for {wanted}");
+        }
+        latencies.record(Duration::from_hours(3));
+        assert!(latencies.percentiles().max >= 600_000.0, "as long as can be told apart");
+        let shown = percentile_table(&[("to the end", Percentiles { p50: 1.25, ..latencies.percentiles() })]);
+        assert!(shown.contains("to the end") && shown.contains("1.2") && shown.contains("p99.9"), "{shown}");
+    }
+}

@@ -152,7 +152,12 @@ pub fn print_verdict(reconciliation: &Reconciliation) {
 
 #[cfg(test)]
 mod tests {
+    use contract::saga_view::{FactDetail, HeardFact};
+    use uuid::Uuid;
+
     use super::*;
+    use crate::load::measured::Arrival;
+    use crate::load::schedule::Schedule;
 
     #[test]
     fn whatever_went_wrong_speaks_against_a_run() {
@@ -167,5 +172,58 @@ mod tests {
         {
             assert_eq!(complaints(&counts, failed, unfinished, backlog_grew, is_balanced).len(), 1);
         }
+    }
+
+    /// Rates count from the first end to the last, and no less than as long as orders were sent.
+    #[test]
+    fn a_report_says_what_was_measured() {
+        let mix = "happy=100".parse().expect("a mix");
+        let schedule = Schedule::new(10, Duration::from_secs(1), Duration::from_secs(2), mix, "run");
+        let mut run = Measured::new(schedule).expect("a histogram");
+        (0..30).for_each(|number| run.ledger.start(number));
+        run.ledger.refuse(12, "503".to_owned());
+        for number in 13..30_u128 {
+            for (said, customer) in
+                [("OrderCreated", Some(format!("load-run-{number}"))), ("OrderConfirmed", None)]
+            {
+                let fact = HeardFact {
+                    message_id: Uuid::new_v5(&Uuid::from_u128(number), said.as_bytes()),
+                    message_type: said.to_owned(),
+                    producer: "test".to_owned(),
+                    causation_id: Uuid::nil(),
+                    occurred_at: jiff::Timestamp::UNIX_EPOCH,
+                    detail: FactDetail { customer, ..FactDetail::default() },
+                };
+                run.take_in(Arrival::Fact(Uuid::from_u128(number), Box::new(fact)), Duration::from_secs(3));
+            }
+        }
+        let report = |run: &Measured, balanced| {
+            let memory = [(Member::ORDER, 10.04), (Member::ADMIN, 20.02)].into();
+            let reconciliation = Reconciliation { balanced, report: serde_json::Value::Null };
+            let report = Report::of(run, 10, memory, reconciliation);
+            (report.is_good(), serde_json::to_value(report).expect("JSON"))
+        };
+        let (is_good, of_short) = report(&run, true);
+        assert!(!is_good);
+        for (member, value) in [
+            ("rate_achieved", serde_json::json!(8.5)),
+            ("duration_s", serde_json::json!(2.0)),
+            ("warmup_orders", serde_json::json!(10)),
+            ("started", serde_json::json!(19)),
+            ("completed", serde_json::json!(17)),
+            ("unfinished", serde_json::json!(12)),
+            ("errors", serde_json::json!(1)),
+            ("rss_mib_total", serde_json::json!(30.1)),
+            ("complaints", serde_json::json!(["1 orders were not taken", "12 orders have not ended"])),
+        ] {
+            assert_eq!(of_short[member], value, "{member}");
+        }
+        // Ends that took longer than the sending make the rate less.
+        run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
+        assert_eq!(report(&run, true).1["rate_achieved"], 1.7);
+        assert_eq!(report(&run, false).1["complaints"][2], "the books do not balance");
+        let mix = "happy=100".parse().expect("a mix");
+        let none = Schedule::new(10, Duration::ZERO, Duration::from_secs(2), mix, "run");
+        assert!(report(&Measured::new(none).expect("a histogram"), true).0, "nothing speaks against it");
     }
 }

@@ -109,4 +109,36 @@ mod tests {
         assert_eq!(schedule.number_of("load-abd-1"), None);
         assert_eq!(schedule.number_of("load-abc-x"), None);
     }
+
+    /// Who reads the books of a run knows which of its orders end how.
+    #[test]
+    fn an_order_is_what_its_kind_says() {
+        let schedule = schedule(100);
+        for number in 0..100 {
+            let order: serde_json::Value = serde_json::from_str(&schedule.body(number)).expect("JSON");
+            let lines = order["lines"].as_array().expect("lines");
+            assert_eq!(lines.len(), if number % 2 == 0 { 2 } else { 1 }, "{number}");
+            let (sku, token) = match schedule.kind(number) {
+                Kind::Happy => (item(number), "tok_ok"),
+                Kind::Declined => (item(number), "tok_declined"),
+                Kind::OutOfStock => (SOLD_OUT.to_owned(), "tok_ok"),
+            };
+            assert_eq!((&lines[0]["sku"], &order["payment"]["token"]), (&sku.into(), &token.into()));
+            if let Some(second) = lines.get(1) {
+                assert_eq!(second["sku"], item(number + 1), "another product");
+            }
+        }
+        assert_eq!([item(0), item(15), item(16)], ["load-item-00", "load-item-15", "load-item-00"]);
+    }
+
+    #[test]
+    fn a_run_ends_when_its_last_order_is_due_and_knows_no_order_beyond() {
+        let schedule = schedule(100);
+        assert_eq!((schedule.orders, schedule.end()), (300, Duration::from_secs(3)));
+        assert_eq!(schedule.number_of("load-abc-299"), Some(299));
+        assert_eq!(schedule.number_of("load-abc-300"), None);
+        let mix = "happy=100".parse().expect("a mix");
+        let shortest = Schedule::new(1, Duration::ZERO, Duration::from_millis(1), mix, "abc");
+        assert_eq!(shortest.orders, 1, "a run has an order");
+    }
 }

@@ -42,6 +42,23 @@ fn half_open_decides_by_rate_not_by_the_first_failure() {
     }
 }
 
+/// Those who wait for a permit look again whenever one of these has grown.
+#[test]
+fn every_transition_and_every_probe_that_is_handed_back_is_a_change() {
+    let mut breaker = opened();
+    let mut seen = vec![(breaker.generation(), breaker.changes())];
+    let probe = breaker.acquire(at(10)).expect("its time has passed");
+    seen.push((breaker.generation(), breaker.changes()));
+    breaker.record(probe, Verdict::Ignored, Duration::ZERO, at(10));
+    seen.push((breaker.generation(), breaker.changes()));
+    calls(&mut breaker, Verdict::Success, 2, 10);
+    seen.push((breaker.generation(), breaker.changes()));
+    breaker.force_open(at(11));
+    seen.push((breaker.generation(), breaker.changes()));
+    assert_eq!(seen, [(1, 1), (2, 2), (2, 3), (2, 3), (3, 4)]);
+    assert_eq!(breaker.last_transition().map(|last| last.to), Some(State::ForcedOpen));
+}
+
 #[test]
 fn half_open_admits_no_more_than_its_probes() {
     let mut breaker = opened();

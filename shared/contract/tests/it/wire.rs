@@ -136,11 +136,11 @@ fn reasons_have_their_golden_names() {
     }
 }
 
-fn examples() -> Vec<Fact> {
+pub fn examples() -> Vec<Fact> {
     FactType::ALL.iter().map(|fact_type| example(*fact_type)).collect()
 }
 
-fn example(fact_type: FactType) -> Fact {
+pub fn example(fact_type: FactType) -> Fact {
     let order = id(42);
     let payment = id(43);
     let amount = Money::new(25_98, Currency::EUR);
@@ -224,7 +224,7 @@ impl Service for Confirming {
     }
 }
 
-fn id(number: u128) -> Uuid {
+pub fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
@@ -237,7 +237,7 @@ fn golden(name: &str, value: &Value) {
 }
 
 #[track_caller]
-fn golden_text(name: &str, text: &str) {
+pub fn golden_text(name: &str, text: &str) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);

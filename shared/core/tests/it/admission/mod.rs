@@ -1,5 +1,8 @@
 //! Room for tasks: who was left waiting for it is told when there is some, and once.
 
+mod naive;
+mod walks;
+
 use std::time::Duration;
 
 use std::collections::VecDeque;

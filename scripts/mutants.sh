@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Changes the code in one small way after the other, in a copy of the tree, and wants the crate's own tests to notice.
+# Usage: scripts/mutants.sh [CRATE ...]
+# Crates: see scope() below; all of them when none is named. What is left alone, and why: .cargo/mutants.toml.
+# Not part of test.sh: each change is a build, and there are thousands. Exit code 1 when one goes unnoticed.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# The outcomes of each crate, with a log of each change, stay here until the next run.
+work=${MUTANTS_TARGET:-${CARGO_TARGET_DIR:-$root/target}/mutation}
+tree=$work/tree
+export CARGO_TARGET_DIR=$work/target CARGO_INCREMENTAL=1
+export PATH=$root/target/tools/bin:$PATH
+
+crates=(saga-core contract order inventory payment bank admin saga-engine sagactl)
+
+# scope CRATE: which files are changed, and which tests must notice.
+scope() {
+  files=() tests=(--lib --test it)
+  local file
+  case $1 in
+    saga-core | contract) ;;
+    order | bank) files=(services/"$1"/src/{domain,policy}.rs) ;;
+    inventory) files=(services/inventory/src/{domain,policy,monitor}.rs) ;;
+    payment) files=(services/payment/src/{domain,policy,bank_client}.rs) ;;
+    admin)
+      for file in reconciliation redrive dead_letter; do files+=("services/admin/src/$file/*.rs"); done
+      files+=(services/admin/src/{policy,rows,request}.rs)
+      ;;
+    # Of the engine what a broker is not needed for: the rest would take days.
+    saga-engine)
+      files=(shared/engine/src/host/{reading,settings,upkeep,run,resilience,metrics}.rs)
+      tests+=(-- reading settings upkeep resilience metrics)
+      ;;
+    sagactl)
+      # What measures; the rest of it talks to a running system.
+      files=(tools/sagactl/src/load/{backlog,ledger,measured,options,percentiles,report,schedule}.rs)
+      tests=(--bins -- load)
+      ;;
+    *) die "no crate $1 in scope; there are: ${crates[*]}" ;;
+  esac
+}
+
+case ${1:-} in -h | --help) sed -n '2,5s/^# //p' "$0"; exit ;; esac
+(($# > 0)) || set -- "${crates[@]}"
+for crate; do scope "$crate"; done
+
+have cargo-mutants || cargo install cargo-mutants --version '^27' --locked --root "$root/target/tools"
+
+# With new times, so that what an interrupted run has left changed is built again; dependencies are not.
+rm -rf "$tree"
+mkdir -p "$tree"
+(cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -m -f - -C "$tree"
+
+# plant CRATE: prints what became of its changes; 0 when none went unnoticed.
+plant() {
+  local out=$work/$1 file name status=0 args=(--package "$1" --output "$work/$1")
+  local -a counts=()
+  scope "$1"
+  for file in ${files[@]+"${files[@]}"}; do args+=(--file "$file"); done
+  rm -rf "$out"
+  mkdir -p "$out"
+  (cd "$tree" && cargo mutants --in-place --profile mutants "${args[@]}" -- "${tests[@]}") \
+    >"$out/progress.log" 2>&1 || status=$?
+  # 2: some are missed; 3: some never ended, which is noticed too.
+  if ((status != 0 && status != 2 && status != 3)); then
+    tail -n 20 "$out/progress.log" >&2
+    say "$1: cargo mutants failed; see $out/progress.log"
+    return 1
+  fi
+  for name in caught unviable timeout missed; do counts+=("$(wc -l <"$out/mutants.out/$name.txt")"); done
+  printf '%-12s %6d %7d %9d %8d %7d\n' "$1" "$((counts[0] + counts[1] + counts[2] + counts[3]))" "${counts[@]}"
+  sed 's/^/  missed: /' "$out/mutants.out/missed.txt"
+  ((counts[3] == 0))
+}
+
+failed=0
+printf '%-12s %6s %7s %9s %8s %7s\n' crate tried caught unviable timeouts missed
+for crate; do plant "$crate" || failed=1; done
+exit "$failed"

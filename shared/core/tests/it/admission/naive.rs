@@ -1,0 +1,209 @@
+//! An admission that keeps lists and works everything out anew each time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use saga_core::admission::{CallEnd, Room, TaskBounds};
+use saga_core::breaker::{Breaker, Permit, State, Verdict};
+use saga_core::retry::FailureKind;
+use saga_core::service::Step;
+use uuid::Uuid;
+
+/// An admission that keeps lists.
+pub struct Naive {
+    bounds: TaskBounds,
+    /// By their names; that of what tasks call is [`Self::bank`].
+    pub breakers: BTreeMap<&'static str, Breaker>,
+    bank: &'static str,
+    under_way: usize,
+    pub promised: usize,
+    /// Each with its claim, and whether it came due.
+    held: BTreeMap<Uuid, (i64, bool)>,
+    pub is_due_left: bool,
+    is_told: bool,
+    answered: Vec<Duration>,
+    pub failed: BTreeMap<Uuid, Duration>,
+}
+
+impl Naive {
+    pub fn new(bounds: TaskBounds, bank: &'static str, breakers: BTreeMap<&'static str, Breaker>) -> Self {
+        Self {
+            bounds,
+            breakers,
+            bank,
+            under_way: 0,
+            promised: 0,
+            held: BTreeMap::new(),
+            is_due_left: false,
+            is_told: true,
+            answered: vec![],
+            failed: BTreeMap::new(),
+        }
+    }
+
+    pub fn breaker(&mut self, name: &str) -> &mut Breaker {
+        self.breakers.get_mut(name).expect("a guarded one")
+    }
+
+    fn of_step(&self, step: &Step) -> Vec<&Breaker> {
+        let names = [step.name].into_iter().chain(step.needs.iter().copied());
+        names.filter_map(|name| self.breakers.get(name)).collect()
+    }
+
+    pub fn shut_until(&self, step: &Step, at: Duration) -> Option<Option<Duration>> {
+        let mut all: Vec<_> = self.of_step(step).iter().filter_map(|it| it.refuses_until(at)).collect();
+        // For ever, as `None`, comes after all times.
+        all.sort_by_key(|until| until.unwrap_or(Duration::MAX));
+        all.pop()
+    }
+
+    pub fn permit_step(&mut self, step: &Step, at: Duration) -> Option<Option<Permit>> {
+        match (self.shut_until(step, at), self.breakers.get_mut(step.name)) {
+            (Some(_), _) => None,
+            (None, None) => Some(None),
+            (None, Some(own)) => own.acquire(at).map(Some),
+        }
+    }
+
+    fn ramp_of_bank(&self) -> usize {
+        self.breakers[self.bank].ramp().map_or(usize::MAX, |ramp| ramp as usize)
+    }
+
+    pub fn calls_fit(&self) -> bool {
+        self.under_way < self.bounds.concurrency && self.under_way < self.ramp_of_bank()
+    }
+
+    pub fn permit_call(&mut self, at: Duration) -> Option<Option<Permit>> {
+        let permit = self.calls_fit().then(|| self.breaker(self.bank).acquire(at))??;
+        self.under_way += 1;
+        Some(Some(permit))
+    }
+
+    pub fn end_call(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
+        self.under_way -= 1;
+        let permit = permit.expect("the bank has a breaker");
+        self.breaker(self.bank).record(permit, verdict, took, at);
+    }
+
+    pub fn told(
+        &mut self,
+        task: Uuid,
+        permit: Option<Permit>,
+        end: CallEnd,
+        took: Duration,
+        at: Duration,
+    ) -> FailureKind {
+        let verdict = match end {
+            CallEnd::Answered => Verdict::Success,
+            CallEnd::Refused => Verdict::Ignored,
+            CallEnd::Failed => Verdict::Failure,
+        };
+        self.end_call(permit, verdict, took, at);
+        if end != CallEnd::Failed {
+            self.answered.push(at);
+            return FailureKind::Permanent;
+        }
+        let before = self.failed.insert(task, at);
+        let is_there = before.is_some_and(|before| self.answered.iter().any(|answered| *answered > before));
+        match self.breakers[self.bank].state(at) {
+            State::Closed | State::ForcedClosed if is_there => FailureKind::Transient,
+            State::Closed | State::ForcedClosed => FailureKind::Outage,
+            State::Open | State::HalfOpen | State::ForcedOpen => FailureKind::Outage,
+        }
+    }
+
+    fn limit(&self) -> usize {
+        self.bounds.backlog.min(self.ramp_of_bank())
+    }
+
+    fn taken(&self) -> usize {
+        self.held.len() + self.promised
+    }
+
+    /// A quarter of the places, and at least one.
+    fn share(&self) -> usize {
+        if self.limit() < 8 { 1 } else { self.limit() / 4 }
+    }
+
+    fn is_shut(&self, at: Duration) -> bool {
+        self.breakers[self.bank].refuses_until(at).is_some()
+    }
+
+    pub fn room(&self, at: Duration) -> usize {
+        (0..self.limit()).filter(|place| *place >= self.taken() && !self.is_shut(at)).count()
+    }
+
+    /// Whether there is room for what one more message may bring, beside what is kept for tasks that came due.
+    pub fn messages_fit(&self, at: Duration) -> bool {
+        let brought = self.held.values().filter(|(_, came_due)| !came_due).count() + self.promised;
+        let kept = if self.is_due_left { self.share() } else { 0 };
+        self.room(at) > 0 && brought + kept < self.limit()
+    }
+
+    pub fn take_slot(&mut self, at: Duration) -> Room {
+        match (self.is_shut(at), self.messages_fit(at)) {
+            (true, _) => Room::Shut,
+            (false, false) => Room::Full,
+            (false, true) => {
+                self.promised += 1;
+                Room::Granted
+            }
+        }
+    }
+
+    fn has_much_room(&self) -> bool {
+        self.taken() + self.share().div_ceil(2) <= self.limit()
+    }
+
+    pub fn looked_for_due(&mut self, is_left: bool, at: Duration) -> bool {
+        self.is_due_left = is_left;
+        let is_room = self.has_much_room() && self.room(at) > 0;
+        self.is_told = !is_left || is_room;
+        is_left && is_room
+    }
+
+    pub fn hold(&mut self, task: Option<Uuid>, claim: i64, came_due: bool) -> bool {
+        let Some(task) = task else { return false };
+        let before = self.held.get(&task).copied();
+        self.held.insert(task, (claim, before.map_or(came_due, |(_, came_due)| came_due)));
+        before.is_none()
+    }
+
+    pub fn release(&mut self, task: Uuid) -> (Option<i64>, bool) {
+        let claim = self.held.remove(&task).map(|(claim, _)| claim);
+        let is_to_look = !self.is_told && self.has_much_room();
+        self.is_told |= is_to_look;
+        (claim, is_to_look)
+    }
+
+    pub fn seen(&self, steps: &[Step], at: Duration) -> Seen {
+        let ramps = |step| self.of_step(step).into_iter().filter_map(Breaker::ramp).min();
+        let failure = |step: &Step| match self.breakers.get(step.name).map(|breaker| breaker.state(at)) {
+            None | Some(State::Closed | State::ForcedClosed) => FailureKind::Transient,
+            Some(State::Open | State::HalfOpen | State::ForcedOpen) => FailureKind::Outage,
+        };
+        Seen {
+            shut: steps.iter().map(|step| self.shut_until(step, at)).collect(),
+            ramps: steps.iter().map(|step| ramps(step).map(|ramp| ramp as usize)).collect(),
+            states: self.breakers.values().map(|breaker| breaker.state(at)).collect(),
+            failures: steps.iter().map(failure).collect(),
+            calls_shut: self.breakers[self.bank].refuses_until(at),
+            room: self.room(at),
+            held: self.held.len(),
+            can_hold: self.held.len() < self.bounds.backlog,
+        }
+    }
+}
+
+/// All that can be asked.
+#[derive(Debug, PartialEq)]
+pub struct Seen {
+    pub shut: Vec<Option<Option<Duration>>>,
+    pub ramps: Vec<Option<usize>>,
+    pub states: Vec<State>,
+    pub failures: Vec<FailureKind>,
+    pub calls_shut: Option<Option<Duration>>,
+    pub room: usize,
+    pub held: usize,
+    pub can_hold: bool,
+}

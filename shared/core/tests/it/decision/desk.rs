@@ -1,0 +1,123 @@
+//! A service that operators speak through: it hears and says the engine's own messages beside the facts of its system.
+
+use std::convert::Infallible;
+
+use saga_core::dead_letter::{
+    DEAD_LETTER_TYPES, DeadLetterMessage, DeadLetterResolved, DeadLetterRestored, OPERATOR_COMMANDS,
+    OperatorMessage,
+};
+use saga_core::decision::{Loaded, decide};
+use saga_core::input::{Content, Input, InputKind};
+use saga_core::message::{Envelope, Message, MessageType, raw};
+use saga_core::operator::Operator;
+use saga_core::service::{Service, Step, Subscription};
+use saga_core::testing::{json_of, read_as};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::till::{NOON, WATCHING, World, delivered, envelope};
+
+const RUNG: MessageType = MessageType::new("Rung", "rung").addressed();
+const SAGA: Uuid = Uuid::from_u128(0x5A6A);
+static VIEWING: Step = Step::new("viewing", &[Subscription::to("till", &DEAD_LETTER_TYPES)]);
+
+#[test]
+fn what_an_operator_says_is_told_to_whom_it_is_for() {
+    let command = restored();
+    let input = Input::command(Uuid::from_u128(1), Uuid::from_u128(2), command.clone(), None);
+    let world = World::new();
+    let desk = Operator::<Rung>::default();
+    let (writes, outcomes) = decide(&desk, &[input], Loaded::default(), &world.rules, NOON);
+    let [promise] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
+    assert_eq!((outcomes[0].name(), &promise.subject[..]), ("done", "operator.dead_letter_restored.till"));
+    let said = Envelope::from_bytes(&promise.payload).expect("an envelope").open::<DeadLetterMessage>();
+    assert_eq!(said.expect("a message of the engine").fact, command);
+}
+
+#[test]
+fn facts_and_messages_of_the_engine_are_what_they_are_beside_each_other() {
+    type Both = OperatorMessage<Rung>;
+    for message_type in DEAD_LETTER_TYPES.into_iter().chain(OPERATOR_COMMANDS).chain([RUNG]) {
+        assert_eq!(Both::named(message_type.name), Some(message_type));
+    }
+    assert_eq!(Both::named("Paid"), None);
+    let resolved = DeadLetterMessage::DeadLetterResolved(resolved());
+    let both: [(Both, _, _, _); 3] = [
+        (OperatorMessage::Fact(Rung { saga: SAGA }), RUNG, Some(SAGA), Some("porter")),
+        (resolved.into(), DEAD_LETTER_TYPES[1], Some(SAGA), None),
+        (restored().into(), OPERATOR_COMMANDS[2], None, Some("till")),
+    ];
+    for (message, message_type, saga, addressee) in both {
+        assert_eq!(
+            (message.message_type(), message.saga(), message.addressee()),
+            (message_type, saga, addressee)
+        );
+        assert_eq!(read_as(&message, &json_of(&message)).expect("its own JSON"), message);
+    }
+}
+
+/// Whose fact it is decides who reacts: the service, when it declares such messages as its own, or the engine.
+#[test]
+fn a_service_that_knows_the_engines_messages_hears_them_itself() {
+    let about = envelope(1, &DeadLetterMessage::DeadLetterResolved(resolved()));
+    let heard = Input::<Desk>::message(&VIEWING, about.clone().into(), Uuid::nil(), 0);
+    let InputKind::Message(heard) = heard.kind else { panic!("a message") };
+    assert!(matches!(heard.content, Ok(Content::Fact(_))), "{:?}", heard.content);
+    let InputKind::Message(heard) = delivered(WATCHING, &about).kind else { panic!("a message") };
+    assert!(matches!(heard.content, Ok(Content::Operator(_))), "{:?}", heard.content);
+}
+
+fn resolved() -> DeadLetterResolved {
+    let (service, step) = ("till".to_owned(), "counting".to_owned());
+    let (dead_letter, message_id) = (Uuid::from_u128(3), Uuid::from_u128(4));
+    DeadLetterResolved { dead_letter, service, step, saga: Some(SAGA), message_id, replays: 1 }
+}
+
+fn restored() -> DeadLetterMessage {
+    let (dead_letter, service) = (Uuid::from_u128(3), "till".to_owned());
+    DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision: 1 })
+}
+
+/// The one fact of the system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Rung {
+    saga: Uuid,
+}
+
+impl Message for Rung {
+    fn message_type(&self) -> MessageType {
+        RUNG
+    }
+
+    fn named(name: &str) -> Option<MessageType> {
+        (name == RUNG.name).then_some(RUNG)
+    }
+
+    fn saga(&self) -> Option<Uuid> {
+        Some(self.saga)
+    }
+
+    fn addressee(&self) -> Option<&str> {
+        Some("porter")
+    }
+
+    fn encode(&self) -> serde_json::Result<Box<RawValue>> {
+        raw(self)
+    }
+
+    fn decode<'de, D: Deserializer<'de>>(_: MessageType, data: D) -> Result<Self, D::Error> {
+        Deserialize::deserialize(data)
+    }
+}
+
+#[derive(Debug)]
+struct Desk;
+
+impl Service for Desk {
+    const NAME: &'static str = "desk";
+    type Fact = OperatorMessage<Rung>;
+    type Command = Infallible;
+    type Reply = ();
+    type Rejection = Infallible;
+}

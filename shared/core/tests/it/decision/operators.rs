@@ -1,0 +1,319 @@
+//! What an operator asks of a dead letter, and what comes of it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use saga_core::dead_letter::{
+    DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved, DeadLetterRestored,
+    DeadLetterStatus, EditedMessage, ReplayRequested, StoredDeadLetter,
+};
+use saga_core::decision::{InboxState, Writes};
+use saga_core::input::Input;
+use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::service::{Step, steps_of};
+use saga_core::waiting::{Retry, Task};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::envelope;
+use super::till::{self, COUNTING, FULL, Mood, NOON, Till, TillCommand, WATCHING, World, delivered, paid};
+
+#[test]
+fn a_replay_is_tried_with_all_its_attempts_and_resolved_when_it_is_handled() {
+    let (mut world, dead) = parked();
+    let (writes, name) = world.take(operated(replay(dead, 1, None)));
+    assert_eq!((name, writes.inbox.len(), stored(&world).status), ("done", 1, DeadLetterStatus::Replaying));
+    let [retry] = &writes.retries[..] else { panic!("it is put in line: {writes:?}") };
+    assert_eq!((retry.attempts, retry.next_attempt, retry.dead_letter), (0, NOON, Some(dead)));
+    assert_eq!((retry.message_id, retry.first_failed_at), (Uuid::from_u128(1), NOON));
+    assert_eq!((&retry.step[..], &retry.last_error[..]), ("counting", "the lid is off"));
+
+    // It fails again: the same dead letter, with one more replay and all its attempts.
+    let (writes, name) = world.take(Input::retried(COUNTING, retry.clone(), 0));
+    let [again] = &writes.dead_letters[..] else { panic!("it is the same one: {writes:?}") };
+    assert_eq!((name, again.status, writes.parked.len()), ("dead", DeadLetterStatus::Pending, 0));
+    let it = &again.dead_letter;
+    assert_eq!((it.id, it.replays, it.attempts, it.first_failed_at), (dead, 1, 2, NOON));
+    assert_ne!(writes.outbox[0].id, Uuid::nil());
+
+    // Mended, it is handled, and everybody hears of it.
+    world.take(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    let it = stored(&world).dead_letter;
+    let original = it.original.expect("what was parked is kept");
+    assert_eq!((it.message_id, original.message_id), (Uuid::from_u128(2), Uuid::from_u128(1)));
+    let retry = the_retry(&world);
+    assert_eq!(
+        (retry.message_id, &retry.payload[..]),
+        (Uuid::from_u128(1), &paid(2, "a", 5, Mood::Fine)[..])
+    );
+    let (writes, name) = world.take(Input::retried(COUNTING, retry, 0));
+    assert_eq!((name, stored(&world).status), ("done", DeadLetterStatus::Resolved));
+    assert_eq!((&writes.inbox[..], world.tin("a").coins), (&[("counting", Uuid::from_u128(1))][..], 5));
+    let said = resolved(&writes);
+    assert_eq!((said.dead_letter, said.replays, said.message_id), (dead, 2, Uuid::from_u128(2)));
+    assert_eq!((&said.service[..], &said.step[..], said.saga), ("till", "counting", it.saga));
+}
+
+/// A rejection is an answer too.
+#[test]
+fn a_replay_that_is_rejected_is_resolved() {
+    let (mut world, dead) = parked();
+    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", -5, Mood::Fine))))));
+    let (writes, name) = world.take(Input::retried(COUNTING, the_retry(&world), 0));
+    assert_eq!((name, resolved(&writes).replays), ("rejected", 1));
+}
+
+/// Repetitions have no effect, and what came before what is known has none.
+#[test]
+fn only_a_command_with_a_higher_revision_has_an_effect() {
+    let (mut world, dead) = parked();
+    world.take(operated(discard(dead, 5, None)));
+    for revision in [1, 5] {
+        let (writes, name) = world.take(operated(replay(dead, revision, None)));
+        assert_eq!((name, writes.dead_letters.len(), writes.retries.len()), ("done", 0, 0), "{revision}");
+    }
+    assert_eq!(stored(&world).status, DeadLetterStatus::Discarded);
+    world.take(operated(restore(dead, 6)));
+    assert_eq!((stored(&world).status, stored(&world).revision), (DeadLetterStatus::Pending, 6));
+}
+
+#[test]
+fn each_command_does_what_the_status_allows() {
+    use DeadLetterStatus::{Discarded, Pending, Replaying, Resolved};
+    for (before, after) in [
+        (Pending, [Replaying, Discarded, Discarded, Pending, Pending]),
+        (Discarded, [Replaying, Discarded, Discarded, Discarded, Pending]),
+        (Replaying, [Replaying; 5]),
+        (Resolved, [Resolved; 5]),
+    ] {
+        let commands = |dead| {
+            [
+                replay(dead, 9, None),
+                discard(dead, 9, None),
+                discard(dead, 9, Some(0)),
+                // It failed again since the operator looked.
+                discard(dead, 9, Some(1)),
+                restore(dead, 9),
+            ]
+        };
+        for (index, after) in after.into_iter().enumerate() {
+            let (mut world, dead) = parked();
+            world.dead_letters.get_mut(&dead).expect("it is there").status = before;
+            let (writes, name) = world.take(operated(commands(dead)[index].clone()));
+            assert_eq!((name, stored(&world).status), ("done", after), "{before:?}, {index}");
+            assert_eq!(stored(&world).revision, 9, "it is not done again");
+            // Under way, it is put back in line if it got lost, and left alone if it did not.
+            let in_line = (writes.retries.len(), writes.retries_again.len());
+            let expected = match (index, before) {
+                (0, Replaying) => (0, 1),
+                (0, Pending | Discarded) => (1, 0),
+                _ => (0, 0),
+            };
+            assert_eq!(in_line, expected, "{before:?}, {index}");
+        }
+    }
+}
+
+#[test]
+fn an_edit_of_what_is_under_way_takes_its_place() {
+    let (mut world, dead) = parked();
+    world.take(operated(replay(dead, 1, None)));
+    let before = the_retry(&world);
+    let (writes, _) = world.take(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    assert_eq!((writes.retries.len(), writes.retries_again.len()), (1, 0));
+    // The try that was on its way says nothing about the edit.
+    let (writes, name) = world.take(Input::retried(COUNTING, before, 0));
+    assert_eq!((name, writes.is_empty()), ("duplicate", true));
+    assert_eq!(world.take(Input::retried(COUNTING, the_retry(&world), 0)).1, "done");
+}
+
+/// Nobody of this system sent it: its dead letter alone remembers it, and no reconciliation counts it.
+#[test]
+fn what_was_no_envelope_is_handled_without_a_mark_once_it_is_edited() {
+    let mut world = World::new();
+    world.take(delivered(COUNTING, b"{}"));
+    let dead = stored(&world).dead_letter.id;
+    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    let (writes, name) = world.take(Input::retried(COUNTING, the_retry(&world), 0));
+    assert_eq!((name, writes.inbox.len(), world.tin("a").coins), ("done", 0, 5));
+    // Whose saga missed it nobody knew; its origin stays.
+    assert_eq!(stored(&world).dead_letter.origin, DeadLetterOrigin::Foreign);
+}
+
+#[test]
+fn a_replayed_call_is_made_again_under_its_key() {
+    let mut world = World::new();
+    let put = world.command(TillCommand::Put("a", FULL));
+    let task = world.take(put).0.tasks[0].clone();
+    let refused = FailedTry::new(FailureKind::Permanent, "no courier");
+    world.take(Input::called(task.clone(), Err(refused), 0));
+    let dead = stored(&world).dead_letter.id;
+    assert_eq!(stored(&world).dead_letter.origin, DeadLetterOrigin::Task);
+    let (writes, name) = world.take(operated(replay(dead, 1, None)));
+    let again = Task { claim: 0, dead_letter: Some(dead), ..task };
+    assert_eq!((name, &writes.tasks_again[..]), ("done", &[again.clone()][..]));
+    // Under way, it may have had its effect already: it can be repeated, and not be changed.
+    let (writes, name) = world.take(operated(replay(dead, 2, Some(edited(b"\"b\"".to_vec())))));
+    assert_eq!((name, writes.tasks_again.len(), stored(&world).revision), ("dead", 0, 1));
+    assert_eq!(world.take(operated(replay(dead, 3, None))).0.tasks_again.len(), 1);
+    let (writes, name) = world.take(Input::called(again, Ok(json!(1)), 0));
+    assert_eq!((name, resolved(&writes).step), ("done", "collect".to_owned()));
+    assert_eq!(writes.tasks_done.len(), 1);
+}
+
+/// A call that is edited before it is under way is made as it was edited.
+#[test]
+fn a_call_may_be_edited_until_it_is_under_way() {
+    let mut world = World::new();
+    let put = world.command(TillCommand::Put("a", FULL));
+    let task = world.take(put).0.tasks[0].clone();
+    world.take(Input::called(task, Err(FailedTry::new(FailureKind::Permanent, "no courier")), 0));
+    let dead = stored(&world).dead_letter.id;
+    let (writes, _) = world.take(operated(replay(dead, 1, Some(edited(b"\"b\"".to_vec())))));
+    assert_eq!(writes.tasks_again[0].payload, "\"b\"");
+}
+
+#[test]
+fn what_a_service_cannot_do_for_an_operator_is_a_dead_letter_itself() {
+    let (mut world, dead) = parked();
+    let mut elsewhere =
+        ReplayRequested { dead_letter: dead, service: "bank".into(), revision: 1, edited: None };
+    let no_payload = EditedMessage { message_id: Uuid::nil(), payload_base64: "?".to_owned() };
+    let renamed = |world: &mut World| {
+        world.dead_letters.get_mut(&dead).expect("it is there").dead_letter.step = "polishing".to_owned();
+    };
+    for (message, reason) in [
+        (DeadLetterMessage::ReplayRequested(elsewhere.clone()), "this is for bank, not for till"),
+        (replay(Uuid::from_u128(77), 1, None), "there is no dead letter "),
+        (replay(dead, 1, Some(no_payload)), "payload: Invalid"),
+        (replay(dead, 1, None), "there is no step polishing here"),
+    ] {
+        if reason.contains("polishing") {
+            renamed(&mut world);
+        }
+        elsewhere.revision += 1;
+        let (writes, name) = world.take(operated(message));
+        assert_eq!((name, writes.dead_letters.len(), writes.retries.len()), ("dead", 0, 0), "{reason}");
+        assert!(writes.parked[0].reason.starts_with(reason), "{}", writes.parked[0].reason);
+        world.dead_letters.remove(&writes.parked[0].id);
+        world.inbox.clear();
+        assert_eq!((stored(&world).status, stored(&world).revision), (DeadLetterStatus::Pending, 0));
+    }
+    // What is no command is none.
+    let said = DeadLetterMessage::DeadLettered(Box::new(stored(&world).dead_letter));
+    let input = Input::message(operations(), till::envelope(90, &said).into(), Uuid::nil(), 0);
+    let (writes, _) = world.take(input);
+    assert_eq!(writes.parked[0].reason, "till-operations does not hear DeadLettered");
+    let input = delivered(WATCHING, &till::envelope(91, &said));
+    assert_eq!(world.take(input).1, "retried", "no command, to a step that hears of dead letters");
+}
+
+/// In one batch a message may be replayed and handled: the last word counts.
+#[test]
+fn a_replay_that_ends_in_the_batch_that_asks_for_it_is_not_left_in_line() {
+    let (mut world, dead) = parked();
+    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    let retry = the_retry(&world);
+    // Another dead letter, which stays in line.
+    world.take(delivered(COUNTING, &paid(3, "a", 5, Mood::Broken)));
+    let other = world.dead_letters.values().find(|it| it.dead_letter.id != dead).expect("two").dead_letter.id;
+    world.take(operated(replay(other, 1, None)));
+    let inputs = [
+        operated(replay(dead, 2, None)),
+        operated(replay(other, 2, None)),
+        Input::retried(COUNTING, retry, 0),
+    ];
+    let (writes, outcomes) = world.takes(&inputs);
+    assert_eq!(outcomes[2].name(), "done");
+    let in_line: Vec<_> = writes.retries_again.iter().map(|retry| retry.dead_letter).collect();
+    assert_eq!(in_line, [Some(other)]);
+}
+
+#[test]
+fn a_replayed_call_that_ends_in_the_batch_that_asks_for_it_again_is_not_left_open() {
+    let mut world = World::new();
+    for tin in ["a", "b"] {
+        let put = world.command(TillCommand::Put(tin, FULL));
+        let task = world.take(put).0.tasks[0].clone();
+        world.take(Input::called(task, Err(FailedTry::new(FailureKind::Permanent, "no courier")), 0));
+    }
+    let dead: Vec<_> = world.dead_letters.keys().copied().collect();
+    let again: Vec<_> = dead
+        .iter()
+        .map(|dead| world.take(operated(replay(*dead, 1, None))).0.tasks_again[0].clone())
+        .collect();
+    let (writes, _) = world.takes(&[
+        operated(replay(dead[0], 2, None)),
+        operated(replay(dead[1], 2, None)),
+        Input::called(again[0].clone(), Ok(json!(1)), 0),
+    ]);
+    assert_eq!(writes.tasks_again, again[1..]);
+}
+
+/// A retry and a dead letter, whatever they are about.
+pub(super) fn examples() -> (Retry, StoredDeadLetter) {
+    let (mut world, dead) = parked();
+    world.take(operated(replay(dead, 1, None)));
+    (the_retry(&world), stored(&world))
+}
+
+/// A till with one dead letter: its id.
+fn parked() -> (World, Uuid) {
+    let mut world = World::new();
+    world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::Broken)));
+    world.inbox.insert(("counting", Uuid::from_u128(1)), InboxState::Parked);
+    let dead = stored(&world).dead_letter.id;
+    (world, dead)
+}
+
+/// The first dead letter.
+#[track_caller]
+fn stored(world: &World) -> StoredDeadLetter {
+    let is_it = |it: &&StoredDeadLetter| it.dead_letter.step != "till-operations";
+    world.dead_letters.values().find(is_it).expect("a dead letter").clone()
+}
+
+#[track_caller]
+fn the_retry(world: &World) -> Retry {
+    world.retries.values().next().expect("it is in line").clone()
+}
+
+fn replay(dead_letter: Uuid, revision: u64, edited: Option<EditedMessage>) -> DeadLetterMessage {
+    let service = "till".to_owned();
+    DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
+}
+
+fn discard(dead_letter: Uuid, revision: u64, replays: Option<u32>) -> DeadLetterMessage {
+    let service = "till".to_owned();
+    DeadLetterMessage::DeadLetterDiscarded(DeadLetterDiscarded { dead_letter, service, revision, replays })
+}
+
+fn restore(dead_letter: Uuid, revision: u64) -> DeadLetterMessage {
+    let service = "till".to_owned();
+    DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision })
+}
+
+fn edited(payload: Vec<u8>) -> EditedMessage {
+    EditedMessage { message_id: Uuid::from_u128(2), payload_base64: BASE64.encode(payload) }
+}
+
+/// The step in which the engine hears operators.
+fn operations() -> &'static Step {
+    steps_of::<Till>().into_iter().find(|step| step.is_for_operators()).expect("operators speak to the till")
+}
+
+/// A command as it comes from the broker, each a message of its own.
+fn operated(message: DeadLetterMessage) -> Input<Till> {
+    let payload = till::envelope(1, &message);
+    let id = saga_core::ids::derived(&[&String::from_utf8(payload.clone()).expect("text")]);
+    let payload = till::envelope(id.as_u128(), &message);
+    Input::message(operations(), payload.into(), Uuid::nil(), 0)
+}
+
+#[track_caller]
+fn resolved(writes: &Writes) -> DeadLetterResolved {
+    let last = writes.outbox.last().expect("it is told");
+    assert_eq!(last.subject, "till.dead_letter_resolved");
+    let said = envelope(&last.payload).open().expect("a message of the engine").fact;
+    let DeadLetterMessage::DeadLetterResolved(said) = said else { panic!("{said:?}") };
+    said
+}

@@ -1,0 +1,147 @@
+//! What becomes of that which can never work: a dead letter with everything about it.
+
+use saga_core::dead_letter::{DeadLetterMessage, DeadLetterOrigin, DeadLettered, Delivery};
+use saga_core::decision::{InboxState, Writes};
+use saga_core::input::Input;
+use saga_core::retry::{FailedTry, FailureKind};
+use uuid::Uuid;
+
+use super::envelope;
+use super::till::{self, COUNTING, Fact, Mood, WATCHING, World, delivered, paid};
+
+#[test]
+fn what_can_never_work_is_parked_at_once_with_what_is_wrong_with_it() {
+    let counted = Fact::Counted { in_tin: "a".to_owned(), before: 0, after: 0, heard: false };
+    let edited = |from: &str, to: &str| {
+        let text = String::from_utf8(paid(1, "a", 5, Mood::Fine)).expect("text");
+        assert!(text.contains(from), "{text}");
+        text.replace(from, to).into_bytes()
+    };
+    let lost = DeadLetterMessage::DeadLettered(Box::new(a_dead_letter()));
+    for (payload, reason) in [
+        (paid(1, "a", 5, Mood::Broken), "the lid is off"),
+        (paid(1, "a", 5, Mood::Panics), "panicked: it is dark in a"),
+        (edited("\"Paid\"", "\"Praised\""), "unknown type \"Praised\""),
+        (edited("\"version\":1", "\"version\":2"), "unknown version 2 of Paid, this build reads 1"),
+        (edited("\"coins\"", "\"coin\""), "data is no Paid: data did not match any variant of untagged enum"),
+        (till::envelope(1, &counted), "counting does not hear Counted"),
+        (till::envelope(1, &lost), "counting does not hear DeadLettered"),
+    ] {
+        let mut world = World::new();
+        let delivery = Delivery { stream: "SHOP".to_owned(), sequence: 7, headers: vec![] };
+        let input = delivered(COUNTING, &payload).delivered(delivery.clone());
+        let (writes, name) = world.take(input);
+        let [dead] = &writes.parked[..] else { panic!("one dead letter: {writes:?}") };
+        assert!(dead.reason.starts_with(reason), "{} is not: {reason}", dead.reason);
+        assert_eq!((name, dead.error_chain.join(": ")), ("dead", dead.reason.clone()));
+        assert_eq!((&dead.service[..], &dead.step[..], dead.attempts), ("till", "counting", 1));
+        assert_eq!((dead.origin, dead.message_id), (DeadLetterOrigin::Message, Uuid::from_u128(1)));
+        assert_eq!((dead.saga, dead.delivery.clone()), (Some(Uuid::from_u128(0x5A6A)), Some(delivery)));
+        assert_eq!((dead.replays, dead.original.is_none()), (0, true));
+        assert_eq!((announced(&writes), writes.outbox[0].event), (dead.clone(), None));
+        assert_eq!((writes.retries.len(), writes.inbox.len(), writes.retries_done.len()), (0, 0, 0));
+    }
+}
+
+/// Nobody knows whose it is, or whether it is a message at all; its place in the stream is the only id it has.
+#[test]
+fn what_is_no_envelope_is_parked_under_its_place_in_the_stream() {
+    let mut world = World::new();
+    let (writes, name) = world.takes(&[delivered(COUNTING, b"{}"), delivered(COUNTING, b"{}")]);
+    assert_eq!((name[0].name(), name[1].name()), ("dead", "duplicate"));
+    let dead = &writes.parked[0];
+    assert_eq!((dead.origin, dead.saga, &dead.message_type), (DeadLetterOrigin::Foreign, None, &None));
+    assert_eq!(dead.message_id, saga_core::ids::of_stream_position("SHOP", 7));
+    assert_ne!(dead.message_id, saga_core::ids::of_stream_position("SHOP", 8));
+}
+
+/// What one service says of its dead letters is for another whose step hears it: nobody would hear of it otherwise.
+#[test]
+fn a_message_about_a_dead_letter_is_tried_without_end_while_it_can_be_read() {
+    let about = till::envelope(1, &DeadLetterMessage::DeadLettered(Box::new(a_dead_letter())));
+    let mut world = World::new();
+    let mut input = delivered(WATCHING, &about);
+    for attempts in 1..20 {
+        let (writes, name) = world.take(input);
+        assert_eq!((name, writes.retries[0].attempts), ("retried", attempts));
+        input = Input::retried(WATCHING, writes.retries[0].clone(), u32::MAX);
+    }
+    // As a replay it ends as every other does: an operator sees to it.
+    let mut retry = world.retries.values().next().expect("it waits").clone();
+    retry.dead_letter = Some(Uuid::from_u128(9));
+    assert_eq!(world.take(Input::retried(WATCHING, retry, 0)).1, "dead");
+    // An ordinary message of the same step, and what cannot be read, are parked.
+    let broken = String::from_utf8(about).expect("text").replace("\"attempts\"", "\"tries\"");
+    for payload in [paid(2, "a", 1, Mood::Broken), broken.into_bytes()] {
+        assert_eq!(World::new().take(delivered(WATCHING, &payload)).1, "dead");
+    }
+}
+
+#[test]
+fn failures_of_one_cause_have_one_fingerprint_and_others_another() {
+    let of = |step, payload: &[u8], reason: &str| {
+        let failure = FailedTry::new(FailureKind::Permanent, reason);
+        let (writes, _) = World::new().take(delivered(step, payload).failing(Some(failure)));
+        writes.parked[0].fingerprint.clone()
+    };
+    let fine = paid(1, "a", 5, Mood::Fine);
+    let one = of(COUNTING, &fine, "order 17 of 018f-aa7 is late by 3s");
+    assert_eq!(one.len(), 12);
+    assert_eq!(of(COUNTING, &fine, "order 4711 of 0190-bb8 is late by 12s"), one, "ids and numbers vary");
+    for other in [
+        of(COUNTING, &fine, "order 17 of 018f-aa7 is lost by 3s"),
+        of(COUNTING, &fine, "order 17, of 018f-aa7 is late by 3s"),
+        of(COUNTING, &fine, "order 17 of 018f-aa7 is late by-3s"),
+        of(WATCHING, &fine, "order 17 of 018f-aa7 is late by 3s"),
+        of(COUNTING, b"x", "order 17 of 018f-aa7 is late by 3s"),
+    ] {
+        assert_ne!(other, one);
+    }
+}
+
+/// As base64 they might not fit a broker message. The service's own table keeps them whole.
+#[test]
+fn what_is_too_large_for_the_broker_is_kept_and_not_announced() {
+    let parked = |payload: &[u8], reason: &str| {
+        let chain = std::iter::repeat_n(reason.to_owned(), 17).collect();
+        let failure = FailedTry { chain, kind: FailureKind::Permanent };
+        let (writes, _) = World::new().take(delivered(COUNTING, payload).failing(Some(failure)));
+        (writes.parked[0].clone(), announced(&writes))
+    };
+    let (kib, long) = (1024, "ö".repeat(4 * 1024));
+    let (dead, fits) = parked(&vec![b' '; 256 * kib], &long);
+    assert!(fits.payload_base64 == dead.payload_base64);
+    assert_eq!((fits.error_chain.len(), &fits.error_chain[15]), (16, &long), "exactly as long as may be");
+    assert_eq!((dead.error_chain.len(), dead.reason.chars().count()), (17, 17 * 4096 + 16 * 2));
+    assert_eq!(fits.reason, format!("{long}…"));
+
+    let (dead, too_large) = parked(&vec![b' '; 256 * kib + 3], &format!("{long}!"));
+    assert_eq!((dead.payload_base64.len(), &too_large.payload_base64[..]), ((256 * kib + 3) / 3 * 4 + 4, ""));
+    assert_eq!(too_large.error_chain[0], format!("{long}…"));
+}
+
+/// What waits or is parked is known, whatever the inbox is asked.
+#[test]
+fn what_is_parked_is_not_handled_when_it_comes_again() {
+    let mut world = World::new();
+    world.rules.use_inbox = false;
+    for state in [InboxState::Waiting, InboxState::Parked] {
+        world.inbox.insert(("counting", Uuid::from_u128(1)), state);
+        assert_eq!(world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::Fine))).1, "duplicate");
+    }
+}
+
+/// What the others hear of a dead letter.
+fn announced(writes: &Writes) -> DeadLettered {
+    let [promise] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
+    let envelope = envelope(&promise.payload);
+    assert_eq!(promise.subject, "till.dead_lettered");
+    let said = envelope.open().expect("a message of the engine").fact;
+    let DeadLetterMessage::DeadLettered(said) = said else { panic!("{said:?}") };
+    *said
+}
+
+fn a_dead_letter() -> DeadLettered {
+    let (writes, _) = World::new().take(delivered(COUNTING, &paid(5, "a", 5, Mood::Broken)));
+    announced(&writes)
+}

@@ -1,0 +1,116 @@
+//! How far a service has come, the kinds of faults it can be told, and what its errors say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
+use saga_core::fault::FaultKind;
+use saga_core::machinery::{Machinery, Stats, StepState};
+use saga_core::retry::{error_chain, error_links, panic_text};
+
+/// What is parked waits for a human, and what the broker refused for good is not on its way any more.
+#[test]
+fn a_service_is_quiet_when_nothing_is_on_its_way() {
+    let stats = Stats { outbox_failed: 1, dead_letters: 1, ..Stats::default() };
+    let quiet = || machinery(stats.clone(), [Some(0), Some(0)]);
+    assert!(quiet().is_quiet());
+    assert_eq!(quiet().what_is_under_way(), "till: 0 to publish, 0 to try again, 0 calls open");
+    for (busy, text) in [
+        (
+            machinery(Stats { outbox_pending: 1, ..stats.clone() }, [Some(0); 2]),
+            "till: 1 to publish, 0 to try again, 0 calls open",
+        ),
+        (
+            machinery(Stats { retries: 2, ..stats.clone() }, [Some(0); 2]),
+            "till: 0 to publish, 2 to try again, 0 calls open",
+        ),
+        (
+            machinery(Stats { tasks: 3, ..stats.clone() }, [Some(0); 2]),
+            "till: 0 to publish, 0 to try again, 3 calls open",
+        ),
+        (
+            machinery(stats.clone(), [Some(0), Some(4)]),
+            "till: 0 to publish, 0 to try again, 0 calls open, 4 for second",
+        ),
+        (
+            machinery(stats.clone(), [None, Some(0)]),
+            "till: 0 to publish, 0 to try again, 0 calls open, first does not reach the broker",
+        ),
+    ] {
+        assert!(!busy.is_quiet(), "{text}");
+        assert_eq!(busy.what_is_under_way(), text);
+    }
+}
+
+/// Whoever injects one must say how long, or may say where, or neither.
+#[test]
+fn a_kind_of_fault_says_what_has_to_be_said_with_it() {
+    let kinds = FaultKind::OF_A_SERVICE;
+    let with_delay: Vec<_> = kinds.iter().filter(|kind| kind.needs_delay).map(|kind| kind.name).collect();
+    assert_eq!(with_delay, ["delay"]);
+    let of_a_step: Vec<_> = kinds.iter().filter(|kind| kind.takes_step).map(|kind| kind.name).collect();
+    assert_eq!(of_a_step, ["fail_transiently", "fail_permanently", "delay", "pause"]);
+    let plain = FaultKind::new("hang", "it hangs");
+    assert_eq!((plain.needs_delay, plain.takes_step), (false, false));
+    assert!(plain.with_delay().needs_delay);
+}
+
+/// Names are what tables hold and operators write.
+#[test]
+fn a_dead_letters_status_and_origin_are_found_by_their_names() {
+    let named = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"].map(DeadLetterStatus::named);
+    assert_eq!(
+        named.map(|status| status.map(DeadLetterStatus::as_str)),
+        ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED"].map(Some)
+    );
+    assert_eq!(DeadLetterStatus::ALL.len(), 4);
+    assert_eq!(DeadLetterStatus::named("pending"), None);
+    let origins = [DeadLetterOrigin::Message, DeadLetterOrigin::Foreign, DeadLetterOrigin::Task];
+    assert_eq!(origins.map(DeadLetterOrigin::as_str), ["message", "foreign", "task"]);
+}
+
+#[test]
+fn an_error_is_told_with_its_sources_and_a_panic_with_its_text() {
+    let error = Nested("cannot count", Some(Box::new(Nested("the lid is shut", None))));
+    assert_eq!(error_chain(&error), "cannot count: the lid is shut");
+    assert_eq!(error_links(&error), ["cannot count", "the lid is shut"]);
+    assert_eq!(panic_text(&"in the dark"), "in the dark");
+    assert_eq!(panic_text(&"in the dark".to_owned()), "in the dark");
+    assert_eq!(panic_text(&7), "without a message");
+}
+
+#[derive(Debug)]
+struct Nested(&'static str, Option<Box<Self>>);
+
+impl fmt::Display for Nested {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Nested {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.1.as_ref().map(|source| source.as_ref() as _)
+    }
+}
+
+fn machinery(stats: Stats, waiting: [Option<u64>; 2]) -> Machinery {
+    let step = |(step, waiting): (&str, Option<u64>)| StepState {
+        step: step.to_owned(),
+        subjects: vec![],
+        handled: 5,
+        retrying: 0,
+        dead: 1,
+        waiting,
+    };
+    Machinery {
+        service: "till".to_owned(),
+        instance: "till-1".to_owned(),
+        at: Timestamp::UNIX_EPOCH,
+        stats,
+        calls_open: 0,
+        published: BTreeMap::new(),
+        steps: ["first", "second"].into_iter().zip(waiting).map(step).collect(),
+    }
+}
