@@ -389,7 +389,7 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
 
 /// What of a history was said. Where an answer had to be given later, what came of the payment was not said then.
 fn said_in(history: &[StoredEvent]) -> Vec<StoredEvent> {
-    let is_silence = |event: &&StoredEvent| event.published_at.is_none() && is_end(event);
+    let is_silence = |event: &&StoredEvent| !event.told && is_end(event);
     let is_answered_later = events(history).any(|event| matches!(event, PaymentEvent::Answered));
     history.iter().filter(|event| !(is_answered_later && is_silence(event))).cloned().collect()
 }
@@ -401,10 +401,10 @@ fn is_end(event: &StoredEvent) -> bool {
 }
 
 /// Whether a payment with this history came to nothing without a word to the others, as builds before
-/// [`PaymentVoided`] left them. One that has not been published yet looks the same.
+/// [`PaymentVoided`] left them.
 #[must_use]
 pub fn is_silent(history: &[StoredEvent]) -> bool {
-    history.last().is_some_and(|last| last.published_at.is_none() && is_end(last))
+    history.last().is_some_and(|last| !last.told && is_end(last))
 }
 
 /// The fact that others learn an event by.

@@ -45,6 +45,8 @@ pub struct StoredEvent {
     pub causation_id: uuid::Uuid,
     /// When it was decided.
     pub recorded_at: Timestamp,
+    /// Whether a message tells it to the others.
+    pub told: bool,
 }
 
 /// The state of a row whose type only its decider knows.

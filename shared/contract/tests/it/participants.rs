@@ -38,7 +38,7 @@ fn a_history_says_when_each_fact_was_told_and_passes_over_what_it_cannot_read() 
         data: data.to_owned(),
         causation_id: Uuid::nil(),
         recorded_at: Timestamp::from_second(version).expect("a time"),
-        published_at: None,
+        told: true,
     };
     let history = [event(1, "1"), event(2, "none of ours"), event(3, "3"), event(4, "1")];
     let told = |number: &u32| (*number == 1).then_some(FactType::OrderCreated);

@@ -26,6 +26,8 @@ pub struct EventView {
     /// When it was decided.
     #[schema(value_type = String, format = DateTime)]
     pub recorded_at: Timestamp,
+    /// Whether a message tells it to the others.
+    pub told: bool,
 }
 
 /// Which part of a history a client wants.
@@ -80,6 +82,7 @@ pub async fn history(
             data,
             causation_id: event.causation_id,
             recorded_at: event.recorded_at,
+            told: event.told,
         }
     };
     Ok(EventPage { events: events.into_iter().map(view).collect(), next })

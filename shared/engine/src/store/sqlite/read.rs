@@ -150,7 +150,7 @@ pub(super) fn events(
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreFault> {
     conn.prepare_cached(
-        "SELECT version, name, data, causation_id, recorded_at FROM event
+        "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL FROM event
          WHERE kind = ?1 AND row_id = ?2 AND version > ?3 ORDER BY version LIMIT ?4",
     )
     .and_then(|mut select| {
@@ -162,6 +162,7 @@ pub(super) fn events(
                     data: row.get(2)?,
                     causation_id: row.get(3)?,
                     recorded_at: timestamp(row.get(4)?),
+                    told: row.get(5)?,
                 })
             })?
             .collect()

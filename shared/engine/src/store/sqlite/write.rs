@@ -173,10 +173,14 @@ fn write_row(
 
 fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
     let mut insert = conn.prepare_cached(
-        "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
-    for event in &writes.events {
+    let mut told = vec![None; writes.events.len()];
+    for index in writes.outbox.iter().filter_map(|entry| entry.event) {
+        told[index] = Some(true);
+    }
+    for (event, told) in writes.events.iter().zip(told) {
         let key = &event.key;
         insert.execute(params![
             key.kind,
@@ -185,7 +189,8 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
             event.name,
             event.data,
             event.causation_id,
-            at
+            at,
+            told
         ])?;
     }
     let mut insert = conn.prepare_cached(

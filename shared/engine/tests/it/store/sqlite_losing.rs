@@ -105,8 +105,8 @@ async fn another_services_database_is_refused_and_left_alone() -> Outcome {
     // One that an earlier build made does not say whose it is; its rows do.
     depot.by_hand(
         "DROP TABLE identity; DROP TABLE publication; DROP TABLE outbox; DELETE FROM migration WHERE number >= 4;
-         ALTER TABLE event ADD COLUMN published_at INTEGER;
-         CREATE TABLE outbox (seq INTEGER PRIMARY KEY, id, subject, payload, status, attempts, last_error, created_at)",
+         ALTER TABLE event RENAME COLUMN told TO published_at;
+         CREATE TABLE outbox (seq INTEGER PRIMARY KEY, id, event_seq, subject, payload, status, attempts, last_error, created_at)",
     );
     std::fs::write(depot.beside(".lock"), b"").expect("no mark");
     let fault = SqliteStore::open_as(&depot.path, other(), &theirs).err().expect("refused");

@@ -14,6 +14,9 @@ CREATE TABLE outbox_kept (
     last_error TEXT,
     created_at INTEGER NOT NULL
 );
+-- When an event was published is no longer written down, but whether a message tells it: then this is not null.
+ALTER TABLE event RENAME COLUMN published_at TO told;
+UPDATE event SET told = recorded_at WHERE told IS NULL AND seq IN (SELECT event_seq FROM outbox);
 -- The saga stands in the payload as a text of hexadecimal digits and hyphens.
 INSERT INTO outbox_kept (seq, id, saga, subject, payload, status, attempts, last_error, created_at)
 SELECT seq, id, coalesce(unhex(json_extract(CAST(payload AS TEXT), '$.correlation_id'), '-'), id), subject, payload,
@@ -30,7 +33,6 @@ CREATE TABLE publication (
     published_at INTEGER NOT NULL
 );
 CREATE INDEX publication_by_time ON publication (published_at);
-ALTER TABLE event DROP COLUMN published_at;
 -- What stood before the first waiting entry was published and is gone.
 INSERT INTO publication (up_to, published_at)
 SELECT up_to, 0 FROM (
