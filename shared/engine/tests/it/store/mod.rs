@@ -116,7 +116,6 @@ macro_rules! conformance {
                 a_lapsed_owner_cannot_settle,
                 a_lapsed_owner_cannot_renew,
                 a_lease_of_a_clock_that_was_ahead_is_taken_over,
-                an_entry_that_a_clock_that_was_ahead_put_off_is_not_held_up,
             }
             queries {
                 rows_are_found_by_their_fields,

@@ -265,17 +265,6 @@ pub async fn a_lease_of_a_clock_that_was_ahead_is_taken_over(store: &Arc<dyn Sto
     Ok(())
 }
 
-pub async fn an_entry_that_a_clock_that_was_ahead_put_off_is_not_held_up(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises(1..=2)).await?;
-    let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
-    let first = seqs(store).await?[0];
-    let published = Published { delayed: Some((first, "away".to_owned())), ..Published::default() };
-    assert!(store.settle(&lease, published, at(3600)).await?);
-    assert_eq!(pending(store, at(0)).await?, [1, 2]);
-    assert_eq!(pending(store, at(3600)).await?, [] as [u128; 0], "its own time is believed");
-    Ok(())
-}
-
 /// Takes or renews the lease for ten seconds.
 async fn lease(
     store: &Arc<dyn Store>,
