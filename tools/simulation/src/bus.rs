@@ -23,6 +23,8 @@ use crate::sim::Sim;
 
 /// Why nothing reaches the broker.
 const AWAY: &str = "the broker is away";
+/// Percent of what is given up that was told so often that nobody tries it any more.
+const TOLD_OFTEN: u8 = 50;
 /// How long a request takes that nobody answers, at most.
 const REQUEST_TIMEOUT_MS: u64 = 5_000;
 
@@ -284,7 +286,13 @@ impl GivenUps for SimGivenUps {
         let broker = self.bus.broker.lock();
         let (payload, delivery) = (broker.messages()[index].payload.clone(), broker.delivery(index));
         let (why, is_terminated) = (reasons::GIVEN_UP.to_owned(), false);
-        Ok(GivenUp { durable, payload, delivery, why, is_terminated })
+        // Now and then those who were told before have died of it.
+        let told = if self.bus.sim().chance(TOLD_OFTEN) { u64::MAX } else { 1 };
+        Ok(GivenUp { durable, payload, delivery, why, is_terminated, told })
+    }
+
+    async fn in_progress(&mut self) -> Result<(), BusError> {
+        self.bus.reach().await
     }
 
     async fn acknowledge(&mut self) -> Result<(), BusError> {

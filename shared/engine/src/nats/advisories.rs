@@ -17,8 +17,8 @@ use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, BoxedError, NatsBus};
 use super::pulling::{headers_of, in_words, messages_of, tell};
 use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
 
-/// Advisories asked for at once: each costs a look into a stream, and there are few.
-const PULL: usize = 100;
+/// Advisories asked for at once: one that waits here for another would come again, and count as told twice.
+const PULL: usize = 1;
 
 /// The part of both advisories that matters here.
 #[derive(Debug, Deserialize)]
@@ -84,6 +84,13 @@ impl GivenUps for Advisories {
         self.hear_one().await
     }
 
+    async fn in_progress(&mut self) -> Result<(), BusError> {
+        match &self.current {
+            Some(message) => tell(&self.bus, message, AckKind::Progress).await,
+            None => Ok(()),
+        }
+    }
+
     async fn acknowledge(&mut self) -> Result<(), BusError> {
         match self.current.take() {
             Some(message) => tell(&self.bus, &message, AckKind::Ack).await,
@@ -104,6 +111,7 @@ impl Advisories {
             let read = serde_json::from_slice::<Advisory>(&message.payload);
             let is_terminated = message.subject.contains(".MSG_TERMINATED.");
             let subject = message.subject.clone();
+            let told = message.info().map_or(1, |info| u64::try_from(info.delivered).unwrap_or(1));
             self.current = Some(message);
             match read {
                 Ok(advisory) => {
@@ -111,7 +119,8 @@ impl Advisories {
                     let why = advisory.why(is_terminated);
                     let (stream, sequence) = (advisory.stream, advisory.stream_seq);
                     let delivery = Delivery { stream, sequence, headers };
-                    return Ok(GivenUp { durable: advisory.consumer, payload, delivery, why, is_terminated });
+                    let durable = advisory.consumer;
+                    return Ok(GivenUp { durable, payload, delivery, why, is_terminated, told });
                 }
                 Err(error) => {
                     error!(%subject, "an advisory that cannot be read: {error}");

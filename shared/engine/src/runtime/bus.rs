@@ -124,12 +124,17 @@ pub struct GivenUp {
     pub why: String,
     /// Whether somebody said so; otherwise it was delivered too often.
     pub is_terminated: bool,
+    /// How often it was told, this time counted. Who was told before did not get to acknowledge it.
+    pub told: u64,
 }
 
 /// What a broker gave up on. What is not acknowledged comes again.
 pub trait GivenUps: Send {
     /// The next one.
     fn next(&mut self) -> impl Future<Output = Result<GivenUp, BusError>> + Send;
+
+    /// The one that [`GivenUps::next`] answered last is still being taken care of.
+    fn in_progress(&mut self) -> impl Future<Output = Result<(), BusError>> + Send;
 
     /// The one that [`GivenUps::next`] answered last is taken care of.
     fn acknowledge(&mut self) -> impl Future<Output = Result<(), BusError>> + Send;

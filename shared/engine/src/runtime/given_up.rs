@@ -1,22 +1,29 @@
-//! Shell: what the broker gives up on: each service parks what one of its steps was to have.
+//! Shell: what the broker gives up on: each service tries once more what one of its steps was to have, and parks what
+//! cannot be tried.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use saga_core::dead_letter::Delivery;
 use saga_core::ids;
 use saga_core::input::Input;
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::service::Service;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::admission::StepAdmission;
 use super::bus::{Bus, BusError, Durable, GivenUp, GivenUps};
-use super::engine::Engine;
+use super::engine::{Engine, Unavailable};
 
 /// Pause after something went wrong.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Parks what the broker gives up on, until dropped.
+/// Who was told of a message so often, this time counted, tries it no more: those who were told before died of it, or
+/// lost the broker at that moment. More than one, because an outage has people restart what has done nothing wrong.
+const TRIED_UNTIL_TOLD: u64 = 3;
+
+/// Tries or parks what the broker gives up on, until dropped.
 pub async fn run<S: Service, B: Bus>(bus: B, engine: Engine<S>, durables: Vec<(Durable, StepAdmission)>) {
     let names: Vec<Durable> = durables.iter().map(|(durable, _)| *durable).collect();
     let admissions = durables.into_iter().map(|(durable, admission)| (durable.name(), admission)).collect();
@@ -24,7 +31,7 @@ pub async fn run<S: Service, B: Bus>(bus: B, engine: Engine<S>, durables: Vec<(D
         if let Err(reason) = listen(&bus, &engine, &names, &admissions).await {
             debug!("what is given up cannot be heard: {reason}");
         }
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
 }
 
@@ -38,27 +45,54 @@ async fn listen<S: Service, B: Bus>(
     loop {
         let given_up = given_ups.next().await?;
         if let Some(admission) = admissions.get(&given_up.durable) {
-            park(engine, admission, given_up).await?;
+            let mut taken = std::pin::pin!(until_taken(engine, admission, given_up));
+            // As long as it takes it is told to this process alone, and counts as told once.
+            while timeout(bus.ack_wait() / 3, &mut taken).await.is_err() {
+                given_ups.in_progress().await?;
+            }
         }
         given_ups.acknowledge().await?;
     }
 }
 
-/// Parks a message that was given up. What the step has handled meanwhile stays handled.
-async fn park<S: Service>(
+/// Takes it as soon as anything can be stored.
+async fn until_taken<S: Service>(engine: &Engine<S>, admission: &StepAdmission, given_up: GivenUp) {
+    let Delivery { stream, sequence, .. } = &given_up.delivery;
+    warn!(step = admission.step().name, stream, sequence, "{}", given_up.why);
+    while take(engine, admission, given_up.clone()).await.is_err() {
+        sleep(PAUSE).await;
+    }
+}
+
+/// Runs the step once more on a message that was given up: an outage may be to blame, and be over. Then it is handled,
+/// tried again or parked as any message is. What the step has handled meanwhile stays handled.
+async fn take<S: Service>(
     engine: &Engine<S>,
     admission: &StepAdmission,
     given_up: GivenUp,
-) -> Result<(), BusError> {
-    let GivenUp { payload, delivery, why, is_terminated, .. } = given_up;
+) -> Result<(), Unavailable> {
     let step = admission.step();
-    warn!(step = step.name, stream = delivery.stream, sequence = delivery.sequence, "{why}");
+    let failure = failure(admission, &given_up);
+    let GivenUp { payload, delivery, .. } = given_up;
     let fallback_id = ids::of_stream_position(&delivery.stream, delivery.sequence);
-    // What this very process left alone, because a breaker was open or nothing could be stored, has done nothing
-    // wrong and is handled now. What kills the process finds one that remembers nothing of the kind.
-    let is_ours = !is_terminated && admission.was_interrupted();
-    let failure = (!is_ours).then(|| FailedTry::new(FailureKind::Permanent, why));
     let input =
         Input::message(step, payload, fallback_id, fastrand::u32(..)).delivered(delivery).failing(failure);
-    engine.settle(input).await.map(|_| ()).map_err(|unavailable| unavailable.to_string())
+    engine.settle(input).await.map(drop)
+}
+
+/// Why it is not tried now, if it is not.
+fn failure(admission: &StepAdmission, given_up: &GivenUp) -> Option<FailedTry> {
+    let GivenUp { payload, why, is_terminated, told, .. } = given_up;
+    // What this very process left alone, because a breaker was open or nothing could be stored, has done nothing
+    // wrong. What kills the process finds one that remembers nothing of the kind.
+    let is_ours = admission.was_interrupted();
+    let kind = if *is_terminated || payload.is_empty() || (*told > TRIED_UNTIL_TOLD && !is_ours) {
+        FailureKind::Permanent
+    } else if admission.is_shut() {
+        // It waits with the step, and no attempt is consumed.
+        FailureKind::Outage
+    } else {
+        return None;
+    };
+    Some(FailedTry::new(kind, why.clone()))
 }

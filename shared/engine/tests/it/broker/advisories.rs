@@ -1,18 +1,25 @@
 //! What the broker gives up on: it says so once, and it becomes one dead letter, whole.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, consumer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
+use saga_core::breaker::BreakerPolicy;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, Delivery};
-use saga_engine::nats::{BusSettings, NatsBus};
+use saga_core::service::{Service as _, steps_of};
+use saga_engine::nats::{BusSettings, NatsBus, Publisher};
+use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::runtime::bus::{self, Bus as _, GivenUps as _, Publish as _};
+use saga_engine::store::{OutboxEntry, Store};
 
-use super::consuming::say;
+use super::all_done;
+use super::consuming::{said, say};
 use crate::support::{
-    DepotCommand, Disk, EngineHarness, FILLING, Nats, PRODUCERS, Pace, arrived, heard, id, in_memory, stored,
-    wait_until,
+    Depot, DepotCommand, Disk, EngineHarness, FILLING, Nats, PRODUCERS, Pace, UNLUCKY, arrived, heard, id,
+    in_memory, in_time, no_faults, stored, wait_until,
 };
 
 /// Law 2: a message that kills whoever takes it is delivered again and again, until the broker has enough of it.
@@ -23,6 +30,7 @@ async fn a_message_that_nobody_ever_acknowledges_becomes_one_dead_letter_with_ev
     let deadly = foreign(&bus).await;
     say(&bus, 7..=7).await;
     given_up(&bus, &deadly).await;
+    told_in_vain(&bus, 1).await;
     let harness = hearing(&bus).await;
     let dead_letter = harness.the_dead_letter().await;
     let DeadLettered { step, origin, message_id, message_type, saga, attempts, delivery, .. } = &dead_letter;
@@ -95,6 +103,7 @@ async fn a_given_up_message_that_was_handled_or_waits_is_not_parked() {
     let outcomes = harness.settle_together(vec![heard(arrived(id(7), "tea", 1)), early]).await;
     assert_eq!(outcomes.iter().map(|it| it.name()).collect::<Vec<_>>(), ["done", "retried"]);
     given_up(&bus, &durable).await;
+    told_in_vain(&bus, 3).await;
     harness.hears_advisories(&bus);
     // The third one is the proof that the advisories were heard.
     assert_eq!(harness.the_dead_letter().await.message_id, id(9));
@@ -111,6 +120,7 @@ async fn an_advisory_that_is_heard_twice_makes_one_dead_letter() {
     let durable = foreign(&bus).await;
     say(&bus, 7..=7).await;
     given_up(&bus, &durable).await;
+    told_in_vain(&bus, 1).await;
     let harness = hearing(&bus).await;
     harness.the_dead_letter().await;
     all_advisories_heard(&bus).await;
@@ -147,15 +157,105 @@ async fn messages_that_could_not_be_stored_for_long_are_handled_afterwards_and_n
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let disk = Disk::new();
-    let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
+    let mut harness = soon_open_again(disk.store()).await;
     harness.ask(DepotCommand::List("tea")).await;
-    disk.refuses("inbox", "ABORT");
-    disk.refuses("dead_letter", "ABORT");
+    TABLES.iter().for_each(|table| disk.refuses(table, "ABORT"));
     harness.listens(&bus, FILLING);
     harness.hears_advisories(&bus);
     say(&bus, 1..=3).await;
     wait_until("the broker has given them up", async || advisories(&bus).await >= 3).await;
     // Whatever the engine had of them by then has failed too, and so has the parking.
+    nothing_is_stored_again_and_again(&harness).await;
+    TABLES.iter().for_each(|table| disk.works(table));
+    harness.has_handled(FILLING, 3).await;
+    all_advisories_heard(&bus).await;
+    assert_eq!(harness.tea().await.pieces, 3);
+    assert_eq!(harness.stats().await.dead_letters, 0);
+}
+
+/// Law 7: an outage in which a message was delivered too often is over, and so is the process that knew of it. Its
+/// successor tries the message once more, and nobody is troubled.
+#[tokio::test]
+async fn a_given_up_message_is_tried_once_more_after_a_restart_and_not_parked() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let disk = Disk::new();
+    let store = disk.store();
+    let mut first = soon_open_again(store.clone()).await;
+    first.ask(DepotCommand::List("tea")).await;
+    TABLES.iter().for_each(|table| disk.refuses(table, "ABORT"));
+    first.listens(&bus, FILLING);
+    first.hears_advisories(&bus);
+    say(&bus, 1..=3).await;
+    wait_until("the broker has given them up", async || advisories(&bus).await >= 3).await;
+    nothing_is_stored_again_and_again(&first).await;
+    drop(first);
+    TABLES.iter().for_each(|table| disk.works(table));
+    let mut second = soon_open_again(store).await;
+    second.hears_advisories(&bus);
+    second.has_handled(FILLING, 3).await;
+    all_advisories_heard(&bus).await;
+    assert_eq!((second.tea().await.pieces, second.stats().await.dead_letters), (3, 0));
+}
+
+/// One that still cannot be handled is parked as any other, once, with the reason of the step.
+#[tokio::test]
+async fn a_given_up_message_that_still_fails_becomes_one_dead_letter() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    let unlucky = OutboxEntry { payload: arrived(id(7), "tea", UNLUCKY), ..said(7) };
+    all_done(Publisher::new(bus.clone(), "courier", no_faults()).publish(&[unlucky]).await);
+    given_up(&bus, &durable).await;
+    let harness = hearing(&bus).await;
+    all_advisories_heard(&bus).await;
+    let dead_letter = harness.the_dead_letter().await;
+    assert!(dead_letter.reason.contains("an unlucky number of pieces"), "{}", dead_letter.reason);
+    assert_eq!((dead_letter.message_id, harness.tea().await.pieces), (id(7), 0));
+}
+
+/// What was given up waits with a step that may not try anything now, and no attempt is consumed.
+#[tokio::test]
+async fn a_given_up_message_waits_for_its_step_while_a_breaker_is_open() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    say(&bus, 7..=7).await;
+    given_up(&bus, &durable).await;
+    let pace = Pace { poll: Duration::from_millis(5), ..Pace::default() };
+    let mut harness = EngineHarness::over(in_memory(), pace).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    harness.turn(FILLING.name, BreakerAction::Open);
+    harness.hears_advisories(&bus);
+    all_advisories_heard(&bus).await;
+    let stats = harness.stats().await;
+    assert_eq!((stats.retries, stats.dead_letters, harness.handled(FILLING).await), (1, 0, 0));
+    harness.turn(FILLING.name, BreakerAction::Reset);
+    harness.has_handled(FILLING, 1).await;
+    assert_eq!((harness.tea().await.pieces, harness.stats().await.dead_letters), (1, 0));
+}
+
+/// What becomes of a message is written into one of these.
+const TABLES: [&str; 3] = ["inbox", "retry", "dead_letter"];
+
+/// A depot whose breakers do not stay open for long, and whose timers notice.
+async fn soon_open_again(store: Arc<dyn Store>) -> EngineHarness {
+    let policy = BreakerPolicy { open_for: Duration::from_millis(50), ..BreakerPolicy::default() };
+    let pace = Pace { poll: Duration::from_millis(5), ..Pace::default() };
+    EngineHarness::guarded(store, pace, Arc::default(), policy).await
+}
+
+/// Whoever was told of these died of it, again and again.
+async fn told_in_vain(bus: &NatsBus, messages: u64) {
+    let steps = steps_of::<Depot>();
+    let durables = bus::Durable::all(Depot::NAME, &steps);
+    for _ in 0..3 * messages {
+        let mut given_ups = bus.given_ups(&durables).await.expect("advisories");
+        in_time("it is told", given_ups.next()).await.expect("a message that was given up");
+    }
+}
+
+async fn nothing_is_stored_again_and_again(harness: &EngineHarness) {
     let faults = || {
         let text = harness.metrics.text().expect("metrics");
         let count =
@@ -164,12 +264,6 @@ async fn messages_that_could_not_be_stored_for_long_are_handled_afterwards_and_n
     };
     let before = faults();
     wait_until("nothing could be stored, again and again", async || faults() >= before + 3).await;
-    disk.works("inbox");
-    disk.works("dead_letter");
-    harness.has_handled(FILLING, 3).await;
-    all_advisories_heard(&bus).await;
-    assert_eq!(harness.tea().await.pieces, 3);
-    assert_eq!(harness.stats().await.dead_letters, 0);
 }
 
 /// A broker that gives a message up after two deliveries, a fifth of a second each.
