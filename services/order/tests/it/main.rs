@@ -3,4 +3,5 @@
 mod given;
 mod policy;
 mod properties;
+mod startup;
 mod table;

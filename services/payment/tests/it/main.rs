@@ -6,3 +6,4 @@ mod properties;
 mod settings;
 mod table;
 mod upgrade;
+mod verifying;

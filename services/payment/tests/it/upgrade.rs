@@ -16,20 +16,20 @@ use saga_engine::testing::program::{Folder, Running};
 use serde_json::Value;
 use uuid::Uuid;
 
-const PAYMENT: &str = env!("CARGO_BIN_EXE_payment");
+pub const PAYMENT: &str = env!("CARGO_BIN_EXE_payment");
 
 /// A broker that is not there: what is said stays in the outbox, where a test can see it.
-const NOWHERE: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
+pub const NOWHERE: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
 
 const REQUESTED: &str =
     r#"{"Requested":{"customer":"ada","total":{"amount_minor":3300,"currency":"EUR"},"token":"tok_ok"}}"#;
 const VOIDED: &str = r#""Voided""#;
 
 /// When the earlier build decided everything.
-const THEN: Timestamp = Timestamp::constant(1_700_000_000, 0);
+pub const THEN: Timestamp = Timestamp::constant(1_700_000_000, 0);
 
 /// Histories of one payment each.
-const NEVER_CHARGED: [&str; 1] = [VOIDED];
+pub const NEVER_CHARGED: [&str; 1] = [VOIDED];
 const REVERSED: [&str; 3] = [REQUESTED, r#""GivenUp""#, r#""Reversed""#];
 const DECLINED: [&str; 2] = [REQUESTED, r#"{"Refused":"declined"}"#];
 const CAPTURED: [&str; 2] = [REQUESTED, r#"{"Captured":"ch_1"}"#];
@@ -87,12 +87,12 @@ fn cancellations_that_an_earlier_build_left_unanswered_are_answered_once() {
     assert_eq!(payment.get(&page).body["status"], "VOID");
 }
 
-fn order(number: u128) -> Uuid {
+pub fn order(number: u128) -> Uuid {
     Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0000 + number)
 }
 
 /// What the earlier build would have written of a payment: rows and events, and nothing of what was told.
-fn has_history(writes: &mut Writes, order: Uuid, history: &[&str]) {
+pub fn has_history(writes: &mut Writes, order: Uuid, history: &[&str]) {
     let key = RowKey::of::<Payment>(order);
     let mut events = history.iter().map(|event| (*event).to_owned());
     let projected = (RowKind::of::<Payment>().fold)(&key.id, &mut events).expect("a history that folds");
@@ -105,7 +105,7 @@ fn has_history(writes: &mut Writes, order: Uuid, history: &[&str]) {
 }
 
 /// Writes it, and has all that is in the outbox published.
-fn is_written(folder: &Folder, writes: Writes) {
+pub fn is_written(folder: &Folder, writes: Writes) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let kinds = vec![RowKind::of::<Payment>()];

@@ -115,19 +115,24 @@ impl Drop for Running {
 /// What `program` says when it refuses this configuration file.
 #[track_caller]
 pub fn refusal(program: &str, config: &str) -> String {
-    let folder = Folder::new();
-    let mut process = command(program, &folder, config).spawn().expect("the program starts");
+    let (code, log) = end_in(&Folder::new(), program, config, &[]);
+    assert_eq!(code, Some(1), "{log}");
+    log
+}
+
+/// The exit code of `program`, called with these arguments in a folder, and what it says on standard error.
+#[track_caller]
+pub fn end_in(folder: &Folder, program: &str, config: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut process = command(program, folder, config).args(arguments).spawn().expect("the program starts");
     let started = Instant::now();
     loop {
         if let Some(status) = process.try_wait().expect("it is ours") {
-            let log = folder.log();
-            assert_eq!(status.code(), Some(1), "{log}");
-            return log;
+            return (status.code(), folder.log());
         }
         if started.elapsed() > PATIENCE {
             process.kill().expect("it is ours");
             process.wait().expect("it was killed");
-            panic!("it was not refused:\n{}", folder.log());
+            panic!("it did not end:\n{}", folder.log());
         }
         pause();
     }

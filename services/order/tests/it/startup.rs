@@ -1,0 +1,20 @@
+//! The running order service, before it has met the broker: only the broker knows whether its database has lost
+//! something, and one that has would take orders as if nothing had ever been ordered.
+
+use saga_engine::testing::program::Running;
+use serde_json::json;
+
+#[test]
+fn without_the_broker_it_is_not_ready_and_takes_no_orders() {
+    let order = Running::start(env!("CARGO_BIN_EXE_order"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n");
+    let why = "waits for the broker, which knows how far the database had come";
+    let ready = order.get("/readyz");
+    assert_eq!((ready.status, &ready.body["checks"]["database"]), (503, &json!(why)), "{ready:?}");
+    assert_eq!(order.get("/livez").status, 200, "nobody has to restart it");
+
+    let lines = json!([{"sku": "coffee-beans-1kg", "quantity": 1}]);
+    let body = json!({"customer": "ada", "lines": lines, "payment": {"token": "tok_ok"}});
+    let refused = order.post("/api/orders", &[], &body);
+    assert_eq!((refused.status, &refused.body["detail"]), (503, &json!(why)), "{refused:?}");
+    assert_eq!(order.get("/api/orders").status, 200, "what is there may be read");
+}

@@ -1,0 +1,73 @@
+//! Shell: `payment verify`, and a start on a database that is damaged, as an operator meets them.
+
+use std::os::unix::fs::FileExt as _;
+
+use payment::domain::Payment;
+use saga_core::decision::Writes;
+use saga_engine::testing::program::{Folder, end_in};
+
+use crate::upgrade::{NEVER_CHARGED, NOWHERE, PAYMENT, THEN, has_history, is_written, order};
+
+#[test]
+fn a_database_that_is_whole_is_verified() {
+    let folder = written(|_| {});
+    let (code, said) = verify(&folder);
+    assert_eq!((code, &said[..]), (Some(0), ""));
+}
+
+#[test]
+fn where_there_is_no_database_verify_says_so_and_makes_none() {
+    let folder = Folder::new();
+    let (code, said) = verify(&folder);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("there is none"), "{said}");
+    assert!(!folder.database().exists(), "a look makes nothing");
+}
+
+#[test]
+fn a_row_that_is_not_the_fold_of_its_events_is_named() {
+    let folder = written(|writes| {
+        let row = writes.rows.last_mut().expect("a row");
+        row.projected.state = serde_json::to_string(&Payment::New).expect("JSON");
+    });
+    let (code, said) = verify(&folder);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&format!("payment/{}", order(2))), "{said}");
+    assert!(!said.contains(&order(1).to_string()), "the others are whole: {said}");
+}
+
+#[test]
+fn a_damaged_file_is_refused_at_a_start_and_by_verify() {
+    let folder = written(|_| {});
+    assert_eq!(verify(&folder).0, Some(0));
+    // What SQLite has beside the file would mend it.
+    for beside in ["db-wal", "db-shm"] {
+        let beside = folder.database().with_extension(beside);
+        assert!(!beside.exists() || std::fs::remove_file(&beside).is_ok(), "{}", beside.display());
+    }
+    let file = std::fs::OpenOptions::new().write(true).open(folder.database()).expect("a database");
+    // Behind the words that say that it is a database.
+    file.write_all_at(&[0xff; 64 * 1024], 100).expect("a disk that goes bad");
+    drop(file);
+    for (what, arguments) in [("a start", &[][..]), ("verify", &["verify"][..])] {
+        let (code, said) = end_in(&folder, PAYMENT, NOWHERE, arguments);
+        assert_eq!(code, Some(1), "{what}: {said}");
+        assert!(said.contains(&folder.database().display().to_string()), "{what} names the file: {said}");
+    }
+}
+
+/// A folder with the payments of three orders.
+fn written(change: impl FnOnce(&mut Writes)) -> Folder {
+    let folder = Folder::new();
+    let mut writes = Writes { decided_at: THEN, ..Writes::default() };
+    for number in 0..3 {
+        has_history(&mut writes, order(number), &NEVER_CHARGED);
+    }
+    change(&mut writes);
+    is_written(&folder, writes);
+    folder
+}
+
+fn verify(folder: &Folder) -> (Option<i32>, String) {
+    end_in(folder, PAYMENT, NOWHERE, &["verify"])
+}
