@@ -6,6 +6,7 @@ mod admission;
 mod broker;
 mod engine;
 mod faults;
+mod metrics;
 mod parcels;
 mod reading;
 mod relay;
