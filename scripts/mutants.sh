@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Changes the code in one small way after the other, in a copy of the tree, and wants the crate's own tests to notice.
-# Usage: scripts/mutants.sh [CRATE ...]
-# Crates: see scope() below; all of them when none is named. What is left alone, and why: .cargo/mutants.toml.
+# Usage: scripts/mutants.sh [CRATE ...] [-- OPTION ...]
+# Crates: see scope() below; all of them when none is named. Options are those of cargo mutants: --shard 0/8 changes
+# every eighth place only, --file and --re choose. What is left alone, and why: .cargo/mutants.toml.
 # Not part of test.sh: each change is a build, and there are thousands. Exit code 1 when one goes unnoticed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -27,10 +28,10 @@ scope() {
       for file in reconciliation redrive dead_letter; do files+=("services/admin/src/$file/*.rs"); done
       files+=(services/admin/src/{policy,rows,request}.rs)
       ;;
-    # Of the engine what a broker is not needed for: the rest would take days.
+    # Of the engine what neither a broker nor a running program is needed for: the rest would take days.
     saga-engine)
-      files=(shared/engine/src/host/{reading,settings,upkeep,run,resilience,metrics}.rs)
-      tests+=(-- reading settings upkeep resilience metrics)
+      files=(shared/engine/src/host/{reading,settings,resilience,metrics}.rs)
+      tests+=(-- reading:: settings:: metrics::)
       ;;
     sagactl)
       # What measures; the rest of it talks to a running system.
@@ -41,9 +42,15 @@ scope() {
   esac
 }
 
-case ${1:-} in -h | --help) sed -n '2,5s/^# //p' "$0"; exit ;; esac
-(($# > 0)) || set -- "${crates[@]}"
-for crate; do scope "$crate"; done
+case ${1:-} in -h | --help) sed -n '2,6s/^# //p' "$0"; exit ;; esac
+chosen=() options=()
+while (($# > 0)); do
+  [[ $1 == -- ]] && shift && options=("$@") && break
+  scope "$1"
+  chosen+=("$1")
+  shift
+done
+((${#chosen[@]} > 0)) || chosen=("${crates[@]}")
 
 have cargo-mutants || cargo install cargo-mutants --version '^27' --locked --root "$root/target/tools"
 
@@ -54,7 +61,7 @@ mkdir -p "$tree"
 
 # plant CRATE: prints what became of its changes; 0 when none went unnoticed.
 plant() {
-  local out=$work/$1 file name status=0 args=(--package "$1" --output "$work/$1")
+  local out=$work/$1 file name status=0 args=(--package "$1" --output "$work/$1" ${options[@]+"${options[@]}"})
   local -a counts=()
   scope "$1"
   for file in ${files[@]+"${files[@]}"}; do args+=(--file "$file"); done
@@ -76,5 +83,5 @@ plant() {
 
 failed=0
 printf '%-12s %6s %7s %9s %8s %7s\n' crate tried caught unviable timeouts missed
-for crate; do plant "$crate" || failed=1; done
+for crate in "${chosen[@]}"; do plant "$crate" || failed=1; done
 exit "$failed"

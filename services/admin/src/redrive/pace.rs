@@ -65,6 +65,25 @@ mod tests {
         assert_eq!([at(0), at(500), at(999), at(1_000), at(1_001), at(60_000)], [1, 0, 0, 1, 0, 1]);
     }
 
+    #[test]
+    fn a_high_rate_is_reached_and_a_pause_earns_a_fifth_of_a_second() {
+        let mut pace = Pace::new(Some(1_000), Duration::ZERO);
+        let mut at = |ms| pace.grant(Duration::from_millis(ms), 500);
+        assert_eq!([at(0), at(100), at(200), at(300)], [1, 100, 100, 100]);
+        assert_eq!([at(60_000), at(60_000)], [200, 0], "nobody is flooded after a pause");
+        // A clock that went back earns nothing twice.
+        assert_eq!([at(59_000), at(60_001)], [0, 1]);
+    }
+
+    #[test]
+    fn what_was_not_sent_may_be_sent_later() {
+        let mut pace = Pace::new(Some(1_000), Duration::ZERO);
+        let second = Duration::from_secs(1);
+        assert_eq!(pace.grant(second, 500), 200);
+        pace.give_back(3);
+        assert_eq!((pace.grant(second, 2), pace.grant(second, 500)), (2, 1));
+    }
+
     proptest! {
         #[test]
         fn over_any_time_no_more_is_sent_than_the_rate_allows(

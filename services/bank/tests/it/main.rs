@@ -3,6 +3,7 @@
 mod durability;
 mod faults;
 mod given;
+mod ledger;
 mod policy;
 mod properties;
 mod table;

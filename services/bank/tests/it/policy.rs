@@ -35,6 +35,9 @@ fn the_token_and_the_amount_choose_the_answer() {
         ("tok_slow", 3300, captured(true)),
         ("tok_lost_answer", 3300, captured(true)),
         ("tok_declined", 3300, refused(PaymentFailure::Declined)),
+        // The card is asked first, the limit after it.
+        ("tok_declined", limit_minor + 1, refused(PaymentFailure::Declined)),
+        ("tok_insufficient_funds", limit_minor + 1, refused(PaymentFailure::InsufficientFunds)),
         ("tok_insufficient_funds", 3300, refused(PaymentFailure::InsufficientFunds)),
         ("tok_nobody_knows", 3300, refused(PaymentFailure::Declined)),
         ("tok_error_once", 3300, Answer::Stumbled),

@@ -1,6 +1,7 @@
 //! The inventory service: its table, its policy, its properties, and the running program's monitor.
 
 mod given;
+mod ledger;
 mod monitor;
 mod policy;
 mod properties;

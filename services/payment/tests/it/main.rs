@@ -1,6 +1,7 @@
 //! The payment service: its table, its policy, its properties, and the running program with its settings.
 
 mod given;
+mod ledger;
 mod policy;
 mod properties;
 mod settings;

@@ -11,10 +11,10 @@ use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::Rules;
 use saga_core::retry::RetryPolicy;
 use saga_core::row::RowKind;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use super::http::HttpSettings;
-use super::resilience::Resilience;
+use super::resilience::{Resilience, RetryOverride};
 use super::timekeeping::ClockSettings;
 use crate::nats::BusSettings;
 use crate::runtime::consumer::ConsumerBounds;
@@ -50,7 +50,7 @@ pub struct Settings<X> {
     #[serde(default)]
     pub relay: RelaySettings,
     /// Retries of messages.
-    #[serde(default = "message_retry")]
+    #[serde(default = "message_retry", deserialize_with = "over_message_retry")]
     pub retry: RetryPolicy,
     /// Calls to the outside.
     #[serde(default)]
@@ -137,11 +137,25 @@ fn message_retry() -> RetryPolicy {
     RetryPolicy { max_attempts: 8, base: Duration::from_millis(100), cap: Duration::from_secs(30) }
 }
 
+fn task_retry() -> RetryPolicy {
+    RetryPolicy { max_attempts: 6, base: Duration::from_millis(200), cap: Duration::from_secs(10) }
+}
+
+/// Who sets one member keeps the others.
+fn over_message_retry<'de, D: Deserializer<'de>>(of: D) -> Result<RetryPolicy, D::Error> {
+    RetryOverride::deserialize(of).map(|own| own.over(message_retry()))
+}
+
+fn over_task_retry<'de, D: Deserializer<'de>>(of: D) -> Result<RetryPolicy, D::Error> {
+    RetryOverride::deserialize(of).map(|own| own.over(task_retry()))
+}
+
 /// Calls to the outside.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskSettings {
     /// How often a call is tried, and how long it waits in between.
+    #[serde(deserialize_with = "over_task_retry")]
     pub retry: RetryPolicy,
     /// Calls at once.
     pub concurrency: usize,
@@ -158,11 +172,7 @@ pub struct TaskSettings {
 impl Default for TaskSettings {
     fn default() -> Self {
         Self {
-            retry: RetryPolicy {
-                max_attempts: 6,
-                base: Duration::from_millis(200),
-                cap: Duration::from_secs(10),
-            },
+            retry: task_retry(),
             concurrency: 128,
             backlog: 1024,
             timeout: Duration::from_secs(5),

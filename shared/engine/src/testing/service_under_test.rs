@@ -16,7 +16,7 @@ use saga_core::ids;
 use saga_core::input::{Input, Outcome, RequestKey};
 use saga_core::message::{Envelope, Message, MessageType};
 use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
-use saga_core::row::RowKey;
+use saga_core::row::{RowKey, StoredEvent};
 use saga_core::service::{Service, Step, steps_of};
 use saga_core::waiting::{Retry, Task};
 use serde_json::Value;
@@ -208,6 +208,24 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
             }
             None => D::default(),
         }
+    }
+
+    /// The history of a row as a store has it, all of it from [`NOON`].
+    pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<StoredEvent> {
+        let key = RowKey::of::<D>(id);
+        let of_row = self.kept.events.iter().filter(|event| event.0 == key);
+        let is_told = |version: i64| {
+            self.kept.outbox.iter().any(|promise| promise.tells == Some((key.clone(), version)))
+        };
+        let stored = of_row.map(|(_, version, name, data, cause)| StoredEvent {
+            version: *version,
+            name: (*name).to_owned(),
+            data: data.clone(),
+            causation_id: *cause,
+            recorded_at: NOON,
+            told: is_told(*version),
+        });
+        stored.collect()
     }
 
     /// When a row wants to be looked at again.

@@ -1,11 +1,19 @@
-//! What routes read: pages of a history.
+//! What routes read: pages of a history, and of lists for people and for machines.
 
-use saga_core::query::FoundRow;
+use std::ops::Range;
+
+use saga_core::decider::Decider as _;
+use saga_core::decision::Writes;
+use saga_core::query::{FoundRow, Query};
+use saga_core::row::StoredEvent;
 use saga_engine::host::http::Problem;
-use saga_engine::host::reading::{HistoryParams, for_each_event, history, readable};
+use saga_engine::host::reading::{
+    self, ENTRIES_PAGE, HistoryParams, entries_page, entries_with_history, for_each_event, history,
+    list_page, readable,
+};
 use saga_engine::store::StoreFault;
 
-use crate::support::{at, commit, in_memory, put, recorded, shelf};
+use crate::support::{Shelf, ShelfEvent, at, commit, in_memory, put, recorded, shelf};
 
 #[tokio::test]
 async fn a_history_is_read_page_by_page_however_long_it_is() -> Result<(), StoreFault> {
@@ -33,12 +41,100 @@ async fn a_history_is_read_page_by_page_however_long_it_is() -> Result<(), Store
     assert_eq!(nowhere.expect_err("no such row").status, 404);
 
     let mut all = vec![];
-    let each = |event: saga_core::row::StoredEvent| {
+    let each = |event: StoredEvent| {
         all.push(event.version);
         Ok(())
     };
     for_each_event(store.as_ref(), shelf("tea"), each).await.expect("its events");
     assert_eq!(all, (1..=250).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// A cursor to a page that is not there, or none to one that is, would hide rows or never end.
+#[tokio::test]
+async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), StoreFault> {
+    let store = in_memory();
+    let fill = async |labels: Range<usize>| {
+        let all = labels.map(|number| recorded(&format!("{number:06}"), &[], &[put(1), put(2)]));
+        let together = all.fold(Writes::default(), |mut all, one| {
+            all.rows.extend(one.rows);
+            all.events.extend(one.events);
+            Writes { decided_at: one.decided_at, ..all }
+        });
+        commit(store.as_ref(), together).await
+    };
+    let page = async |after: Option<String>| {
+        let range = reading::Range { after };
+        let entry = |row: &FoundRow| (!row.id.ends_with("13")).then(|| row.id.clone());
+        entries_page(store.as_ref(), Shelf::KIND, range, entry).await.expect("a page")
+    };
+    fill(0..ENTRIES_PAGE - 1).await?;
+    let all_but_one = page(None).await;
+    assert_eq!((all_but_one.entries.len() + all_but_one.unreadable.len(), all_but_one.next), (1_999, None));
+    fill(ENTRIES_PAGE - 1..ENTRIES_PAGE + 1).await?;
+    let first = page(None).await;
+    assert_eq!(
+        (first.entries.len() + first.unreadable.len(), first.next.as_deref()),
+        (2_000, Some("001999"))
+    );
+    assert_eq!(
+        (&first.unreadable[..2], first.unreadable.len()),
+        (&["shelf/000013".to_owned(), "shelf/000113".to_owned()][..], 20)
+    );
+    let rest = page(first.next).await;
+    assert_eq!((rest.entries, rest.next, rest.unreadable), (vec!["002000".to_owned()], None, vec![]));
+
+    // With their histories, of which each is of its own row.
+    let range = reading::Range { after: Some("001998".to_owned()) };
+    let entry = |row: &FoundRow, history: &[StoredEvent]| {
+        Some((row.id.clone(), history.iter().map(|event| event.version).collect::<Vec<_>>()))
+    };
+    let found = entries_with_history(store.as_ref(), Shelf::KIND, range, entry).await.expect("a page");
+    assert_eq!(found.entries, ["001999", "002000"].map(|id| (id.to_owned(), vec![1, 2])));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_for_people_is_as_long_as_they_say_and_tells_where_it_goes_on() -> Result<(), StoreFault> {
+    let store = in_memory();
+    for number in 0..21 {
+        commit(store.as_ref(), recorded(&format!("{number:02}"), &[], &[put(1)])).await?;
+    }
+    let page = async |limit, after: Option<&str>| {
+        let query = Query { after: after.map(str::to_owned), ..Query::default() };
+        let (rows, next) = list_page(store.as_ref(), Shelf::KIND, limit, query).await?;
+        Ok::<_, Problem>((rows.into_iter().map(|row| row.id).collect::<Vec<_>>(), next))
+    };
+    let (rows, next) = page(None, None).await.expect("a page");
+    assert_eq!((rows.len(), next.as_deref()), (20, Some("19")));
+    assert_eq!(page(None, Some("19")).await.expect("a page"), (vec!["20".to_owned()], None));
+    assert_eq!(
+        page(Some(2), Some("17")).await.expect("a page"),
+        (vec!["18".to_owned(), "19".to_owned()], next)
+    );
+    assert_eq!(page(Some(21), None).await.expect("a page").1, None, "exactly as many as there are");
+    assert_eq!(page(Some(100), None).await.expect("a page").0.len(), 21);
+    for limit in [0, 101] {
+        assert_eq!(page(Some(limit), None).await.expect_err("no such limit").status, 422);
+    }
+    Ok(())
+}
+
+/// Secrets are blanked out wherever they stand, and nothing else is.
+#[tokio::test]
+async fn the_last_page_of_a_history_says_so_and_keeps_no_secret() -> Result<(), StoreFault> {
+    let store = in_memory();
+    commit(store.as_ref(), recorded("tea", &[], &[put(1), put(2), ShelfEvent::Listed])).await?;
+    let page = |limit, cursor, secret| {
+        history(store.as_ref(), shelf("tea"), HistoryParams { limit: Some(limit), cursor }, secret)
+    };
+    let (whole, two) = (page(3, None, &["Put"]).await, page(2, None, &[]).await);
+    let (whole, two) = (whole.expect("a page"), two.expect("a page"));
+    assert_eq!((whole.events.len(), whole.next), (3, None), "exactly as many as there are");
+    assert_eq!((two.events.len(), two.next.as_deref()), (2, Some("2")));
+    assert_eq!(whole.events[0].data["Put"], "***");
+    assert_eq!((&two.events[0].data["Put"]["pieces"], &whole.events[2].data), (&1.into(), &"Listed".into()));
+    assert_eq!((two.events[1].version, &two.events[1].event[..]), (2, "Put"));
     Ok(())
 }
 

@@ -184,11 +184,127 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("retention.every=0s", "retention.every"),
         ("task.timeout=0s", "task.timeout"),
         ("bus.ack_wait=0s", "bus.ack_wait"),
+        ("engine.queue=0", "engine.queue"),
+        ("engine.timer_poll=0s", "engine.timer_poll"),
+        ("http.max_requests=0", "http.max_requests"),
+        ("http.timeout=0s", "http.timeout"),
+        ("instance=", "instance"),
+        ("relay.poll=0s", "relay.poll"),
+        ("relay.batch=0", "relay.batch"),
+        ("relay.lease=999ms", "relay.lease"),
+        ("retry.max_attempts=0", "retry.max_attempts"),
+        ("task.retry.max_attempts=0", "task.retry.max_attempts"),
+        ("task.concurrency=0", "task.concurrency"),
+        ("task.backlog=0", "task.backlog"),
+        // A claim that lapses when its call does is taken twice.
+        ("task.timeout=2m", "task.lease"),
+        ("bus.pull=0", "bus.pull"),
+        ("bus.max_ack_pending=0", "bus.max_ack_pending"),
+        ("bus.max_deliver=1", "bus.max_deliver"),
+        ("bus.publish_timeout=0s", "bus.publish_timeout"),
+        ("bus.replicas=0", "bus.replicas"),
         ("nonsense", "nonsense"),
     ] {
         let refusal = read("", &[flag]).expect_err(flag).to_string();
         assert!(refusal.contains(named), "{refusal}");
     }
+}
+
+/// The least that may be is allowed: a limit that is one too high refuses a system that worked.
+#[test]
+fn the_least_that_is_possible_is_allowed() {
+    let flags = [
+        "engine.batch_max=1",
+        "engine.queue=1",
+        "http.max_requests=1",
+        "relay.batch=1",
+        "relay.lease=1s",
+        "retry.max_attempts=1",
+        "task.retry.max_attempts=1",
+        "task.concurrency=1",
+        "task.backlog=1",
+        "task.timeout=119s",
+        "bus.pull=1",
+        "bus.max_ack_pending=1",
+        "bus.max_deliver=2",
+        "bus.replicas=1",
+        "retention.chunk=1",
+        "resilience.supplier.timeout=119s",
+        "resilience.supplier.concurrency=1",
+    ];
+    let settings = read("", &flags).expect("the least");
+    settings.check_resilience(&STEPS, "supplier").expect("the least");
+    let as_long = format!("bus.retention={}s", settings.retention.inbox.as_secs());
+    read("", &[&as_long]).expect("as long as the broker keeps facts");
+    let longer = format!("bus.retention={}s", settings.retention.inbox.as_secs() + 1);
+    assert!(read("", &[&longer]).expect_err("shorter than that").to_string().contains("retention.inbox"));
+    for flag in [
+        "resilience.supplier.timeout=0s",
+        "resilience.supplier.timeout=2m",
+        "resilience.supplier.concurrency=0",
+        "resilience.shelf-filling.concurrency=1",
+    ] {
+        let settings = read("", &[flag]).expect("only the service knows what it has");
+        assert!(settings.check_resilience(&STEPS, "supplier").is_err(), "{flag}");
+    }
+}
+
+#[test]
+fn who_sets_one_member_of_the_retries_keeps_the_others() {
+    let file = "[retry]\nbase = \"1s\"\n[task.retry]\nmax_attempts = 2\n";
+    let settings = read(file, &["retry.max_attempts=3"]).expect("good settings");
+    let seconds = Duration::from_secs;
+    assert_eq!(
+        (settings.retry.max_attempts, settings.retry.base, settings.retry.cap),
+        (3, seconds(1), seconds(30))
+    );
+    let task = settings.task.retry;
+    assert_eq!((task.max_attempts, task.base, task.cap), (2, Duration::from_millis(200), seconds(10)));
+}
+
+/// What is set is what the loops get, each of it where it belongs.
+#[test]
+fn what_is_set_is_how_the_loops_carry_the_service() {
+    let flags = [
+        "instance=till-7",
+        "engine.batch_max=11",
+        "engine.queue=12",
+        "engine.timer_poll=13s",
+        "task.backlog=14",
+        "task.lease=15m",
+        "bus.pull=16",
+        "bus.max_ack_pending=17",
+        "relay.batch=18",
+        "retry.max_attempts=19",
+        "store.check_within=20s",
+        "store.accept_loss=some",
+        "store.url=sqlite:///somewhere/till.db",
+    ];
+    let settings = read(FILE, &flags).expect("good settings");
+    let carriage = settings.carriage("supplier");
+    assert_eq!((&carriage.rules.owner[..], carriage.rules.use_inbox), ("till-7", true));
+    assert_eq!(carriage.rules.task_lease, jiff::SignedDuration::from_mins(15));
+    assert_eq!((carriage.rules.retry.max_attempts, carriage.rules.task_retry.max_attempts), (19, 9));
+    assert!(carriage.rules.step_retry.contains_key("shelf-filling"));
+    assert_eq!((carriage.bounds.batch_max, carriage.bounds.queue), (11, 12));
+    assert_eq!((carriage.tasks.backlog, carriage.tasks.concurrency), (14, 3));
+    assert_eq!(
+        (carriage.call_timeout, carriage.timer_poll),
+        (Duration::from_millis(250), Duration::from_secs(13))
+    );
+    assert_eq!((carriage.relay.batch, carriage.consumer.pull, carriage.consumer.under_way), (18, 16, 17));
+    let opening = settings.opening("till");
+    assert_eq!(
+        (opening.service, opening.check_within, opening.accept_loss),
+        ("till", Duration::from_secs(20), "some")
+    );
+    assert_eq!(settings.sqlite_path().expect("a path"), PathBuf::from("/somewhere/till.db"));
+    for url in ["sqlite:", "postgres://somewhere/till"] {
+        let settings = read("", &[&format!("store.url={url}")]).expect("read, and not opened");
+        assert!(settings.sqlite_path().expect_err(url).to_string().contains(url), "{url}");
+    }
+    let defaults = read("", &[]).expect("the defaults");
+    assert_eq!((defaults.retry.max_attempts, defaults.retry.cap), (8, Duration::from_secs(30)));
 }
 
 #[test]

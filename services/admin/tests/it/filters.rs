@@ -1,0 +1,129 @@
+//! Pure: which dead letters a filter means, and how a list goes on; which redrives are under way.
+
+use admin::dead_letter::events::MOST_REPLAYS;
+use admin::dead_letter::filter::{Filter, Position, Wanted};
+use admin::redrive::roster::{MOST_REDRIVES, Roster, RosterChange, RosterRejection};
+use jiff::Timestamp;
+use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::decider::{Decider as _, FieldValue};
+use uuid::Uuid;
+
+const LATE: Timestamp = Timestamp::constant(1_900_000_000, 0);
+const EARLY: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+#[test]
+fn a_text_is_as_long_as_it_may_be_and_not_empty() {
+    let of = |length: usize| Some("ö".repeat(length));
+    let fields = |filter: Filter| -> Vec<String> {
+        filter.invalid_fields("filter.").into_iter().map(|invalid| invalid.field).collect()
+    };
+    let none = Filter::default();
+    assert!(none.is_empty() && fields(none).is_empty());
+    let longest = Filter { text: of(200), step: of(1), ..Filter::default() };
+    assert!(!longest.is_empty() && fields(longest).is_empty());
+    let wrong = Filter {
+        fingerprint: of(0),
+        service: of(201),
+        step: of(0),
+        message_type: of(201),
+        text: of(201),
+        ..Filter::default()
+    };
+    let names = ["fingerprint", "service", "step", "type", "text"].map(|name| format!("filter.{name}"));
+    assert_eq!(fields(wrong), names);
+}
+
+/// Two redrives of the same dead letters are the same, however their filters were written.
+#[test]
+fn filters_have_one_key_when_they_are_the_same() {
+    let of = |service: &str| Filter { service: Some(service.to_owned()), ..Filter::default() };
+    assert_eq!(of("payment").key(), of("payment").key());
+    assert_ne!(of("payment").key(), of("order").key());
+    assert_ne!(of("payment").key(), Filter { step: Some("payment".to_owned()), ..Filter::default() }.key());
+}
+
+#[test]
+fn a_filter_is_looked_up_member_by_member() {
+    let text = |text: &str| FieldValue::Text(text.to_owned());
+    let micros = |at: Timestamp| FieldValue::Integer(at.as_microsecond());
+    let saga = Uuid::from_u128(7);
+    let filter = Filter {
+        fingerprint: Some("f".to_owned()),
+        service: Some("s".to_owned()),
+        step: Some("t".to_owned()),
+        message_type: Some("m".to_owned()),
+        saga: Some(saga),
+        failed_after: Some(EARLY),
+        failed_before: Some(LATE),
+        text: Some("a \"b\"".to_owned()),
+    };
+    let wanted = Wanted { before: Some(EARLY), replayable: true, ..Wanted::pending(filter) };
+    let query = wanted.query();
+    let equals = [
+        ("fingerprint", text("f")),
+        ("service", text("s")),
+        ("step", text("t")),
+        ("type", text("m")),
+        ("saga", text(&saga.to_string())),
+        ("status", text("PENDING")),
+    ];
+    assert_eq!(query.equals, equals);
+    assert_eq!(query.from, [("failed_at", micros(EARLY))]);
+    let replays = FieldValue::Integer(MOST_REPLAYS.into());
+    assert_eq!(
+        query.below,
+        [("failed_at", micros(LATE)), ("failed_at", micros(EARLY)), ("replays", replays)]
+    );
+    assert_eq!(query.text.as_deref(), Some("a \\\"b\\\""), "as JSON writes it");
+    assert_eq!(query.order.map(|order| (order.field, order.after)), Some(("failed_at", None)));
+
+    let all = Wanted::default().query();
+    assert_eq!((all.equals.len(), all.one_of.len(), all.below.len()), (0, 0, 0));
+    assert_eq!((all.from, all.text), (vec![("failed_at", FieldValue::Integer(1))], None), "what is known");
+    let statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Discarded];
+    let some = Wanted { statuses, ..Wanted::default() }.query();
+    assert_eq!(some.one_of, [("status", vec![text("PENDING"), text("DISCARDED")])]);
+    assert!(some.equals.is_empty() && some.from.is_empty());
+}
+
+#[test]
+fn a_list_goes_on_behind_its_cursor_and_nowhere_else() {
+    let position = Position { micros: -7, id: Uuid::from_u128(5) };
+    assert_eq!(Position::read(&position.written()), Some(position.clone()));
+    for wrong in ["", "7", "7/", "/00000000-0000-0000-0000-000000000005", "x/y"] {
+        assert_eq!(Position::read(wrong), None, "{wrong:?}");
+    }
+    let mut query = Wanted::default().query();
+    position.resume(&mut query);
+    assert_eq!(query.after, Some(position.id.to_string()));
+    assert_eq!(query.order.map(|order| (order.field, order.after)), Some(("failed_at", Some(-7))));
+}
+
+#[test]
+fn so_many_redrives_are_under_way_at_once_and_one_of_each_filter() {
+    let mut roster = Roster::default();
+    let id = |number: usize| Uuid::from_u128(number as u128);
+    let enter = |filter, redrive| RosterChange::Entered { filter: id(filter), redrive: id(redrive) };
+    for number in 1..=MOST_REDRIVES {
+        let change = enter(number, number);
+        assert_eq!(roster.decide(&change), Ok(vec![change]), "{number}");
+        roster.evolve(&change);
+        assert_eq!(roster.decide(&change), Ok(vec![]), "it is entered already");
+    }
+    assert_eq!(roster.decide(&enter(99, 99)), Err(RosterRejection::Full));
+    assert_eq!(roster.decide(&enter(3, 99)), Err(RosterRejection::SameFilter(id(3))));
+
+    let rests = RosterChange::Rested { redrive: id(2) };
+    assert_eq!(roster.decide(&rests), Ok(vec![rests]));
+    roster.evolve(&rests);
+    assert_eq!(roster.decide(&rests), Ok(vec![]));
+    let sending: Vec<_> = roster.sending().collect();
+    assert_eq!(
+        (sending.len(), sending.contains(&id(2)), sending.contains(&id(3))),
+        (MOST_REDRIVES - 1, false, true)
+    );
+    roster.evolve(&RosterChange::Left { redrive: id(2) });
+    assert_eq!(roster.decide(&RosterChange::Left { redrive: id(2) }), Ok(vec![]), "it has left");
+    assert_eq!(roster.decide(&enter(99, 99)), Ok(vec![enter(99, 99)]), "there is room again");
+    assert_eq!(roster.sending().count(), MOST_REDRIVES - 1, "who left had not been sending");
+}
