@@ -49,14 +49,6 @@ impl Rules {
     fn retry_of(&self, step: &str) -> RetryPolicy {
         self.step_retry.get(step).copied().unwrap_or(self.retry)
     }
-
-    /// The longest that anything waits for its next try.
-    #[must_use]
-    pub fn longest_delay(&self) -> SignedDuration {
-        let own = self.step_retry.values().map(|retry| retry.cap);
-        let longest = own.chain([self.retry.cap, self.task_retry.cap]).max().unwrap_or_default();
-        SignedDuration::try_from(longest).unwrap_or(SignedDuration::MAX)
-    }
 }
 
 /// Decides a batch.

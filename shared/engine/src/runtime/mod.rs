@@ -138,7 +138,7 @@ pub fn start<S: Service>(
     let timers = TimerSettings {
         owner: carriage.rules.owner.clone(),
         task_lease: carriage.rules.task_lease,
-        longest_delay: carriage.rules.longest_delay(),
+        longest_delay: longest_delay(&carriage.rules),
         limit: carriage.bounds.batch_max,
         poll: carriage.timer_poll,
         admissions: steps.clone(),
@@ -181,6 +181,12 @@ pub fn start_messaging<S: Service, B: Bus>(
         spawn(&mut loops, Box::pin(given_up::run(bus.clone(), engine.clone(), durables)));
     }
     loops
+}
+
+/// The longest that anything waits for its next try.
+fn longest_delay(rules: &Rules) -> SignedDuration {
+    let policies = rules.step_retry.values().chain([&rules.retry, &rules.task_retry]);
+    signed(policies.map(|retry| retry.cap).max().unwrap_or_default())
 }
 
 /// Spawns one of the loops.
