@@ -29,6 +29,7 @@ use saga_core::service::{Service as _, Step};
 use saga_core::waiting::Retry;
 use saga_engine::testing::service_under_test::envelope;
 use saga_engine::testing::{NOON, facts_heard};
+use serde_json::json;
 use uuid::Uuid;
 
 use crate::given::{
@@ -349,6 +350,12 @@ fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
     admin.is_asked(steers(6, 1, RedriveCommand::Cancel)).comes_out("done");
     admin.is_asked(starts(7, all_of_payment())).comes_out("done");
     assert_eq!(entry(&admin, 7).1, Action::RedriveStart);
+    // What was started is written down, so that somebody can see later what it was meant to do.
+    let detail = |number| admin.row::<AuditEntry>(command_id(number)).0.expect("an entry").detail;
+    let plan = json!({
+        "filter": { "service": "payment" }, "canary": 1, "rate": null, "force": false, "matching": 1,
+    });
+    assert_eq!((detail(7), detail(6)), (Some(plan), None));
 }
 
 #[test]

@@ -110,3 +110,23 @@ impl Sliding {
         mark.saturating_add(self.window.span()) <= newest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory is bounded by the seconds of the window, and not by its calls.
+    #[test]
+    fn a_second_is_one_slot_however_many_calls_it_has() {
+        let mut sliding = Sliding::new(Window::Time(Duration::from_secs(2)));
+        let call = Tally { calls: 1, failures: 0, slow: 0 };
+        let slots: Vec<_> = (0..40)
+            .map(|tenth| {
+                sliding.record(call, Duration::from_millis(tenth * 100));
+                sliding.slots.len()
+            })
+            .collect();
+        assert_eq!(slots, [[1; 10], [2; 10], [2; 10], [2; 10]].concat());
+        assert_eq!(sliding.total.calls, 20);
+    }
+}
