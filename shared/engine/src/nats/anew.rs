@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tracing::error;
 
-use super::publisher::BATCH_FROM;
+use super::atomic_batch::BATCH_FROM;
 use crate::store::Store;
 
 /// Where the stream stood when a message was last put into it.
