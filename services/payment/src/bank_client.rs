@@ -211,4 +211,19 @@ mod tests {
         let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer that can be read");
         assert!(!failed.is_final, "{failed}");
     }
+
+    /// A human reads it in the dead letter.
+    #[tokio::test]
+    async fn what_the_bank_complains_of_is_told_in_its_own_words() {
+        let problem =
+            json!({"type": "about:blank", "title": "Conflict", "status": 409, "detail": "key reused"});
+        for (answer, complaint) in [
+            (problem, "the bank answered 409 Conflict: key reused"),
+            (json!({"detail": "no problem document"}), "the bank answered 409 Conflict"),
+        ] {
+            let (client, _asked) = bank(409, answer).await;
+            let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer");
+            assert_eq!(failed.context, complaint);
+        }
+    }
 }

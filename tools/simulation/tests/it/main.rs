@@ -108,9 +108,12 @@ fn every_planted_fault_of_dead_letters_and_breakers_is_found() {
 
 fn are_found(planted: &[Sabotage]) {
     /// Most are found with the first seed; some need luck.
-    const SEEDS: u64 = 600;
+    const SEEDS: usize = 600;
     for sabotage in planted {
-        let found = (0..SEEDS).any(|seed| !run(seed, *sabotage, Trace::Off).broken.is_empty());
+        // It takes an order that was parked, edited and undone: rare where steps seldom break.
+        let is_rare = *sabotage == Sabotage::RowsByTheFactAlone;
+        let mut seeds = worlds(0, SEEDS, if is_rare { |weather| weather.step_breaks > 3 } else { |_| true });
+        let found = seeds.any(|seed| !run(seed, *sabotage, Trace::Off).broken.is_empty());
         assert!(found, "{} was not found in {SEEDS} seeds", sabotage.name());
     }
 }
