@@ -21,6 +21,9 @@ const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
 const IS_BLOCKED: &str = "EXISTS (SELECT 1 FROM outbox AS blocking
      WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'HELD'))";
 
+/// Said beside each status that stands out of line, or SQLite does not see that the index of these few rows holds it.
+const OUT_OF_LINE: &str = "status <> 'PENDING'";
+
 /// So much of what is published at once may be repetition: what is new shall not wait for it.
 const REPUBLISHED_SHARE: usize = 4;
 
@@ -76,10 +79,11 @@ pub(super) fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry
     };
     let all = || -> rusqlite::Result<Vec<OutboxEntry>> {
         // What is tried again stands before everything else of its saga.
-        let mut all = entries("status = 'RETRY'", limit)?;
+        let mut all = entries(&format!("{OUT_OF_LINE} AND status = 'RETRY'"), limit)?;
         let in_line = format!("seq > {POSITION} AND status = 'PENDING' AND NOT {IS_BLOCKED}");
         all.append(&mut entries(&in_line, limit.saturating_sub(all.len()))?);
-        all.append(&mut entries("status = 'REPUBLISH'", limit.div_ceil(REPUBLISHED_SHARE))?);
+        let again = format!("{OUT_OF_LINE} AND status = 'REPUBLISH'");
+        all.append(&mut entries(&again, limit.div_ceil(REPUBLISHED_SHARE))?);
         Ok(all)
     };
     all().map_err(oops("reading the outbox"))
@@ -193,21 +197,24 @@ fn settle_line(
 pub(super) fn retry_failed(conn: &Connection, seq: Option<i64>) -> Result<u64, StoreFault> {
     let retried = || -> rusqlite::Result<usize> {
         let sagas: BTreeSet<Uuid> = conn
-            .prepare("SELECT saga FROM outbox WHERE status = 'FAILED' AND (?1 IS NULL OR seq = ?1)")?
+            .prepare(&format!(
+                "SELECT saga FROM outbox WHERE {OUT_OF_LINE} AND status = 'FAILED' AND (?1 IS NULL OR seq = ?1)"
+            ))?
             .query_map([seq], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         let back = format!("status = CASE WHEN seq > {POSITION} THEN 'PENDING' ELSE 'RETRY' END");
         let sql = format!(
-            "UPDATE outbox SET {back} WHERE status = 'FAILED' AND saga = ?1 AND (?2 IS NULL OR seq = ?2)"
+            "UPDATE outbox SET {back} WHERE {OUT_OF_LINE} AND status = 'FAILED' AND saga = ?1
+             AND (?2 IS NULL OR seq = ?2)"
         );
         let mut count = 0;
         for saga in sagas {
             count += conn.prepare_cached(&sql)?.execute(params![saga, seq])?;
             // What is held behind another failed one of the saga goes on being held.
             conn.prepare_cached(&format!(
-                "UPDATE outbox SET {back} WHERE status = 'HELD' AND saga = ?1 AND NOT EXISTS
-                 (SELECT 1 FROM outbox AS before WHERE before.saga = ?1 AND before.status = 'FAILED'
-                  AND before.seq < outbox.seq)"
+                "UPDATE outbox SET {back} WHERE {OUT_OF_LINE} AND status = 'HELD' AND saga = ?1 AND NOT EXISTS
+                 (SELECT 1 FROM outbox AS before WHERE before.saga = ?1 AND before.status IN ('FAILED', 'HELD')
+                  AND before.status = 'FAILED' AND before.seq < outbox.seq)"
             ))?
             .execute([saga])?;
         }
@@ -255,8 +262,9 @@ pub(super) struct Waiting {
 
 pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
     let mut waiting = Waiting::default();
-    let mut out_of_line =
-        conn.prepare_cached("SELECT status, count(*) FROM outbox WHERE status <> 'PENDING' GROUP BY status")?;
+    let mut out_of_line = conn.prepare_cached(&format!(
+        "SELECT status, count(*) FROM outbox WHERE {OUT_OF_LINE} GROUP BY status"
+    ))?;
     let mut rows = out_of_line.query([])?;
     while let Some(row) = rows.next()? {
         let count = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
@@ -270,8 +278,8 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
     let kept: i64 = conn
         .prepare_cached(&format!(
             "SELECT {POSITION} + 1 - first.seq
-                 - (SELECT count(*) FROM outbox WHERE status IN ('FAILED', 'HELD', 'RETRY')
-                    AND seq BETWEEN first.seq AND {POSITION})
+                 - (SELECT count(*) FROM outbox INDEXED BY outbox_out_of_line
+                    WHERE {OUT_OF_LINE} AND status <> 'REPUBLISH' AND seq BETWEEN first.seq AND {POSITION})
              FROM (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status = 'PENDING') AS first"
         ))?
         .query_row([], |row| row.get(0))?;
@@ -279,7 +287,8 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
     let in_line: i64 = conn
         .prepare_cached(&format!(
             "SELECT coalesce(max(seq), 0) - {POSITION}
-                 - (SELECT count(*) FROM outbox WHERE status <> 'PENDING' AND seq > {POSITION}) FROM outbox"
+                 - (SELECT count(*) FROM outbox INDEXED BY outbox_out_of_line WHERE {OUT_OF_LINE} AND seq > {POSITION})
+             FROM outbox"
         ))?
         .query_row([], |row| row.get(0))?;
     waiting.pending += u64::try_from(in_line).unwrap_or(0);
@@ -289,7 +298,7 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
              (SELECT created_at FROM (SELECT created_at FROM outbox
                   WHERE seq > {POSITION} AND status = 'PENDING' ORDER BY seq LIMIT 1)
               UNION ALL SELECT created_at FROM (SELECT created_at FROM outbox
-                  WHERE status = 'RETRY' ORDER BY seq LIMIT 1))"
+                  WHERE {OUT_OF_LINE} AND status = 'RETRY' ORDER BY seq LIMIT 1))"
         ))?
         .query_row([], |row| row.get::<_, Option<i64>>(0))?
         .map(timestamp);
@@ -300,7 +309,7 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
 pub(super) fn items(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
     let columns = "SELECT seq, id, subject, status, attempts, last_error, created_at FROM outbox";
     conn.prepare_cached(&format!(
-        "{columns} WHERE status <> 'PENDING'
+        "{columns} INDEXED BY outbox_out_of_line WHERE {OUT_OF_LINE}
          UNION ALL {columns} WHERE status = 'PENDING' AND seq > {POSITION} ORDER BY seq LIMIT ?1"
     ))
     .and_then(|mut select| {
@@ -349,4 +358,62 @@ pub(super) fn check_position(conn: &Connection) -> Result<(), StoreFault> {
     conn.execute("DELETE FROM publication WHERE up_to > (SELECT coalesce(max(seq), 0) FROM outbox)", [])
         .map(drop)
         .map_err(oops("checking how far the outbox is published"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A database whose outbox keeps so many published entries, and three that wait.
+    fn kept(count: i64) -> Connection {
+        let conn = Connection::open_in_memory().expect("a database");
+        super::super::schema::migrate(&conn).expect("its tables");
+        let entries = "INSERT INTO outbox (seq, id, saga, subject, payload, created_at)
+             WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < ?1 + 3)
+             SELECT n, randomblob(16), randomblob(16), 'depot.stored', zeroblob(500), 0 FROM counted";
+        conn.execute(entries, [count]).expect("entries");
+        conn.execute("INSERT INTO publication VALUES (?1, 0)", [count]).expect("a publication");
+        conn.execute("INSERT INTO lease VALUES ('relay', 'depot-1', 1, 9)", []).expect("a lease");
+        conn
+    }
+
+    /// What some work costs, in steps of SQLite's machine.
+    fn steps(conn: &mut Connection, work: impl FnOnce(&Connection)) -> u64 {
+        let counted = Arc::new(AtomicU64::new(0));
+        let counter = counted.clone();
+        let count = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        conn.progress_handler(1, Some(count)).expect("a counter");
+        work(conn);
+        conn.progress_handler(0, None::<fn() -> bool>).expect("no counter");
+        counted.load(Ordering::Relaxed)
+    }
+
+    /// What is kept for later is in nobody's way.
+    #[test]
+    fn what_is_published_costs_the_relay_and_readiness_nothing() {
+        let costs = |count: i64| {
+            let mut conn = kept(count);
+            let lease = Lease { owner: "depot-1".to_owned(), fence: 1 };
+            let published = Published { done: vec![count + 1, count + 2], ..Published::default() };
+            [
+                steps(&mut conn, |conn| assert_eq!(pending(conn, 9).expect("entries").len(), 3)),
+                steps(&mut conn, |conn| assert_eq!(waiting(conn).expect("counts").pending, 3)),
+                steps(&mut conn, |conn| assert_eq!(items(conn, 9).expect("items").len(), 3)),
+                steps(&mut conn, |conn| {
+                    assert!(settle(conn, &lease, &published, Timestamp::UNIX_EPOCH).expect("settled"));
+                }),
+                steps(&mut conn, |conn| assert_eq!(retry_failed(conn, None).expect("none"), 0)),
+            ]
+        };
+        let (few, many) = (costs(10), costs(5_000));
+        for (few, many) in few.into_iter().zip(many) {
+            assert!(many < few + 100, "{many} steps beside 5000 published entries, {few} beside ten");
+        }
+    }
 }
