@@ -193,10 +193,12 @@ impl Admission {
         }
     }
 
-    /// The message is settled: the task that it brought, if it brought one, is held by now.
-    pub const fn give_slot_back(&mut self) {
+    /// The message is settled: the task that it brought, if it brought one, is held by now. `true` when there is room
+    /// for due tasks that were left for want of it.
+    pub fn give_slot_back(&mut self) -> bool {
         self.promised = self.promised.saturating_sub(1);
         self.room_changes += 1;
+        self.has_room_for_due()
     }
 
     /// How many tasks more may be taken up now.
@@ -209,7 +211,8 @@ impl Admission {
     }
 
     /// Somebody has looked for due tasks, and may have left some in the store for want of room. `true` when some were
-    /// left and there is room by now; when there is none, [`Admission::release`] tells when there is again.
+    /// left and there is room by now; when there is none, [`Admission::release`] and [`Admission::give_slot_back`] tell when
+    /// there is again.
     pub fn looked_for_due(&mut self, is_any_left: bool, at: Duration) -> bool {
         let is_room = self.room(at) > 0 && self.has_much_room();
         self.is_room_wanted = is_any_left && !is_room;
@@ -322,7 +325,7 @@ impl Admission {
         let claim = self.held.remove(&task);
         self.due.remove(&task);
         self.room_changes += 1;
-        (claim, self.has_much_room() && std::mem::take(&mut self.is_room_wanted))
+        (claim, self.has_room_for_due())
     }
 
     /// A task is not tried again: what is remembered of its failures is forgotten.
@@ -354,6 +357,10 @@ impl Admission {
     }
 
     /// Enough to look for tasks that were left: not for each, as a look is a transaction.
+    fn has_room_for_due(&mut self) -> bool {
+        self.has_much_room() && std::mem::take(&mut self.is_room_wanted)
+    }
+
     fn has_much_room(&self) -> bool {
         self.held.len() + self.promised + self.share().div_ceil(2) <= self.task_limit()
     }

@@ -30,6 +30,7 @@ struct Inner {
     admission: Mutex<Admission>,
     breakers: Notify,
     room: Notify,
+    timers: Arc<Notify>,
     faults: Faults,
     origin: Instant,
     /// The origin's time of day. Kept, so that a transition is seen at the same time whenever one looks.
@@ -44,6 +45,7 @@ impl SharedAdmission {
             admission: Mutex::new(admission),
             breakers: Notify::new(),
             room: Notify::new(),
+            timers: Arc::default(),
             faults,
             origin: Instant::now(),
             born: clock.now(),
@@ -100,6 +102,12 @@ impl SharedAdmission {
     #[must_use]
     pub(super) fn can_hold(&self) -> bool {
         self.with(|admission, _| admission.can_hold())
+    }
+
+    /// Wakes whoever looks for due tasks.
+    #[must_use]
+    pub(super) fn timers(&self) -> &Arc<Notify> {
+        &self.0.timers
     }
 
     pub(super) fn looked_for_due(&self, is_any_left: bool) -> bool {
@@ -396,7 +404,9 @@ pub struct TaskSlot {
 
 impl Drop for TaskSlot {
     fn drop(&mut self) {
-        self.shared.with(|admission, _| admission.give_slot_back());
+        if self.shared.with(|admission, _| admission.give_slot_back()) {
+            self.shared.0.timers.notify_one();
+        }
     }
 }
 

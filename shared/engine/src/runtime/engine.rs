@@ -112,7 +112,8 @@ impl<S: Service> Engine<S> {
         let (inputs, waiting) = mpsc::channel(parts.bounds.queue);
         let (watched, tasks) = (Mutex::default(), parts.tasks.clone());
         let timers_look_at = AtomicI64::new(i64::MAX);
-        let (relay, timers) = (Arc::default(), Arc::default());
+        // Room for due tasks is made where they are admitted.
+        let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
         let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks };
         let engine = Self { inner: Arc::new(inner) };
         let looping = Loop { parts, waiting, engine: engine.clone() };

@@ -69,6 +69,18 @@ fn under_a_load_that_does_not_end_due_tasks_and_messages_both_get_places() {
     }
 }
 
+/// What was promised to messages that brought no task is room for due tasks, too, and they are told.
+#[test]
+fn the_end_of_a_message_without_a_task_tells_that_there_is_room_for_due_ones() {
+    let bounds = TaskBounds { backlog: 1, concurrency: 1 };
+    let mut admission = Admission::new("bank", bounds);
+    assert_eq!(admission.take_slot(NOW), Room::Granted);
+    assert!(!admission.looked_for_due(true, NOW), "there is no room");
+    assert!(admission.give_slot_back());
+    assert_eq!(admission.take_slot(NOW), Room::Full, "it is the due task's");
+    assert!(!admission.give_slot_back(), "told once");
+}
+
 /// As many messages as get a place.
 fn bring(
     admission: &mut Admission,

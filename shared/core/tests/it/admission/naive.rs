@@ -171,9 +171,18 @@ impl Naive {
 
     pub fn release(&mut self, task: Uuid) -> (Option<i64>, bool) {
         let claim = self.held.remove(&task).map(|(claim, _)| claim);
+        (claim, self.is_to_look())
+    }
+
+    pub fn give_slot_back(&mut self) -> bool {
+        self.promised -= 1;
+        self.is_to_look()
+    }
+
+    fn is_to_look(&mut self) -> bool {
         let is_to_look = !self.is_told && self.has_much_room();
         self.is_told |= is_to_look;
-        (claim, is_to_look)
+        is_to_look
     }
 
     pub fn seen(&self, steps: &[Step], at: Duration) -> Seen {

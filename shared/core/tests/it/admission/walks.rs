@@ -126,6 +126,7 @@ struct World {
 enum Answer {
     Nothing,
     Flag(bool),
+    Flags(bool, bool),
     Kind(FailureKind),
     Room(Room),
     Released(Option<i64>, bool),
@@ -193,9 +194,9 @@ impl World {
                 let brought = brought.as_ref().map(task);
                 let hold = |task| it.hold(task, self.claims, false);
                 let is_new = brought.is_some_and(hold);
-                it.give_slot_back();
-                naive.promised -= 1;
-                return (Answer::Flag(is_new), Answer::Flag(naive.hold(brought, self.claims, false)));
+                let was_new = naive.hold(brought, self.claims, false);
+                let told = (it.give_slot_back(), naive.give_slot_back());
+                return (Answer::Flags(is_new, told.0), Answer::Flags(was_new, told.1));
             }
             Act::TakeDue(number) if naive.room(now) > 0 => {
                 self.claims += 1;
