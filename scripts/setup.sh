@@ -30,10 +30,10 @@ check_rust() {
 }
 
 # The C compiler builds SQLite and links everything; with curl and jq the demo shows the API; with strace the tests see
-# what is synced to the disk.
+# what is synced to the disk, with unshare they give the broker a disk of its own to fill.
 get_tools() {
   local tool tools=(curl jq cc) missing=()
-  [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace)
+  [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace unshare)
   for tool in "${tools[@]}"; do
     have "$tool" || missing+=("$tool")
   done
@@ -67,6 +67,7 @@ package_of() {
     apt-get:cc) echo build-essential ;;
     apk:cc) echo build-base ;;
     *:cc) echo gcc ;;
+    *:unshare) echo util-linux ;;
     apk:pip) echo py3-pip ;;
     brew:pip) echo python ;;
     *:pip) echo python3-pip ;;

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use saga_core::decider::Decider;
 use saga_core::input::CommandOutcome;
-use saga_core::query::Query;
+use saga_core::query::{FoundRow, Query};
 use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
 use saga_engine::host::http::Problem;
 use saga_engine::host::reading::with_histories;
-use saga_engine::runtime::clock::Clock as _;
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -27,9 +25,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Looks through all payments, unless that was done before, and does nothing afterwards.
 pub(crate) async fn run(app: PaymentApp) {
-    let began = app.clock.now();
     loop {
-        match look(&app, began).await {
+        match look(&app).await {
             Ok(Looked::To(_)) => {}
             Ok(Looked::ToTheEnd) => return std::future::pending().await,
             Err(problem) => {
@@ -40,8 +37,8 @@ pub(crate) async fn run(app: PaymentApp) {
     }
 }
 
-/// One page. What was decided since the service began is said by its relay.
-async fn look(app: &PaymentApp, began: Timestamp) -> Result<Looked, Problem> {
+/// One page.
+async fn look(app: &PaymentApp) -> Result<Looked, Problem> {
     let store = app.store.as_ref();
     let known = store.row(RowKey::of::<Silences>(THE_LOOK)).await?;
     let known: Silences = match known {
@@ -58,9 +55,9 @@ async fn look(app: &PaymentApp, began: Timestamp) -> Result<Looked, Problem> {
     let last = rows.last().filter(|_| rows.len() == PAGE).and_then(|row| row.id.parse().ok());
     let looked = last.map_or(Looked::ToTheEnd, Looked::To);
     // One that is damaged is for whoever verifies the database.
-    let can_be_read = rows.into_iter().filter(|row| serde_json::from_str::<Payment>(&row.state).is_ok());
-    let earlier = can_be_read.filter(|row| row.updated_at < began).collect();
-    let rows = with_histories(store, Payment::KIND, earlier).await?;
+    let can_be_read = |row: &FoundRow| serde_json::from_str::<Payment>(&row.state).is_ok();
+    let rows = rows.into_iter().filter(can_be_read).collect();
+    let rows = with_histories(store, Payment::KIND, rows).await?;
     let silent = rows.iter().filter(|(_, history)| is_silent(history));
     let orders: Vec<Uuid> = silent.filter_map(|(row, _)| row.id.parse().ok()).collect();
     let count = orders.len();

@@ -356,11 +356,11 @@ impl Admission {
         (self.task_limit() / 4).max(1)
     }
 
-    /// Enough to look for tasks that were left: not for each, as a look is a transaction.
     fn has_room_for_due(&mut self) -> bool {
         self.has_much_room() && std::mem::take(&mut self.is_room_wanted)
     }
 
+    /// Enough to look for tasks that were left: not for each, as a look is a transaction.
     fn has_much_room(&self) -> bool {
         self.held.len() + self.promised + self.share().div_ceil(2) <= self.task_limit()
     }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::data::{
     EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, TaskRetry, Writes,
 };
+use super::failure::Failure;
 use super::parking;
 use super::reads::{on_record, reads};
 use crate::dead_letter::{
@@ -79,30 +80,6 @@ struct Batch<'a, S: Service> {
     rows: Rows,
     loaded: Loaded,
     writes: Writes,
-}
-
-/// Why a reaction has no effect.
-enum Failure<J> {
-    /// The business says no.
-    Rejected(J),
-    /// Something is wrong.
-    Failed(FailedTry),
-}
-
-impl<J> Failure<J> {
-    fn permanent(reason: impl Into<String>) -> Self {
-        Self::Failed(FailedTry::new(FailureKind::Permanent, reason))
-    }
-}
-
-impl<J> From<Refusal<J>> for Failure<J> {
-    fn from(refusal: Refusal<J>) -> Self {
-        match refusal {
-            Refusal::Rejected(rejection) => Self::Rejected(rejection),
-            Refusal::NotYet(reason) => Self::Failed(FailedTry::new(FailureKind::Transient, reason)),
-            Refusal::Broken(reason) => Self::permanent(reason),
-        }
-    }
 }
 
 type Reacted<T, S> = Result<T, Failure<<S as Service>::Rejection>>;

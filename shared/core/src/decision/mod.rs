@@ -2,6 +2,7 @@
 
 mod batch;
 mod data;
+mod failure;
 mod parking;
 mod reads;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use saga_core::retry::error_chain;
 use saga_core::service::{Service, steps_of};
 use serde::Serialize;
@@ -116,7 +117,7 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     }
     let mut has_complained = false;
     while let Err(fault) = bus.ensure_streams(&producers).await {
-        app.publishing.hold(&error_chain(&fault), means.clock.now());
+        app.publishing.hold(&error_chain(&fault), Timestamp::now());
         // Once: a broker that has just started takes a moment, one that refuses refuses for ever.
         if !std::mem::replace(&mut has_complained, true) {
             warn!("streams cannot be made yet, trying on: {}", error_chain(&fault));

@@ -27,8 +27,8 @@ pub struct Publisher {
     bus: NatsBus,
     service: &'static str,
     faults: Faults,
-    marker: Option<Marker>,
-    anew: Option<Anew>,
+    /// What the store is needed for.
+    of_store: Option<(Marker, Anew)>,
     held_up: HeldUp,
 }
 
@@ -36,13 +36,13 @@ impl Publisher {
     /// For the outbox of `service`, all of whose subjects are in its own stream.
     #[must_use]
     pub fn new(bus: NatsBus, service: &'static str, faults: Faults) -> Self {
-        Self { bus, service, faults, marker: None, anew: None, held_up: HeldUp::default() }
+        Self { bus, service, faults, of_store: None, held_up: HeldUp::default() }
     }
 
     /// The same, whose messages say how far `store` has come, which holds the outbox.
     #[must_use]
     pub fn marking(self, store: Arc<dyn Store>) -> Self {
-        Self { anew: Some(Anew::new(store.clone())), marker: Some(Marker::new(store)), ..self }
+        Self { of_store: Some((Marker::new(store.clone()), Anew::new(store))), ..self }
     }
 
     /// The same, which says in `held_up` when the broker takes nothing although it is connected.
@@ -79,8 +79,8 @@ impl Publisher {
 
     async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
         let (mut published, mut place) = (Published::default(), None);
-        let mark = match &self.marker {
-            Some(marker) => marker.say().await,
+        let mark = match &self.of_store {
+            Some((marker, _)) => marker.say().await,
             None => None,
         };
         for chunk in entries.chunks(BATCH_MAX) {
@@ -101,7 +101,7 @@ impl Publisher {
                 break;
             }
         }
-        if let (Some(anew), Some(sequence)) = (&self.anew, place) {
+        if let (Some((_, anew)), Some(sequence)) = (&self.of_store, place) {
             anew.look(self.service, sequence).await;
         }
         published
