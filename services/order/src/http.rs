@@ -135,9 +135,6 @@ async fn place(
 }
 
 fn refuse_when_overloaded(app: &OrderApp) -> Result<(), Problem> {
-    if let Some(why) = app.not_met() {
-        return Err(Problem::unavailable(why.to_owned(), 5));
-    }
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
     if let Some(held_up) = app.publishing.in_words(limits.shed_held_up, Timestamp::now()) {
         return Err(Problem::unavailable(held_up, 5));

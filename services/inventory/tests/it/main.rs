@@ -5,4 +5,5 @@ mod ledger;
 mod monitor;
 mod policy;
 mod properties;
+mod startup;
 mod table;

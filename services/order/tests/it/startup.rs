@@ -16,5 +16,7 @@ fn without_the_broker_it_is_not_ready_and_takes_no_orders() {
     let body = json!({"customer": "ada", "lines": lines, "payment": {"token": "tok_ok"}});
     let refused = order.post("/api/orders", &[], &body);
     assert_eq!((refused.status, &refused.body["detail"]), (503, &json!(why)), "{refused:?}");
+    let cancel = format!("/api/orders/{}/cancel", uuid::Uuid::nil());
+    assert_eq!(order.post(&cancel, &[], &json!({})).status, 503, "nor anything else");
     assert_eq!(order.get("/api/orders").status, 200, "what is there may be read");
 }

@@ -75,9 +75,9 @@ async fn story(url: &str) -> anyhow::Result<()> {
     let (folder, carrier) = (tempfile::tempdir()?, Arc::new(Carrier::default()));
     // A folder of its own each time, so that the story begins anew on whatever broker.
     let database = Database::Anew(folder.path());
-    let depot = embedded::start(Depot, Arc::new(NoCalls), database, &bus)?;
-    let courier = embedded::start(Courier, carrier.clone(), database, &bus)?;
-    let operator = embedded::start(Operator::<Fact>::new(), Arc::new(NoCalls), database, &bus)?;
+    let depot = embedded::start(Depot, Arc::new(NoCalls), database, &bus).await?;
+    let courier = embedded::start(Courier, carrier.clone(), database, &bus).await?;
+    let operator = embedded::start(Operator::<Fact>::new(), Arc::new(NoCalls), database, &bus).await?;
 
     let book = async |to: &str, seconds| {
         let (parcel, deadline) = (Uuid::now_v7(), Timestamp::now() + SignedDuration::from_secs(seconds));

@@ -13,7 +13,6 @@ use saga_core::service::{Service, steps_of};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::error;
 use uuid::Uuid;
 
 use super::settings::{self, NoSettings, Sources};
@@ -51,11 +50,8 @@ pub enum Database<'a> {
 /// [`connect`] has; nothing is counted or trimmed.
 ///
 /// # Errors
-/// When a setting cannot be used, or the database.
-///
-/// # Panics
-/// Outside a runtime of tokio.
-pub fn start<S: Service>(
+/// When a setting cannot be used, or the database, which may have lost something that the broker has of it.
+pub async fn start<S: Service>(
     service: S,
     handler: Arc<dyn TaskHandler>,
     database: Database<'_>,
@@ -71,31 +67,24 @@ pub fn start<S: Service>(
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
     let store: Arc<dyn Store> = Arc::new(settings.open_store(S::NAME, S::rows()).context(S::NAME)?);
+    if is_kept {
+        meeting::hold_against(bus, S::NAME, &settings.store, &store.mark().await?).await?;
+    }
     let faults = Faults::new(settings.faults.clone(), &[], steps);
     let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).marking(store.clone()));
     let (clock, observer) = (Arc::new(BrokerClock::new(Arc::new(SystemClock))), Arc::new(()));
-    let means = Means { store: store.clone(), handler, clock: clock.clone(), observer, faults };
+    timekeeping::meet(&clock, bus).await;
+    let means = Means { store: store.clone(), handler, clock, observer, faults };
     let carriage = settings.carriage(dependency);
     let Running { engine, steps, mut loops, .. } =
         runtime::start(Arc::new(service), &means, &carriage, |name| settings.breaker_of(name));
     let broken = CancellationToken::new();
-    let (breaks, bus, speaking, reading) = (broken.clone(), bus.clone(), engine.clone(), store.clone());
-    let messaging = async move {
-        if is_kept {
-            let came_to = reading.mark().await?;
-            meeting::hold_against(&bus, S::NAME, &settings.store, &came_to).await?;
-        }
-        timekeeping::meet(&clock, &bus).await;
-        let mut messaging = runtime::start_messaging(&speaking, &steps, &means, &carriage, &bus, publisher);
-        ended(&mut messaging).await;
-        anyhow::Ok(())
-    };
+    let mut messaging = runtime::start_messaging(&engine, &steps, &means, &carriage, bus, publisher);
+    let breaks = broken.clone();
     let watching = async move {
         tokio::select! {
             _ = ended(&mut loops) => {}
-            outcome = messaging => if let Err(fault) = outcome {
-                error!("{} cannot run: {fault}", S::NAME);
-            }
+            _ = ended(&mut messaging) => {}
         }
         breaks.cancel();
     };

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::retry::error_chain;
@@ -13,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::app::{App, Program};
+use super::http::Problem;
 use super::settings::Settings;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
 use crate::nats::{NatsBus, Publisher};
@@ -81,7 +85,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     for work in (program.background)(app.clone()) {
         spawn(&mut loops, work);
     }
-    let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
+    let meeting = middleware::from_fn_with_state(app.clone(), refuse_before_the_meeting);
+    let routes = (program.routes)(app.clone()).layer(meeting).merge(internal_api::routes(app.clone()).into());
     let router = http::router(routes, &app.settings.http, upkeep::health(app.clone()), app.metrics.clone());
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
     let serving = http::spawn(listener, router, app.stop.clone());
@@ -148,6 +153,18 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
     }
     std::future::pending().await
+}
+
+/// Answers whoever would change something that nothing new may be begun yet. What is there may be read.
+async fn refuse_before_the_meeting<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match app.not_met() {
+        Some(why) if !request.method().is_safe() => Problem::unavailable(why, 5).into_response(),
+        Some(_) | None => next.run(request).await,
+    }
 }
 
 /// Resolves on SIGTERM and on Ctrl-C.

@@ -5,17 +5,22 @@ mod domain;
 
 use std::path::PathBuf;
 use std::process::Output;
+use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use saga_core::fault::FaultKind;
+use saga_core::service::Service as _;
 use saga_engine::host::app::{Program, no_calls};
+use saga_engine::host::embedded::{self, Database};
 use saga_engine::host::settings::{self, NoSettings, Sources};
+use saga_engine::runtime::tasks::NoCalls;
 use saga_engine::testing::{NOON, ServiceUnderTest, Stimulus};
 use tokio::process::Command;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use self::domain::{Courier, Depot, Fact, Parcel, ParcelCommand};
-use crate::support::{Nats, in_time};
+use crate::support::{Nats, in_time, wait_until};
 
 /// The story, whichever of the two dead letters is the newer one.
 const STORY: [&str; 4] = [
@@ -51,6 +56,29 @@ async fn without_a_broker_the_example_says_what_to_do() {
     let wanted = format!("no broker answers at {url}: start one with `nats-server --jetstream`");
     assert!(complaint.contains(&wanted), "{complaint:?} does not say {wanted:?}");
     assert_eq!(text(&output.stdout), "", "nothing came true");
+}
+
+/// Only the broker knows that a database has lost something: the service is not begun on it.
+#[tokio::test]
+async fn an_embedded_service_is_not_started_on_a_database_that_is_not_its_own() -> anyhow::Result<()> {
+    let broker = Nats::start().await;
+    let bus = embedded::connect(&broker.settings().url, &[Depot::NAME, Courier::NAME, "operator"]).await?;
+    let (own, other) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let start = async |database| embedded::start(Depot, Arc::new(NoCalls), database, &bus).await;
+
+    let depot = start(Database::Kept(own.path())).await?;
+    let deadline = Timestamp::now() + SignedDuration::from_hours(1);
+    let command = (Uuid::from_u128(1), ParcelCommand::Book { to: "Lyon".to_owned(), deadline });
+    depot.engine.ask(Uuid::from_u128(1), command, None).await?;
+    let is_known = async || bus.last_mark(Depot::NAME).await.is_ok_and(|mark| mark.is_some());
+    wait_until("the broker knows of the booking", is_known).await;
+    drop(depot);
+
+    let Err(refusal) = start(Database::Kept(other.path())).await else { panic!("it was started") };
+    assert!(refusal.to_string().contains("it is another one"), "{refusal}");
+    start(Database::Anew(other.path())).await?;
+    start(Database::Kept(own.path())).await?;
+    Ok(())
 }
 
 #[test]
