@@ -35,8 +35,8 @@ pub struct BusSettings {
     /// Redelivery after this long without an acknowledgement.
     #[serde(with = "humantime_serde")]
     pub ack_wait: Duration,
-    /// Deliveries of one message, after which the broker gives it up: then it becomes a dead letter. Many, as only
-    /// what kills the process each time should get there.
+    /// Deliveries of one message, after which the broker gives it up: then its step tries it once more, or it becomes a
+    /// dead letter. Many, as only what kills the process each time should get there.
     pub max_deliver: u32,
     /// Messages under way to one consumer.
     pub max_ack_pending: u32,

@@ -154,7 +154,7 @@ pub struct OutboxItem {
     /// `PENDING`; `FAILED`, when the broker refused it; `HELD`, behind a failed one of its saga; `RETRY`, when it is
     /// tried again; `REPUBLISH`, when it was published and is to be published once more.
     pub status: String,
-    /// Tries that failed: an entry that the broker took is gone.
+    /// Tries that failed.
     pub attempts: u32,
     /// What the last try said.
     pub last_error: Option<String>,
@@ -224,7 +224,8 @@ pub trait Store: Send + Sync + 'static {
     /// of what is published again. None of it stands behind a failed entry of its saga.
     fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>>;
 
-    /// Writes down what became of entries that were published, up to the first in line that was not. `false` when the lease has lapsed: then nothing happened.
+    /// Writes down what became of entries that were published, up to the first in line that was not. `false` when the
+    /// lease has lapsed: then nothing happened.
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool>;
 
     /// Puts `FAILED` entries back, with what is held behind them; all of them, or one. Answers how many had failed.

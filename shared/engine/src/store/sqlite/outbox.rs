@@ -274,7 +274,8 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
             _ => waiting.failed += count,
         }
     }
-    // Only published entries are deleted, and from the oldest on: there are no gaps among the others.
+    // Only published entries are deleted, and from the oldest on: there are no gaps among the others, but behind an old
+    // one that was tried again. Until that one is trimmed, what is gone behind it counts as kept.
     let kept: i64 = conn
         .prepare_cached(&format!(
             "SELECT {POSITION} + 1 - first.seq
