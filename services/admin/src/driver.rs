@@ -141,7 +141,8 @@ impl Driver {
     async fn next(&self, drive: &Drive, limit: u64) -> Result<Vec<Uuid>, StoreFault> {
         let limit = usize::try_from(limit).unwrap_or(CHUNK);
         let wanted = progress::to_send(drive);
-        let found = reading::find(self.app.store.as_ref(), &wanted, false, None, limit).await?;
+        // Those that are damaged keep none of the others from being sent.
+        let found = reading::find_readable(self.app.store.as_ref(), &wanted, false, limit).await?;
         Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 

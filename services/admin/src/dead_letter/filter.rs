@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::decider::FieldValue;
 use saga_core::ids;
-use saga_core::query::{Order, Query};
+use saga_core::query::{FoundRow, Order, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -163,14 +163,14 @@ pub struct Position {
     /// When it failed last, in microseconds UTC.
     pub micros: i64,
     /// Tells those apart that failed at the same time.
-    pub id: Uuid,
+    pub id: String,
 }
 
 impl Position {
-    /// The position of this dead letter.
+    /// The position of the dead letter of a row that a [`Wanted::query`] found, whether its state can be read or not.
     #[must_use]
-    pub fn of(id: Uuid, dead_letter: &DeadLetterView) -> Self {
-        Self { micros: dead_letter.said().map_or(0, |said| said.last_failed_at.as_microsecond()), id }
+    pub fn of(row: &FoundRow) -> Self {
+        Self { micros: row.ordered_by.unwrap_or_default(), id: row.id.clone() }
     }
 
     /// As a cursor holds it, before it is encoded.
@@ -183,12 +183,13 @@ impl Position {
     #[must_use]
     pub fn read(written: &str) -> Option<Self> {
         let (micros, id) = written.split_once('/')?;
-        Some(Self { micros: micros.parse().ok()?, id: id.parse().ok()? })
+        let (micros, id) = (micros.parse().ok()?, Some(id.to_owned()).filter(|id| !id.is_empty())?);
+        Some(Self { micros, id })
     }
 
     /// Starts the query behind this position.
     pub fn resume(&self, query: &mut Query) {
-        query.after = Some(self.id.to_string());
+        query.after = Some(self.id.clone());
         query.order = query.order.map(|order| Order { after: Some(self.micros), ..order });
     }
 }

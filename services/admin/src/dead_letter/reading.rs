@@ -6,18 +6,31 @@ use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::decider::{Decider, FieldValue};
-use saga_core::query::{Group, Query};
+use saga_core::query::{FoundRow, Group, Query};
+use saga_core::retry::error_chain;
 use saga_engine::store::{Store, StoreFault};
 use serde::Serialize;
+use tracing::error;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::filter::{Position, Wanted};
+use super::filter::{Filter, Position, Wanted};
 use super::view::DeadLetterView;
 use crate::rows::{id_of, parsed};
 
 /// Rows in one look while a text is looked for: those that lack it are dropped here.
 const TEXT_CHUNK: usize = 1_000;
+
+/// Dead letters that were looked up.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Those that can be read.
+    pub(crate) dead_letters: Vec<(Uuid, DeadLetterView)>,
+    /// Ids of those that cannot, because their rows are damaged: they hide no other.
+    pub(crate) unreadable: Vec<String>,
+    /// Where the next ones begin, when there are more.
+    pub(crate) next: Option<Position>,
+}
 
 /// At most `limit` dead letters behind `after`, by the time of their last failure: newest first, or oldest first.
 pub(crate) async fn find(
@@ -26,33 +39,60 @@ pub(crate) async fn find(
     newest_first: bool,
     after: Option<&Position>,
     limit: usize,
-) -> Result<Vec<(Uuid, DeadLetterView)>, StoreFault> {
-    let mut query = Query { descending: newest_first, limit, ..wanted.query() };
+) -> Result<Found, StoreFault> {
+    let mut query = Query { descending: newest_first, limit: limit + 1, ..wanted.query() };
     if wanted.filter.text.is_some() {
-        query.limit = limit.max(TEXT_CHUNK);
+        query.limit = query.limit.max(TEXT_CHUNK);
     }
     if let Some(position) = after {
         position.resume(&mut query);
     }
-    let mut found = Vec::new();
+    let (mut found, mut last) = (Found::default(), None);
     loop {
         let rows = store.find(DeadLetterView::KIND, query.clone()).await?;
         for row in &rows {
-            let (id, dead_letter) = (id_of(row)?, parsed::<DeadLetterView>(row)?);
-            if wanted.filter.has_text(&dead_letter) {
-                found.push((id, dead_letter));
+            let read = readable(row);
+            if read.as_ref().is_ok_and(|(_, dead_letter)| !wanted.filter.has_text(dead_letter)) {
+                continue;
+            }
+            if found.dead_letters.len() + found.unreadable.len() == limit {
+                return Ok(Found { next: last, ..found });
+            }
+            last = Some(Position::of(row));
+            match read {
+                Ok(dead_letter) => found.dead_letters.push(dead_letter),
+                Err(fault) => {
+                    error!("{}", error_chain(&fault));
+                    found.unreadable.push(row.id.clone());
+                }
             }
         }
         match rows.last() {
-            Some(last) if found.len() < limit && rows.len() == query.limit => {
-                Position::of(id_of(last)?, &parsed(last)?).resume(&mut query);
-            }
-            _ => {
-                found.truncate(limit);
-                return Ok(found);
-            }
+            Some(last) if rows.len() == query.limit => Position::of(last).resume(&mut query),
+            Some(_) | None => return Ok(found),
         }
     }
+}
+
+/// The same without the damaged ones: none only when there is none that can be read.
+pub(crate) async fn find_readable(
+    store: &dyn Store,
+    wanted: &Wanted,
+    newest_first: bool,
+    limit: usize,
+) -> Result<Vec<(Uuid, DeadLetterView)>, StoreFault> {
+    let mut after = None;
+    loop {
+        let found = find(store, wanted, newest_first, after.as_ref(), limit).await?;
+        after = found.next;
+        if !found.dead_letters.is_empty() || after.is_none() {
+            return Ok(found.dead_letters);
+        }
+    }
+}
+
+fn readable(row: &FoundRow) -> Result<(Uuid, DeadLetterView), StoreFault> {
+    Ok((id_of(row)?, parsed(row)?))
 }
 
 /// Dead letters counted by the value of a field, largest group first.
@@ -71,8 +111,8 @@ pub(crate) async fn grouped(
     let mut after = None;
     loop {
         let found = find(store, wanted, false, after.as_ref(), TEXT_CHUNK).await?;
-        for (id, dead_letter) in &found {
-            let at = Position::of(*id, dead_letter).micros;
+        for (id, dead_letter) in &found.dead_letters {
+            let at = dead_letter.said().map_or(0, |said| said.last_failed_at.as_microsecond());
             let value = match dead_letter.fields(&id.to_string()).swap_remove(field) {
                 FieldValue::Text(text) => text,
                 FieldValue::Integer(number) => number.to_string(),
@@ -83,11 +123,9 @@ pub(crate) async fn grouped(
             // Oldest first: each is later than those before.
             (group.count, group.last, group.latest) = (group.count + 1, at, id.to_string());
         }
-        match found.last() {
-            Some((id, dead_letter)) if found.len() == TEXT_CHUNK => {
-                after = Some(Position::of(*id, dead_letter))
-            }
-            _ => break,
+        after = found.next;
+        if after.is_none() {
+            break;
         }
     }
     let mut groups: Vec<Group> = groups.into_values().collect();
@@ -139,12 +177,26 @@ pub(crate) async fn groups(
     wanted: &Wanted,
     limit: usize,
 ) -> Result<Vec<DeadLetterGroup>, StoreFault> {
-    let found = grouped(store, "fingerprint", wanted, limit).await?;
+    let mut found = grouped(store, "fingerprint", wanted, limit).await?;
     let ids = found.iter().map(|group| FieldValue::Text(group.latest.clone())).collect();
     let query = Query { one_of: vec![("id", ids)], limit: found.len(), ..Query::default() };
     let mut samples = BTreeMap::new();
     for row in store.find(DeadLetterView::KIND, query).await? {
-        samples.insert(row.id.clone(), parsed::<DeadLetterView>(&row)?);
+        if let Ok((_, dead_letter)) = readable(&row) {
+            samples.insert(row.id, dead_letter);
+        }
+    }
+    for group in &mut found {
+        if !samples.contains_key(&group.latest) {
+            // The latest is damaged.
+            let filter = Filter { fingerprint: Some(group.value.clone()), ..wanted.filter.clone() };
+            let alike = Wanted { filter, ..wanted.clone() };
+            let readable = find_readable(store, &alike, true, 1).await?;
+            for (id, dead_letter) in readable {
+                group.latest = id.to_string();
+                samples.insert(group.latest.clone(), dead_letter);
+            }
+        }
     }
     let time = |micros| Timestamp::from_microsecond(micros).unwrap_or_default();
     let described = |group: Group| {

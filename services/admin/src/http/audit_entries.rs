@@ -3,8 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use saga_core::decider::FieldValue;
-use saga_core::query::Query;
+use saga_core::query::{FoundRow, Query};
 use saga_engine::host::http::{Params, Problem};
+use saga_engine::host::reading::readable;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -52,6 +53,9 @@ struct LogEntry {
 struct LogPage {
     /// The entries, newest first.
     entries: Vec<LogEntry>,
+    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -73,10 +77,11 @@ async fn log(
     let equals = wanted.into_iter().filter_map(|(field, text)| Some((field, FieldValue::Text(text?))));
     let query = Query { equals: equals.collect(), ..Query::default() };
     let (page, next) = admin.page::<AuditEntry>(query, params.limit, params.cursor).await?;
-    let mut entries = Vec::with_capacity(page.len());
-    for row in &page {
+    let entry = |row: &FoundRow| {
         let AuditEntry(entry) = rows::parsed(row)?;
-        entries.extend(entry.map(|entry| LogEntry { id: row.id.clone(), entry }));
-    }
-    Ok(Json(LogPage { entries, next }))
+        Ok(entry.map(|entry| LogEntry { id: row.id.clone(), entry }))
+    };
+    let (entries, unreadable) = readable(&page, entry);
+    let entries = entries.into_iter().flatten().collect();
+    Ok(Json(LogPage { entries, unreadable, next }))
 }

@@ -168,10 +168,10 @@ async fn replay_many(
 async fn of_cause(admin: &Admin, fingerprint: &str) -> Result<Vec<Uuid>, Problem> {
     let filter = Filter { fingerprint: Some(fingerprint.to_owned()), ..Filter::default() };
     let (wanted, store) = (Wanted::pending(filter), admin.app.store.as_ref());
-    let found = reading::find(store, &wanted, false, None, MOST_AT_ONCE + 1).await?;
-    if found.len() > MOST_AT_ONCE {
+    let found = reading::find(store, &wanted, false, None, MOST_AT_ONCE).await?;
+    if found.next.is_some() {
         let detail = format!("more than {MOST_AT_ONCE} dead letters have it: use a redrive");
         return Err(Problem::field("fingerprint", detail));
     }
-    Ok(found.into_iter().map(|(id, _)| id).collect())
+    Ok(found.dead_letters.into_iter().map(|(id, _)| id).collect())
 }

@@ -25,11 +25,11 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::extract::checked_filter;
-use super::paging::{checked_limit, cursor, cut, position_of};
-use crate::dead_letter::filter::{Filter, Position, Wanted};
+use super::paging::{checked_limit, cursor, position_of};
+use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::history::{DeadLetterDetail, History};
 use crate::dead_letter::item::DeadLetterItem;
-use crate::dead_letter::reading::{self, DeadLetterGroup};
+use crate::dead_letter::reading::{self, DeadLetterGroup, Found};
 use crate::dead_letter::view::DeadLetterView;
 use crate::rows;
 
@@ -90,6 +90,9 @@ fn statuses(list: Option<&str>) -> Result<Vec<DeadLetterStatus>, Problem> {
 struct DeadLetterPage {
     /// The dead letters, the one that failed last first.
     dead_letters: Vec<DeadLetterItem>,
+    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -118,10 +121,10 @@ async fn list(
     let statuses = statuses(params.status.as_deref())?;
     let wanted = Wanted { filter: checked_filter(filter, "")?, statuses, ..Wanted::default() };
     let store = admin.app.store.as_ref();
-    let found = reading::find(store, &wanted, true, after.as_ref(), limit + 1).await?;
-    let (found, next) = cut(found, limit, |(id, view)| cursor(&Position::of(*id, view)));
-    let dead_letters = found.iter().filter_map(|(id, view)| DeadLetterItem::of(*id, view)).collect();
-    Ok(Json(DeadLetterPage { dead_letters, next }))
+    let Found { dead_letters, unreadable, next } =
+        reading::find(store, &wanted, true, after.as_ref(), limit).await?;
+    let dead_letters = dead_letters.iter().filter_map(|(id, view)| DeadLetterItem::of(*id, view)).collect();
+    Ok(Json(DeadLetterPage { dead_letters, unreadable, next: next.as_ref().map(cursor) }))
 }
 
 /// How many dead letters there are.

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use saga_core::query::Query;
 use saga_engine::host::http::{Params, Problem, Segment};
+use saga_engine::host::reading::readable;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -130,6 +131,9 @@ struct ListParams {
 struct RedrivePage {
     /// The redrives, newest first.
     redrives: Vec<RedriveView>,
+    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -144,14 +148,14 @@ async fn list(
     Params(params): Params<ListParams>,
 ) -> Result<Json<RedrivePage>, Problem> {
     let (page, next) = admin.page::<Redrive>(Query::default(), params.limit, params.cursor).await?;
-    let mut redrives = Vec::with_capacity(page.len());
-    for row in &page {
-        if let Some(drive) = rows::parsed::<Redrive>(row)?.drive() {
-            let store = admin.app.store.as_ref();
-            redrives.push(progress::view_of(store, rows::id_of(row)?, drive.clone()).await?);
+    let (drives, unreadable) = readable(&page, |row| Ok((rows::id_of(row)?, rows::parsed::<Redrive>(row)?)));
+    let mut redrives = Vec::with_capacity(drives.len());
+    for (id, redrive) in drives {
+        if let Some(drive) = redrive.drive() {
+            redrives.push(progress::view_of(admin.app.store.as_ref(), id, drive.clone()).await?);
         }
     }
-    Ok(Json(RedrivePage { redrives, next }))
+    Ok(Json(RedrivePage { redrives, unreadable, next }))
 }
 
 /// Show a redrive, and how far it is.

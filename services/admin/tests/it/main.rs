@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod books;
+mod damaged;
 mod filters;
 mod given;
 mod harness;

@@ -55,7 +55,8 @@ fn is_listed(writes: &mut Writes, sku: &str, replenish: bool) {
 fn is_written(folder: &Folder, writes: Writes) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
-        let store = SqliteStore::open(&folder.database(), vec![RowKind::of::<Product>()]).expect("a database");
+        let store =
+            SqliteStore::open(&folder.database(), vec![RowKind::of::<Product>()]).expect("a database");
         store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
     });
 }

@@ -23,12 +23,15 @@ fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
         state: row.get(2)?,
         created_at: timestamp(row.get(3)?),
         updated_at: timestamp(row.get(4)?),
+        ordered_by: row.get(5)?,
     })
 }
 
 pub(super) fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
-    let sql =
-        format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = ?1", key.kind);
+    let sql = format!(
+        "SELECT id, version, state, created_at, updated_at, NULL FROM row_{} WHERE id = ?1",
+        key.kind
+    );
     conn.prepare_cached(&sql)
         .and_then(|mut select| select.query_row([&key.id], found).optional())
         .map_err(oops("reading a row"))
@@ -81,9 +84,10 @@ pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<F
     let (conditions, mut values) = conditions(query);
     let direction = if query.descending { "DESC" } else { "ASC" };
     let first = query.order.map(|order| format!("{} {direction}, ", order.field)).unwrap_or_default();
+    let by = query.order.map_or("NULL", |order| order.field);
     values.push(limit_of(query));
     let sql = format!(
-        "SELECT id, version, state, created_at, updated_at FROM row_{kind} WHERE 1{conditions}
+        "SELECT id, version, state, created_at, updated_at, {by} FROM row_{kind} WHERE 1{conditions}
          ORDER BY {first}id {direction} LIMIT ?{}",
         values.len()
     );
