@@ -8,7 +8,7 @@ use contract::money::Money;
 use contract::reconciliation::ChargeEntry;
 use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
-use saga_core::query::{Order, Query};
+use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered};
 use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, RowWithHistory, with_histories};
@@ -204,44 +204,43 @@ async fn ledger(
         limit: ENTRIES_PAGE,
         ..Query::default()
     };
-    let rows = with_histories(store, Charge::KIND, store.find(Charge::KIND, query).await?).await?;
-    let is_full = rows.len() == ENTRIES_PAGE;
+    let mut rows = store.find(Charge::KIND, query).await?;
+    let next = if rows.len() == ENTRIES_PAGE { leave_out_the_last(&mut rows) } else { None };
+    let rows = with_histories(store, Charge::KIND, rows).await?;
     let entry = |(row, history): &RowWithHistory| {
         Some(policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history))
     };
-    let mut page = Page::of(Charge::KIND, rows.iter().map(|row| (row.0.id.as_str(), entry(row))), None);
-    if is_full {
-        page.next = leave_out_the_last(&mut page.entries);
-    }
-    Ok(Json(page))
+    Ok(Json(Page::of(Charge::KIND, rows.iter().map(|row| (row.0.id.as_str(), entry(row))), next)))
 }
 
 /// Leaves the last reference to the next page, since more of it may follow; unless there is no other: that many
 /// charges of one reference are enough to see that something is wrong. Answers the reference that is now the last.
-fn leave_out_the_last(entries: &mut Vec<ChargeEntry>) -> Option<String> {
-    let last = entries.last()?.reference.clone();
-    let whole = entries.iter().take_while(|entry| entry.reference != last).count();
+fn leave_out_the_last(rows: &mut Vec<FoundRow>) -> Option<String> {
+    let last = rows.last()?.ordered_by.clone();
+    let whole = rows.iter().take_while(|row| row.ordered_by != last).count();
     if whole > 0 {
-        entries.truncate(whole);
+        rows.truncate(whole);
     }
-    entries.last().map(|entry| entry.reference.clone())
+    match &rows.last()?.ordered_by {
+        FieldValue::Text(reference) => Some(reference.clone()),
+        FieldValue::Integer(_) | FieldValue::Null => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use contract::reconciliation::ChargeState;
+    use jiff::Timestamp;
 
     use super::*;
 
-    fn entry(reference: &str) -> ChargeEntry {
-        ChargeEntry {
-            charge: Uuid::nil(),
+    fn row(reference: &str) -> FoundRow {
+        FoundRow {
             id: String::new(),
-            reference: reference.to_owned(),
-            state: ChargeState::None,
-            amount: None,
-            captured: vec![],
-            refunded: vec![],
+            version: 1,
+            state: "damaged: where a page ends does not hang on it".to_owned(),
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+            ordered_by: FieldValue::Text(reference.to_owned()),
         }
     }
 
@@ -254,9 +253,9 @@ mod tests {
             (&["a", "a"], 2, Some("a")),
             (&[], 0, None),
         ] {
-            let mut entries: Vec<_> = references.iter().map(|reference| entry(reference)).collect();
-            let after = leave_out_the_last(&mut entries);
-            assert_eq!((entries.len(), after.as_deref()), (kept, next), "{references:?}");
+            let mut rows: Vec<_> = references.iter().map(|reference| row(reference)).collect();
+            let after = leave_out_the_last(&mut rows);
+            assert_eq!((rows.len(), after.as_deref()), (kept, next), "{references:?}");
         }
     }
 }

@@ -52,8 +52,15 @@ async fn look(app: &PaymentApp) -> Result<Looked, Problem> {
     let after = known.after.map(|order| order.to_string());
     let query = Query { one_of: vec![("status", ended)], after, limit: PAGE, ..Query::default() };
     let rows = store.find(Payment::KIND, query).await?;
-    let last = rows.last().filter(|_| rows.len() == PAGE).and_then(|row| row.id.parse().ok());
-    let looked = last.map_or(Looked::ToTheEnd, Looked::To);
+    let looked = match rows.len() {
+        // One whose id is damaged ends no look: the next one begins behind the last that has one.
+        PAGE => {
+            let last = rows.iter().rev().find_map(|row| row.id.parse().ok());
+            last.map(Looked::To)
+                .ok_or_else(|| Problem::internal(&"a page of payments without a single id"))?
+        }
+        _ => Looked::ToTheEnd,
+    };
     // One that is damaged is for whoever verifies the database.
     let can_be_read = |row: &FoundRow| serde_json::from_str::<Payment>(&row.state).is_ok();
     let rows = rows.into_iter().filter(can_be_read).collect();

@@ -95,10 +95,20 @@ async fn checked(response: Response) -> Result<BankAnswer, CallFailed> {
 }
 
 /// Whether the bank would answer the same however often it is asked. RFC 9110 §15.5 blames the request for all of
-/// 4xx; these three are about the moment.
+/// 4xx; but some are about the moment, and some about the way to the bank: a key that was changed, a proxy that has
+/// lost the route. They concern every call alike, so they are tried again, and open the breaker.
 fn is_final(status: StatusCode) -> bool {
-    let passes = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    status.is_client_error() && !passes.contains(&status)
+    const MOMENT: [StatusCode; 3] =
+        [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    const WAY: [StatusCode; 6] = [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::NOT_FOUND,
+        StatusCode::METHOD_NOT_ALLOWED,
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+        StatusCode::MISDIRECTED_REQUEST,
+    ];
+    status.is_client_error() && !MOMENT.contains(&status) && !WAY.contains(&status)
 }
 
 /// What the bank's problem document says, in one line.
@@ -193,10 +203,17 @@ mod tests {
     async fn what_the_bank_blames_on_the_request_is_final_and_nothing_else() {
         for (status, is_final) in [
             (400, true),
-            (401, true),
-            (404, true),
+            (402, true),
             (409, true),
+            (410, true),
             (422, true),
+            // Not the request's fault, but that of the key, the proxy, the address.
+            (401, false),
+            (403, false),
+            (404, false),
+            (405, false),
+            (407, false),
+            (421, false),
             (408, false),
             (425, false),
             (429, false),

@@ -64,6 +64,6 @@ pub struct FoundRow {
     pub created_at: Timestamp,
     /// When its last event was decided.
     pub updated_at: Timestamp,
-    /// What it was ordered by: its value of [`Query::order`]'s field.
-    pub ordered_by: Option<i64>,
+    /// Its value of [`Query::order`]'s field.
+    pub ordered_by: FieldValue,
 }

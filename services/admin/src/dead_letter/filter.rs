@@ -170,7 +170,8 @@ impl Position {
     /// The position of the dead letter of a row that a [`Wanted::query`] found, whether its state can be read or not.
     #[must_use]
     pub fn of(row: &FoundRow) -> Self {
-        Self { micros: row.ordered_by.unwrap_or_default(), id: row.id.clone() }
+        let micros = if let FieldValue::Integer(micros) = row.ordered_by { micros } else { 0 };
+        Self { micros, id: row.id.clone() }
     }
 
     /// As a cursor holds it, before it is encoded.
@@ -183,8 +184,7 @@ impl Position {
     #[must_use]
     pub fn read(written: &str) -> Option<Self> {
         let (micros, id) = written.split_once('/')?;
-        let (micros, id) = (micros.parse().ok()?, Some(id.to_owned()).filter(|id| !id.is_empty())?);
-        Some(Self { micros, id })
+        Some(Self { micros: micros.parse().ok()?, id: id.parse::<Uuid>().ok()?.to_string() })
     }
 
     /// Starts the query behind this position.

@@ -19,6 +19,7 @@ pub(super) async fn hold_against(
     store: &StoreSettings,
     came_to: &Mark,
 ) -> anyhow::Result<()> {
+    let mut has_complained = false;
     loop {
         match bus.last_mark(service).await {
             Ok(None) => return Ok(()),
@@ -28,7 +29,9 @@ pub(super) async fn hold_against(
                 });
             }
             Err(fault) => {
-                warn!("the broker does not say how far the database had come: {}", error_chain(&fault));
+                if !std::mem::replace(&mut has_complained, true) {
+                    warn!("the broker does not say how far the database had come: {}", error_chain(&fault));
+                }
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }

@@ -43,8 +43,11 @@ pub fn complaint(offset: SignedDuration, settings: &ClockSettings) -> Option<Str
 /// Asks the broker what time it is, until it answers.
 pub fn meet<'a>(clock: &'a BrokerClock, bus: &'a NatsBus) -> BoxFuture<'a, ()> {
     Box::pin(async move {
+        let mut has_complained = false;
         while let Err(fault) = ask(clock, bus).await {
-            warn!("the broker does not say what time it is: {fault}");
+            if !std::mem::replace(&mut has_complained, true) {
+                warn!("the broker does not say what time it is: {fault}");
+            }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     })

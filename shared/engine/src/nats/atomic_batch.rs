@@ -15,7 +15,7 @@ use crate::store::OutboxEntry;
 pub(super) const BATCH_FROM: usize = 16;
 
 /// Most messages that the server takes in one batch (error 10199 above).
-pub(super) const BATCH_MAX: usize = 1000;
+pub(crate) const BATCH_MAX: usize = 1000;
 
 /// Publishes `entries` (at most [`BATCH_MAX`], all of one stream) as one batch and awaits its commit.
 /// Answers the place of the last of them in the stream.

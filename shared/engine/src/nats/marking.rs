@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::service::stream_of;
@@ -56,11 +57,19 @@ impl NatsBus {
         Box::pin(async move {
             let name = stream_of(service);
             let fault = |source| BusFault::Stream { stream: name.clone(), source };
-            let stream = self.jetstream.get_stream(&name).await.map_err(|error| fault(Box::new(error)))?;
+            let stream = self.in_time(self.jetstream.get_stream(&name)).await.map_err(fault)?;
             let state = &stream.cached_info().state;
             for sequence in (state.first_sequence..=state.last_sequence).rev().take(PASSED_OVER as usize) {
-                // One that is gone meanwhile says nothing.
-                let Ok(message) = stream.get_raw_message(sequence).await else { continue };
+                let found = async {
+                    match stream.get_raw_message(sequence).await {
+                        Ok(message) => Ok(Some(message)),
+                        // One that is gone meanwhile says nothing. A broker that does not answer says nothing either
+                        // way: to go on without it would be to accept a loss.
+                        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+                        Err(error) => Err(error),
+                    }
+                };
+                let Some(message) = self.in_time(found).await.map_err(fault)? else { continue };
                 let said = message.headers.get(HEADER).and_then(|said| read(service, said.as_str()));
                 if said.is_some() {
                     return Ok(said);

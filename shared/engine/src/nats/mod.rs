@@ -11,5 +11,6 @@ mod publisher;
 mod pulling;
 mod timing;
 
+pub(crate) use atomic_batch::BATCH_MAX;
 pub use connection::{BusFault, BusSettings, NatsBus};
 pub use publisher::Publisher;

@@ -198,17 +198,22 @@ impl Publish for Publisher {
         Box::pin(async move {
             // Without this the client would queue for the broker's return what is published again by then.
             if !self.bus.is_connected() {
-                self.held_up.clear();
                 let first = entries.first().map(|entry| (entry.seq, "not connected".to_owned()));
                 return Published { delayed: first, ..Published::default() };
             }
             let published = self.publish_all(entries).await;
-            self.held_up.published(&published, Timestamp::now());
             self.publish_injected(entries, &published).await;
             if !published.done.is_empty() {
                 self.faults.crash(FaultKind::CRASH_AFTER_PUBLISH);
             }
             published
         })
+    }
+
+    fn judged(&self, published: &Published) {
+        match self.bus.is_connected() {
+            true => self.held_up.published(published, Timestamp::now()),
+            false => self.held_up.clear(),
+        }
     }
 }

@@ -145,4 +145,7 @@ pub trait Publish: Send + Sync {
     /// Publishes in order and says what became of each entry. An entry may have arrived although it is not
     /// reported as done: repeating is harmless, because message ids repeat too.
     fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published>;
+
+    /// Hears what a round comes to once it was judged: what counts as refused holds nothing up any more.
+    fn judged(&self, _published: &Published) {}
 }

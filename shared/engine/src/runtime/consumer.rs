@@ -168,9 +168,12 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             let Some(mut permits) = self.permits(few).await else {
                 return Ok(Flow::Shut);
             };
-            for message in deliveries.fetch(permits.len()).await? {
+            // All are held before the first is handed in, which may wait.
+            let fetched = deliveries.fetch(permits.len()).await?.into_iter();
+            let fetched: Vec<_> = fetched.map(|message| holding(&self.held, message)).collect();
+            for message in fetched {
                 let Some(permit) = permits.pop() else { break };
-                self.hand_in(holding(&self.held, message), permit, acknowledge).await?;
+                self.hand_in(message, permit, acknowledge).await?;
             }
             let is_backlog = permits.is_empty();
             drop(permits);

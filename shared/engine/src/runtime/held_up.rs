@@ -22,7 +22,7 @@ struct Since {
 }
 
 impl HeldUp {
-    /// Takes over what became of a batch that was published to a broker that is connected.
+    /// Takes over what became of a batch that was published to a broker that is connected, and judged.
     pub fn published(&self, published: &Published, now: Timestamp) {
         let Some((_, why)) = &published.delayed else { return self.clear() };
         if !published.done.is_empty() {

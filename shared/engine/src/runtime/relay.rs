@@ -96,6 +96,7 @@ impl Relay {
         let published = publish.publish(&entries).await;
         let patience = (now, self.settings.refused_for);
         let published = self.refusals.judge(published, &entries, publish, patience).await;
+        publish.judged(&published);
         for (seq, reason) in &published.refused {
             error!(
                 outbox_seq = seq,

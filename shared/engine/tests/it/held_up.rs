@@ -50,13 +50,14 @@ async fn what_the_broker_says_is_told_while_it_is_there() {
     let held_up = HeldUp::default();
     let publisher = Publisher::new(bus.clone(), "depot", no_faults()).telling(held_up.clone());
     let told = || held_up.in_words(Duration::ZERO, Timestamp::now());
-    publisher.publish(&entries(1..=1)).await;
+    let publish = async |number| publisher.judged(&publisher.publish(&entries(number..=number)).await);
+    publish(1).await;
     assert_eq!(told(), None);
-    publisher.publish(&entries(2..=2)).await;
+    publish(2).await;
     let words = told().unwrap_or_default();
     assert!(words.contains("maximum messages exceeded"), "{words}");
     nats.kill();
     crate::support::wait_until("it is away", async || !bus.is_connected()).await;
-    publisher.publish(&entries(2..=2)).await;
+    publish(2).await;
     assert_eq!(told(), None);
 }

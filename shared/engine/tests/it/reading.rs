@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use saga_core::decider::Decider as _;
+use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::decision::Writes;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::StoredEvent;
@@ -143,7 +143,7 @@ async fn the_last_page_of_a_history_says_so_and_keeps_no_secret() -> Result<(), 
 fn a_damaged_row_is_one_damaged_row_in_a_list() {
     let row = |id: &str, state: &str| {
         let (id, state) = (id.to_owned(), state.to_owned());
-        FoundRow { id, state, version: 1, created_at: at(0), updated_at: at(0), ordered_by: None }
+        FoundRow { id, state, version: 1, created_at: at(0), updated_at: at(0), ordered_by: FieldValue::Null }
     };
     let parse =
         |row: &FoundRow| serde_json::from_str::<u32>(&row.state).map_err(|error| Problem::internal(&error));

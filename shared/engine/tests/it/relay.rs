@@ -100,6 +100,35 @@ async fn what_the_broker_does_not_take_for_a_while_though_it_takes_the_rest_step
     Ok(())
 }
 
+/// What a saga said before, and the broker refuses, holds back what it says of the stuck subject.
+#[tokio::test]
+async fn nothing_overtakes_what_is_refused_in_its_saga_while_something_else_is_stuck() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let said = [(1, 1, "lost"), (2, 2, "stored"), (3, 2, "lost"), (4, 4, "lost"), (5, 5, "stored")];
+    commit(store.as_ref(), of_subjects(&said)).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.never_takes("payload 1");
+    broker.refuses(2);
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
+    assert_eq!(round(&mut relay, &broker, 60).await?, Round::Published(2));
+    assert_eq!(broker.arrived(), [5, 4], "the third waits behind the second");
+    Ok(())
+}
+
+/// What counts as refused holds nothing up any more: the service is ready, and takes orders.
+#[tokio::test]
+async fn once_it_is_judged_to_be_refused_it_holds_nothing_up() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.never_takes("payload 1");
+    for (second, judged) in [(0, vec![false]), (60, vec![false, true])] {
+        round(&mut relay, &broker, second).await?;
+        assert_eq!(*broker.judged.lock(), judged, "whether the way is free, after {second} s");
+    }
+    Ok(())
+}
+
 /// One message that is never taken is told from its subject, which is.
 #[tokio::test]
 async fn a_message_that_alone_is_not_taken_steps_aside_alone() -> Outcome {
@@ -293,6 +322,9 @@ struct Broker {
     arrived: Mutex<Vec<u128>>,
     next: Mutex<Mood>,
     never: Mutex<Option<&'static str>>,
+    refused: Mutex<Option<u128>>,
+    /// Of each round, whether nothing was in the way.
+    judged: Mutex<Vec<bool>>,
     lost: Mutex<usize>,
     going_on: Notify,
 }
@@ -326,6 +358,11 @@ impl Broker {
     /// What has this subject, or this payload, gets no answer.
     fn never_takes(&self, what: &'static str) {
         *self.never.lock() = Some(what);
+    }
+
+    /// It never fits.
+    fn refuses(&self, number: u128) {
+        *self.refused.lock() = Some(number);
     }
 
     fn takes_nothing(&self) {
@@ -370,6 +407,10 @@ impl Broker {
                 published.delayed = Some((entry.seq, "no answer".to_owned()));
                 break;
             }
+            if *self.refused.lock() == Some(entry.id.as_u128()) {
+                published.refused.push((entry.seq, "too large".to_owned()));
+                continue;
+            }
             match &mood {
                 Mood::TakesFew(count, reason) if index == *count => {
                     published.delayed = Some((entry.seq, (*reason).to_owned()));
@@ -394,6 +435,10 @@ impl Broker {
 impl Publish for Broker {
     fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
         Box::pin(self.take(entries))
+    }
+
+    fn judged(&self, published: &Published) {
+        self.judged.lock().push(published.delayed.is_none());
     }
 }
 

@@ -13,7 +13,7 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::waiting::{Retry, Task, latest_end};
 
 use super::readers::Lane;
-use super::values::{field_value, micros, oops, stored_dead_letter, timestamp};
+use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp};
 use crate::store::{Cutoffs, Due, DueQuery, StoreFault};
 
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
@@ -23,7 +23,7 @@ fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
         state: row.get(2)?,
         created_at: timestamp(row.get(3)?),
         updated_at: timestamp(row.get(4)?),
-        ordered_by: row.get(5)?,
+        ordered_by: read_field(row.get_ref(5)?),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Shell: values as the tables keep them, and what everybody who speaks SQL here needs.
 
 use jiff::Timestamp;
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decider::FieldValue;
 use saga_core::row::RowKind;
@@ -53,6 +53,15 @@ pub(super) fn field_value(value: &FieldValue) -> Value {
         FieldValue::Text(text) => Value::Text(text.clone()),
         FieldValue::Integer(number) => Value::Integer(*number),
         FieldValue::Null => Value::Null,
+    }
+}
+
+/// What [`field_value`] wrote.
+pub(super) fn read_field(value: ValueRef<'_>) -> FieldValue {
+    match value {
+        ValueRef::Text(text) => FieldValue::Text(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Integer(number) => FieldValue::Integer(number),
+        ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_) => FieldValue::Null,
     }
 }
 

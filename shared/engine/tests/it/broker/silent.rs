@@ -35,6 +35,8 @@ async fn no_wait_for_the_broker_is_without_an_end() {
     in_time("no advisories are heard", bus.given_ups(&[durable])).await.err().expect("nobody answers");
     in_time("nobody knows what waits", bus.waiting(durable)).await.expect_err("nobody answers");
     in_time("no streams are made", bus.ensure_streams(&["depot"])).await.expect_err("nobody answers");
+    let mark = bus.last_mark("depot");
+    in_time("nobody knows how far a database had come", mark).await.expect_err("nobody answers");
     in_time("nothing is counted", bus.subject_counts("depot")).await.expect_err("nobody answers");
     // Whether this one arrives is not known to anybody.
     let _ = in_time("the acknowledgement is sent or not", message.acknowledge()).await;
