@@ -9,6 +9,7 @@ use saga_core::service::stream_of;
 use uuid::Uuid;
 
 use super::connection::{BusFault, NatsBus};
+use super::pulling::stored;
 use crate::store::{Mark, Store};
 
 /// The header: the database's id and the position of its last event, as `id/position`.
@@ -56,11 +57,14 @@ impl NatsBus {
         Box::pin(async move {
             let name = stream_of(service);
             let fault = |source| BusFault::Stream { stream: name.clone(), source };
-            let stream = self.jetstream.get_stream(&name).await.map_err(|error| fault(Box::new(error)))?;
+            let stream = self.in_time(self.jetstream.get_stream(&name)).await.map_err(fault)?;
             let state = &stream.cached_info().state;
-            for sequence in (state.first_sequence..=state.last_sequence).rev().take(PASSED_OVER as usize) {
+            // An empty stream begins at 0, where nothing ever is.
+            let places = state.first_sequence.max(1)..=state.last_sequence;
+            for sequence in places.rev().take(PASSED_OVER as usize) {
                 // One that is gone meanwhile says nothing.
-                let Ok(message) = stream.get_raw_message(sequence).await else { continue };
+                let stored = self.in_time(stored(&stream, sequence)).await.map_err(fault)?;
+                let Some(message) = stored else { continue };
                 let said = message.headers.get(HEADER).and_then(|said| read(service, said.as_str()));
                 if said.is_some() {
                     return Ok(said);
