@@ -361,12 +361,13 @@ pub(super) fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite
               ORDER BY seq LIMIT ?2)",
         )?
         .execute([micros(cutoff), limit])?;
-    // A publication goes when the entries of which it tells are gone.
+    // A publication goes when the entries of which it tells are gone. The last one stays: it is where the line is.
     let told = conn
         .prepare_cached(
             "DELETE FROM publication WHERE up_to IN
              (SELECT up_to FROM publication
-              WHERE up_to < (SELECT min(seq) FROM outbox WHERE status = 'PENDING') ORDER BY up_to LIMIT ?1)",
+              WHERE up_to < (SELECT min(seq) FROM outbox WHERE status = 'PENDING')
+                  AND up_to < (SELECT max(up_to) FROM publication) ORDER BY up_to LIMIT ?1)",
         )?
         .execute([limit])?;
     Ok(gone.max(told))

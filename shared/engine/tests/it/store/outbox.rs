@@ -198,6 +198,21 @@ pub async fn published_entries_are_trimmed_by_the_time_of_their_publication(
     Ok(())
 }
 
+/// How far the line is published is known as long as there is a line, whatever of it is still kept.
+pub async fn what_is_trimmed_does_not_move_the_line(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 1), (2, 2), (3, 2)])).await?;
+    publish(store, 1, 10).await?;
+    refuse(store, 2).await?;
+    trimmed(store, 99).await?;
+    commit(store.as_ref(), of_sagas([(4, 4)])).await?;
+    for _ in 0..2 {
+        let stats = store.stats().await?;
+        assert_eq!((stats.outbox_pending, stats.outbox_failed), (1, 2), "the fourth, and two behind it");
+        trimmed(store, 99).await?;
+    }
+    Ok(())
+}
+
 pub async fn a_settlement_repeated_counts_nothing(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), promises([1])).await?;
     let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");

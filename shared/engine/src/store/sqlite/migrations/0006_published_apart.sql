@@ -7,8 +7,10 @@ UPDATE outbox SET status = 'HELD'
 WHERE status = 'PENDING' AND seq > (SELECT coalesce(max(up_to), 0) FROM publication)
       AND saga IN (SELECT saga FROM outbox WHERE status IN ('FAILED', 'HELD'));
 -- The line begins with the first that waits in it: what stood before that is out of line, or gone.
-INSERT OR IGNORE INTO publication (up_to, published_at)
-SELECT coalesce((SELECT min(seq) - 1 FROM outbox WHERE status = 'PENDING' AND seq > line.up_to),
-                (SELECT max(seq) FROM outbox)), 0
-FROM (SELECT coalesce(max(up_to), 0) AS up_to FROM publication) AS line
-WHERE EXISTS (SELECT 1 FROM outbox WHERE seq > line.up_to);
+INSERT INTO publication (up_to, published_at)
+SELECT begun.up_to, 0
+FROM (SELECT coalesce(max(up_to), 0) AS up_to FROM publication) AS line,
+     (SELECT coalesce((SELECT min(seq) - 1 FROM outbox
+                       WHERE status = 'PENDING' AND seq > (SELECT coalesce(max(up_to), 0) FROM publication)),
+                      (SELECT max(seq) FROM outbox)) AS up_to) AS begun
+WHERE begun.up_to > line.up_to;
