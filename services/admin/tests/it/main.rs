@@ -9,6 +9,7 @@ mod harness;
 mod policy;
 mod properties;
 mod redrives;
+mod republishing;
 mod routes;
 mod settings;
 mod table;
