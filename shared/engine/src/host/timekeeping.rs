@@ -45,6 +45,10 @@ pub fn meet<'a>(clock: &'a BrokerClock, bus: &'a NatsBus) -> BoxFuture<'a, ()> {
     Box::pin(async move {
         while let Err(fault) = ask(clock, bus).await {
             warn!("the broker does not say what time it is: {fault}");
+            // What is asked about may have gone with the broker's disk since it was made.
+            if let Err(fault) = bus.ensure_streams(&[]).await {
+                warn!("it cannot be asked about anything: {}", error_chain(&fault));
+            }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     })

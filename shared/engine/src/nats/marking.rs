@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::service::stream_of;
@@ -57,7 +59,15 @@ impl NatsBus {
         Box::pin(async move {
             let name = stream_of(service);
             let fault = |source| BusFault::Stream { stream: name.clone(), source };
-            let stream = self.in_time(self.jetstream.get_stream(&name)).await.map_err(fault)?;
+            let found = async {
+                match self.jetstream.get_stream(&name).await {
+                    Ok(stream) => Ok(Some(stream)),
+                    // It may have gone with the broker's disk since it was made.
+                    Err(error) if is_not_there(&error) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            };
+            let Some(stream) = self.in_time(found).await.map_err(fault)? else { return Ok(None) };
             let state = &stream.cached_info().state;
             // An empty stream begins at 0, where nothing ever is.
             let places = state.first_sequence.max(1)..=state.last_sequence;
@@ -73,6 +83,10 @@ impl NatsBus {
             Ok(None)
         })
     }
+}
+
+fn is_not_there(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 fn read(service: &str, said: &str) -> Option<Mark> {

@@ -59,6 +59,15 @@ async fn a_database_behind_what_its_stream_remembers_is_known_by_its_loss() -> R
     Ok(())
 }
 
+/// A broker may lose its disk between two questions, and who asks on for ever begins nothing.
+#[tokio::test]
+async fn a_stream_that_is_gone_remembers_nothing() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    bus.jetstream().delete_stream("DEPOT").await.expect("it was there");
+    assert_eq!(bus.last_mark("depot").await.expect("the broker answers"), None);
+}
+
 /// Whoever cannot read what the stream remembers does not know that it remembers nothing.
 #[tokio::test]
 async fn a_mark_that_cannot_be_read_is_not_taken_for_none() -> Result<(), StoreFault> {
