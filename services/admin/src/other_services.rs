@@ -19,6 +19,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// How long an operator, or a redrive, waits for a service that may be away.
 const SOON: Duration = Duration::from_secs(3);
 
+/// How long an operator waits for what takes longer the more there is of it; `sagactl` waits a little longer.
+const AT_LENGTH: Duration = Duration::from_secs(25);
+
 /// The participants other than admin.
 pub(crate) fn all() -> Vec<&'static str> {
     names(|_| true)
@@ -80,7 +83,20 @@ impl OtherServices {
         path: &str,
         body: Option<Value>,
     ) -> Result<T, Problem> {
-        let response = self.ask(method, service, path, body).await?;
+        let response = self.ask(method, service, path, body, SOON).await?;
+        response.json().await.map_err(|error| does_not_answer(service, error))
+    }
+
+    /// As [`OtherServices::tell`], to do what may take long.
+    ///
+    /// # Errors
+    /// As [`OtherServices::tell`].
+    pub(crate) async fn tell_at_length<T: DeserializeOwned>(
+        &self,
+        service: &str,
+        path: &str,
+    ) -> Result<T, Problem> {
+        let response = self.ask(Method::POST, service, path, None, AT_LENGTH).await?;
         response.json().await.map_err(|error| does_not_answer(service, error))
     }
 
@@ -89,7 +105,7 @@ impl OtherServices {
     /// # Errors
     /// As [`OtherServices::tell`].
     pub(crate) async fn tell_only(&self, method: Method, service: &str, path: &str) -> Result<(), Problem> {
-        self.ask(method, service, path, None).await.map(drop)
+        self.ask(method, service, path, None, SOON).await.map(drop)
     }
 
     async fn ask(
@@ -98,8 +114,9 @@ impl OtherServices {
         service: &str,
         path: &str,
         body: Option<Value>,
+        within: Duration,
     ) -> Result<Response, Problem> {
-        let mut request = self.http.request(method, self.url(service, path)?).timeout(SOON);
+        let mut request = self.http.request(method, self.url(service, path)?).timeout(within);
         if let Some(body) = body {
             request = request.json(&body);
         }

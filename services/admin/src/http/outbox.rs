@@ -132,7 +132,7 @@ async fn republish(
                 return Ok(Republished { republished: admin.app.republish(since).await? });
             }
             let path = format!("/internal/outbox/republish?since={since}");
-            admin.services.tell::<Republished>(Method::POST, &service, &path, None).await
+            admin.services.tell_at_length::<Republished>(&service, &path).await
         });
     republished.await.map(Json)
 }

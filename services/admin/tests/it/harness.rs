@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct AdminHarness {
     pub app: AdminApp,
@@ -192,6 +192,11 @@ impl AdminHarness {
     /// The broker will never take this entry.
     pub async fn refuse(&self, seq: i64, now: Timestamp) {
         let published = Published { refused: vec![(seq, "too large".to_owned())], ..Published::default() };
+        self.settles(published, now).await;
+    }
+
+    /// This became of what was published.
+    pub async fn settles(&self, published: Published, now: Timestamp) {
         assert!(
             self.app.store.settle(&self.lease, published, now).await.expect("settled"),
             "the lease holds"

@@ -10,6 +10,7 @@ mod harness;
 mod policy;
 mod properties;
 mod redrives;
+mod republishing;
 mod routes;
 mod settings;
 mod table;

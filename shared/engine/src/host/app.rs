@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::service::Service;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -71,21 +72,13 @@ impl<S: Service, X> Clone for App<S, X> {
 impl<S: Service, X> App<S, X> {
     /// Has published again what was published since then, as far as it is kept. Answers how many messages that are.
     ///
+    /// What was begun goes on to its end, whether or not anybody waits for it: it may take longer than that.
+    ///
     /// # Errors
     /// When the store fails. What was marked before is published all the same; asking again does no harm.
     pub async fn republish(&self, since: Timestamp) -> Result<u64, StoreFault> {
-        /// Some tens of milliseconds of the writer's time.
-        const CHUNK: usize = 5_000;
-        let (mut count, mut after) = (0, 0);
-        loop {
-            let marked = self.store.republish(since, after, CHUNK).await?;
-            self.engine.relay_wake().notify_one();
-            count += marked.count as u64;
-            match marked.last {
-                Some(last) if marked.count == CHUNK => after = last,
-                _ => return Ok(count),
-            }
-        }
+        let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay_wake(), since));
+        marking.await.unwrap_or(Err(StoreFault::Closed))
     }
 
     /// Why nothing new may be begun yet: a database that has lost something would begin it as if that had never been.
@@ -93,6 +86,21 @@ impl<S: Service, X> App<S, X> {
     pub fn not_met(&self) -> Option<&'static str> {
         let is_met = self.bus.is_none() || self.met.is_cancelled();
         (!is_met).then_some("waits for the broker, which knows how far the database had come")
+    }
+}
+
+async fn mark_all(store: Arc<dyn Store>, relay: Arc<Notify>, since: Timestamp) -> Result<u64, StoreFault> {
+    /// Some tens of milliseconds of the writer's time.
+    const CHUNK: usize = 5_000;
+    let (mut count, mut after) = (0, 0);
+    loop {
+        let marked = store.republish(since, after, CHUNK).await?;
+        relay.notify_one();
+        count += marked.count as u64;
+        match marked.last {
+            Some(last) if marked.count == CHUNK => after = last,
+            _ => return Ok(count),
+        }
     }
 }
 

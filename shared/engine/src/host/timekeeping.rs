@@ -45,8 +45,13 @@ pub fn meet<'a>(clock: &'a BrokerClock, bus: &'a NatsBus) -> BoxFuture<'a, ()> {
     Box::pin(async move {
         let mut has_complained = false;
         while let Err(fault) = ask(clock, bus).await {
-            if !std::mem::replace(&mut has_complained, true) {
+            let is_new = !std::mem::replace(&mut has_complained, true);
+            if is_new {
                 warn!("the broker does not say what time it is: {fault}");
+            }
+            // What is asked about may have gone with the broker's disk since it was made.
+            if let (Err(fault), true) = (bus.ensure_streams(&[]).await, is_new) {
+                warn!("it cannot be asked about anything: {}", error_chain(&fault));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

@@ -3,7 +3,6 @@
 //!
 //! Source: NATS ADR-1 (JSON API: `io.nats.jetstream.advisory.v1.max_deliver` and `….terminated`).
 
-use async_nats::jetstream::stream::RawMessageErrorKind;
 use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -13,8 +12,8 @@ use saga_core::retry::error_chain;
 use serde::Deserialize;
 use tracing::error;
 
-use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, BoxedError, NatsBus};
-use super::pulling::{headers_of, in_words, messages_of, tell};
+use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, NatsBus};
+use super::pulling::{headers_of, in_words, messages_of, stored, tell};
 use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
 
 /// Advisories asked for at once: one that waits here for another would come again, and count as told twice.
@@ -136,11 +135,7 @@ async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<(Bytes, Vec<(String
     let (stream, sequence) = (&advisory.stream, advisory.stream_seq);
     let found = async {
         let stream = bus.jetstream.get_stream_no_info(stream).await?;
-        match stream.get_raw_message(sequence).await {
-            Ok(stored) => Ok(Some(stored)),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(BoxedError::from(error)),
-        }
+        stored(&stream, sequence).await
     };
     Ok(match bus.in_time(found).await.map_err(in_words)? {
         Some(stored) => (stored.payload, headers_of(Some(&stored.headers))),

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::stream::RawMessageErrorKind;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::service::stream_of;
 use uuid::Uuid;
 
 use super::connection::{BusFault, NatsBus};
+use super::pulling::stored;
 use crate::store::{Mark, Store};
 
 /// The header: the database's id and the position of its last event, as `id/position`.
@@ -57,19 +59,22 @@ impl NatsBus {
         Box::pin(async move {
             let name = stream_of(service);
             let fault = |source| BusFault::Stream { stream: name.clone(), source };
-            let stream = self.in_time(self.jetstream.get_stream(&name)).await.map_err(fault)?;
+            let found = async {
+                match self.jetstream.get_stream(&name).await {
+                    Ok(stream) => Ok(Some(stream)),
+                    // It may have gone with the broker's disk since it was made.
+                    Err(error) if is_not_there(&error) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            };
+            let Some(stream) = self.in_time(found).await.map_err(fault)? else { return Ok(None) };
             let state = &stream.cached_info().state;
-            for sequence in (state.first_sequence..=state.last_sequence).rev().take(PASSED_OVER as usize) {
-                let found = async {
-                    match stream.get_raw_message(sequence).await {
-                        Ok(message) => Ok(Some(message)),
-                        // One that is gone meanwhile says nothing. A broker that does not answer says nothing either
-                        // way: to go on without it would be to accept a loss.
-                        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-                        Err(error) => Err(error),
-                    }
-                };
-                let Some(message) = self.in_time(found).await.map_err(fault)? else { continue };
+            // An empty stream begins at 0, where nothing ever is.
+            let places = state.first_sequence.max(1)..=state.last_sequence;
+            for sequence in places.rev().take(PASSED_OVER as usize) {
+                // One that is gone meanwhile says nothing.
+                let stored = self.in_time(stored(&stream, sequence)).await.map_err(fault)?;
+                let Some(message) = stored else { continue };
                 let said = message.headers.get(HEADER).and_then(|said| read(service, said.as_str()));
                 if said.is_some() {
                     return Ok(said);
@@ -78,6 +83,10 @@ impl NatsBus {
             Ok(None)
         })
     }
+}
+
+fn is_not_there(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 fn read(service: &str, said: &str) -> Option<Mark> {

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
 use tracing::{debug, warn};
+use uuid::Uuid;
 
 use super::anew::Anew;
 use super::atomic_batch::{self, BATCH_FROM, BATCH_MAX};
@@ -83,8 +84,11 @@ impl Publisher {
             Some((marker, _)) => marker.say().await,
             None => None,
         };
+        // Sagas of what was refused: what follows it waits.
+        let mut blocked = BTreeSet::new();
         for chunk in entries.chunks(BATCH_MAX) {
-            if chunk.len() >= BATCH_FROM {
+            let is_free = blocked.is_empty() || !chunk.iter().any(|entry| blocked.contains(&entry.saga));
+            if chunk.len() >= BATCH_FROM && is_free {
                 match atomic_batch::publish(&self.bus, chunk, mark.as_deref()).await {
                     Ok(sequence) => {
                         place = Some(sequence);
@@ -97,7 +101,9 @@ impl Publisher {
                     }
                 }
             }
-            if !self.publish_singly(chunk, mark.as_deref(), &mut published, &mut place).await {
+            let singly =
+                self.publish_singly(chunk, mark.as_deref(), &mut published, &mut blocked, &mut place);
+            if !singly.await {
                 break;
             }
         }
@@ -114,11 +120,11 @@ impl Publisher {
         entries: &[OutboxEntry],
         mark: Option<&str>,
         published: &mut Published,
+        blocked: &mut BTreeSet<Uuid>,
         place: &mut Option<u64>,
     ) -> bool {
         // A window, not everything at once: an outage leaves at most this many unclear. And with each saga in it once:
         // what follows a refused entry of its saga has to wait.
-        let mut blocked = BTreeSet::new();
         let same_saga =
             |window: &[&OutboxEntry], entry: &OutboxEntry| window.iter().any(|e| e.saga == entry.saga);
         let mut rest = entries.iter().peekable();

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use futures::future::BoxFuture;
 use saga_core::retry::error_chain;
@@ -34,6 +36,18 @@ pub(super) fn tell<'a>(
     kind: AckKind,
 ) -> BoxFuture<'a, Result<(), BusError>> {
     Box::pin(async move { bus.in_time(message.ack_with(kind)).await.map_err(in_words) })
+}
+
+/// What a stream has at a place; `None` when it has nothing there any more.
+pub(super) async fn stored<I: Send + Sync>(
+    stream: &Stream<I>,
+    sequence: u64,
+) -> Result<Option<StreamMessage>, BoxedError> {
+    match stream.get_raw_message(sequence).await {
+        Ok(stored) => Ok(Some(stored)),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// An error in one line.

@@ -4,7 +4,7 @@
 //! not pass, without the broker saying so: a publish without permission is merely never acknowledged. The difference
 //! shows in what else the broker takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -17,17 +17,10 @@ use crate::store::{OutboxEntry, Published};
 /// Entries of one subject that are tried alone at once: as many publishes wait for an answer together.
 const TRIED_ALONE: usize = 16;
 
-/// A subject whose next entry has not been taken for some time.
-#[derive(Debug)]
-struct Stuck {
-    subject: String,
-    since: Timestamp,
-}
-
-/// Remembers for how long the head of the line has not been taken.
+/// Remembers since when which subjects are not taken.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    stuck: Option<Stuck>,
+    stuck: BTreeMap<String, Timestamp>,
 }
 
 impl Refusals {
@@ -40,59 +33,97 @@ impl Refusals {
         publish: &dyn Publish,
         (now, patience): (Timestamp, Duration),
     ) -> Published {
+        self.forget_what_got_through(&published, entries);
         let head = published.delayed.as_ref().map(|(seq, _)| *seq);
-        let Some(at) = head.and_then(|seq| entries.iter().position(|entry| entry.seq == seq)) else {
-            // Nothing is in the way. A subject is forgotten only when it gets through.
-            let is_through = |stuck: &Stuck| {
-                entries
-                    .iter()
-                    .any(|entry| entry.subject == stuck.subject && published.done.contains(&entry.seq))
-            };
-            self.stuck = self.stuck.take().filter(|stuck| !is_through(stuck));
+        let Some(head) = head.and_then(|seq| entries.iter().find(|entry| entry.seq == seq)) else {
             return published;
         };
-        let subject = &entries[at].subject;
-        let stuck = match self.stuck.take() {
-            Some(stuck) if stuck.subject == *subject => stuck,
-            _ => Stuck { subject: subject.clone(), since: now },
-        };
-        if now.duration_since(stuck.since) >= signed(patience) {
-            publish_around(&mut published, subject, &entries[at..], publish).await;
+        self.stuck.entry(head.subject.clone()).or_insert(now);
+        // The clock may have been put back.
+        self.stuck.values_mut().for_each(|since| *since = now.min(*since));
+        let is_ripe = |since: Timestamp| now.duration_since(since) >= signed(patience);
+        if self.stuck.get(&head.subject).is_some_and(|since| is_ripe(*since)) {
+            let found = publish_around(&mut published, entries, publish, &self.stuck, is_ripe).await;
+            self.stuck.extend(found.into_iter().map(|subject| (subject, now)));
+            self.forget_what_got_through(&published, entries);
         }
-        self.stuck = Some(stuck);
         published
+    }
+
+    fn forget_what_got_through(&mut self, published: &Published, entries: &[OutboxEntry]) {
+        if self.stuck.is_empty() {
+            return;
+        }
+        let done: BTreeSet<_> = published.done.iter().collect();
+        for through in entries.iter().filter(|entry| done.contains(&entry.seq)) {
+            self.stuck.remove(&through.subject);
+        }
     }
 }
 
-/// Publishes what does not depend on the first of `entries`, whose subject this is, and then those of the subject, each
-/// alone.
+/// Publishes what does not depend on the subjects that are `stuck`, and then those that have been so for long, each
+/// entry alone. Answers which others are not taken either: the line stops at these.
 async fn publish_around(
     published: &mut Published,
-    subject: &str,
     entries: &[OutboxEntry],
     publish: &dyn Publish,
-) {
-    let mut sagas = BTreeSet::new();
-    let (alike, others): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|entry| {
-        // What follows one of them in its saga waits as well.
-        entry.subject == subject && sagas.insert(entry.saga) || sagas.contains(&entry.saga)
-    });
-    let mut alone: Vec<_> = alike.into_iter().filter(|entry| sagas.remove(&entry.saga)).collect();
+    stuck: &BTreeMap<String, Timestamp>,
+    is_ripe: impl Fn(Timestamp) -> bool,
+) -> Vec<String> {
+    let (taken, mut found) = (published.done.len(), BTreeMap::new());
+    let mut alone = loop {
+        let (others, alone) =
+            apart(entries, published, |subject| stuck.contains_key(subject) || found.contains_key(subject));
+        if others.is_empty() {
+            break alone;
+        }
+        let around = publish.publish(&others).await;
+        published.done.extend(around.done);
+        published.refused.extend(around.refused);
+        let next = around.delayed.and_then(|delayed| {
+            others.into_iter().find(|entry| entry.seq == delayed.0).map(|entry| (entry.subject, delayed))
+        });
+        let Some((subject, delayed)) = next else { continue };
+        found.insert(subject, delayed);
+    };
+    alone.retain(|entry| stuck.get(&entry.subject).is_some_and(|since| is_ripe(*since)));
     alone.truncate(TRIED_ALONE);
-    let around = publish.publish(&others).await;
-    let mut takes_something = !around.done.is_empty();
-    published.done.extend(around.done);
-    published.refused.extend(around.refused);
     let mut delayed = try_alone(&alone, publish, published).await;
-    takes_something |= delayed.len() < alone.len();
-    if !takes_something {
-        return;
+    // One that can never be published says nothing of the others.
+    if published.done.len() > taken {
+        // Once more: the broker may have come back only just now.
+        alone.retain(|entry| delayed.iter().any(|(seq, _)| *seq == entry.seq));
+        delayed = try_alone(&alone, publish, published).await;
+        published.refused.append(&mut delayed);
+        published.delayed = found.values().min_by_key(|(seq, _)| *seq).cloned();
     }
-    // Once more: the broker may have come back only just now.
-    alone.retain(|entry| delayed.iter().any(|(seq, _)| *seq == entry.seq));
-    delayed = try_alone(&alone, publish, published).await;
-    published.refused.append(&mut delayed);
-    published.delayed = None;
+    found.into_keys().collect()
+}
+
+/// What may be published without the subjects that are away, and of what these keep from it the first of each saga:
+/// what follows that in its saga, or one that was refused, waits as well.
+fn apart(
+    entries: &[OutboxEntry],
+    published: &Published,
+    is_away: impl Fn(&str) -> bool,
+) -> (Vec<OutboxEntry>, Vec<OutboxEntry>) {
+    let done: BTreeSet<_> = published.done.iter().collect();
+    let refused: BTreeSet<_> = published.refused.iter().map(|(seq, _)| seq).collect();
+    let (mut others, mut alone, mut waiting) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for entry in entries.iter().filter(|entry| !done.contains(&entry.seq)) {
+        if waiting.contains(&entry.saga) {
+            continue;
+        }
+        if refused.contains(&entry.seq) {
+            waiting.insert(entry.saga);
+        } else if is_away(&entry.subject) {
+            waiting.insert(entry.saga);
+            alone.push(entry.clone());
+        } else {
+            others.push(entry.clone());
+        }
+    }
+    (others, alone)
 }
 
 /// Publishes each alone, and answers which of them wait on, and why.

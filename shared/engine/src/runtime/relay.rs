@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use saga_core::retry::error_chain;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::bus::Publish;
@@ -93,6 +94,7 @@ impl Relay {
         if entries.is_empty() {
             return Ok(Round::Idle);
         }
+        let began = Instant::now();
         let published = publish.publish(&entries).await;
         let patience = (now, self.settings.refused_for);
         let published = self.refusals.judge(published, &entries, publish, patience).await;
@@ -108,7 +110,9 @@ impl Relay {
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
         if settled_something || delayed.is_some() {
             observer.published(count);
-            if !self.store.settle(&lease, published, now).await? {
+            // What the broker has got is not older than when it said so.
+            let published_at = now.saturating_add(began.elapsed()).unwrap_or(now);
+            if !self.store.settle(&lease, published, published_at).await? {
                 warn!("the relay's lease lapsed during a publish; another relay goes on");
                 self.held = None;
                 return Ok(Round::Standby);

@@ -100,21 +100,6 @@ async fn what_the_broker_does_not_take_for_a_while_though_it_takes_the_rest_step
     Ok(())
 }
 
-/// What a saga said before, and the broker refuses, holds back what it says of the stuck subject.
-#[tokio::test]
-async fn nothing_overtakes_what_is_refused_in_its_saga_while_something_else_is_stuck() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let said = [(1, 1, "lost"), (2, 2, "stored"), (3, 2, "lost"), (4, 4, "lost"), (5, 5, "stored")];
-    commit(store.as_ref(), of_subjects(&said)).await?;
-    let mut relay = relay(&store, "depot-1");
-    broker.never_takes("payload 1");
-    broker.refuses(2);
-    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
-    assert_eq!(round(&mut relay, &broker, 60).await?, Round::Published(2));
-    assert_eq!(broker.arrived(), [5, 4], "the third waits behind the second");
-    Ok(())
-}
-
 /// What counts as refused holds nothing up any more: the service is ready, and takes orders.
 #[tokio::test]
 async fn once_it_is_judged_to_be_refused_it_holds_nothing_up() -> Outcome {
@@ -140,6 +125,99 @@ async fn a_message_that_alone_is_not_taken_steps_aside_alone() -> Outcome {
     assert_eq!(round(&mut relay, &broker, 60).await?, Round::Published(2));
     assert_eq!(broker.arrived(), [2, 3]);
     assert_eq!(store.stats().await?.outbox_failed, 1);
+    Ok(())
+}
+
+/// However many subjects get no answer, the others go on.
+#[tokio::test]
+async fn two_subjects_that_are_not_taken_hold_up_no_third() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let entries = [(1, 1, "lost"), (2, 2, "gone"), (3, 3, "stored"), (4, 2, "stored")];
+    commit(store.as_ref(), of_subjects(&entries)).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.never_takes("depot.lost");
+    broker.never_takes("depot.gone");
+    for second in [0, 60] {
+        round(&mut relay, &broker, second).await?;
+    }
+    assert_eq!(broker.arrived(), [3]);
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed), (3, 1), "the second is waited for a while too");
+    assert_eq!(round(&mut relay, &broker, 120).await?, Round::Published(1));
+    assert_eq!(broker.arrived(), [3, 3]);
+
+    // The next of these subjects hold nobody up.
+    commit(store.as_ref(), of_subjects(&[(5, 5, "lost"), (6, 6, "gone"), (7, 7, "stored")])).await?;
+    round(&mut relay, &broker, 121).await?;
+    assert_eq!(broker.arrived(), [3, 3, 7]);
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed), (0, 5));
+    Ok(())
+}
+
+/// What is published around a subject that is not taken overtakes nothing of its saga.
+#[tokio::test]
+async fn what_is_tried_alone_waits_for_what_precedes_it_in_its_saga() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let entries = [(1, 1, "lost"), (2, 2, "stored"), (3, 2, "lost"), (4, 4, "stored")];
+    commit(store.as_ref(), of_subjects(&entries)).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.never_takes("payload 1");
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
+    broker.always_refuses(2);
+    round(&mut relay, &broker, 60).await?;
+    assert_eq!(broker.arrived(), [4], "the third waits for the second of its saga");
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed), (0, 3));
+    Ok(())
+}
+
+/// One that can never be published says nothing of what the broker takes: the rest is only delayed.
+#[tokio::test]
+async fn a_message_that_is_too_large_does_not_make_a_broker_that_takes_nothing_refuse_the_others() -> Outcome
+{
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.takes_nothing();
+    broker.always_refuses(2);
+    for second in [0, 60] {
+        assert_eq!(round(&mut relay, &broker, second).await?, Round::Delayed("no answer".to_owned()));
+    }
+    assert_eq!(store.stats().await?.outbox_failed, 1, "the one that is too large");
+    broker.takes_all_again();
+    assert_eq!(round(&mut relay, &broker, 61).await?, Round::Published(1));
+    Ok(())
+}
+
+/// A clock that was ahead and is put back makes nothing wait longer.
+#[tokio::test]
+async fn what_is_not_taken_steps_aside_in_time_though_the_clock_was_put_back() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), of_subjects(&[(1, 1, "lost"), (2, 2, "stored")])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.never_takes("depot.lost");
+    for second in [36_000, 0, 60] {
+        round(&mut relay, &broker, second).await?;
+    }
+    assert_eq!(broker.arrived(), [2]);
+    Ok(())
+}
+
+/// A publish may take long: what it brought to the broker is told again to one that has lost what it got meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_took_long_to_publish_was_published_at_the_end_of_that() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.stalls_after_taking();
+    let publishing = round(&mut relay, &broker, 0);
+    let going_on = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        broker.goes_on();
+    };
+    assert_eq!(tokio::join!(publishing, going_on).0?, Round::Published(1));
+    assert_eq!(store.republish(at(4), 0, 9).await?.count, 1);
     Ok(())
 }
 
@@ -321,8 +399,8 @@ async fn round(relay: &mut Relay, broker: &Broker, second: i64) -> Result<Round,
 struct Broker {
     arrived: Mutex<Vec<u128>>,
     next: Mutex<Mood>,
-    never: Mutex<Option<&'static str>>,
-    refused: Mutex<Option<u128>>,
+    never: Mutex<Vec<&'static str>>,
+    too_large: Mutex<Option<u128>>,
     /// Of each round, whether nothing was in the way.
     judged: Mutex<Vec<bool>>,
     lost: Mutex<usize>,
@@ -357,12 +435,12 @@ impl Broker {
 
     /// What has this subject, or this payload, gets no answer.
     fn never_takes(&self, what: &'static str) {
-        *self.never.lock() = Some(what);
+        self.never.lock().push(what);
     }
 
-    /// It never fits.
-    fn refuses(&self, number: u128) {
-        *self.refused.lock() = Some(number);
+    /// The message of this number cannot even be sent.
+    fn always_refuses(&self, number: u128) {
+        *self.too_large.lock() = Some(number);
     }
 
     fn takes_nothing(&self) {
@@ -375,7 +453,8 @@ impl Broker {
     }
 
     fn takes_all_again(&self) {
-        (*self.lost.lock(), *self.never.lock()) = (0, None);
+        *self.lost.lock() = 0;
+        self.never.lock().clear();
     }
 
     fn is_lost(&self, entry: &OutboxEntry) -> bool {
@@ -383,7 +462,7 @@ impl Broker {
         let is_lost = *lost > 0;
         *lost = lost.saturating_sub(1);
         let never = |what: &str| entry.subject == what || entry.payload == what.as_bytes();
-        is_lost || self.never.lock().is_some_and(never)
+        is_lost || self.never.lock().iter().copied().any(never)
     }
 
     fn stalls_after_taking(&self) {
@@ -403,13 +482,13 @@ impl Broker {
         let mut published = Published::default();
         let is_stalling = matches!(mood, Mood::Stalls);
         for (index, entry) in entries.iter().enumerate() {
+            if *self.too_large.lock() == Some(entry.id.as_u128()) {
+                published.refused.push((entry.seq, "too large".to_owned()));
+                continue;
+            }
             if self.is_lost(entry) {
                 published.delayed = Some((entry.seq, "no answer".to_owned()));
                 break;
-            }
-            if *self.refused.lock() == Some(entry.id.as_u128()) {
-                published.refused.push((entry.seq, "too large".to_owned()));
-                continue;
             }
             match &mood {
                 Mood::TakesFew(count, reason) if index == *count => {

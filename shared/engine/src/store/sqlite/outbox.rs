@@ -21,6 +21,12 @@ const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
 const IS_BLOCKED: &str = "EXISTS (SELECT 1 FROM outbox AS blocking
      WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'HELD'))";
 
+/// A new entry stands at the end of the line, unless an earlier one of its saga failed: then it is held from the
+/// start. Nothing else might move the line, and it would be said to wait for the broker.
+pub(super) const INSERT: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, status)
+     VALUES (?1, ?2, ?3, ?4, ?5,
+             iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'HELD')), 'HELD', 'PENDING'))";
+
 /// Said beside each status that stands out of line, or SQLite does not see that the index of these few rows holds it.
 const OUT_OF_LINE: &str = "status <> 'PENDING'";
 
@@ -109,7 +115,7 @@ pub(super) fn settle(
         let position = conn.prepare_cached(&format!("SELECT {POSITION}"))?.query_row([], |row| row.get(0))?;
         let (out_of_line, in_line): (Vec<i64>, Vec<i64>) =
             published.done.iter().copied().partition(|seq| *seq <= position);
-        settle_out_of_line(conn, &out_of_line, &mut counts)?;
+        settle_out_of_line(conn, &out_of_line, now, &mut counts)?;
         settle_line(conn, &in_line.into_iter().collect(), position, now, &mut counts)?;
         let counts = counts.iter().map(|(subject, count)| (subject.as_str(), *count)).collect();
         super::write::tally(conn, "published", &counts)
@@ -128,6 +134,12 @@ fn settle_failed(conn: &Connection, published: &Published) -> rusqlite::Result<(
              WHERE seq = ?1",
         )?
         .execute(params![seq, reason])?;
+        // What was let go with it, when it was to be tried again, has been held up by it once more.
+        conn.prepare_cached(&format!(
+            "UPDATE outbox SET status = 'HELD' WHERE {OUT_OF_LINE} AND status = 'RETRY'
+             AND (saga, 'FAILED') = (SELECT saga, status FROM outbox WHERE seq = ?1) AND seq > ?1"
+        ))?
+        .execute([seq])?;
     }
     if let Some((seq, reason)) = &published.delayed {
         conn.prepare_cached("UPDATE outbox SET attempts = attempts + 1, last_error = ?2 WHERE seq = ?1")?
@@ -136,10 +148,11 @@ fn settle_failed(conn: &Connection, published: &Published) -> rusqlite::Result<(
     Ok(())
 }
 
-/// Behind the position, `PENDING` says published.
+/// Behind the position, `PENDING` says published; when, if not with its neighbours, is said beside it.
 fn settle_out_of_line(
     conn: &Connection,
     done: &[i64],
+    now: Timestamp,
     counts: &mut BTreeMap<String, i64>,
 ) -> rusqlite::Result<()> {
     for seq in done {
@@ -148,8 +161,10 @@ fn settle_out_of_line(
             .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let Some((status, subject)) = waited else { continue };
-        conn.prepare_cached("UPDATE outbox SET status = 'PENDING', last_error = NULL WHERE seq = ?1")?
-            .execute([seq])?;
+        conn.prepare_cached(
+            "UPDATE outbox SET status = 'PENDING', last_error = NULL, published_at = ?2 WHERE seq = ?1",
+        )?
+        .execute([*seq, micros(now)])?;
         if status != "REPUBLISH" {
             *counts.entry(subject).or_default() += 1;
         }
@@ -232,13 +247,17 @@ pub(super) fn republish(
     after: i64,
     limit: usize,
 ) -> Result<Republished, StoreFault> {
-    // From the first publication of that time on: clocks may have been put back meanwhile.
+    // From the first publication of that time on: clocks may have been put back meanwhile. And what was published then
+    // out of line.
+    let published = format!("status = 'PENDING' AND seq > ?2 AND seq <= {POSITION}");
     let sql = format!(
-        "UPDATE outbox SET status = 'REPUBLISH'
-         FROM (SELECT min(up_to) AS up_to FROM publication WHERE published_at >= ?1) AS first
-         WHERE first.up_to IS NOT NULL AND seq IN
-         (SELECT seq FROM outbox WHERE status = 'PENDING' AND seq > ?2 AND seq <= {POSITION}
-          AND seq > (SELECT coalesce(max(before.up_to), 0) FROM publication AS before WHERE before.up_to < first.up_to)
+        "UPDATE outbox SET status = 'REPUBLISH' WHERE seq IN
+         (SELECT seq FROM (SELECT seq FROM outbox WHERE {published} AND seq >
+              (SELECT coalesce(max(before.up_to), 0) FROM publication AS before WHERE before.up_to <
+                   (SELECT min(up_to) FROM publication WHERE published_at >= ?1))
+              AND EXISTS (SELECT 1 FROM publication WHERE published_at >= ?1) ORDER BY seq LIMIT ?3)
+          UNION SELECT seq FROM (SELECT seq FROM outbox INDEXED BY outbox_published_apart
+              WHERE published_at >= ?1 AND {published} ORDER BY seq LIMIT ?3)
           ORDER BY seq LIMIT ?3)
          RETURNING seq"
     );
@@ -339,15 +358,17 @@ pub(super) fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite
                   (SELECT max(up_to) FROM publication WHERE up_to < coalesce(
                        (SELECT min(up_to) FROM publication WHERE published_at >= ?1),
                        (SELECT max(up_to) FROM publication)))
+                  AND (published_at IS NULL OR published_at < ?1)
               ORDER BY seq LIMIT ?2)",
         )?
         .execute([micros(cutoff), limit])?;
-    // A publication goes when the entries of which it tells are gone.
+    // A publication goes when the entries of which it tells are gone. The last one stays: it is where the line is.
     let told = conn
         .prepare_cached(
             "DELETE FROM publication WHERE up_to IN
              (SELECT up_to FROM publication
-              WHERE up_to < (SELECT min(seq) FROM outbox WHERE status = 'PENDING') ORDER BY up_to LIMIT ?1)",
+              WHERE up_to < (SELECT min(seq) FROM outbox WHERE status = 'PENDING')
+                  AND up_to < (SELECT max(up_to) FROM publication) ORDER BY up_to LIMIT ?1)",
         )?
         .execute([limit])?;
     Ok(gone.max(told))

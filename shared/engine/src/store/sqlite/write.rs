@@ -193,9 +193,7 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
             told
         ])?;
     }
-    let mut insert = conn.prepare_cached(
-        "INSERT INTO outbox (id, saga, subject, payload, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
+    let mut insert = conn.prepare_cached(super::outbox::INSERT)?;
     for entry in &writes.outbox {
         insert.execute(params![entry.id, entry.saga, entry.subject, &entry.payload[..], at])?;
     }

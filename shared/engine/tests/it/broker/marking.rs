@@ -12,7 +12,7 @@ use saga_engine::store::sqlite::{Opening, SqliteStore};
 use saga_engine::store::{Store, StoreFault};
 
 use super::all_done;
-use crate::support::{Depot, Nats, commit, entries, no_faults, promises, put, recorded};
+use crate::support::{Depot, Nats, commit, entries, in_time, no_faults, promises, put, recorded};
 
 #[tokio::test]
 async fn a_database_behind_what_its_stream_remembers_is_known_by_its_loss() -> Result<(), StoreFault> {
@@ -56,6 +56,29 @@ async fn a_database_behind_what_its_stream_remembers_is_known_by_its_loss() -> R
         let name = sentence.rsplit_once("accept_loss=").expect("a name").1;
         assert_eq!(mark.check(&behind, name), Ok(()), "it was accepted");
     }
+    Ok(())
+}
+
+/// A broker may lose its disk between two questions, and who asks on for ever begins nothing.
+#[tokio::test]
+async fn a_stream_that_is_gone_remembers_nothing() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    bus.jetstream().delete_stream("DEPOT").await.expect("it was there");
+    assert_eq!(bus.last_mark("depot").await.expect("the broker answers"), None);
+}
+
+/// Whoever cannot read what the stream remembers does not know that it remembers nothing.
+#[tokio::test]
+async fn a_mark_that_cannot_be_read_is_not_taken_for_none() -> Result<(), StoreFault> {
+    let mut nats = Nats::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<dyn Store> = Arc::new(open(&folder.path().join("depot.db"))?);
+    let publisher = Publisher::new(nats.bus().await, "depot", no_faults()).marking(store.clone());
+    all_done(publisher.publish(&entries(1..2)).await);
+    nats.restart_denying("$JS.API.STREAM.MSG.GET.>").await;
+    let bus = nats.bus().await;
+    in_time("nobody says how far it came", bus.last_mark("depot")).await.expect_err("no answer");
     Ok(())
 }
 

@@ -93,6 +93,20 @@ async fn a_message_that_is_too_large_is_refused_and_the_others_arrive() {
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 2 + 19);
 }
 
+/// However many are published at once, what follows a refused message in its saga waits for it.
+#[tokio::test]
+async fn what_is_refused_holds_its_saga_up_beyond_a_batch() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut wanted = entries(1..=1_020);
+    wanted[990] = entry(991, vec![b'x'; MAX_PAYLOAD + 1]);
+    wanted[1_010].saga = wanted[990].saga;
+    let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
+    assert_eq!((published.refused.len(), published.delayed), (1, None));
+    assert_eq!(published.done.len(), 1_018);
+    assert!(!published.done.contains(&1_011), "it has overtaken the one before it");
+}
+
 /// Law 2: a subject that no stream of ours takes is the message's own fault, and holds up nobody.
 #[tokio::test]
 async fn a_message_for_nobodys_stream_is_refused_and_the_others_arrive() {

@@ -38,6 +38,7 @@ async fn no_wait_for_the_broker_is_without_an_end() {
     let mark = bus.last_mark("depot");
     in_time("nobody knows how far a database had come", mark).await.expect_err("nobody answers");
     in_time("nothing is counted", bus.subject_counts("depot")).await.expect_err("nobody answers");
+    in_time("nobody knows how far it came", bus.last_mark("depot")).await.expect_err("nobody answers");
     // Whether this one arrives is not known to anybody.
     let _ = in_time("the acknowledgement is sent or not", message.acknowledge()).await;
     for last in [3, 40] {
@@ -70,6 +71,7 @@ async fn no_wait_for_room_at_the_client_is_without_an_end() {
     in_time("nobody knows what waits", bus.waiting(durable)).await.expect_err("there is no room");
     in_time("no streams are made", bus.ensure_streams(&["depot"])).await.expect_err("there is no room");
     in_time("nothing is counted", bus.subject_counts("depot")).await.expect_err("there is no room");
+    in_time("nobody knows how far it came", bus.last_mark("depot")).await.expect_err("there is no room");
     in_time("nothing is acknowledged", message.acknowledge()).await.expect_err("there is no room");
 }
 

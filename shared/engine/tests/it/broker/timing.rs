@@ -55,6 +55,17 @@ async fn a_deadline_is_kept_at_the_brokers_time_on_a_machine_an_hour_off() -> Re
     Ok(())
 }
 
+/// A broker may lose its disk before it was asked: what is asked about is made again, or nobody would begin anything.
+#[tokio::test]
+async fn a_broker_that_has_lost_its_disk_says_what_time_it_is() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    bus.jetstream().delete_stream("ADVISORY").await.expect("it was there");
+    let clock = BrokerClock::new(Arc::new(Shifted(AtomicI64::new(HOUR))));
+    in_time("the broker says what time it is", timekeeping::meet(&clock, &bus)).await;
+    assert!(is_near(clock.now(), Timestamp::now()));
+}
+
 /// Deadlines that were set by the right time would be judged by the wrong one.
 #[tokio::test]
 async fn nothing_is_due_before_the_broker_has_said_what_time_it_is() -> Result<(), StoreFault> {

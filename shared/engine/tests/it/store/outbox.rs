@@ -83,6 +83,42 @@ pub async fn an_entry_held_behind_two_failed_ones_waits_for_both(store: &Arc<dyn
     Ok(())
 }
 
+/// What a saga promises while an earlier promise of it waits for an operator waits with it, though nothing else moves
+/// the line: it is not said to wait for the broker.
+pub async fn what_is_promised_behind_a_failed_entry_does_not_wait_for_the_broker(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 7)])).await?;
+    refuse(store, 1).await?;
+    commit(store.as_ref(), of_sagas([(2, 7)])).await?;
+    assert_eq!(pending(store).await?, Vec::<u128>::new());
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (0, 2, None));
+
+    commit(store.as_ref(), of_sagas([(3, 8)])).await?;
+    assert_eq!(pending(store).await?, [3]);
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(pending(store).await?, [1, 2, 3], "each in its place");
+    publish(store, 3, 9).await?;
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 3)].into());
+    Ok(())
+}
+
+/// What was let go with a failed entry is held again when that fails once more.
+pub async fn an_entry_that_fails_again_holds_what_follows_it_again(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 7), (2, 7), (3, 8), (4, 7)])).await?;
+    refuse(store, 1).await?;
+    publish(store, 1, 5).await?;
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(pending(store).await?, [1, 2, 4]);
+    refuse(store, 1).await?;
+    assert_eq!(pending(store).await?, Vec::<u128>::new(), "nothing overtakes it");
+    assert_eq!(store.stats().await?.outbox_failed, 3);
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(pending(store).await?, [1, 2, 4]);
+    Ok(())
+}
+
 /// A broker that has lost its disk is told again what it was told: that, once more, and nothing else.
 pub async fn what_was_published_since_a_time_is_published_again(store: &Arc<dyn Store>) -> Promise {
     for (number, second) in [(1, 10), (2, 20), (3, 30)] {
@@ -102,6 +138,30 @@ pub async fn what_was_published_since_a_time_is_published_again(store: &Arc<dyn 
     assert_eq!(again(store, 0, 1).await?, 4, "one after the other");
     assert_eq!(again(store, 0, 9).await?, 0, "it is under way");
     assert_eq!(store.pending(4).await?.len(), 1, "a share of a batch");
+    Ok(())
+}
+
+/// What was published late, or again, was published then: a broker that loses what it was told since is told that too.
+pub async fn what_was_published_out_of_line_is_published_again_by_the_time_of_that(
+    store: &Arc<dyn Store>,
+) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 1), (2, 2), (3, 3), (4, 4)])).await?;
+    refuse(store, 1).await?;
+    publish(store, 2, 10).await?;
+    publish(store, 1, 20).await?;
+    assert_eq!(store.retry_failed(None).await?, 1);
+    publish(store, 1, 50).await?;
+    assert_eq!(again(store, 40, 9).await?, 1, "the first was published in the second 50");
+    assert_eq!(pending(store).await?, [1]);
+    publish(store, 1, 60).await?;
+    assert_eq!((again(store, 55, 9).await?, again(store, 61, 9).await?), (1, 0), "and in the second 60");
+    publish(store, 1, 70).await?;
+
+    trimmed(store, 65).await?;
+    assert_eq!(again(store, 0, 9).await?, 2, "it is kept by that time too, beside the last one");
+    publish(store, 2, 80).await?;
+    trimmed(store, 90).await?;
+    assert_eq!(again(store, 0, 9).await?, 1);
     Ok(())
 }
 
@@ -135,6 +195,21 @@ pub async fn published_entries_are_trimmed_by_the_time_of_their_publication(
     assert_eq!(pending(store).await?, [5]);
     assert_eq!(store.retry_failed(None).await?, 1);
     assert_eq!(pending(store).await?, [1, 5]);
+    Ok(())
+}
+
+/// How far the line is published is known as long as there is a line, whatever of it is still kept.
+pub async fn what_is_trimmed_does_not_move_the_line(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), of_sagas([(1, 1), (2, 2), (3, 2)])).await?;
+    publish(store, 1, 10).await?;
+    refuse(store, 2).await?;
+    trimmed(store, 99).await?;
+    commit(store.as_ref(), of_sagas([(4, 4)])).await?;
+    for _ in 0..2 {
+        let stats = store.stats().await?;
+        assert_eq!((stats.outbox_pending, stats.outbox_failed), (1, 2), "the fourth, and two behind it");
+        trimmed(store, 99).await?;
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decision::{InboxState, Reads, Writes};
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -105,6 +105,37 @@ async fn what_an_older_build_had_yet_to_publish_is_published_by_this_one() -> Re
     assert_eq!(store.retry_failed(None).await?, 2);
     let in_order: Vec<_> = store.pending(9).await?.iter().map(|entry| entry.seq).collect();
     assert_eq!(in_order, [7, 5_000, 5_001, 5_002]);
+    Ok(())
+}
+
+/// What stands behind an entry that the broker refused waits for the operator after the upgrade, not for the broker:
+/// nobody is told that the broker is late.
+#[tokio::test]
+async fn what_an_older_build_had_behind_a_failed_entry_is_held() -> Result<(), StoreFault> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    let old = old_database(&path);
+    for (seq, saga, status) in [(7, 1, "FAILED"), (5_000, 1, "PENDING"), (9_000, 2, "PENDING")] {
+        let envelope = format!(r#"{{"correlation_id":"{}"}}"#, id(saga));
+        let sql = "INSERT INTO outbox (seq, id, subject, payload, status, created_at) VALUES (?2, ?1, 'depot.stored', ?3, ?4, 9)";
+        old.execute(sql, params![id(1), seq, envelope.as_bytes(), status]).expect("an entry");
+    }
+    drop(old);
+    let store = SqliteStore::open(&path, Depot::rows())?;
+    let seqs = |entries: Vec<OutboxEntry>| entries.iter().map(|entry| entry.seq).collect::<Vec<_>>();
+    assert_eq!(seqs(store.pending(9).await?), [9_000]);
+    let stats = store.stats().await?;
+    assert_eq!(
+        (stats.outbox_pending, stats.outbox_failed),
+        (1, 2),
+        "what is gone from between is not counted"
+    );
+    let lease = store.take_lease(None, "depot-1", at(0), at(10)).await?.expect("nobody holds it");
+    store.settle(&lease, Published { done: vec![9_000], ..Published::default() }, at(1)).await?;
+    let stats = store.stats().await?;
+    assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (0, 2, None));
+    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(seqs(store.pending(9).await?), [7, 5_000]);
     Ok(())
 }
 

@@ -25,6 +25,8 @@ pub struct Nats {
     port: u16,
     folder: TempDir,
     process: Option<Child>,
+    /// Subjects on which nobody may say anything: what is asked there gets no answer.
+    denied: Vec<&'static str>,
 }
 
 impl Nats {
@@ -37,17 +39,23 @@ impl Nats {
     /// A broker whose address is known before it is there.
     pub fn not_yet_started() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        Self { port: free_port(), folder, process: None }
+        Self { port: free_port(), folder, process: None, denied: vec![] }
     }
 
     /// Starts it, on the port and with the data it had before.
     pub async fn restart(&mut self) {
         let (port, folder) = (self.port, self.folder.path());
         let config = folder.join("nats.conf");
-        let text = format!(
+        let mut text = format!(
             "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n",
             folder.join("jetstream")
         );
+        if !self.denied.is_empty() {
+            let permissions = format!("{{ publish: {{ deny: {:?} }} }}", self.denied);
+            text += &format!(
+                "no_auth_user: anyone\nauthorization {{ users: [ {{ user: anyone, password: any, permissions: {permissions} }} ] }}\n"
+            );
+        }
         std::fs::write(&config, text).expect("the broker's configuration");
         let log = std::fs::File::create(folder.join("nats.log")).expect("the broker's log");
         let process = Command::new(program())
@@ -67,6 +75,13 @@ impl Nats {
             greets(port)
         };
         wait_until("nats-server is ready", is_ready).await;
+    }
+
+    /// The same, and nobody may say anything on this subject.
+    pub async fn restart_denying(&mut self, subject: &'static str) {
+        self.kill();
+        self.denied.push(subject);
+        self.restart().await;
     }
 
     /// `kill -9`: it gets to write nothing more.

@@ -1,0 +1,49 @@
+//! Shell: publishing again what a broker lost, when that is more than anybody waits for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use admin::policy::AdminService;
+use jiff::Timestamp;
+use saga_core::decision::{OutboxWrite, Reads, Writes};
+use saga_core::service::Service as _;
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Published, Store};
+use uuid::Uuid;
+
+use crate::harness::{AdminHarness, PATIENCE};
+
+/// More than is marked in one transaction.
+const MANY: u64 = 12_000;
+
+/// Whoever asked may be gone before all is marked; what was begun goes on to its end, or the broker would be told the
+/// oldest of it alone, however often one asked.
+#[tokio::test]
+async fn what_is_to_be_published_again_is_marked_to_the_end_though_nobody_waits_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(&folder.path().join("admin.db"), AdminService::rows()).expect("a database");
+    let store: Arc<dyn Store> = Arc::new(store);
+    let entry = |number: u64| OutboxWrite {
+        id: Uuid::from_u128(number.into()),
+        saga: Uuid::from_u128(number.into()),
+        event: None,
+        subject: "admin.told".to_owned(),
+        payload: b"anything".as_slice().into(),
+    };
+    let outbox: Vec<_> = (1..=MANY).map(entry).collect();
+    let promised = Writes { outbox, ..Writes::default() };
+    store.transact(Reads::default(), Box::new(move |_| promised.clone())).await.expect("promised");
+    let admin = AdminHarness::over(store.clone(), &[]).await;
+    let now = Timestamp::now();
+    let all = store.pending(20_000).await.expect("the outbox").iter().map(|entry| entry.seq).collect();
+    admin.settles(Published { done: all, ..Published::default() }, now).await;
+
+    let mut marking = Box::pin(admin.app.republish(Timestamp::UNIX_EPOCH));
+    assert!(futures::poll!(&mut marking).is_pending());
+    drop(marking);
+    let until = Instant::now() + PATIENCE;
+    while store.stats().await.expect("stats").outbox_republishing < MANY {
+        assert!(Instant::now() < until, "waited in vain for the rest");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
