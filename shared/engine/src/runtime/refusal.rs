@@ -17,6 +17,10 @@ use crate::store::{OutboxEntry, Published};
 /// Entries of one subject that are tried alone at once: as many publishes wait for an answer together.
 const TRIED_ALONE: usize = 16;
 
+/// So often is an entry tried again once the broker takes others: it may have come back only just now, and answers get
+/// lost.
+const TRIED_AGAIN: usize = 3;
+
 /// Remembers since when which subjects are not taken.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
@@ -91,9 +95,10 @@ async fn publish_around(
     let mut delayed = try_alone(&alone, publish, published).await;
     // One that can never be published says nothing of the others.
     if published.done.len() > taken {
-        // Once more: the broker may have come back only just now.
-        alone.retain(|entry| delayed.iter().any(|(seq, _)| *seq == entry.seq));
-        delayed = try_alone(&alone, publish, published).await;
+        for _ in 0..TRIED_AGAIN {
+            alone.retain(|entry| delayed.iter().any(|(seq, _)| *seq == entry.seq));
+            delayed = try_alone(&alone, publish, published).await;
+        }
         published.refused.append(&mut delayed);
         published.delayed = found.values().min_by_key(|(seq, _)| *seq).cloned();
     }

@@ -237,6 +237,23 @@ async fn a_broker_that_comes_back_meanwhile_refused_nothing() -> Outcome {
     Ok(())
 }
 
+/// Answers get lost, several in a row if it must be: one that gets through in the end was never refused.
+#[tokio::test]
+async fn a_message_whose_answers_get_lost_is_not_refused() -> Outcome {
+    for (answers_lost, failed) in [(1, 0), (4, 0), (5, 1)] {
+        let (store, broker) = (in_memory(), Broker::default());
+        commit(store.as_ref(), promises([1, 2])).await?;
+        let mut relay = relay(&store, "depot-1");
+        broker.takes_nothing();
+        round(&mut relay, &broker, 0).await?;
+        broker.takes_all_again();
+        broker.loses("payload 1", answers_lost);
+        round(&mut relay, &broker, 60).await?;
+        assert_eq!(store.stats().await?.outbox_failed, failed, "{answers_lost} lost");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_the_broker_refuses_for_good_steps_aside_until_an_operator_retries_it() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
@@ -401,6 +418,7 @@ struct Broker {
     next: Mutex<Mood>,
     never: Mutex<Vec<&'static str>>,
     too_large: Mutex<Option<u128>>,
+    answers_lost: Mutex<(&'static str, usize)>,
     /// Of each round, whether nothing was in the way.
     judged: Mutex<Vec<bool>>,
     lost: Mutex<usize>,
@@ -443,6 +461,11 @@ impl Broker {
         *self.too_large.lock() = Some(number);
     }
 
+    /// The answers to so many publishes of what has this payload get lost.
+    fn loses(&self, payload: &'static str, times: usize) {
+        *self.answers_lost.lock() = (payload, times);
+    }
+
     fn takes_nothing(&self) {
         *self.lost.lock() = usize::MAX;
     }
@@ -461,6 +484,11 @@ impl Broker {
         let mut lost = self.lost.lock();
         let is_lost = *lost > 0;
         *lost = lost.saturating_sub(1);
+        let mut answers = self.answers_lost.lock();
+        if answers.1 > 0 && entry.payload == answers.0.as_bytes() {
+            answers.1 -= 1;
+            return true;
+        }
         let never = |what: &str| entry.subject == what || entry.payload == what.as_bytes();
         is_lost || self.never.lock().iter().copied().any(never)
     }
