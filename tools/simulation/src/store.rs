@@ -248,6 +248,10 @@ impl Store for SimStore {
         self.inner.mark()
     }
 
+    fn kept_since(&self) -> Answer<'_, Option<Timestamp>> {
+        self.inner.kept_since()
+    }
+
     fn stats(&self) -> Answer<'_, Stats> {
         self.inner.stats()
     }

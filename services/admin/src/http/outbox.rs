@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::Method;
 use garde::Validate;
 use jiff::Timestamp;
+use saga_engine::host::app::PublishedAgain;
 use saga_engine::host::http::Problem;
 use saga_engine::store::OutboxItem;
 use serde::{Deserialize, Serialize};
@@ -107,32 +108,25 @@ struct RepublishEntries {
     reason: Option<String>,
 }
 
-/// How many entries are published once more.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-struct Republished {
-    /// Entries that the relay publishes again. Whoever has handled them before knows them, and does nothing.
-    republished: u64,
-}
-
 /// Publish once more what the broker has lost.
 #[utoipa::path(post, path = "/api/admin/outbox/{service}/republish", params(("service" = String, Path), Operator),
     request_body(content = RepublishEntries), responses(
-    (status = 200, body = Republished), (status = 404, body = Problem), (status = 422, body = Problem),
+    (status = 200, body = PublishedAgain), (status = 404, body = Problem), (status = 422, body = Problem),
     (status = 503, body = Problem),
 ))]
 async fn republish(
     Change { admin, path: service, operator, body }: Change<String, RepublishEntries>,
-) -> Result<Json<Republished>, Problem> {
+) -> Result<Json<PublishedAgain>, Problem> {
     let RepublishEntries { since, reason } = body;
     known_service(&service, &on_the_broker())?;
     let detail = Some(json!({ "since": since }));
     let republished =
         admin.logged(By { operator, reason }, Action::OutboxRepublish, service.clone(), detail, async {
             if service == crate::NAME {
-                return Ok(Republished { republished: admin.app.republish(since).await? });
+                return Ok(admin.app.republish(since).await?);
             }
             let path = format!("/internal/outbox/republish?since={since}");
-            admin.services.tell_at_length::<Republished>(&service, &path).await
+            admin.services.tell_at_length::<PublishedAgain>(&service, &path).await
         });
     republished.await.map(Json)
 }

@@ -6,15 +6,17 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::service::Service;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::metrics::Metrics;
 use super::settings::Settings;
 use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
-use crate::runtime::clock::BrokerClock;
+use crate::runtime::clock::{BrokerClock, Clock as _};
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
@@ -70,15 +72,17 @@ impl<S: Service, X> Clone for App<S, X> {
 }
 
 impl<S: Service, X> App<S, X> {
-    /// Has published again what was published since then, as far as it is kept. Answers how many messages that are.
+    /// Has published again what was published since then, as far as it is kept.
     ///
     /// What was begun goes on to its end, whether or not anybody waits for it: it may take longer than that.
     ///
     /// # Errors
     /// When the store fails. What was marked before is published all the same; asking again does no harm.
-    pub async fn republish(&self, since: Timestamp) -> Result<u64, StoreFault> {
+    pub async fn republish(&self, since: Timestamp) -> Result<PublishedAgain, StoreFault> {
+        let kept_since = self.settings.retention.cutoffs(self.clock.now()).published;
         let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay_wake(), since));
-        marking.await.unwrap_or(Err(StoreFault::Closed))
+        let republished = marking.await.unwrap_or(Err(StoreFault::Closed))?;
+        Ok(PublishedAgain { republished, kept_since })
     }
 
     /// Why nothing new may be begun yet: a database that has lost something would begin it as if that had never been.
@@ -87,6 +91,16 @@ impl<S: Service, X> App<S, X> {
         let is_met = self.bus.is_none() || self.met.is_cancelled();
         (!is_met).then_some("waits for the broker, which knows how far the database had come")
     }
+}
+
+/// What is published once more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PublishedAgain {
+    /// Messages that the relay publishes again. Whoever has handled them before knows them, and does nothing.
+    pub republished: u64,
+    /// What was published before that is not kept for it (`retention.published`).
+    #[schema(value_type = String, format = DateTime)]
+    pub kept_since: Timestamp,
 }
 
 async fn mark_all(store: Arc<dyn Store>, relay: Arc<Notify>, since: Timestamp) -> Result<u64, StoreFault> {

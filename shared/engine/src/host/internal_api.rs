@@ -13,7 +13,7 @@ use saga_core::machinery::{Machinery, StepState};
 use saga_core::service::{Service, steps_of};
 use serde::Deserialize;
 
-use super::app::App;
+use super::app::{App, PublishedAgain};
 use super::http::{Body, Params, Problem, Segment};
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::{Bus as _, Durable};
@@ -128,9 +128,8 @@ struct Republish {
 async fn republish<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Params(Republish { since }): Params<Republish>,
-) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
-    let count = app.republish(since).await?;
-    Ok(Json(BTreeMap::from([("republished", count)])))
+) -> Result<Json<PublishedAgain>, Problem> {
+    Ok(Json(app.republish(since).await?))
 }
 
 async fn dead_letters<S: Service, X: Send + Sync + 'static>(

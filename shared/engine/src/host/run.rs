@@ -19,7 +19,7 @@ use super::app::{App, Program};
 use super::http::Problem;
 use super::settings::Settings;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
-use crate::nats::{NatsBus, Publisher};
+use crate::nats::{NatsBus, Publisher, anew};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
@@ -148,6 +148,7 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     let ended = tokio::select! {
         ended = ended(&mut loops) => ended,
         () = timekeeping => None,
+        () = anew::watch(&bus, S::NAME, app.store.clone()) => None,
     };
     if let Some(ended) = ended {
         let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use super::http::HttpSettings;
 use super::resilience::{Resilience, RetryOverride};
 use super::timekeeping::ClockSettings;
-use crate::nats::{BATCH_MAX, BusSettings};
+use crate::nats::BusSettings;
 use crate::runtime::consumer::ConsumerBounds;
 use crate::runtime::engine::Bounds;
 use crate::runtime::faults::FaultSettings;
@@ -314,10 +314,7 @@ impl<X> Settings<X> {
             (!self.instance.is_empty(), "instance must not be empty"),
             (!self.engine.timer_poll.is_zero(), "engine.timer_poll must be longer than 0s"),
             (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),
-            (
-                (1..=BATCH_MAX).contains(&self.relay.batch),
-                "relay.batch must be 1 to 1000: the broker takes no more as one batch",
-            ),
+            (self.relay.batch >= 1, "relay.batch must be at least 1"),
             (!self.clock.every.is_zero(), "clock.every must be longer than 0s"),
             (self.retry.max_attempts >= 1, "retry.max_attempts must be at least 1"),
             (self.task.retry.max_attempts >= 1, "task.retry.max_attempts must be at least 1"),

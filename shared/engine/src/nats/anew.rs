@@ -1,40 +1,52 @@
 //! Shell: noticing that a stream starts anew, as after the loss of the broker's disk: what was published is not in it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use jiff::{SignedDuration, Timestamp};
+use saga_core::service::stream_of;
 use tracing::error;
 
-use super::atomic_batch::BATCH_FROM;
+use super::connection::{BoxedError, BusFault, NatsBus};
 use crate::store::Store;
 
-/// Where the stream stood when a message was last put into it.
-pub(super) struct Anew {
-    store: Arc<dyn Store>,
-    last: Mutex<Option<u64>>,
+/// How often the stream is looked at.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// What is published goes by this service's idea of the broker's time, the stream's age by the broker's own.
+const TOLERANCE: SignedDuration = SignedDuration::from_secs(2);
+
+/// Says, once for each stream, when it is younger than what `service` has published to it. Never ends.
+pub async fn watch(bus: &NatsBus, service: &str, store: Arc<dyn Store>) {
+    let mut known = None;
+    loop {
+        // One that does not answer is asked again.
+        if let Ok(made) = bus.stream_made(service).await
+            && known != Some(made)
+            && let Ok(kept_since) = store.kept_since().await
+        {
+            known = Some(made);
+            if kept_since.is_some_and(|since| since.saturating_add(TOLERANCE).is_ok_and(|since| since < made))
+            {
+                error!(
+                    "the stream of {service} starts anew at {made:.0}, what was published before is not in it: if the \
+                     broker has lost its data, have it published again: sagactl outbox republish {service} --since TIME"
+                );
+            }
+        }
+        tokio::time::sleep(EVERY).await;
+    }
 }
 
-impl Anew {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, last: Mutex::default() }
-    }
-
-    /// Looks at the place that a new message of `service` was given. Says, once, when others must have been there before
-    /// it that are not.
-    pub(super) async fn look(&self, service: &str, sequence: u64) {
-        let last = self.last.lock().replace(sequence);
-        let missing = match last {
-            // Messages that are published one by one overtake each other by no more than this.
-            Some(last) => sequence + (BATCH_FROM as u64) <= last,
-            // The first since the start: what is kept as published has to be there.
-            None => self.store.stats().await.is_ok_and(|stats| sequence <= stats.outbox_kept),
+impl NatsBus {
+    /// When the stream of a service was made.
+    async fn stream_made(&self, service: &str) -> Result<Timestamp, BusFault> {
+        let name = stream_of(service);
+        let made = async {
+            let stream = self.jetstream.get_stream(&name).await?;
+            let made = stream.cached_info().created.unix_timestamp_nanos();
+            Timestamp::from_nanosecond(made).map_err(BoxedError::from)
         };
-        if missing {
-            error!(
-                sequence,
-                "the stream of {service} starts anew, what was published before is not in it: if the broker has lost \
-                 its data, have it published again: sagactl outbox republish {service} --since TIME"
-            );
-        }
+        self.in_time(made).await.map_err(|source| BusFault::Stream { stream: name.clone(), source })
     }
 }

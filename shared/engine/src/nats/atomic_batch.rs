@@ -15,10 +15,9 @@ use crate::store::OutboxEntry;
 pub(super) const BATCH_FROM: usize = 16;
 
 /// Most messages that the server takes in one batch (error 10199 above).
-pub(crate) const BATCH_MAX: usize = 1000;
+pub(super) const BATCH_MAX: usize = 1000;
 
 /// Publishes `entries` (at most [`BATCH_MAX`], all of one stream) as one batch and awaits its commit.
-/// Answers the place of the last of them in the stream.
 ///
 /// # Errors
 /// Why it was not committed, or not certainly so. Which message is to blame is not known: a single known
@@ -27,14 +26,14 @@ pub(super) async fn publish(
     bus: &NatsBus,
     entries: &[OutboxEntry],
     mark: Option<&str>,
-) -> Result<u64, String> {
+) -> Result<(), String> {
     let Some((last, rest)) = entries.split_last() else {
-        return Ok(0);
+        return Ok(());
     };
     let sending = send(bus, last, rest, mark);
     let answer = bus.in_time(sending).await.map_err(in_words)?;
     match serde_json::from_slice::<Response<PublishAck>>(&answer.payload) {
-        Ok(Response::Ok(ack)) => Ok(ack.sequence),
+        Ok(Response::Ok(_)) => Ok(()),
         Ok(Response::Err { error }) => Err(error.to_string()),
         Err(error) => Err(format!("the broker's answer cannot be read: {error}")),
     }

@@ -2,7 +2,7 @@
 //! NATS.
 
 mod advisories;
-mod anew;
+pub(crate) mod anew;
 mod atomic_batch;
 mod connection;
 mod deliveries;
@@ -11,6 +11,5 @@ mod publisher;
 mod pulling;
 mod timing;
 
-pub(crate) use atomic_batch::BATCH_MAX;
 pub use connection::{BusFault, BusSettings, NatsBus};
 pub use publisher::Publisher;

@@ -14,7 +14,6 @@ use saga_core::retry::error_chain;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::anew::Anew;
 use super::atomic_batch::{self, BATCH_FROM, BATCH_MAX};
 use super::connection::NatsBus;
 use super::marking::{self, Marker};
@@ -28,8 +27,8 @@ pub struct Publisher {
     bus: NatsBus,
     service: &'static str,
     faults: Faults,
-    /// What the store is needed for.
-    of_store: Option<(Marker, Anew)>,
+    /// How far the store has come, which holds the outbox.
+    marker: Option<Marker>,
     held_up: HeldUp,
 }
 
@@ -37,13 +36,13 @@ impl Publisher {
     /// For the outbox of `service`, all of whose subjects are in its own stream.
     #[must_use]
     pub fn new(bus: NatsBus, service: &'static str, faults: Faults) -> Self {
-        Self { bus, service, faults, of_store: None, held_up: HeldUp::default() }
+        Self { bus, service, faults, marker: None, held_up: HeldUp::default() }
     }
 
     /// The same, whose messages say how far `store` has come, which holds the outbox.
     #[must_use]
     pub fn marking(self, store: Arc<dyn Store>) -> Self {
-        Self { of_store: Some((Marker::new(store.clone()), Anew::new(store))), ..self }
+        Self { marker: Some(Marker::new(store)), ..self }
     }
 
     /// The same, which says in `held_up` when the broker takes nothing although it is connected.
@@ -79,9 +78,9 @@ impl Publisher {
     }
 
     async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
-        let (mut published, mut place) = (Published::default(), None);
-        let mark = match &self.of_store {
-            Some((marker, _)) => marker.say().await,
+        let mut published = Published::default();
+        let mark = match &self.marker {
+            Some(marker) => marker.say().await,
             None => None,
         };
         // Sagas of what was refused: what follows it waits.
@@ -90,8 +89,7 @@ impl Publisher {
             let is_free = blocked.is_empty() || !chunk.iter().any(|entry| blocked.contains(&entry.saga));
             if chunk.len() >= BATCH_FROM && is_free {
                 match atomic_batch::publish(&self.bus, chunk, mark.as_deref()).await {
-                    Ok(sequence) => {
-                        place = Some(sequence);
+                    Ok(()) => {
                         published.done.extend(chunk.iter().map(|entry| entry.seq));
                         continue;
                     }
@@ -101,14 +99,9 @@ impl Publisher {
                     }
                 }
             }
-            let singly =
-                self.publish_singly(chunk, mark.as_deref(), &mut published, &mut blocked, &mut place);
-            if !singly.await {
+            if !self.publish_singly(chunk, mark.as_deref(), &mut published, &mut blocked).await {
                 break;
             }
-        }
-        if let (Some((_, anew)), Some(sequence)) = (&self.of_store, place) {
-            anew.look(self.service, sequence).await;
         }
         published
     }
@@ -121,7 +114,6 @@ impl Publisher {
         mark: Option<&str>,
         published: &mut Published,
         blocked: &mut BTreeSet<Uuid>,
-        place: &mut Option<u64>,
     ) -> bool {
         // A window, not everything at once: an outage leaves at most this many unclear. And with each saga in it once:
         // what follows a refused entry of its saga has to wait.
@@ -152,11 +144,7 @@ impl Publisher {
                     Err(error) => Err(error),
                 };
                 match answer {
-                    Ok(ack) => {
-                        // One that the stream had before has its place from then.
-                        *place = (*place).max((!ack.duplicate).then_some(ack.sequence));
-                        published.done.push(entry.seq);
-                    }
+                    Ok(_) => published.done.push(entry.seq),
                     Err(error) if self.is_about_the_message(&entry.subject, &error).await => {
                         blocked.insert(entry.saga);
                         published.refused.push((entry.seq, error_chain(&error)));

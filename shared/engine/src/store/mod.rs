@@ -264,6 +264,10 @@ pub trait Store: Send + Sync + 'static {
     /// How far it has come.
     fn mark(&self) -> Answer<'_, Mark>;
 
+    /// When the oldest was published of what is kept in its place; `None` when nothing is. What was published out of
+    /// line or once more does not count.
+    fn kept_since(&self) -> Answer<'_, Option<Timestamp>>;
+
     /// The machinery's state.
     fn stats(&self) -> Answer<'_, Stats>;
 

@@ -191,8 +191,6 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("instance=", "instance"),
         ("relay.poll=0s", "relay.poll"),
         ("relay.batch=0", "relay.batch"),
-        // What follows a refused message of its saga waits, within what is published at once.
-        ("relay.batch=1001", "relay.batch"),
         ("clock.every=0s", "clock.every"),
         ("relay.lease=999ms", "relay.lease"),
         ("retry.max_attempts=0", "retry.max_attempts"),

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use jiff::Timestamp;
+use saga_engine::host::app::PublishedAgain;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::dead_letter;
 use crate::admin::{Admin, OfService, OrList, each, read};
@@ -49,13 +50,19 @@ pub async fn run(admin: &Admin, OrList { command, form }: OrList<OutboxCommand>)
             Ok(ExitCode::SUCCESS)
         }
         Some(OutboxCommand::Republish { service, since, reason }) => {
-            republish(admin, service, &json!({ "since": since, "reason": reason })).await
+            republish(admin, service, since, reason).await
         }
     }
 }
 
 /// Each service by itself: one that does not answer keeps no other from it.
-async fn republish(admin: &Admin, service: Option<String>, body: &Value) -> anyhow::Result<ExitCode> {
+async fn republish(
+    admin: &Admin,
+    service: Option<String>,
+    since: Timestamp,
+    reason: Option<String>,
+) -> anyhow::Result<ExitCode> {
+    let body = &json!({ "since": since, "reason": reason });
     let services = match service {
         Some(service) => vec![service],
         None => {
@@ -65,15 +72,14 @@ async fn republish(admin: &Admin, service: Option<String>, body: &Value) -> anyh
     };
     each(services, async |service| {
         let answer = admin.post(&["outbox", service, "republish"], body).await?;
-        let Republished { republished } = read(answer)?;
-        Ok(format!("{service} publishes {republished} again"))
+        let PublishedAgain { republished, kept_since } = read(answer)?;
+        let beyond = match since < kept_since {
+            true => format!("; what was published before {kept_since:.0} is not kept (retention.published)"),
+            false => String::new(),
+        };
+        Ok(format!("{service} publishes {republished} again{beyond}"))
     })
     .await
-}
-
-#[derive(Debug, Deserialize)]
-struct Republished {
-    republished: u64,
 }
 
 #[derive(Debug, Deserialize)]

@@ -117,11 +117,14 @@ async fn what_a_broker_lost_with_its_disk_is_published_again() {
     system.sagactl(&["start", "payment"]);
 
     let one_more = place_all(&system, 30..31).await;
-    wait_until("the loss is noticed", async || {
-        let log = std::fs::read_to_string(system.path().join("log/order.log")).unwrap_or_default();
-        log.contains("the stream of order starts anew")
-    })
-    .await;
+    for service in ["order", "inventory", "payment"] {
+        wait_until("the loss is noticed", async || {
+            let log = system.path().join(format!("log/{service}.log"));
+            let log = std::fs::read_to_string(log).unwrap_or_default();
+            log.contains(&format!("the stream of {service} starts anew"))
+        })
+        .await;
+    }
     let told = system.sagactl(&["outbox", "republish", "--since", "1h", "--reason", "the disk is gone"]);
     for service in ["admin", "order", "inventory", "payment"] {
         assert!(told.contains(&format!("{service} publishes ")), "{told}");

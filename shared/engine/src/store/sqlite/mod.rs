@@ -272,6 +272,10 @@ impl Store for SqliteStore {
         self.read(Lane::Health, Mark::of)
     }
 
+    fn kept_since(&self) -> Answer<'_, Option<Timestamp>> {
+        self.read(Lane::Health, outbox::kept_since)
+    }
+
     fn stats(&self) -> Answer<'_, Stats> {
         self.read(Lane::Health, read::stats)
     }

@@ -269,6 +269,18 @@ pub(super) fn republish(
     Ok(Republished { count: marked.len(), last: marked.into_iter().max() })
 }
 
+/// When the oldest was published of what is kept in its place. What an earlier build published has no time.
+pub(super) fn kept_since(conn: &Connection) -> Result<Option<Timestamp>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT published_at FROM publication WHERE published_at > 0 AND up_to >=
+             (SELECT seq FROM outbox WHERE status = 'PENDING' AND published_at IS NULL ORDER BY seq LIMIT 1)
+         ORDER BY up_to LIMIT 1",
+    )
+    .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
+    .map(|since: Option<i64>| since.map(timestamp))
+    .map_err(oops("looking for what is kept as published"))
+}
+
 /// How much waits, for the operator and for whoever takes new work.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {

@@ -110,6 +110,7 @@ macro_rules! conformance {
                 a_repetition_that_is_refused_is_only_not_repeated,
                 published_entries_are_trimmed_by_the_time_of_their_publication,
                 what_is_trimmed_does_not_move_the_line,
+                what_is_kept_says_since_when,
                 a_settlement_repeated_counts_nothing,
                 a_refused_entry_fails_and_the_others_go_on,
                 failed_entries_are_put_back_in_line,

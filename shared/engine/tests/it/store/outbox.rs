@@ -213,6 +213,26 @@ pub async fn what_is_trimmed_does_not_move_the_line(store: &Arc<dyn Store>) -> P
     Ok(())
 }
 
+/// Whoever knows when a stream was made knows by it whether the stream is younger than what was published to it.
+pub async fn what_is_kept_says_since_when(store: &Arc<dyn Store>) -> Promise {
+    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    assert_eq!(store.kept_since().await?, None, "nothing is published");
+    for second in [10, 20, 30] {
+        publish(store, 1, second).await?;
+        assert_eq!(store.kept_since().await?, Some(at(10)), "after {second} s");
+    }
+    assert_eq!(again(store, 0, 9).await?, 3);
+    assert_eq!(store.kept_since().await?, None, "all of it is to be published again");
+    publish(store, 3, 40).await?;
+    assert_eq!(store.kept_since().await?, None, "whatever stream has it now");
+    commit(store.as_ref(), promises([4])).await?;
+    publish(store, 1, 50).await?;
+    assert_eq!(store.kept_since().await?, Some(at(50)));
+    trimmed(store, 45).await?;
+    assert_eq!(store.kept_since().await?, Some(at(50)));
+    Ok(())
+}
+
 pub async fn a_settlement_repeated_counts_nothing(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), promises([1])).await?;
     let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
