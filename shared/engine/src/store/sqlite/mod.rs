@@ -3,6 +3,7 @@
 mod fold;
 mod opening;
 mod outbox;
+mod place;
 mod read;
 mod readers;
 mod schema;
@@ -32,6 +33,7 @@ use tokio::sync::oneshot;
 
 use self::opening::MarkFile;
 pub use self::opening::Opening;
+use self::place::Place;
 use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
@@ -71,6 +73,8 @@ pub struct SqliteStore {
     /// None beside an inline writer, whose connection reads too.
     readers: Option<Readers>,
     kinds: Arc<Kinds>,
+    /// None in memory.
+    place: Option<Place>,
     _lock: Option<File>,
 }
 
@@ -116,13 +120,15 @@ impl SqliteStore {
         opening::check_after(&conn, &made, opening, &mut marks).map_err(refused)?;
         outbox::check_position(&conn)?;
         let readers = Readers::open(path).map_err(|error| unusable("cannot be read", &error))?;
+        let place = Place::of(path).map_err(|error| unusable("cannot be found", &error))?;
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
+        let written = place.clone();
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || write_jobs(&conn, &waiting, marks))
+            .spawn(move || write_jobs(&conn, &waiting, &written, marks))
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let (writer, readers) = (Writer::Thread(Some((jobs, thread))), Some(readers));
-        Ok(Self { writer, readers, kinds, _lock: Some(lock) })
+        Ok(Self { writer, readers, kinds, place: Some(place), _lock: Some(lock) })
     }
 
     /// A database in memory that works on the caller's thread: every answer is ready at once.
@@ -132,7 +138,7 @@ impl SqliteStore {
     pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
         let kinds = Arc::new(Kinds::of(kinds));
         let conn = made_in_memory(&kinds)?;
-        Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: None, kinds, _lock: None })
+        Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: None, kinds, place: None, _lock: None })
     }
 
     /// Runs `work` in a write transaction, merged with whatever else waits.
@@ -277,7 +283,11 @@ impl Store for SqliteStore {
     }
 
     fn stats(&self) -> Answer<'_, Stats> {
-        self.read(Lane::Health, read::stats)
+        let place = self.place.clone();
+        self.read(Lane::Health, move |conn| {
+            place.map_or(Ok(()), |place| place.check())?;
+            read::stats(conn)
+        })
     }
 
     fn tallies(&self) -> Answer<'_, Tallies> {
@@ -333,7 +343,7 @@ async fn hand_over(jobs: &SyncSender<Job>, mut job: Job) -> Result<(), StoreFaul
 }
 
 /// The writer thread: takes what waits, runs it in one transaction, commits, tells everyone.
-fn write_jobs(conn: &Connection, waiting: &Receiver<Job>, mut marks: MarkFile) {
+fn write_jobs(conn: &Connection, waiting: &Receiver<Job>, place: &Place, mut marks: MarkFile) {
     while let Ok(first) = waiting.recv() {
         let mut jobs = vec![first];
         while jobs.len() < MERGED_JOBS
@@ -342,13 +352,16 @@ fn write_jobs(conn: &Connection, waiting: &Receiver<Job>, mut marks: MarkFile) {
             jobs.push(job);
         }
         let merged = in_transaction(conn, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
+        // After the commit: only then is it known where that went.
+        let is_there = place.check().is_ok();
         match merged {
+            Ok(()) if !is_there => jobs.into_iter().for_each(|job| tell(job, place.check())),
             Ok(()) => jobs.into_iter().for_each(|job| tell(job, Ok(()))),
             // One of them failed, so none is committed. Each gets a transaction of its own, and its own answer.
             Err(_) if jobs.len() > 1 => {
                 for mut job in jobs {
                     let answer = in_transaction(conn, || (job.work)(conn));
-                    tell(job, answer);
+                    tell(job, answer.and_then(|()| place.check()));
                 }
             }
             Err(fault) => {

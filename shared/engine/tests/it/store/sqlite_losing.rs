@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::Connection;
+use saga_core::retry::error_chain;
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::{Opening, SqliteStore};
 use saga_engine::store::{Store as _, StoreFault};
 use tempfile::TempDir;
 
-use crate::support::{Depot, Shelf, commit, put, recorded, state};
+use crate::support::{Depot, Shelf, commit, put, recorded, shelf, state};
 
 type Outcome = Result<(), StoreFault>;
 
@@ -29,6 +30,32 @@ async fn a_database_that_is_empty_and_was_not_is_refused() -> Outcome {
         let sentence = depot.is_refused("it is empty, and had 3 events of depot");
         depot.accepts_the_loss(&sentence).await?;
     }
+    Ok(())
+}
+
+/// What is written to a file that has no name any more is gone with the process: it counts as not written.
+#[tokio::test]
+async fn nothing_is_stored_while_the_file_is_not_where_it_was() -> Outcome {
+    let depot = Kept::with(3).await?;
+    let (store, elsewhere) = (depot.open()?, depot.path.with_extension("moved"));
+    let one_more = async || {
+        let read = store.events(shelf("tea"), 0, 99).await?.len();
+        commit(&store, recorded("tea", &vec![put(1); read], &[put(1)])).await
+    };
+    one_more().await?;
+    std::fs::rename(&depot.path, &elsewhere).expect("moved");
+    for is_replaced in [false, true] {
+        if is_replaced {
+            std::fs::copy(&elsewhere, &depot.path).expect("a copy");
+        }
+        let written = error_chain(&one_more().await.expect_err("it was not stored"));
+        let looked = error_chain(&store.stats().await.expect_err("it is not ready"));
+        for said in [written, looked] {
+            assert!(said.contains("its file was deleted, moved or replaced while it was in use"), "{said}");
+        }
+    }
+    std::fs::rename(&elsewhere, &depot.path).expect("put back");
+    one_more().await?;
     Ok(())
 }
 
