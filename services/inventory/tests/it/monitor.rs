@@ -14,36 +14,41 @@ use saga_engine::testing::program::{Folder, Running};
 use serde_json::json;
 use uuid::Uuid;
 
-/// More products than the monitor reads in one go.
-const POSTERS: usize = 501;
+/// As many products as the monitor reads in one go.
+const POSTERS: usize = 500;
 
-/// A broker that is not there: the monitor needs none.
-const CONFIG: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n[service.replenish]\ninterval = \"20ms\"\n";
+/// A broker that is not there: the monitor needs none. So much at once fits only a shelf that is empty.
+const CONFIG: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n\
+                      [service.replenish]\ninterval = \"20ms\"\namount = 4294967295\n";
 
-/// All the posters run out for good, and come before the tea.
+/// All the posters come before the tea, run low and stay so: half of them for good, to the other half nothing can be
+/// added.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "there is no runtime here to hold up")]
-fn products_that_shall_run_out_keep_no_other_from_being_replenished() {
+fn products_that_stay_low_keep_no_other_from_being_replenished() {
     let folder = Arc::new(Folder::new());
     let mut writes = Writes { decided_at: Timestamp::UNIX_EPOCH, ..Writes::default() };
-    (0..POSTERS).for_each(|number| is_listed(&mut writes, &format!("poster-{number:03}"), false));
-    is_listed(&mut writes, "tea", true);
+    for number in 0..2 * POSTERS {
+        is_listed(&mut writes, &format!("poster-{number:03}"), 1, number.is_multiple_of(2));
+    }
+    is_listed(&mut writes, "tea", 0, true);
     is_written(&folder, writes);
 
     let inventory = Running::start_in(&folder, env!("CARGO_BIN_EXE_inventory"), CONFIG);
     let on_hand = |sku: &str| inventory.get(&format!("/api/products/{sku}")).body["on_hand"].clone();
     let began = Instant::now();
-    while on_hand("tea") == 1 {
+    while on_hand("tea") == 0 {
         assert!(began.elapsed() < Duration::from_secs(20), "tea is never replenished");
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!((on_hand("tea"), on_hand("poster-000")), (json!(201), json!(1)));
+    assert_eq!(on_hand("tea"), json!(u32::MAX));
+    assert_eq!((on_hand("poster-000"), on_hand("poster-001")), (json!(1), json!(1)));
 }
 
-/// One piece of it, as whoever lists it would write.
-fn is_listed(writes: &mut Writes, sku: &str, replenish: bool) {
+/// So many pieces of it, as whoever lists it would write.
+fn is_listed(writes: &mut Writes, sku: &str, pieces: u32, replenish: bool) {
     let listing = Listing { name: sku.to_owned(), unit_price: Money::new(300, Currency::EUR), replenish };
-    let data = serde_json::to_string(&ProductEvent::Listed(listing, 1)).expect("JSON");
+    let data = serde_json::to_string(&ProductEvent::Listed(listing, pieces)).expect("JSON");
     let key = RowKey::of::<Product>(sku);
     let projected =
         (RowKind::of::<Product>().fold)(&key.id, &mut std::iter::once(data.clone())).expect("a history");

@@ -20,6 +20,7 @@ fn everything_that_happens_is_counted_under_its_name() {
     metrics.batch_committed(3, Duration::from_millis(4));
     metrics.batch_not_stored();
     metrics.published(5);
+    metrics.take_clock_offset(SignedDuration::from_millis(-1_500));
     let text = metrics.text().expect("metrics");
     for line in [
         "saga_input_total{step=\"shelf-filling\",outcome=\"done\"} 2",
@@ -29,6 +30,7 @@ fn everything_that_happens_is_counted_under_its_name() {
         "store_faults_total 1",
         "outbox_published_total 5",
         "outbox_publish_messages_sum 5.0",
+        "clock_offset_seconds -1.5",
     ] {
         assert!(text.contains(line), "no {line:?} in {text}");
     }
