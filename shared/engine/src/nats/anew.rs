@@ -13,8 +13,9 @@ use crate::store::Store;
 /// How often the stream is looked at.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What is published goes by this service's idea of the broker's time, the stream's age by the broker's own.
-const TOLERANCE: SignedDuration = SignedDuration::from_secs(2);
+/// What is published goes by this service's idea of the broker's time, which may be off by so much ([`super::timing`]);
+/// the stream's age by the broker's own.
+const TOLERANCE: SignedDuration = SignedDuration::from_millis(500);
 
 /// Says, once for each stream, when it is younger than what `service` has published to it. Never ends.
 pub async fn watch(bus: &NatsBus, service: &str, store: Arc<dyn Store>) {

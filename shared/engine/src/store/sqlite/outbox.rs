@@ -21,12 +21,6 @@ const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
 const IS_BLOCKED: &str = "EXISTS (SELECT 1 FROM outbox AS blocking
      WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'HELD'))";
 
-/// A new entry stands at the end of the line, unless an earlier one of its saga failed: then it is held from the
-/// start. Nothing else might move the line, and it would be said to wait for the broker.
-pub(super) const INSERT: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, status)
-     VALUES (?1, ?2, ?3, ?4, ?5,
-             iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'HELD')), 'HELD', 'PENDING'))";
-
 /// Said beside each status that stands out of line, or SQLite does not see that the index of these few rows holds it.
 const OUT_OF_LINE: &str = "status <> 'PENDING'";
 

@@ -12,6 +12,12 @@ use saga_core::waiting::{Retry, Task};
 use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
 use crate::store::StoreFault;
 
+/// A new entry stands at the end of the line, unless an earlier one of its saga failed: then it is held from the
+/// start. Nothing else might move the line, and it would be said to wait for the broker.
+const INSERT_ENTRY: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, status)
+     VALUES (?1, ?2, ?3, ?4, ?5,
+             iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'HELD')), 'HELD', 'PENDING'))";
+
 /// Statements over the tables of the kinds, made once.
 #[derive(Debug)]
 pub(super) struct KindSql {
@@ -193,7 +199,7 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
             told
         ])?;
     }
-    let mut insert = conn.prepare_cached(super::outbox::INSERT)?;
+    let mut insert = conn.prepare_cached(INSERT_ENTRY)?;
     for entry in &writes.outbox {
         insert.execute(params![entry.id, entry.saga, entry.subject, &entry.payload[..], at])?;
     }
