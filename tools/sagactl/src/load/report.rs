@@ -183,12 +183,14 @@ mod tests {
         (0..30).for_each(|number| run.ledger.start(number));
         run.ledger.refuse(12, "503".to_owned());
         for number in 13..30_u128 {
-            for (said, customer) in
-                [("OrderCreated", Some(format!("load-run-{number}"))), ("OrderConfirmed", None)]
-            {
+            let declined =
+                ["OrderCreated", "PaymentFailed", "OrderCancelled", "StockReleased", "PaymentVoided"];
+            let facts = if number == 29 { &declined[..] } else { &["OrderCreated", "OrderConfirmed"] };
+            for said in facts {
+                let customer = (*said == "OrderCreated").then(|| format!("load-run-{number}"));
                 let fact = HeardFact {
                     message_id: Uuid::new_v5(&Uuid::from_u128(number), said.as_bytes()),
-                    message_type: said.to_owned(),
+                    message_type: (*said).to_owned(),
                     producer: "test".to_owned(),
                     causation_id: Uuid::nil(),
                     occurred_at: jiff::Timestamp::UNIX_EPOCH,
@@ -205,23 +207,30 @@ mod tests {
         };
         let (is_good, of_short) = report(&run, true);
         assert!(!is_good);
+        let complaints = [
+            "1 orders were not taken",
+            "1 orders ended otherwise than their kind says",
+            "12 orders have not ended",
+        ];
         for (member, value) in [
             ("rate_achieved", serde_json::json!(8.5)),
             ("duration_s", serde_json::json!(2.0)),
             ("warmup_orders", serde_json::json!(10)),
             ("started", serde_json::json!(19)),
-            ("completed", serde_json::json!(17)),
+            ("completed", serde_json::json!(16)),
+            ("compensated", serde_json::json!(1)),
+            ("unexpected", serde_json::json!(1)),
             ("unfinished", serde_json::json!(12)),
             ("errors", serde_json::json!(1)),
             ("rss_mib_total", serde_json::json!(30.1)),
-            ("complaints", serde_json::json!(["1 orders were not taken", "12 orders have not ended"])),
+            ("complaints", serde_json::json!(complaints)),
         ] {
             assert_eq!(of_short[member], value, "{member}");
         }
         // Ends that took longer than the sending make the rate less.
         run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
         assert_eq!(report(&run, true).1["rate_achieved"], 1.7);
-        assert_eq!(report(&run, false).1["complaints"][2], "the books do not balance");
+        assert_eq!(report(&run, false).1["complaints"][3], "the books do not balance");
         let mix = "happy=100".parse().expect("a mix");
         let none = Schedule::new(10, Duration::ZERO, Duration::from_secs(2), mix, "run");
         assert!(report(&Measured::new(none).expect("a histogram"), true).0, "nothing speaks against it");
