@@ -4,6 +4,7 @@
 mod bad_input;
 mod books;
 mod damaged;
+mod edits;
 mod filters;
 mod given;
 mod harness;

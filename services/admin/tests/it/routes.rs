@@ -42,7 +42,7 @@ pub fn numbered(number: u64) -> DeadLettered {
 }
 
 /// A dead letter whose message asks for a refund of an order, and the message.
-fn editable() -> (DeadLettered, Value) {
+pub fn editable() -> (DeadLettered, Value) {
     let heard = cancelled(ORDER, CancelReason::CustomerRequest);
     let payload = envelope("order", &heard);
     let dead = DeadLettered { payload_base64: BASE64.encode(&payload), ..dead_refund(0) };
@@ -256,7 +256,7 @@ async fn a_group_that_is_too_large_for_one_request_is_a_redrives_work() {
     assert!(admin.tells().await.is_empty());
 }
 
-async fn edited(admin: &AdminHarness) -> (Uuid, Envelope) {
+pub async fn edited(admin: &AdminHarness) -> (Uuid, Envelope) {
     let told = admin.tells().await;
     let [AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked))] = told.as_slice() else {
         panic!("one replay, not {told:?}")
