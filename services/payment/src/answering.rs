@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use saga_core::decider::Decider;
-use saga_core::input::CommandOutcome;
 use saga_core::query::{FoundRow, Query};
-use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Problem, answered};
 use saga_engine::host::reading::with_histories;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -68,16 +66,10 @@ async fn look(app: &PaymentApp) -> Result<Looked, Problem> {
     let silent = rows.iter().filter(|(_, history)| is_silent(history));
     let orders: Vec<Uuid> = silent.filter_map(|(row, _)| row.id.parse().ok()).collect();
     let count = orders.len();
-    match app.engine.ask(Uuid::now_v7(), Command::Answer { orders, looked }, None).await {
-        Ok(CommandOutcome::Done(_) | CommandOutcome::Replayed(_)) => {
-            if count > 0 {
-                info!(payments = count, "cancellations that an earlier build left unanswered are answered");
-            }
-            Ok(looked)
-        }
-        Ok(CommandOutcome::Rejected(rejection)) => Err(Problem::internal(&rejection)),
-        Ok(CommandOutcome::Faulted(reason)) => Err(Problem::internal(&reason)),
-        Ok(CommandOutcome::KeyReused) => Err(Problem::internal(&"a key that was never given")),
-        Err(unavailable) => Err(Problem::internal(&error_chain(&unavailable))),
+    let outcome = app.engine.ask(Uuid::now_v7(), Command::Answer { orders, looked }, None).await?;
+    answered(outcome, |rejection| Problem::internal(rejection))?;
+    if count > 0 {
+        info!(payments = count, "cancellations that an earlier build left unanswered are answered");
     }
+    Ok(looked)
 }

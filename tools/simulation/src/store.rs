@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, Loaded, Reads, Writes};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Query};
@@ -13,7 +12,7 @@ use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Republished,
-    Store, StoreFault,
+    Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -264,7 +263,7 @@ impl Store for SimStore {
         self.inner.outbox(limit)
     }
 
-    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>> {
+    fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters> {
         self.inner.dead_letters(limit)
     }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use contract::money::{Currency, Money};
 use inventory::domain::{Listing, Product, ProductEvent};
 use jiff::Timestamp;
-use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
-use saga_core::row::{RowKey, RowKind};
+use saga_core::decision::{Reads, Writes};
+use saga_core::row::RowKind;
 use saga_engine::store::Store as _;
 use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::testing::histories::has_history;
 use saga_engine::testing::program::{Folder, Running};
 use serde_json::json;
-use uuid::Uuid;
 
 /// As many products as the monitor reads in one go.
 const POSTERS: usize = 500;
@@ -48,13 +48,8 @@ fn products_that_stay_low_keep_no_other_from_being_replenished() {
 /// So many pieces of it, as whoever lists it would write.
 fn is_listed(writes: &mut Writes, sku: &str, pieces: u32, replenish: bool) {
     let listing = Listing { name: sku.to_owned(), unit_price: Money::new(300, Currency::EUR), replenish };
-    let data = serde_json::to_string(&ProductEvent::Listed(listing, pieces)).expect("JSON");
-    let key = RowKey::of::<Product>(sku);
-    let projected =
-        (RowKind::of::<Product>().fold)(&key.id, &mut std::iter::once(data.clone())).expect("a history");
-    let (version, causation_id) = (1, Uuid::nil());
-    writes.events.push(EventWrite { key: key.clone(), version, name: "Listed", data, causation_id });
-    writes.rows.push(RowWrite { key, read_version: 0, version, projected });
+    let listed = serde_json::to_string(&ProductEvent::Listed(listing, pieces)).expect("JSON");
+    has_history::<Product>(writes, sku, &[listed]);
 }
 
 fn is_written(folder: &Folder, writes: Writes) {

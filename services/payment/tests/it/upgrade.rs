@@ -8,10 +8,11 @@ use contract::payment_id;
 use contract::reconciliation::PaymentEntry;
 use jiff::Timestamp;
 use payment::domain::Payment;
-use saga_core::decision::{EventWrite, OutboxWrite, Reads, RowWrite, Writes};
-use saga_core::row::{RowKey, RowKind};
+use saga_core::decision::{OutboxWrite, Reads, Writes};
+use saga_core::row::RowKind;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Published, Store};
+use saga_engine::testing::histories;
 use saga_engine::testing::program::{Folder, Running};
 use serde_json::Value;
 use uuid::Uuid;
@@ -93,15 +94,7 @@ pub fn order(number: u128) -> Uuid {
 
 /// What the earlier build would have written of a payment: rows and events, and nothing of what was told.
 pub fn has_history(writes: &mut Writes, order: Uuid, history: &[&str]) {
-    let key = RowKey::of::<Payment>(order);
-    let mut events = history.iter().map(|event| (*event).to_owned());
-    let projected = (RowKind::of::<Payment>().fold)(&key.id, &mut events).expect("a history that folds");
-    for (version, data) in (1..).zip(history) {
-        let (key, data, causation_id) = (key.clone(), (*data).to_owned(), Uuid::nil());
-        writes.events.push(EventWrite { key, version, name: "Happened", data, causation_id });
-    }
-    let version = i64::try_from(history.len()).expect("a short history");
-    writes.rows.push(RowWrite { key, read_version: 0, version, projected });
+    histories::has_history::<Payment>(writes, order, history);
 }
 
 /// Writes it, and has all that is in the outbox published.

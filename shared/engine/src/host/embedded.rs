@@ -147,7 +147,7 @@ impl<S: Service> Embedded<S> {
         /// Nothing wakes those who wait for a dead letter.
         const PAUSE: Duration = Duration::from_millis(20);
         loop {
-            let all = self.store.dead_letters(1000).await?;
+            let all = self.store.dead_letters(1000).await?.readable;
             let is_it =
                 |stored: &StoredDeadLetter| stored.status == status && stored.dead_letter.saga == Some(saga);
             let found: Vec<_> = all.into_iter().filter(is_it).map(|stored| stored.dead_letter).collect();

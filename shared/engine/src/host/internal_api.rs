@@ -15,11 +15,12 @@ use serde::Deserialize;
 
 use super::app::{App, PublishedAgain};
 use super::http::{Body, Params, Problem, Segment};
+use super::reading::Page;
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::{Bus as _, Durable};
 use crate::runtime::clock::Clock as _;
 use crate::runtime::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
-use crate::store::{FoldReport, OutboxItem};
+use crate::store::{FoldReport, OutboxItem, StoredDeadLetters};
 
 /// Most entries that one answer holds.
 const LIMIT: usize = 1000;
@@ -134,9 +135,11 @@ async fn republish<S: Service, X: Send + Sync + 'static>(
 
 async fn dead_letters<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-) -> Result<Json<Vec<DeadLettered>>, Problem> {
-    let stored = app.store.dead_letters(LIMIT).await?;
-    Ok(Json(stored.into_iter().map(|stored| stored.dead_letter).collect()))
+) -> Result<Json<Page<DeadLettered>>, Problem> {
+    let StoredDeadLetters { readable, unreadable } = app.store.dead_letters(LIMIT).await?;
+    let entries = readable.into_iter().map(|stored| stored.dead_letter).collect();
+    let unreadable = unreadable.iter().map(|id| format!("dead_letter/{id}")).collect();
+    Ok(Json(Page { entries, next: None, unreadable }))
 }
 
 async fn breakers<S: Service, X: Send + Sync + 'static>(

@@ -1,10 +1,8 @@
 //! Shell: a service's database, held against what the broker knows of it, before anything is said or heard.
 
-use std::time::Duration;
-
 use saga_core::retry::error_chain;
-use tracing::warn;
 
+use super::asking::AskingAgain;
 use super::settings::StoreSettings;
 use crate::nats::NatsBus;
 use crate::store::Mark;
@@ -19,7 +17,7 @@ pub(super) async fn hold_against(
     store: &StoreSettings,
     came_to: &Mark,
 ) -> anyhow::Result<()> {
-    let mut has_complained = false;
+    let mut asking = AskingAgain::default();
     loop {
         match bus.last_mark(service).await {
             Ok(None) => return Ok(()),
@@ -29,10 +27,8 @@ pub(super) async fn hold_against(
                 });
             }
             Err(fault) => {
-                if !std::mem::replace(&mut has_complained, true) {
-                    warn!("the broker does not say how far the database had come: {}", error_chain(&fault));
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                let complaint = "the broker does not say how far the database had come";
+                asking.after(&format!("{complaint}: {}", error_chain(&fault))).await;
             }
         }
     }

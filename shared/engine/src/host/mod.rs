@@ -1,6 +1,7 @@
 //! A service as a process: its settings, its HTTP, what operators ask of it, and how it starts and stops.
 
 pub mod app;
+mod asking;
 pub mod embedded;
 pub mod http;
 pub mod internal_api;

@@ -1,7 +1,6 @@
 //! Shell: how a service is put together, runs, and stops.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
@@ -13,9 +12,10 @@ use saga_core::service::{Service, steps_of};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use super::app::{App, Program};
+use super::asking::AskingAgain;
 use super::http::Problem;
 use super::settings::Settings;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
@@ -120,14 +120,10 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         let _ = failed.send(fault.into());
         return std::future::pending().await;
     }
-    let mut has_complained = false;
+    let mut asking = AskingAgain::default();
     while let Err(fault) = bus.ensure_streams(&producers).await {
         app.publishing.hold(&error_chain(&fault), Timestamp::now());
-        // Once: a broker that has just started takes a moment, one that refuses refuses for ever.
-        if !std::mem::replace(&mut has_complained, true) {
-            warn!("streams cannot be made yet, trying on: {}", error_chain(&fault));
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        asking.after(&format!("streams cannot be made yet, trying on: {}", error_chain(&fault))).await;
     }
     let store = &app.settings.store;
     if let Err(fault) = meeting::hold_against(&bus, S::NAME, store, &came_to).await {

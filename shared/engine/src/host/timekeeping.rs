@@ -8,6 +8,7 @@ use saga_core::retry::error_chain;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
+use super::asking::AskingAgain;
 use super::metrics::Metrics;
 use crate::nats::NatsBus;
 use crate::runtime::clock::BrokerClock;
@@ -43,17 +44,14 @@ pub fn complaint(offset: SignedDuration, settings: &ClockSettings) -> Option<Str
 /// Asks the broker what time it is, until it answers.
 pub fn meet<'a>(clock: &'a BrokerClock, bus: &'a NatsBus) -> BoxFuture<'a, ()> {
     Box::pin(async move {
-        let mut has_complained = false;
+        let mut asking = AskingAgain::default();
         while let Err(fault) = ask(clock, bus).await {
-            let is_new = !std::mem::replace(&mut has_complained, true);
-            if is_new {
-                warn!("the broker does not say what time it is: {fault}");
-            }
             // What is asked about may have gone with the broker's disk since it was made.
-            if let (Err(fault), true) = (bus.ensure_streams(&[]).await, is_new) {
-                warn!("it cannot be asked about anything: {}", error_chain(&fault));
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            let vain = match bus.ensure_streams(&[]).await {
+                Ok(()) => String::new(),
+                Err(fault) => format!("; nor can it be asked about anything: {}", error_chain(&fault)),
+            };
+            asking.after(&format!("the broker does not say what time it is: {fault}{vain}")).await;
         }
     })
 }

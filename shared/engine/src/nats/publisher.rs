@@ -14,13 +14,17 @@ use saga_core::retry::error_chain;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::atomic_batch::{self, BATCH_FROM, BATCH_MAX};
+use super::atomic_batch::{self, BATCH_MAX};
 use super::connection::NatsBus;
 use super::marking::{self, Marker};
 use crate::runtime::bus::Publish;
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
 use crate::store::{OutboxEntry, Published, Store};
+
+/// From this many entries on a batch is quicker than pipelined singles (measured with `sync_interval: always`:
+/// below, 0.5 ms against 8 ms; at 256, 58k messages/s against 5k).
+const BATCH_FROM: usize = 16;
 
 /// Publishes to JetStream.
 pub struct Publisher {

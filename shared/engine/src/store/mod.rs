@@ -163,6 +163,15 @@ pub struct OutboxItem {
     pub created_at: Timestamp,
 }
 
+/// Dead letters as a store finds them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StoredDeadLetters {
+    /// Newest first.
+    pub readable: Vec<StoredDeadLetter>,
+    /// Ids of those that cannot be read: one that is damaged hides no other.
+    pub unreadable: Vec<Uuid>,
+}
+
 /// What a check of all rows against their events found.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct FoldReport {
@@ -278,7 +287,7 @@ pub trait Store: Send + Sync + 'static {
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>>;
 
     /// Dead letters for the operator, newest first.
-    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>>;
+    fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters>;
 
     /// Checks every row of every kind against the fold of its events.
     fn verify(&self) -> Answer<'_, FoldReport>;

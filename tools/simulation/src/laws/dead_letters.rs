@@ -84,7 +84,7 @@ pub fn admin_and_services_agree(world: &World) {
     let mut stored: BTreeMap<Uuid, StoredDeadLetter> = BTreeMap::new();
     for (_, store) in world.stores() {
         let here = ready(store.dead_letters(10_000)).unwrap_or_default();
-        stored.extend(here.into_iter().map(|stored| (stored.dead_letter.id, stored)));
+        stored.extend(here.readable.into_iter().map(|stored| (stored.dead_letter.id, stored)));
     }
     for (id, view) in &views {
         match stored.remove(id) {

@@ -23,7 +23,6 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Query};
@@ -39,7 +38,7 @@ use self::values::oops;
 use self::write::KindSql;
 use super::{
     Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Republished,
-    Store, StoreFault,
+    Store, StoreFault, StoredDeadLetters,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -298,7 +297,7 @@ impl Store for SqliteStore {
         self.read(Lane::Scan, move |conn| outbox::items(conn, limit))
     }
 
-    fn dead_letters(&self, limit: usize) -> Answer<'_, Vec<StoredDeadLetter>> {
+    fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters> {
         self.read(Lane::Scan, move |conn| read::dead_letters(conn, limit))
     }
 

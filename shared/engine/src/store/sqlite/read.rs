@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
-use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Order, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
@@ -14,7 +13,7 @@ use saga_core::waiting::{Retry, Task, latest_end};
 
 use super::readers::Lane;
 use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp};
-use crate::store::{Cutoffs, Due, DueQuery, StoreFault};
+use crate::store::{Cutoffs, Due, DueQuery, StoreFault, StoredDeadLetters};
 
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
     Ok(FoundRow {
@@ -226,14 +225,28 @@ pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
     })
 }
 
-pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<StoredDeadLetter>, StoreFault> {
-    conn.prepare_cached(
-        "SELECT letter, status, revision, message_id FROM dead_letter ORDER BY last_failed_at DESC LIMIT ?1",
-    )
-    .and_then(|mut select| {
-        select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], stored_dead_letter)?.collect()
-    })
-    .map_err(oops("reading dead letters"))
+pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDeadLetters, StoreFault> {
+    let mut found = StoredDeadLetters::default();
+    let read = |found: &mut StoredDeadLetters| {
+        let mut select = conn.prepare_cached(
+            "SELECT letter, status, revision, message_id, id FROM dead_letter
+             ORDER BY last_failed_at DESC LIMIT ?1",
+        )?;
+        let mut rows = select.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        while let Some(row) = rows.next()? {
+            match stored_dead_letter(row) {
+                Ok(letter) => found.readable.push(letter),
+                Err(error) => {
+                    let id = row.get(4)?;
+                    tracing::error!(dead_letter = %id, "a dead letter cannot be read: {error}");
+                    found.unreadable.push(id);
+                }
+            }
+        }
+        Ok(())
+    };
+    read(&mut found).map_err(oops("reading dead letters"))?;
+    Ok(found)
 }
 
 /// What is due. Runs inside a write transaction, because it claims tasks.

@@ -99,7 +99,7 @@ async fn what_a_fault_killed_can_be_replayed_afterwards() {
     harness.has_handled(FILLING, 5).await;
     harness.has_handled(LISTENING, 5).await;
     assert_eq!(harness.tea().await.pieces, 5);
-    let all = harness.store.dead_letters(9).await.expect("the store works");
+    let all = harness.store.dead_letters(9).await.expect("the store works").readable;
     assert!(all.iter().all(|stored| stored.status == DeadLetterStatus::Resolved), "{all:?}");
 }
 

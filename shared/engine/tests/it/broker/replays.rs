@@ -43,7 +43,7 @@ async fn a_command_reaches_the_service_it_is_for_and_the_step_that_failed() {
     harness.has_handled(FILLING, 1).await;
     harness.has_handled(operating(), 2).await;
     let statuses = async || {
-        let dead_letters = harness.store.dead_letters(9).await.expect("the store works");
+        let dead_letters = harness.store.dead_letters(9).await.expect("the store works").readable;
         [first, second, third].map(|id| {
             dead_letters.iter().find(|stored| stored.dead_letter.id == id).map(|stored| stored.status)
         })
@@ -79,7 +79,7 @@ async fn commands_that_come_all_at_once_hand_a_message_back_once() {
     harness.has_handled(operating(), 40).await;
     assert!(harness.faults.remove(pause.id));
     let is_parked_again = async || {
-        let dead_letters = harness.store.dead_letters(9).await.expect("the store works");
+        let dead_letters = harness.store.dead_letters(9).await.expect("the store works").readable;
         let stored = dead_letters
             .into_iter()
             .find(|stored| stored.dead_letter.id == dead_letter.id)

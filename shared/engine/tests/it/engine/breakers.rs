@@ -56,7 +56,7 @@ async fn a_final_refusal_gives_up_at_once_and_counts_for_nothing() -> Result<(),
     assert_eq!(state(harness.store.as_ref(), "tea").await?.map(|shelf| shelf.given_up), Some(19));
     let seen = harness.breaker(SUPPLIER);
     assert_eq!((seen.state, seen.calls, seen.failures), (State::Closed, 0, 0));
-    let dead_letters = harness.store.dead_letters(9).await?;
+    let dead_letters = harness.store.dead_letters(9).await?.readable;
     let [stored] = &dead_letters[..] else { panic!("one dead letter: {dead_letters:?}") };
     assert_eq!(
         (stored.dead_letter.attempts, stored.dead_letter.reason.as_str()),

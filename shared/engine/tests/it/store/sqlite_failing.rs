@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use rusqlite::Connection;
+use saga_core::decision::Writes;
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store as _, StoreFault};
 
-use crate::support::{Depot, commit, put, recorded, state};
+use crate::support::{Depot, at, commit, dead, put, recorded, state};
 
 #[tokio::test]
 async fn a_file_that_another_holds_is_refused_and_the_other_goes_on() -> Result<(), StoreFault> {
@@ -43,6 +44,27 @@ fn a_damaged_file_is_refused() {
     bytes[100..4096].fill(0xa5);
     std::fs::write(&path, bytes).expect("the damage");
     is_refused(&path, "malformed");
+}
+
+#[tokio::test]
+async fn a_damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    let (spoilt, sound) = (dead("filling", 1, at(10)), dead("filling", 2, at(20)));
+    let store = SqliteStore::open(&path, Depot::rows())?;
+    let parked = vec![spoilt.clone(), sound.clone()];
+    commit(&store, Writes { parked, ..Writes::default() }).await?;
+    drop(store);
+    let by_hand = Connection::open(&path).expect("the file");
+    let changed = by_hand.execute("UPDATE dead_letter SET letter = '{' WHERE id = ?1", [spoilt.id]);
+    assert_eq!(changed.expect("the damage"), 1);
+    by_hand.close().expect("nothing is under way");
+
+    let found = SqliteStore::open(&path, Depot::rows())?.dead_letters(9).await?;
+    assert_eq!(found.unreadable, [spoilt.id]);
+    let readable: Vec<_> = found.readable.into_iter().map(|stored| stored.dead_letter).collect();
+    assert_eq!(readable, [sound]);
+    Ok(())
 }
 
 #[test]

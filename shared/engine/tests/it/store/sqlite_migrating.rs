@@ -58,7 +58,7 @@ async fn a_database_of_the_build_before_replays_goes_on_under_this_one() -> Resu
     let [task] = &due.tasks[..] else { panic!("one task: {:?}", due.tasks) };
     assert_eq!((task.id, task.attempts, task.claim, task.dead_letter), (id(3), 2, 5, None));
 
-    let mut dead_letters = store.dead_letters(9).await?;
+    let mut dead_letters = store.dead_letters(9).await?.readable;
     dead_letters.sort_by_key(|stored| stored.known_as);
     let origins: Vec<_> = dead_letters.iter().map(|stored| stored.dead_letter.origin).collect();
     assert_eq!(origins, [DeadLetterOrigin::Message, DeadLetterOrigin::Foreign, DeadLetterOrigin::Task]);
@@ -78,7 +78,7 @@ async fn a_database_of_the_build_before_replays_goes_on_under_this_one() -> Resu
     drop(store);
     let store = SqliteStore::open(&path, Depot::rows())?;
     assert_eq!(state(&store, "tea").await?.map(|shelf| shelf.pieces), Some(3));
-    assert_eq!(store.dead_letters(9).await?.len(), 3);
+    assert_eq!(store.dead_letters(9).await?.readable.len(), 3);
     Ok(())
 }
 

@@ -158,7 +158,7 @@ impl OperatorHarness {
 
     /// The dead letters, newest first.
     pub async fn dead_letters(&self) -> Vec<StoredDeadLetter> {
-        self.store().dead_letters(99).await.expect("the store works")
+        self.store().dead_letters(99).await.expect("the store works").readable
     }
 
     /// The one dead letter.

@@ -146,7 +146,7 @@ pub fn due_query(now: Timestamp, limit: usize, owner: &str, until: Timestamp) ->
 
 /// The newest dead letters, as they were parked.
 pub async fn parked(store: &dyn Store, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
-    Ok(store.dead_letters(limit).await?.into_iter().map(|stored| stored.dead_letter).collect())
+    Ok(store.dead_letters(limit).await?.readable.into_iter().map(|stored| stored.dead_letter).collect())
 }
 
 /// Reads of one row.

@@ -1,0 +1,23 @@
+//! Pure: rows with their histories, as a service would have written them, for a database that a test begins with.
+
+use saga_core::decider::Decider;
+use saga_core::decision::{EventWrite, RowWrite, Writes};
+use saga_core::row::{RowKey, RowKind};
+use uuid::Uuid;
+
+/// Adds a row of `D` that is not there yet, with the events that made it, as JSON, oldest first. Nothing of it is told.
+///
+/// # Panics
+/// When the events fold to no state.
+pub fn has_history<D: Decider>(writes: &mut Writes, id: impl ToString, history: &[impl AsRef<str>]) {
+    let key = RowKey::of::<D>(id);
+    let mut events = history.iter().map(|event| event.as_ref().to_owned());
+    let projected = (RowKind::of::<D>().fold)(&key.id, &mut events).expect("a history that folds");
+    let mut version = 0;
+    for data in history {
+        version += 1;
+        let (key, data, causation_id) = (key.clone(), data.as_ref().to_owned(), Uuid::nil());
+        writes.events.push(EventWrite { key, version, name: "Happened", data, causation_id });
+    }
+    writes.rows.push(RowWrite { key, read_version: 0, version, projected });
+}

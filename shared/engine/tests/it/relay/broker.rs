@@ -1,0 +1,172 @@
+//! A broker that does as it is told, and rounds of a relay that publishes to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use saga_core::decision::{OutboxWrite, Writes};
+use saga_engine::runtime::bus::Publish;
+use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
+use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
+use tokio::sync::Notify;
+
+use crate::support::{at, id, promise};
+
+pub type Outcome = Result<(), StoreFault>;
+
+/// Messages, each of a saga and with the rest of a subject.
+pub fn of_subjects(messages: &[(u128, u128, &str)]) -> Writes {
+    let promise = |(number, saga, subject): &(u128, u128, &str)| OutboxWrite {
+        saga: id(*saga),
+        subject: format!("depot.{subject}"),
+        ..promise(*number, None)
+    };
+    Writes { outbox: messages.iter().map(promise).collect(), decided_at: at(0), ..Writes::default() }
+}
+
+pub fn relay(store: &Arc<dyn Store>, owner: &str) -> Relay {
+    let settings = RelaySettings { lease: Duration::from_secs(10), ..RelaySettings::default() };
+    Relay::new(store.clone(), owner.to_owned(), settings)
+}
+
+pub async fn round(relay: &mut Relay, broker: &Broker, second: i64) -> Result<Round, StoreFault> {
+    relay.round(broker, &(), at(second)).await
+}
+
+/// A broker that takes everything, unless it was told otherwise for the next publish.
+#[derive(Default)]
+pub struct Broker {
+    arrived: Mutex<Vec<u128>>,
+    next: Mutex<Mood>,
+    never: Mutex<Vec<&'static str>>,
+    too_large: Mutex<Option<u128>>,
+    answers_lost: Mutex<(&'static str, usize)>,
+    /// Of each round, whether nothing was in the way.
+    pub judged: Mutex<Vec<bool>>,
+    lost: Mutex<usize>,
+    going_on: Notify,
+}
+
+/// What the broker does with the next publish.
+#[derive(Default)]
+enum Mood {
+    #[default]
+    Takes,
+    /// So many, then no more, for this reason.
+    TakesFew(usize, &'static str),
+    /// All, but answers only when told to go on.
+    Stalls,
+}
+
+impl Broker {
+    pub fn arrived(&self) -> Vec<u128> {
+        self.arrived.lock().clone()
+    }
+
+    pub fn takes_next(&self, count: usize, reason: &'static str) {
+        self.is_next(Mood::TakesFew(count, reason));
+    }
+
+    /// What has this subject, or this payload, gets no answer.
+    pub fn never_takes(&self, what: &'static str) {
+        self.never.lock().push(what);
+    }
+
+    /// The message of this number cannot even be sent.
+    pub fn always_refuses(&self, number: u128) {
+        *self.too_large.lock() = Some(number);
+    }
+
+    /// The answers to so many publishes of what has this payload get lost.
+    pub fn loses(&self, payload: &'static str, times: usize) {
+        *self.answers_lost.lock() = (payload, times);
+    }
+
+    pub fn takes_nothing(&self) {
+        *self.lost.lock() = usize::MAX;
+    }
+
+    /// So many publishes get no answer any more.
+    pub fn comes_back_after(&self, publishes: usize) {
+        *self.lost.lock() = publishes;
+    }
+
+    pub fn takes_all_again(&self) {
+        (*self.lost.lock(), *self.too_large.lock()) = (0, None);
+        self.never.lock().clear();
+    }
+
+    fn is_lost(&self, entry: &OutboxEntry) -> bool {
+        let mut lost = self.lost.lock();
+        let is_lost = *lost > 0;
+        *lost = lost.saturating_sub(1);
+        let mut answers = self.answers_lost.lock();
+        if answers.1 > 0 && entry.payload == answers.0.as_bytes() {
+            answers.1 -= 1;
+            return true;
+        }
+        let never = |what: &str| entry.subject == what || entry.payload == what.as_bytes();
+        is_lost || self.never.lock().iter().copied().any(never)
+    }
+
+    pub fn stalls_after_taking(&self) {
+        self.is_next(Mood::Stalls);
+    }
+
+    pub fn goes_on(&self) {
+        self.going_on.notify_one();
+    }
+
+    fn is_next(&self, mood: Mood) {
+        *self.next.lock() = mood;
+    }
+
+    async fn take(&self, entries: &[OutboxEntry]) -> Published {
+        let mood = std::mem::take(&mut *self.next.lock());
+        let mut published = Published::default();
+        let is_stalling = matches!(mood, Mood::Stalls);
+        for (index, entry) in entries.iter().enumerate() {
+            if *self.too_large.lock() == Some(entry.id.as_u128()) {
+                published.refused.push((entry.seq, "too large".to_owned()));
+                continue;
+            }
+            if self.is_lost(entry) {
+                published.delayed = Some((entry.seq, "no answer".to_owned()));
+                break;
+            }
+            match &mood {
+                Mood::TakesFew(count, reason) if index == *count => {
+                    published.delayed = Some((entry.seq, (*reason).to_owned()));
+                    break;
+                }
+                Mood::Takes | Mood::TakesFew(..) | Mood::Stalls => {}
+            }
+            self.arrived.lock().push(entry.id.as_u128());
+            published.done.push(entry.seq);
+        }
+        if is_stalling {
+            self.going_on.notified().await;
+        }
+        published
+    }
+}
+
+impl Publish for Broker {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        Box::pin(self.take(entries))
+    }
+
+    fn judged(&self, published: &Published) {
+        self.judged.lock().push(published.delayed.is_none());
+    }
+}
+
+/// The same broker, for a relay that keeps its own.
+pub struct Shared(pub Arc<Broker>);
+
+impl Publish for Shared {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        Box::pin(self.0.take(entries))
+    }
+}

@@ -1,0 +1,201 @@
+//! The relay, one round at a time, with a broker that does as it is told and a clock that is an argument.
+
+mod broker;
+mod refused;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use saga_engine::host::metrics::Metrics;
+use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
+use tokio::sync::Notify;
+
+use crate::support::{at, commit, in_memory, promises, wait_until};
+
+use self::broker::{Broker, Outcome, Shared, relay, round};
+
+#[tokio::test]
+async fn what_waits_is_published_in_order_and_once() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([3, 1, 2])).await?;
+    let mut relay = relay(&store, "depot-1");
+    assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(3));
+    assert_eq!(broker.arrived(), [3, 1, 2]);
+    assert_eq!(round(&mut relay, &broker, 2).await?, Round::Idle);
+    assert_eq!(store.stats().await?.outbox_pending, 0);
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 3)].into());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_round_takes_no_more_than_a_batch() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises(1..=5)).await?;
+    let settings = RelaySettings { batch: 2, ..RelaySettings::default() };
+    let mut relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
+    for published in [2, 2, 1] {
+        assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(published));
+    }
+    assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+/// Law 7: an outage, however long, costs no entry and overtakes none.
+#[tokio::test]
+async fn while_the_broker_takes_nothing_everything_waits_in_its_order() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2, 3, 4])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.takes_next(2, "no answer");
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
+    assert_eq!(store.stats().await?.outbox_pending, 2);
+    commit(store.as_ref(), promises([5])).await?;
+    for hour in 1..=100 {
+        broker.takes_nothing();
+        let round = round(&mut relay, &broker, hour * 3600).await?;
+        assert_eq!(round, Round::Delayed("no answer".to_owned()));
+    }
+    assert_eq!(store.outbox(1).await?[0].attempts, 101);
+    broker.takes_all_again();
+    assert_eq!(round(&mut relay, &broker, 999_999).await?, Round::Published(3));
+    assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
+    Ok(())
+}
+
+/// A publish may take long: what it brought to the broker is told again to one that has lost what it got meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_took_long_to_publish_was_published_at_the_end_of_that() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1])).await?;
+    let mut relay = relay(&store, "depot-1");
+    broker.stalls_after_taking();
+    let publishing = round(&mut relay, &broker, 0);
+    let going_on = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        broker.goes_on();
+    };
+    assert_eq!(tokio::join!(publishing, going_on).0?, Round::Published(1));
+    assert_eq!(store.republish(at(4), 0, 9).await?.count, 1);
+    Ok(())
+}
+
+/// Law 1: what was published but not settled when the process died is published again under the same ids.
+#[tokio::test]
+async fn a_crash_between_publish_and_settle_repeats_the_same_ids() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    let mut first_life = relay(&store, "depot-1");
+    broker.stalls_after_taking();
+    let dying = first_life.round(&broker, &(), at(0));
+    assert!(dying.now_or_never().is_none(), "it waits for an answer, and dies");
+    assert_eq!(broker.arrived(), [1, 2, 3]);
+    assert_eq!(store.stats().await?.outbox_pending, 3);
+
+    // Its next life does not wait for the lease of the first.
+    let mut second_life = relay(&store, "depot-1");
+    assert_eq!(round(&mut second_life, &broker, 1).await?, Round::Published(3));
+    assert_eq!(broker.arrived(), [1, 2, 3, 1, 2, 3]);
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 3)].into(), "counted once");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_relay_publishes_and_the_other_stands_by_until_the_lease_lapses() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut first, mut second) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
+    assert_eq!(round(&mut first, &broker, 0).await?, Round::Idle);
+    commit(store.as_ref(), promises([1])).await?;
+    assert_eq!(round(&mut second, &broker, 9).await?, Round::Standby);
+    assert_eq!(broker.arrived(), []);
+    assert_eq!(round(&mut second, &broker, 10).await?, Round::Published(1), "the first is gone");
+    assert_eq!(round(&mut first, &broker, 11).await?, Round::Standby, "and has to queue up when it returns");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_relay_that_goes_on_keeps_its_lease() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut first, mut second) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
+    for second_of_day in 0..60 {
+        assert_eq!(round(&mut first, &broker, second_of_day).await?, Round::Idle);
+        assert_eq!(round(&mut second, &broker, second_of_day).await?, Round::Standby);
+    }
+    Ok(())
+}
+
+/// Law 1 and fencing: whoever took over has the say; the late one's settlement has no effect.
+#[tokio::test]
+async fn a_relay_that_was_overtaken_while_it_published_settles_nothing() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    commit(store.as_ref(), promises([1, 2])).await?;
+    let (mut slow, mut other) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
+    broker.stalls_after_taking();
+    let mut publishing = Box::pin(slow.round(&broker, &(), at(0)));
+    assert!(futures::poll!(&mut publishing).is_pending());
+
+    // The other takes over and publishes the first entry only.
+    broker.takes_next(1, "no answer");
+    assert_eq!(round(&mut other, &broker, 10).await?, Round::Delayed("no answer".to_owned()));
+    broker.goes_on();
+    assert_eq!(publishing.await?, Round::Standby);
+    assert_eq!(store.stats().await?.outbox_pending, 1, "the second entry is the other's to settle");
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 1)].into());
+
+    assert_eq!(round(&mut other, &broker, 11).await?, Round::Published(1));
+    assert_eq!(broker.arrived(), [1, 2, 1, 2]);
+    assert_eq!(round(&mut slow, &broker, 12).await?, Round::Standby);
+    Ok(())
+}
+
+/// The loop publishes at the commit's wake-up, not at its next poll.
+#[tokio::test]
+async fn the_loop_is_woken_by_what_is_written() -> Outcome {
+    let (store, broker) = (in_memory(), Arc::new(Broker::default()));
+    let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
+    let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
+    let wake = Arc::new(Notify::new());
+    let metrics = Metrics::default();
+    let running = tokio::spawn(relay::run(
+        relay,
+        Box::new(Shared(broker.clone())),
+        wake.clone(),
+        Arc::new(SystemClock),
+        Arc::new(metrics.clone()),
+    ));
+    for number in 1..=3 {
+        commit(store.as_ref(), promises([number])).await?;
+        wake.notify_one();
+        let count = usize::try_from(number).expect("a small number");
+        wait_until("it is published", async || broker.arrived().len() == count).await;
+    }
+    running.abort();
+    assert!(metrics.text().expect("metrics").contains("outbox_published_total 3"));
+    Ok(())
+}
+
+/// A wake-up is not lost for coming while the relay is at work.
+#[tokio::test]
+async fn what_is_written_during_a_round_is_published_in_the_next() -> Outcome {
+    let (store, broker) = (in_memory(), Arc::new(Broker::default()));
+    let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
+    let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
+    let wake = Arc::new(Notify::new());
+    commit(store.as_ref(), promises([1])).await?;
+    broker.stalls_after_taking();
+    let running = tokio::spawn(relay::run(
+        relay,
+        Box::new(Shared(broker.clone())),
+        wake.clone(),
+        Arc::new(SystemClock),
+        Arc::new(()),
+    ));
+    wait_until("the first is under way", async || broker.arrived().len() == 1).await;
+    commit(store.as_ref(), promises([2])).await?;
+    wake.notify_one();
+    broker.goes_on();
+    wait_until("the second follows", async || broker.arrived() == [1, 2]).await;
+    running.abort();
+    Ok(())
+}
