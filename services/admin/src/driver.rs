@@ -10,7 +10,6 @@ use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
-use saga_engine::host::http::Problem;
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::store::{Store, StoreFault};
 use tokio::time::Instant;
@@ -43,10 +42,30 @@ const CHUNK: usize = 256;
 /// Pause between two looks at the breakers.
 const BREAKER_LOOK: Duration = Duration::from_millis(500);
 
-/// What the loop stands on, and what it remembers.
-struct Driver {
+/// Where the loop runs, and what it asks for there.
+pub trait Surroundings: Send + Sync {
+    /// Admin's own database.
+    fn store(&self) -> &dyn Store;
+
+    /// Resolves when the roster changes after this call.
+    fn roster_changed(&self) -> impl Future<Output = ()> + Send + use<Self>;
+
+    /// The answer of admin's engine; `None` when it refuses, or cannot answer now.
+    fn ask(&self, by: By, kind: CommandKind) -> impl Future<Output = Option<Reply>> + Send;
+
+    /// The breakers of this service; `None` when it does not answer.
+    fn breakers_of(&self, service: &str) -> impl Future<Output = Option<Vec<BreakerView>>> + Send;
+}
+
+/// The running service.
+struct Here {
     app: AdminApp,
     services: OtherServices,
+}
+
+/// What the loop stands on, and what it remembers.
+struct Driver<W> {
+    around: W,
     origin: Instant,
     memories: BTreeMap<Uuid, Memory>,
 }
@@ -72,10 +91,15 @@ enum Looked {
 /// Drives redrives until the service stops.
 pub(crate) async fn run(app: AdminApp) {
     let services = OtherServices::of(&app.settings.service);
-    let mut driver = Driver { app, services, origin: Instant::now(), memories: BTreeMap::new() };
+    drive(Here { app, services }).await;
+}
+
+/// Drives redrives until dropped.
+pub async fn drive(around: impl Surroundings) {
+    let mut driver = Driver { around, origin: Instant::now(), memories: BTreeMap::new() };
     loop {
         // Armed before looking: a redrive that starts after the look finds the wake-up already waiting.
-        let changed = driver.app.engine.changed(RowKey::of::<Roster>(THE_ROSTER));
+        let changed = driver.around.roster_changed();
         let pause = match driver.look().await {
             Ok(Looked::Idle) => LOOK_ANYWAY,
             Ok(Looked::Waiting) => TICK,
@@ -89,14 +113,14 @@ pub(crate) async fn run(app: AdminApp) {
     }
 }
 
-impl Driver {
+impl<W: Surroundings> Driver<W> {
     async fn look(&mut self) -> Result<Looked, StoreFault> {
-        let roster = rows::row::<Roster>(self.app.store.as_ref(), THE_ROSTER).await?.unwrap_or_default();
+        let roster = rows::row::<Roster>(self.around.store(), THE_ROSTER).await?.unwrap_or_default();
         let sending: Vec<Uuid> = roster.sending().collect();
         self.memories.retain(|redrive, _| sending.contains(redrive));
         let mut most = Looked::Idle;
         for id in sending {
-            let Some(redrive) = rows::row::<Redrive>(self.app.store.as_ref(), id).await? else { continue };
+            let Some(redrive) = rows::row::<Redrive>(self.around.store(), id).await? else { continue };
             let Some(drive) = redrive.drive().filter(|drive| drive.status.is_sending()) else { continue };
             let known = self.memories.remove(&id).filter(|memory| memory.round == drive.round);
             let mut memory = known.unwrap_or_else(|| Memory::of(drive, self.origin.elapsed()));
@@ -109,7 +133,7 @@ impl Driver {
 
     /// One look at one redrive: stop, go on, send, or end.
     async fn drive(&self, id: Uuid, drive: &Drive, memory: &mut Memory) -> Result<Looked, StoreFault> {
-        let (store, tag) = (self.app.store.as_ref(), drive.tag(id));
+        let (store, tag) = (self.around.store(), drive.tag(id));
         // Counted before looking for failures: what is not on its way any more has failed or succeeded by then.
         let in_flight = progress::in_flight(store, tag).await?;
         let sent = if drive.in_canary { progress::sent(store, tag).await? } else { 0 };
@@ -142,7 +166,7 @@ impl Driver {
         let limit = usize::try_from(limit).unwrap_or(CHUNK);
         let wanted = progress::to_send(drive);
         // Those that are damaged keep none of the others from being sent.
-        let found = reading::find_readable(self.app.store.as_ref(), &wanted, false, limit).await?;
+        let found = reading::find_readable(self.around.store(), &wanted, false, limit).await?;
         Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 
@@ -150,7 +174,7 @@ impl Driver {
     /// nothing is sent once it is paused or over.
     async fn send(&self, drive: &Drive, tag: Tag, dead_letters: Vec<Uuid>) -> u64 {
         let kind = CommandKind::Send { tag, dead_letters };
-        match self.ask(drive.plan.by.clone(), kind).await {
+        match self.around.ask(drive.plan.by.clone(), kind).await {
             Some(Reply::Replayed(many)) => many.replayed,
             Some(Reply::Done | Reply::Changed(_)) | None => 0,
         }
@@ -159,7 +183,61 @@ impl Driver {
     async fn report(&self, redrive: Uuid, command: RedriveCommand) {
         let reason =
             if let RedriveCommand::Stop(_, because) = &command { Some(because.clone()) } else { None };
-        self.ask(By::system(reason), CommandKind::Redrive(redrive, command)).await;
+        self.around.ask(By::system(reason), CommandKind::Redrive(redrive, command)).await;
+    }
+
+    /// What speaks against sending more.
+    async fn objection(
+        &self,
+        tag: Tag,
+        drive: &Drive,
+        memory: &mut Memory,
+    ) -> Result<Option<String>, StoreFault> {
+        let in_canary = drive.status == RedriveStatus::Canary;
+        if let Some((id, again)) = progress::failed_again(self.around.store(), tag, in_canary).await? {
+            let what = if in_canary { "the canary failed again" } else { "the same error came back" };
+            let reason = again.said().map(|said| said.reason.as_str()).unwrap_or_default();
+            return Ok(Some(format!("{what}: {id}: {reason}")));
+        }
+        if memory.breakers_seen.is_some_and(|seen| seen.elapsed() < BREAKER_LOOK) {
+            return Ok(None);
+        }
+        let open = self.open_breaker(drive).await?;
+        memory.breakers_seen = Some(Instant::now());
+        Ok(open)
+    }
+
+    /// An open breaker of a step that dead letters are still to be sent to, or of something it needs.
+    async fn open_breaker(&self, drive: &Drive) -> Result<Option<String>, StoreFault> {
+        let store = self.around.store();
+        let mut wanted = progress::to_send(drive);
+        wanted.statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
+        for service in names(store, "service", &wanted).await? {
+            // A service that does not answer is no reason to stop: replays wait for it in the stream.
+            let Some(breakers) = self.around.breakers_of(&service).await else { continue };
+            wanted.filter.service = Some(service.clone());
+            let steps = names(store, "step", &wanted).await?;
+            let concerns = |breaker: &&BreakerView| {
+                let is_a_step = breaker.name.starts_with(&format!("{service}-"));
+                !is_a_step || steps.contains(&breaker.name)
+            };
+            let is_open = |breaker: &&BreakerView| matches!(breaker.state, State::Open | State::ForcedOpen);
+            if let Some(breaker) = breakers.iter().filter(concerns).find(is_open) {
+                return Ok(Some(format!("the breaker {} of {service} is open", breaker.name)));
+            }
+            wanted.filter.service.clone_from(&drive.plan.filter.service);
+        }
+        Ok(None)
+    }
+}
+
+impl Surroundings for Here {
+    fn store(&self) -> &dyn Store {
+        self.app.store.as_ref()
+    }
+
+    fn roster_changed(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.app.engine.changed(RowKey::of::<Roster>(THE_ROSTER))
     }
 
     async fn ask(&self, by: By, kind: CommandKind) -> Option<Reply> {
@@ -175,55 +253,11 @@ impl Driver {
         }
     }
 
-    /// What speaks against sending more.
-    async fn objection(
-        &self,
-        tag: Tag,
-        drive: &Drive,
-        memory: &mut Memory,
-    ) -> Result<Option<String>, StoreFault> {
-        let in_canary = drive.status == RedriveStatus::Canary;
-        if let Some((id, again)) = progress::failed_again(self.app.store.as_ref(), tag, in_canary).await? {
-            let what = if in_canary { "the canary failed again" } else { "the same error came back" };
-            let reason = again.said().map(|said| said.reason.as_str()).unwrap_or_default();
-            return Ok(Some(format!("{what}: {id}: {reason}")));
-        }
-        if memory.breakers_seen.is_some_and(|seen| seen.elapsed() < BREAKER_LOOK) {
-            return Ok(None);
-        }
-        let open = self.open_breaker(drive).await?;
-        memory.breakers_seen = Some(Instant::now());
-        Ok(open)
-    }
-
-    /// An open breaker of a step that dead letters are still to be sent to, or of something it needs.
-    async fn open_breaker(&self, drive: &Drive) -> Result<Option<String>, StoreFault> {
-        let store = self.app.store.as_ref();
-        let mut wanted = progress::to_send(drive);
-        wanted.statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
-        for service in names(store, "service", &wanted).await? {
-            // A service that does not answer is no reason to stop: replays wait for it in the stream.
-            let Ok(breakers) = self.breakers_of(&service).await else { continue };
-            wanted.filter.service = Some(service.clone());
-            let steps = names(store, "step", &wanted).await?;
-            let concerns = |breaker: &&BreakerView| {
-                let is_a_step = breaker.name.starts_with(&format!("{service}-"));
-                !is_a_step || steps.contains(&breaker.name)
-            };
-            let is_open = |breaker: &&BreakerView| matches!(breaker.state, State::Open | State::ForcedOpen);
-            if let Some(breaker) = breakers.iter().filter(concerns).find(is_open) {
-                return Ok(Some(format!("the breaker {} of {service} is open", breaker.name)));
-            }
-            wanted.filter.service.clone_from(&drive.plan.filter.service);
-        }
-        Ok(None)
-    }
-
-    async fn breakers_of(&self, service: &str) -> Result<Vec<BreakerView>, Problem> {
+    async fn breakers_of(&self, service: &str) -> Option<Vec<BreakerView>> {
         if service == crate::NAME {
-            return Ok(self.app.admission.breakers());
+            return Some(self.app.admission.breakers());
         }
-        self.services.get_soon(service, "/internal/breakers").await
+        self.services.get_soon(service, "/internal/breakers").await.ok()
     }
 }
 

@@ -12,14 +12,14 @@
 //! - [`commands`]: what operators may ask for, and what they get for an answer
 //! - [`policy`]: what the steps and the commands change, and whom that tells
 //! - `other_services`: calls to the services that hold what admin only shows
-//! - `driver`: the loop that drives redrives
+//! - [`driver`]: the loop that drives redrives
 //! - [`reconciliation`]: whether stock, money, messages and rows of all services agree
 //! - [`http`]: the routes
 
 pub mod audit_log;
 pub mod commands;
 pub mod dead_letter;
-mod driver;
+pub mod driver;
 pub mod http;
 mod other_services;
 pub mod policy;

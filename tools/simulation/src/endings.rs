@@ -60,6 +60,12 @@ pub enum Ending {
     Discarded,
     /// A dead letter that had been given up was taken up again.
     Restored,
+    /// A redrive handed a dead letter back.
+    Redriven,
+    /// A redrive had nothing left to do.
+    RedriveDone,
+    /// A redrive stopped by itself.
+    RedriveStopped,
     /// A breaker opened.
     BreakerOpened,
     /// A breaker let a probe through.
@@ -108,7 +114,7 @@ pub enum Ending {
 
 impl Ending {
     /// Everything that a run can come to.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 52] = [
         Self::Confirmed,
         Self::OutOfStock,
         Self::PaymentFailed,
@@ -136,6 +142,9 @@ impl Ending {
         Self::EditedAndResolved,
         Self::Discarded,
         Self::Restored,
+        Self::Redriven,
+        Self::RedriveDone,
+        Self::RedriveStopped,
         Self::BreakerOpened,
         Self::HalfOpenProbe,
         Self::BreakerClosed,

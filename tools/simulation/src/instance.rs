@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use parking_lot::Mutex;
 use saga_core::admission::TaskBounds;
@@ -22,6 +23,7 @@ use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::relay::RelaySettings;
 use saga_engine::runtime::tasks::TaskHandler;
 use saga_engine::runtime::{Carriage, Means, Running, start, start_messaging};
+use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -129,6 +131,17 @@ impl<S: Service> Doors<S> {
     }
 }
 
+/// What one life of an instance is to what runs in it beside the engine's loops.
+pub struct Inside<S: Service> {
+    pub process: Process,
+    pub store: Arc<dyn Store>,
+    pub engine: Engine<Tampered<S>>,
+    pub admission: SharedAdmission,
+}
+
+/// What runs in each life beside the engine's loops.
+pub type Beside<S> = Arc<dyn Fn(Inside<S>) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// One instance of a service.
 pub struct Instance<S: Service> {
     process: Process,
@@ -136,6 +149,7 @@ pub struct Instance<S: Service> {
     doors: Doors<S>,
     service: Arc<Tampered<S>>,
     handler: Arc<dyn TaskHandler>,
+    beside: Option<Beside<S>>,
     clock: SharedClock,
     is_clock_off: bool,
     faults: Faults,
@@ -144,14 +158,14 @@ pub struct Instance<S: Service> {
 }
 
 impl<S: Service> Instance<S> {
-    /// An instance of `service`, whose calls `handler` makes.
+    /// An instance of `service`, whose calls the handler makes, with what runs beside it.
     #[must_use]
     pub fn new(
         process: Process,
         shared: Shared,
         doors: Doors<S>,
         service: Tampered<S>,
-        handler: Arc<dyn TaskHandler>,
+        (handler, beside): (Arc<dyn TaskHandler>, Option<Beside<S>>),
     ) -> Self {
         let sim = process.sim();
         let weather = sim.weather();
@@ -167,7 +181,19 @@ impl<S: Service> Instance<S> {
         let carriage = carriage(&process);
         let observer = watch::observer(sim.clone());
         let service = Arc::new(service);
-        Self { process, shared, doors, service, handler, clock, is_clock_off, faults, carriage, observer }
+        Self {
+            process,
+            shared,
+            doors,
+            service,
+            handler,
+            beside,
+            clock,
+            is_clock_off,
+            faults,
+            carriage,
+            observer,
+        }
     }
 
     #[must_use]
@@ -208,7 +234,7 @@ impl<S: Service> Instance<S> {
             observer: self.observer.clone(),
             faults: self.faults.clone(),
         };
-        let Running { engine, admission, steps, loops } =
+        let Running { engine, admission, steps, mut loops } =
             start(self.service.clone(), &means, &self.carriage, |_| BreakerPolicy::default());
         let messaging = if S::OPERATOR.is_some() {
             let bus = SimBus::new(self.process(), broker);
@@ -217,6 +243,15 @@ impl<S: Service> Instance<S> {
         } else {
             JoinSet::new()
         };
+        if let Some(beside) = &self.beside {
+            let (process, store) = (self.process(), means.store.clone());
+            loops.spawn(beside(Inside {
+                process,
+                store,
+                engine: engine.clone(),
+                admission: admission.clone(),
+            }));
+        }
         self.doors.0.lock().insert(self.process.name().to_owned(), Life { engine, admission });
         [loops, messaging]
     }

@@ -13,7 +13,7 @@
 //! - `instance`: one instance of a service, whose loops are the engine's own; `bank`: what payment calls;
 //!   `client`: who orders
 //! - `world`: everything there is, and how it comes to rest
-//! - `customer`, `operator`, `director`, `latecomers`: what people do, and what happens
+//! - `customer`, `operator`, `redriver`, `director`, `latecomers`: what people do, and what happens
 //! - `laws`: what must hold when all is quiet
 
 mod bank;
@@ -31,6 +31,7 @@ mod laws;
 mod operator;
 mod process;
 mod reasons;
+mod redriver;
 mod sabotage;
 mod sim;
 mod spoiler;
@@ -103,6 +104,8 @@ async fn live(mut world: World) {
     laws::messages::the_stores_are_in_order(&world);
     laws::dead_letters::admin_and_services_agree(&world);
     laws::dead_letters::replays_reach_their_step_alone(&world);
+    laws::redrives::redrives_keep_to_their_plans(&world);
+    world.count_redrives();
     laws::every_order_is_seen(&world);
     laws::ledgers::every_order_came_to_what_it_says(&world);
     laws::ledgers::every_piece_is_accounted_for(&world);

@@ -44,6 +44,9 @@ impl World {
         if dead_letters.is_empty() {
             return;
         }
+        if self.sim.below(100) < 15 {
+            return self.redrive_some().await;
+        }
         let (id, dead_letter) = &dead_letters[self.sim.below(dead_letters.len())];
         let force = self.sim.below(100) < 10;
         match dead_letter.status() {
@@ -69,8 +72,12 @@ impl World {
             if open.is_empty() {
                 return;
             }
-            for (id, dead_letter) in &open {
-                self.mend_one(*id, dead_letter).await;
+            if self.sim.below(4) == 0 {
+                self.redrive_all().await;
+            } else {
+                for (id, dead_letter) in &open {
+                    self.mend_one(*id, dead_letter).await;
+                }
             }
             self.come_to_rest().await;
             at_rest(self);
@@ -171,7 +178,8 @@ impl World {
         self.ask_admin(id, CommandKind::Restore(id)).await;
     }
 
-    async fn ask_admin(
+    /// Asks one of the instances of admin for something. `None` when nobody answers in time.
+    pub async fn ask_admin(
         &self,
         saga: Uuid,
         kind: CommandKind,

@@ -30,8 +30,9 @@ use crate::bank::BankHandler;
 use crate::broker::Broker;
 use crate::bus::SharedBroker;
 use crate::client::Customers;
-use crate::instance::{Doors, Instance, Shared, inject, watched};
+use crate::instance::{Beside, Doors, Instance, Shared, inject, watched};
 use crate::process::Process;
+use crate::redriver::{self, Breakers};
 use crate::sim::Sim;
 use crate::tampered::{Tamper, Tampered};
 use crate::watch;
@@ -79,14 +80,27 @@ impl World {
         let (broker, mut instances) = (SharedBroker::new(sim.clone(), broker), JoinSet::new());
         let (sabotage, all) = (sim.sabotage(), sim.weather().instances);
         let mut make = Maker { sim: &sim, broker: &broker, instances: &mut instances };
-        let bank = make.site(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoCalls));
+        let bank = make.site(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoCalls), None);
         let called = bank.doors.clone();
         let to_bank =
             |process| -> Arc<dyn TaskHandler> { Arc::new(BankHandler::new(process, called.clone())) };
-        let order = make.site(all, || OrderService, sabotage.of_order(), |_| Arc::new(NoCalls));
-        let inventory = make.site(all, || InventoryService, sabotage.of_inventory(), |_| Arc::new(NoCalls));
-        let payment = make.site(all, || PaymentService, sabotage.of_payment(), to_bank);
-        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoCalls));
+        let order = make.site(all, || OrderService, sabotage.of_order(), |_| Arc::new(NoCalls), None);
+        let inventory =
+            make.site(all, || InventoryService, sabotage.of_inventory(), |_| Arc::new(NoCalls), None);
+        let payment = make.site(all, || PaymentService, sabotage.of_payment(), to_bank, None);
+        let others = (order.doors.clone(), inventory.doors.clone(), payment.doors.clone());
+        let breakers: Breakers = Arc::new(move |service| {
+            let breakers = match service {
+                OrderService::NAME => others.0.breakers(),
+                InventoryService::NAME => others.1.breakers(),
+                PaymentService::NAME => others.2.breakers(),
+                _ => vec![],
+            };
+            breakers.into_iter().next()
+        });
+        let beside: Beside<AdminService> =
+            Arc::new(move |inside| redriver::run(inside, breakers.clone()).boxed());
+        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoCalls), Some(beside));
         Self {
             sim,
             broker,
@@ -197,6 +211,9 @@ impl World {
         if self.payment.doors.calls() > 0 {
             return Some("the bank is being called".to_owned());
         }
+        if let Some(redrive) = self.redrive_under_way() {
+            return Some(format!("redrive {redrive} goes on"));
+        }
         self.stores().into_iter().find_map(|(name, store)| {
             let stats = ready(store.stats()).unwrap_or_default();
             if stats.outbox_pending + stats.retries + stats.tasks > 0 {
@@ -285,6 +302,7 @@ impl Maker<'_> {
         service: impl Fn() -> S,
         tamper: Option<Tamper<S>>,
         handler: impl Fn(Process) -> Arc<dyn TaskHandler>,
+        beside: Option<Beside<S>>,
     ) -> Site<S> {
         let store = match SqliteStore::in_memory(S::rows()) {
             Ok(store) => Arc::new(store),
@@ -297,7 +315,8 @@ impl Maker<'_> {
             let process = Process::new(self.sim.clone(), format!("{}-{number}", S::NAME));
             let (service, handler) =
                 (watched(service(), tamper, self.sim.sabotage()), handler(process.clone()));
-            let instance = Instance::new(process, shared.clone(), doors.clone(), service, handler);
+            let instance =
+                Instance::new(process, shared.clone(), doors.clone(), service, (handler, beside.clone()));
             processes.push(instance.process());
             faults.push(instance.faults());
             self.instances.spawn(instance.run());

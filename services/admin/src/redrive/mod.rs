@@ -10,5 +10,5 @@
 pub mod decider;
 pub mod events;
 pub mod pace;
-pub(crate) mod progress;
+pub mod progress;
 pub mod roster;

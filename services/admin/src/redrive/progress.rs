@@ -139,7 +139,10 @@ pub(crate) async fn sent(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault>
 
 /// How many dead letters of a redrive are on their way, those of earlier rounds counted: they may have lost their way
 /// for a while.
-pub(crate) async fn in_flight(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault> {
+///
+/// # Errors
+/// When the store fails.
+pub async fn in_flight(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault> {
     let replaying =
         |round| FieldValue::Text(Tag { round, ..tag }.course(DeadLetterStatus::Replaying.as_str()));
     let rounds = (1..=tag.round).rev().take(MOST_ROUNDS).map(replaying).collect();

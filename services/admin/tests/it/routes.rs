@@ -105,6 +105,14 @@ async fn filters_find_what_they_say_and_nothing_else() {
     }
 }
 
+/// A text is looked for a thousand dead letters at a time.
+#[tokio::test]
+async fn a_text_is_found_however_many_lack_it() {
+    let admin = admin_with(1_002).await;
+    let page = admin.get("/dlq?text=call%200:").await;
+    assert_eq!(each(&page["dead_letters"], "id"), [numbered(0).id.to_string()]);
+}
+
 #[tokio::test]
 async fn counts_and_groups_come_from_admins_own_view() {
     let admin = admin_with(12).await;

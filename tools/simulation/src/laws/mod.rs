@@ -5,6 +5,7 @@ pub mod charges;
 pub mod dead_letters;
 pub mod ledgers;
 pub mod messages;
+pub mod redrives;
 
 use std::collections::BTreeSet;
 

@@ -1,0 +1,118 @@
+//! Shell: redrives: the rest follows only once the canary is resolved, and nothing while they are not to send.
+
+use std::collections::BTreeMap;
+
+use admin::dead_letter::events::{DeadLetterEvent, Tag};
+use admin::dead_letter::view::DeadLetterView;
+use admin::redrive::decider::{Drive, Redrive};
+use admin::redrive::events::RedriveEvent;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::endings::Ending;
+use crate::world::{World, history};
+
+/// What one round of a redrive has sent.
+#[derive(Default)]
+struct Sent {
+    /// When, by admin's clock, and when something was heard of the dead letter after that.
+    at: Vec<(Timestamp, Timestamp)>,
+    /// Dead letters that nobody has replayed by hand since.
+    counted: u32,
+}
+
+/// As its plan says, and no longer than it is wanted.
+pub fn redrives_keep_to_their_plans(world: &World) {
+    let sent = sent(world);
+    for (id, drive) in world.redrives() {
+        for round in rounds(world, id, &drive) {
+            let Some(sent) = sent.get(&(id, round.number)) else { continue };
+            world.sim.count_many(Ending::Redriven, sent.at.len() as u64);
+            if round.canary_passed_at.is_none() && round.has_canary && sent.counted > drive.plan.canary {
+                let (sent, canary) = (sent.counted, drive.plan.canary);
+                world.sim.object(format!("law 8: redrive {id} sent {sent} with a canary of {canary}"));
+            }
+            // Two clocks of two instances say nothing of each other.
+            if world.sim.weather().instances > 1 {
+                continue;
+            }
+            if sent.at.iter().any(|(at, _)| round.is_silent_at(*at)) {
+                world.sim.object(format!("law 8: redrive {id} sent something when it was not to send"));
+            }
+            let is_open =
+                |passed: Timestamp| sent.at.iter().any(|(at, heard)| *at < passed && *heard > passed);
+            if round.canary_passed_at.is_some_and(is_open) {
+                world.sim.object(format!("law 8: redrive {id} did not wait for its canary"));
+            }
+        }
+    }
+}
+
+/// One round.
+struct Round {
+    number: u32,
+    has_canary: bool,
+    canary_passed_at: Option<Timestamp>,
+    /// Since when it sends, or does not.
+    sends: Vec<(Timestamp, bool)>,
+}
+
+impl Round {
+    fn begun(number: u32, at: Timestamp, drive: &Drive) -> Self {
+        let has_canary = drive.plan.canary > 0;
+        Self { number, has_canary, canary_passed_at: None, sends: vec![(at, true)] }
+    }
+
+    /// Whether it sent neither just before nor at this time.
+    fn is_silent_at(&self, at: Timestamp) -> bool {
+        let before = self.sends.iter().rev().find(|(since, _)| *since < at);
+        let then = self.sends.iter().any(|(since, _)| *since == at);
+        !then && before.is_none_or(|(_, sends)| !sends)
+    }
+}
+
+fn rounds(world: &World, id: Uuid, drive: &Drive) -> Vec<Round> {
+    let mut rounds: Vec<Round> = Vec::new();
+    for event in crate::world::events::<Redrive>(world.admin.store(), id) {
+        let number = u32::try_from(rounds.len()).unwrap_or(u32::MAX) + 1;
+        match (event, rounds.last_mut()) {
+            (RedriveEvent::Started(_, at) | RedriveEvent::BegunAgain(at), _) => {
+                rounds.push(Round::begun(number, at, drive));
+            }
+            (RedriveEvent::CanaryPassed(at), Some(round)) => round.canary_passed_at = Some(at),
+            (RedriveEvent::Resumed(at), Some(round)) => round.sends.push((at, true)),
+            (
+                RedriveEvent::Paused(at)
+                | RedriveEvent::Cancelled(at)
+                | RedriveEvent::Stopped(_, at)
+                | RedriveEvent::Finished(at),
+                Some(round),
+            ) => round.sends.push((at, false)),
+            (_, None) => {}
+        }
+    }
+    rounds
+}
+
+/// What was sent, by redrive and round.
+fn sent(world: &World) -> BTreeMap<(Uuid, u32), Sent> {
+    let mut sent = BTreeMap::<_, Sent>::new();
+    for (dead_letter, _) in world.dead_letters() {
+        let mut last = None;
+        let mut heard = Timestamp::MAX;
+        for stored in history::<DeadLetterView>(world.admin.store(), dead_letter).iter().rev() {
+            let at = stored.recorded_at;
+            if let Ok(DeadLetterEvent::Replayed { tag, .. }) = serde_json::from_str(&stored.data) {
+                if let Some(Tag { redrive, round }) = tag {
+                    sent.entry((redrive, round)).or_default().at.push((at, heard));
+                }
+                last = last.or(Some(tag));
+            }
+            heard = at;
+        }
+        if let Some(Some(Tag { redrive, round })) = last {
+            sent.entry((redrive, round)).or_default().counted += 1;
+        }
+    }
+    sent
+}
