@@ -6,6 +6,7 @@ mod books;
 mod damaged;
 mod edits;
 mod filters;
+mod finding;
 mod given;
 mod harness;
 mod policy;

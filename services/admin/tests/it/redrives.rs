@@ -98,7 +98,17 @@ async fn a_preview_tells_what_would_happen_and_changes_nothing() {
     let by_text = json!({"filter": {"text": "NO ROUTE"}, "preview": true});
     let preview = admin.post("/dlq/redrive", &by_text, 200).await;
     assert_eq!([&preview["matching"], &preview["replayable"]], [6, 5]);
-    assert_eq!(preview["groups"][0]["count"], 6);
+    assert_eq!(
+        [&preview["groups"][0]["fingerprint"], &preview["groups"][0]["count"]],
+        [&json!("f-charge"), &json!(6)]
+    );
+    let by_text = json!({"filter": {"text": "the bank"}, "preview": true});
+    let groups = admin.post("/dlq/redrive", &by_text, 200).await["groups"].take();
+    assert_eq!(each(&groups, "fingerprint"), ["f-charge", "f-refund"]);
+    assert_eq!(
+        each(&groups, "last_failed_at"),
+        [8, 6].map(|number| numbered(number).last_failed_at.to_string())
+    );
     assert_eq!(admin.everything().await, before);
 }
 
