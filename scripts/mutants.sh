@@ -54,6 +54,10 @@ done
 
 have cargo-mutants || cargo install cargo-mutants --version '^27' --locked --root "$root/target/tools"
 
+# One test that notices is enough; without cargo-nextest, all run.
+tool=(--test-tool cargo) quick=()
+! cargo nextest --version >/dev/null 2>&1 || tool=(--test-tool nextest) quick=(--max-fail 1:immediate)
+
 # With new times, so that what an interrupted run has left changed is built again; dependencies are not.
 rm -rf "$tree"
 mkdir -p "$tree"
@@ -67,7 +71,8 @@ plant() {
   for file in ${files[@]+"${files[@]}"}; do args+=(--file "$file"); done
   rm -rf "$out"
   mkdir -p "$out"
-  (cd "$tree" && cargo mutants --in-place --profile mutants "${args[@]}" -- "${tests[@]}") \
+  (cd "$tree" && cargo mutants --in-place --profile mutants "${tool[@]}" "${args[@]}" -- \
+    ${quick[@]+"${quick[@]}"} "${tests[@]}") \
     >"$out/progress.log" 2>&1 || status=$?
   # 2: some are missed; 3: some never ended, which is noticed too.
   if ((status != 0 && status != 2 && status != 3)); then
