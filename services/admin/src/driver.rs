@@ -22,7 +22,7 @@ use crate::dead_letter::events::Tag;
 use crate::dead_letter::filter::Wanted;
 use crate::dead_letter::reading;
 use crate::other_services::OtherServices;
-use crate::redrive::decider::{Drive, Redrive, Seen};
+use crate::redrive::decider::{Drive, Redrive};
 use crate::redrive::events::{RedriveCommand, RedriveStatus};
 use crate::redrive::pace::Pace;
 use crate::redrive::progress;
@@ -136,14 +136,12 @@ impl<W: Surroundings> Driver<W> {
         let (store, tag) = (self.around.store(), drive.tag(id));
         // Counted before looking for failures: what is not on its way any more has failed or succeeded by then.
         let in_flight = progress::in_flight(store, tag).await?;
-        let sent = if drive.in_canary { progress::sent(store, tag).await? } else { 0 };
-        let seen = Seen { sent, in_flight };
         if let Some(because) = self.objection(tag, drive, memory).await? {
             info!(redrive = %id, "the redrive stops: {because}");
             self.report(id, RedriveCommand::Stop(drive.round, because)).await;
             return Ok(Looked::Waiting);
         }
-        let room = drive.room(seen);
+        let room = drive.room(in_flight);
         let granted = memory.pace.grant(self.origin.elapsed(), room.min(CHUNK as u64));
         if granted == 0 && room > 0 {
             return Ok(Looked::Waiting);
@@ -151,7 +149,7 @@ impl<W: Surroundings> Driver<W> {
         let next = if room == 0 { vec![] } else { self.next(drive, granted).await? };
         memory.pace.give_back(granted.saturating_sub(next.len() as u64));
         if next.is_empty() {
-            if let Some(end) = drive.ending(seen) {
+            if let Some(end) = drive.ending(in_flight) {
                 self.report(id, end).await;
             }
             return Ok(Looked::Waiting);

@@ -162,7 +162,17 @@ impl Command {
                 let drive = work.row::<Redrive>(tag.redrive).drive().ok_or(RedriveRejection::Unknown)?;
                 drive.sends_in(tag.round)?;
                 let force = drive.plan.force;
-                Ok(Reply::Replayed(self.replay_all(dead_letters, force, Some(*tag), work)))
+                if drive.status != RedriveStatus::Canary {
+                    return Ok(Reply::Replayed(self.replay_all(dead_letters, force, Some(*tag), work)));
+                }
+                // Another driver may have sent some of the canary meanwhile.
+                let room = usize::try_from(drive.room(0)).unwrap_or(usize::MAX);
+                let canary = &dead_letters[..dead_letters.len().min(room)];
+                let sent = self.replay_all(canary, force, Some(*tag), work);
+                let counted = RedriveCommand::CountCanary(tag.round, sent.replayed);
+                let at = work.now();
+                work.decide::<Redrive>(tag.redrive, &(counted, at))?;
+                Ok(Reply::Replayed(sent))
             }
             CommandKind::OpenEntry { target, detail, .. } => {
                 self.log(target, detail.clone(), ASKED, work);

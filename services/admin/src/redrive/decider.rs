@@ -24,6 +24,9 @@ pub struct Drive {
     pub status: RedriveStatus,
     /// Whether the canary of this round is still to be resolved.
     pub in_canary: bool,
+    /// Dead letters that the canary of this round has sent; kept here, so that two drivers do not send one each.
+    #[serde(default)]
+    pub canary_sent: u64,
     /// Which round this is, from 1.
     pub round: u32,
     /// When the round began: dead letters that failed later are not sent in it.
@@ -44,22 +47,13 @@ impl Redrive {
     }
 }
 
-/// What is seen of a round under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    /// Dead letters that the round has sent; counted only as long as its canary is to be resolved.
-    pub sent: u64,
-    /// Dead letters of the redrive on their way.
-    pub in_flight: u64,
-}
-
 impl Drive {
-    /// How many dead letters more may be on their way.
+    /// How many dead letters more may be sent, with so many on their way.
     #[must_use]
-    pub fn room(&self, seen: Seen) -> u64 {
+    pub fn room(&self, in_flight: u64) -> u64 {
         match self.status {
-            RedriveStatus::Canary => u64::from(self.plan.canary).saturating_sub(seen.sent),
-            RedriveStatus::Running => MOST_IN_FLIGHT.saturating_sub(seen.in_flight),
+            RedriveStatus::Canary => u64::from(self.plan.canary).saturating_sub(self.canary_sent),
+            RedriveStatus::Running => MOST_IN_FLIGHT.saturating_sub(in_flight),
             RedriveStatus::Paused
             | RedriveStatus::Stopped
             | RedriveStatus::Cancelled
@@ -69,10 +63,10 @@ impl Drive {
 
     /// What follows when there is none to send, or no room for one: nothing as long as any is on its way.
     #[must_use]
-    pub fn ending(&self, seen: Seen) -> Option<RedriveCommand> {
+    pub fn ending(&self, in_flight: u64) -> Option<RedriveCommand> {
         match self.status {
-            RedriveStatus::Canary if seen.in_flight == 0 => Some(RedriveCommand::PassCanary(self.round)),
-            RedriveStatus::Running if seen.in_flight == 0 => Some(RedriveCommand::Finish(self.round)),
+            RedriveStatus::Canary if in_flight == 0 => Some(RedriveCommand::PassCanary(self.round)),
+            RedriveStatus::Running if in_flight == 0 => Some(RedriveCommand::Finish(self.round)),
             RedriveStatus::Canary
             | RedriveStatus::Running
             | RedriveStatus::Paused
@@ -110,6 +104,7 @@ impl Drive {
             plan: plan.clone(),
             status: Self::phase(in_canary),
             in_canary,
+            canary_sent: 0,
             round: 1,
             round_began_at: at,
             stopped_because: None,
@@ -131,6 +126,7 @@ impl Drive {
                 self.round += 1;
                 self.round_began_at = *at;
                 self.in_canary = self.plan.canary > 0;
+                self.canary_sent = 0;
                 self.stopped_because = None;
                 (Self::phase(self.in_canary), at)
             }
@@ -138,6 +134,10 @@ impl Drive {
             RedriveEvent::Stopped(because, at) => {
                 self.stopped_because = Some(because.clone());
                 (RedriveStatus::Stopped, at)
+            }
+            RedriveEvent::CanarySent(count) => {
+                self.canary_sent += count;
+                return;
             }
             RedriveEvent::CanaryPassed(at) => {
                 self.in_canary = false;
@@ -187,6 +187,10 @@ impl Decider for Redrive {
             (Command::Stop(round, because), _) => {
                 drive.sends_in(*round)?;
                 Ok(vec![Event::Stopped(because.clone(), at)])
+            }
+            (Command::CountCanary(round, count), status) => {
+                drive.in_round(*round, status == Status::Canary)?;
+                Ok(if *count > 0 { vec![Event::CanarySent(*count)] } else { vec![] })
             }
             (Command::PassCanary(round), status) => {
                 drive.in_round(*round, status == Status::Canary)?;

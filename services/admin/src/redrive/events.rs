@@ -70,6 +70,8 @@ pub enum RedriveCommand {
     Cancel,
     /// Something speaks against sending more in this round.
     Stop(u32, String),
+    /// The canary of this round has sent so many more.
+    CountCanary(u32, u64),
     /// The canary of this round is resolved.
     PassCanary(u32),
     /// Nothing is left to do in this round.
@@ -91,6 +93,8 @@ pub enum RedriveEvent {
     Cancelled(Timestamp),
     /// It stopped by itself, for this reason.
     Stopped(String, Timestamp),
+    /// The canary has sent so many more.
+    CanarySent(u64),
     /// The rest is sent.
     CanaryPassed(Timestamp),
     /// Nothing is left to do.

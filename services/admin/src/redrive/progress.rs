@@ -132,11 +132,6 @@ async fn courses(store: &dyn Store, redrive: Uuid) -> Result<Vec<(String, u64)>,
     Ok(counts.into_iter().map(|(course, count)| (standing(&course), count)).collect())
 }
 
-/// How many dead letters one round has sent.
-pub(crate) async fn sent(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault> {
-    total(store, below(tag.course("").trim_end_matches('/'))).await
-}
-
 /// How many dead letters of a redrive are on their way, those of earlier rounds counted: they may have lost their way
 /// for a while.
 ///

@@ -10,6 +10,7 @@ mod finding;
 mod given;
 mod harness;
 mod policy;
+mod policy_of_redrives;
 mod properties;
 mod redrives;
 mod republishing;

@@ -4,14 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use admin::audit_log::{Action, AuditEntry};
-use admin::commands::{Command, CommandKind, Rejection, Reply};
-use admin::dead_letter::events::{DeadLetterEvent, DeadLetterRejection, Replay, Tag};
-use admin::dead_letter::filter::Filter;
+use admin::commands::{CommandKind, Rejection, Reply};
+use admin::dead_letter::events::{DeadLetterEvent, DeadLetterRejection, Replay};
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
-use admin::redrive::events::{Plan, RedriveCommand};
-use admin::redrive::roster::RosterRejection;
-use admin::request::By;
 use contract::order::CancelReason;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
@@ -29,11 +25,10 @@ use saga_core::service::{Service as _, Step};
 use saga_core::waiting::Retry;
 use saga_engine::testing::service_under_test::envelope;
 use saga_engine::testing::{NOON, facts_heard};
-use serde_json::json;
 use uuid::Uuid;
 
 use crate::given::{
-    Admin, ORDER, all_types, announced, asks, by_ada, cancelled, command_id, dead_letter, dead_letter_id,
+    Admin, ORDER, all_types, announced, asks, cancelled, command_id, dead_letter, dead_letter_id,
     dead_refund, deadline, fact, handled, replay, replay_requested, total,
 };
 
@@ -117,7 +112,7 @@ fn a_dead_letter_that_failed_again_replaces_the_older_one_and_never_the_other_wa
 }
 
 /// An admin that knows of one dead letter.
-fn with_a_dead_letter() -> (Admin, DeadLettered) {
+pub fn with_a_dead_letter() -> (Admin, DeadLettered) {
     let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
     admin.hears(announced(&dead));
     (admin, dead)
@@ -127,7 +122,7 @@ fn status(admin: &Admin) -> Option<DeadLetterStatus> {
     admin.row::<DeadLetterView>(dead_letter_id(Some(ORDER))).status()
 }
 
-fn entry(admin: &Admin, number: u128) -> (String, Action, String, Option<String>, String) {
+pub fn entry(admin: &Admin, number: u128) -> (String, Action, String, Option<String>, String) {
     let entry = admin.row::<AuditEntry>(command_id(number)).0.expect("an entry");
     (entry.by.operator, entry.action, entry.target, entry.by.reason, entry.outcome)
 }
@@ -318,104 +313,6 @@ fn notes_are_for_people_and_tell_nobody() {
     }
     let one_more = admin.is_asked(asks(101, CommandKind::Note(dead.id, "enough".to_owned()))).rejection();
     assert_eq!(one_more, Rejection::DeadLetter(DeadLetterRejection::TooManyNotes));
-}
-
-/// Ada starts a redrive under the `number`-th id.
-fn starts(number: u128, filter: Filter) -> Command {
-    let (canary, rate, force, matching) = (1, None, false, 1);
-    let plan = Plan { filter, canary, rate, force, by: by_ada(), matching };
-    steers(number, number, RedriveCommand::Start(Box::new(plan)))
-}
-
-/// Ada asks something of the `redrive`-th redrive.
-fn steers(number: u128, redrive: u128, command: RedriveCommand) -> Command {
-    asks(number, CommandKind::Redrive(command_id(redrive), command))
-}
-
-fn all_of_payment() -> Filter {
-    Filter { service: Some("payment".to_owned()), ..Filter::default() }
-}
-
-#[test]
-fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
-    let mut admin = Admin::of(AdminService);
-    admin.is_asked(starts(1, all_of_payment())).records(&["Started", "Entered", "Written"]);
-    let second = admin.is_asked(starts(2, all_of_payment())).rejection();
-    assert_eq!(second, Rejection::Roster(RosterRejection::SameFilter(command_id(1))));
-    // Another filter is another matter; and what has ended is in nobody's way.
-    let of_a_step = Filter { step: Some("payment-refund".to_owned()), ..all_of_payment() };
-    admin.is_asked(starts(3, of_a_step)).comes_out("done");
-    admin.is_asked(steers(4, 1, RedriveCommand::Pause)).comes_out("done");
-    admin.is_asked(starts(5, all_of_payment())).rejection();
-    admin.is_asked(steers(6, 1, RedriveCommand::Cancel)).comes_out("done");
-    admin.is_asked(starts(7, all_of_payment())).comes_out("done");
-    assert_eq!(entry(&admin, 7).1, Action::RedriveStart);
-    // What was started is written down, so that somebody can see later what it was meant to do.
-    let detail = |number| admin.row::<AuditEntry>(command_id(number)).0.expect("an entry").detail;
-    let plan = json!({
-        "filter": { "service": "payment" }, "canary": 1, "rate": null, "force": false, "matching": 1,
-    });
-    assert_eq!((detail(7), detail(6)), (Some(plan), None));
-}
-
-#[test]
-fn a_stopped_redrive_begins_again_only_while_no_other_of_its_kind_is_under_way() {
-    let mut admin = Admin::of(AdminService);
-    admin.is_asked(starts(1, all_of_payment()));
-    let stop = RedriveCommand::Stop(1, "the canary failed".to_owned());
-    let by = By::system(Some("the canary failed".to_owned()));
-    admin.is_asked(Command { by, ..steers(2, 1, stop) }).comes_out("done");
-    assert_eq!(entry(&admin, 2).0, "system");
-    admin.is_asked(starts(3, all_of_payment())).comes_out("done");
-    admin.is_asked(steers(4, 1, RedriveCommand::Resume)).rejection();
-    admin.is_asked(steers(5, 3, RedriveCommand::Cancel)).comes_out("done");
-    admin.is_asked(steers(6, 1, RedriveCommand::Resume)).records(&["BegunAgain", "Entered", "Written"]);
-}
-
-/// What the driver saw a moment ago does not outlive an operator's word.
-#[test]
-fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
-    let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
-    let send =
-        |round| CommandKind::Send { tag: Tag { redrive: command_id(1), round }, dead_letters: vec![dead.id] };
-    admin.is_asked(asks(2, send(2))).rejection();
-    admin.is_asked(steers(3, 1, RedriveCommand::Pause)).comes_out("done");
-    admin.is_asked(asks(4, send(1))).rejection();
-    admin.is_asked(steers(5, 1, RedriveCommand::Resume)).comes_out("done");
-    admin.is_asked(asks(6, send(1))).records(&["Replayed"]).tells([replay_requested(&dead, 2)]);
-    let dead_letter = admin.row::<DeadLetterView>(dead.id);
-    assert_eq!(dead_letter.tag(), Some(Tag { redrive: command_id(1), round: 1 }));
-}
-
-#[test]
-fn a_dead_letter_says_where_it_stands_in_its_redrive() {
-    let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
-    let tag = Tag { redrive: command_id(1), round: 1 };
-    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
-    let course = |admin: &Admin| {
-        let dead_letter = admin.row::<DeadLetterView>(dead.id);
-        dead_letter.fields("").pop().expect("a field")
-    };
-    assert_eq!(course(&admin), FieldValue::Text(tag.course("REPLAYING")));
-    let again = |fingerprint: &str| {
-        let fingerprint = fingerprint.to_owned();
-        announced(&DeadLettered { fingerprint, ..dead_refund(1) })
-    };
-    let mut otherwise = Admin::of(AdminService);
-    std::mem::swap(&mut otherwise.kept, &mut admin.kept);
-    otherwise.hears(again("f2"));
-    assert_eq!(course(&otherwise), FieldValue::Text(tag.course("PENDING")));
-    // By hand it leaves the redrive.
-    otherwise.is_asked(asks(3, replay(dead.id)));
-    assert_eq!(course(&otherwise), FieldValue::Null);
-
-    let (mut admin, _) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
-    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
-    admin.hears(again("f1"));
-    assert_eq!(course(&admin), FieldValue::Text(tag.course("AGAIN")));
 }
 
 #[test]

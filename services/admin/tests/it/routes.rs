@@ -234,6 +234,7 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     let admin = AdminHarness::new().await;
     let (dead, before) = editable();
     admin.hears(&announced(&dead)).await;
+    assert_eq!(admin.get("/dlq").await["dead_letters"][0]["edited"], json!(false));
     let path = format!("/dlq/{}/edit", dead.id);
     let data = json!({"order": ORDER, "lines": [{"sku": "mug", "quantity": 5}], "reason": "operator"});
     let item = admin.post(&path, &json!({"data": data, "reason": "five, not two"}), 202).await;

@@ -89,7 +89,7 @@ fn named(command: &DeadLetterCommand) -> String {
 
 #[test]
 fn every_status_of_a_redrive_answers_every_command() {
-    use RedriveCommand::{Cancel, Finish, PassCanary, Pause, Resume, Start, Stop};
+    use RedriveCommand::{Cancel, CountCanary, Finish, PassCanary, Pause, Resume, Start, Stop};
     let (by, filter) = (By::system(None), Filter::default());
     let plan = |canary| Plan {
         filter: filter.clone(),
@@ -122,6 +122,8 @@ fn every_status_of_a_redrive_answers_every_command() {
         Cancel,
         stop(1),
         stop(2),
+        CountCanary(1, 1),
+        CountCanary(2, 1),
         PassCanary(1),
         PassCanary(2),
         Finish(1),
@@ -132,7 +134,7 @@ fn every_status_of_a_redrive_answers_every_command() {
         state: |redrive: &Redrive| {
             redrive.drive().map_or("unknown".to_owned(), |drive| {
                 let canary = if drive.in_canary { ", canary" } else { "" };
-                format!("{} in round {}{canary}", drive.status, drive.round)
+                format!("{} in round {}{canary}, {} sent", drive.status, drive.round, drive.canary_sent)
             })
         },
         command: |(command, _)| match command {
@@ -141,6 +143,7 @@ fn every_status_of_a_redrive_answers_every_command() {
             Resume => "resume".to_owned(),
             Cancel => "cancel".to_owned(),
             Stop(round, _) => format!("stop {round}"),
+            CountCanary(round, count) => format!("count {count} of canary {round}"),
             PassCanary(round) => format!("pass canary {round}"),
             Finish(round) => format!("finish {round}"),
         },

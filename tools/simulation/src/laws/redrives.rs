@@ -88,7 +88,7 @@ fn rounds(world: &World, id: Uuid, drive: &Drive) -> Vec<Round> {
                 | RedriveEvent::Finished(at),
                 Some(round),
             ) => round.sends.push((at, false)),
-            (_, None) => {}
+            (RedriveEvent::CanarySent(_), _) | (_, None) => {}
         }
     }
     rounds

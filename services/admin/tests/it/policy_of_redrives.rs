@@ -1,0 +1,136 @@
+//! Pure: redrives, as operators steer them and their driver asks.
+
+use admin::audit_log::{Action, AuditEntry};
+use admin::commands::{Command, CommandKind, Rejection, Reply};
+use admin::dead_letter::events::Tag;
+use admin::dead_letter::filter::Filter;
+use admin::dead_letter::view::DeadLetterView;
+use admin::policy::AdminService;
+use admin::redrive::events::{Plan, RedriveCommand};
+use admin::redrive::roster::RosterRejection;
+use admin::request::By;
+use saga_core::dead_letter::DeadLettered;
+use saga_core::decider::{Decider as _, FieldValue};
+use serde_json::json;
+
+use crate::given::{Admin, announced, asks, by_ada, command_id, dead_refund, replay, replay_requested};
+use crate::policy::{entry, with_a_dead_letter};
+use crate::routes::numbered;
+
+/// Ada starts a redrive under the `number`-th id.
+fn starts(number: u128, filter: Filter) -> Command {
+    let (canary, rate, force, matching) = (1, None, false, 1);
+    let plan = Plan { filter, canary, rate, force, by: by_ada(), matching };
+    steers(number, number, RedriveCommand::Start(Box::new(plan)))
+}
+
+/// Ada asks something of the `redrive`-th redrive.
+fn steers(number: u128, redrive: u128, command: RedriveCommand) -> Command {
+    asks(number, CommandKind::Redrive(command_id(redrive), command))
+}
+
+fn all_of_payment() -> Filter {
+    Filter { service: Some("payment".to_owned()), ..Filter::default() }
+}
+
+#[test]
+fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
+    let mut admin = Admin::of(AdminService);
+    admin.is_asked(starts(1, all_of_payment())).records(&["Started", "Entered", "Written"]);
+    let second = admin.is_asked(starts(2, all_of_payment())).rejection();
+    assert_eq!(second, Rejection::Roster(RosterRejection::SameFilter(command_id(1))));
+    // Another filter is another matter; and what has ended is in nobody's way.
+    let of_a_step = Filter { step: Some("payment-refund".to_owned()), ..all_of_payment() };
+    admin.is_asked(starts(3, of_a_step)).comes_out("done");
+    admin.is_asked(steers(4, 1, RedriveCommand::Pause)).comes_out("done");
+    admin.is_asked(starts(5, all_of_payment())).rejection();
+    admin.is_asked(steers(6, 1, RedriveCommand::Cancel)).comes_out("done");
+    admin.is_asked(starts(7, all_of_payment())).comes_out("done");
+    assert_eq!(entry(&admin, 7).1, Action::RedriveStart);
+    // What was started is written down, so that somebody can see later what it was meant to do.
+    let detail = |number| admin.row::<AuditEntry>(command_id(number)).0.expect("an entry").detail;
+    let plan = json!({
+        "filter": { "service": "payment" }, "canary": 1, "rate": null, "force": false, "matching": 1,
+    });
+    assert_eq!((detail(7), detail(6)), (Some(plan), None));
+}
+
+#[test]
+fn a_stopped_redrive_begins_again_only_while_no_other_of_its_kind_is_under_way() {
+    let mut admin = Admin::of(AdminService);
+    admin.is_asked(starts(1, all_of_payment()));
+    let stop = RedriveCommand::Stop(1, "the canary failed".to_owned());
+    let by = By::system(Some("the canary failed".to_owned()));
+    admin.is_asked(Command { by, ..steers(2, 1, stop) }).comes_out("done");
+    assert_eq!(entry(&admin, 2).0, "system");
+    admin.is_asked(starts(3, all_of_payment())).comes_out("done");
+    admin.is_asked(steers(4, 1, RedriveCommand::Resume)).rejection();
+    admin.is_asked(steers(5, 3, RedriveCommand::Cancel)).comes_out("done");
+    admin.is_asked(steers(6, 1, RedriveCommand::Resume)).records(&["BegunAgain", "Entered", "Written"]);
+}
+
+/// What the driver saw a moment ago does not outlive an operator's word.
+#[test]
+fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    let send =
+        |round| CommandKind::Send { tag: Tag { redrive: command_id(1), round }, dead_letters: vec![dead.id] };
+    admin.is_asked(asks(2, send(2))).rejection();
+    admin.is_asked(steers(3, 1, RedriveCommand::Pause)).comes_out("done");
+    admin.is_asked(asks(4, send(1))).rejection();
+    admin.is_asked(steers(5, 1, RedriveCommand::Resume)).comes_out("done");
+    admin.is_asked(asks(6, send(1))).records(&["Replayed", "CanarySent"]).tells([replay_requested(&dead, 2)]);
+    let dead_letter = admin.row::<DeadLetterView>(dead.id);
+    assert_eq!(dead_letter.tag(), Some(Tag { redrive: command_id(1), round: 1 }));
+}
+
+#[test]
+fn a_dead_letter_says_where_it_stands_in_its_redrive() {
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    let tag = Tag { redrive: command_id(1), round: 1 };
+    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    let course = |admin: &Admin| {
+        let dead_letter = admin.row::<DeadLetterView>(dead.id);
+        dead_letter.fields("").pop().expect("a field")
+    };
+    assert_eq!(course(&admin), FieldValue::Text(tag.course("REPLAYING")));
+    let again = |fingerprint: &str| {
+        let fingerprint = fingerprint.to_owned();
+        announced(&DeadLettered { fingerprint, ..dead_refund(1) })
+    };
+    let mut otherwise = Admin::of(AdminService);
+    std::mem::swap(&mut otherwise.kept, &mut admin.kept);
+    otherwise.hears(again("f2"));
+    assert_eq!(course(&otherwise), FieldValue::Text(tag.course("PENDING")));
+    // By hand it leaves the redrive.
+    otherwise.is_asked(asks(3, replay(dead.id)));
+    assert_eq!(course(&otherwise), FieldValue::Null);
+
+    let (mut admin, _) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    admin.hears(again("f1"));
+    assert_eq!(course(&admin), FieldValue::Text(tag.course("AGAIN")));
+}
+
+/// Two instances of admin look at the same moment, and each sees a canary that has not been sent yet.
+#[test]
+fn two_drivers_send_one_canary() {
+    let mut admin = Admin::of(AdminService);
+    let dead_letters = [1, 2, 3].map(numbered);
+    dead_letters.iter().for_each(|dead| drop(admin.hears(announced(dead))));
+    admin.is_asked(starts(1, all_of_payment()));
+    let send = |admin: &mut Admin, number, which: &[usize]| {
+        let tag = Tag { redrive: command_id(1), round: 1 };
+        let dead_letters = which.iter().map(|index| dead_letters[*index].id).collect();
+        match admin.is_asked(asks(number, CommandKind::Send { tag, dead_letters })).reply() {
+            Reply::Replayed(many) => many.replayed,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((send(&mut admin, 2, &[0, 1]), send(&mut admin, 3, &[1, 2])), (1, 0));
+    admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1)) });
+    assert_eq!(send(&mut admin, 5, &[1, 2]), 2, "the rest");
+}
