@@ -11,9 +11,9 @@
 //! - `watch`: what must hold at every moment
 //! - `clock`, `bus`, `spoiler`, `store`: the time, broker and database that a process is given
 //! - `instance`: one instance of a service, whose loops are the engine's own; `bank`: what payment calls;
-//!   `client`: who orders
+//!   `redriver`: what runs in admin beside them; `client`: who orders
 //! - `world`: everything there is, and how it comes to rest
-//! - `customer`, `operator`, `redriver`, `director`, `latecomers`: what people do, and what happens
+//! - `customer`, `operator`, `redrives`, `director`, `latecomers`: what people do, and what happens
 //! - `laws`: what must hold when all is quiet
 
 mod bank;
@@ -32,6 +32,7 @@ mod operator;
 mod process;
 mod reasons;
 mod redriver;
+mod redrives;
 mod sabotage;
 mod sim;
 mod spoiler;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::policy::AdminService;
+use admin::redrive::decider::{Drive, Redrive};
+use admin::redrive::progress;
 use bank::policy::BankService;
 use futures::FutureExt as _;
 use inventory::policy::InventoryService;
@@ -221,6 +223,24 @@ impl World {
             }
             overdue(store, Timestamp::MAX).map(|row| format!("{row} will come due"))
         })
+    }
+
+    /// All redrives, whatever became of them.
+    #[must_use]
+    pub fn redrives(&self) -> Vec<(Uuid, Drive)> {
+        let rows = rows::<Redrive>(self.admin.store()).into_iter();
+        rows.filter_map(|(id, redrive)| Some((id.parse().ok()?, redrive.drive()?.clone()))).collect()
+    }
+
+    /// A redrive that waits for nothing outside of admin, and is not over.
+    #[must_use]
+    pub fn redrive_under_way(&self) -> Option<Uuid> {
+        let goes_on = |(id, drive): &(Uuid, Drive)| {
+            drive.status.is_sending()
+                && ready(progress::in_flight(self.admin.store(), drive.tag(*id)))
+                    .is_ok_and(|count| count == 0)
+        };
+        self.redrives().into_iter().find(goes_on).map(|(id, _)| id)
     }
 
     /// A message comes again, unless a mark of it may have been trimmed: so long, no redelivery takes.
