@@ -13,7 +13,8 @@ use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use jiff::SignedDuration;
 use saga_core::dead_letter::{
-    DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered, EditedMessage,
+    DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered,
+    EditedMessage, OriginalMessage,
 };
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::decision::{self, InboxState, Loaded, Rules};
@@ -230,6 +231,21 @@ fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
 }
 
 /// It would be announced to the very step that fails: dead letters about dead letters, without an end.
+/// Admin may hear of the failed edit without having asked for it: its database was made anew.
+#[test]
+fn a_dead_letter_that_failed_in_an_edited_form_is_an_edited_one() {
+    let mut admin = Admin::of(AdminService);
+    let dead = dead_refund(0);
+    admin.hears(announced(&dead));
+    assert!(!admin.row::<DeadLetterView>(dead.id).is_edited());
+    let (message_id, payload_base64) = (dead.message_id, dead.payload_base64);
+    let original = Some(OriginalMessage { message_id, payload_base64 });
+    admin.hears(announced(&DeadLettered { original, message_id: command_id(9), ..dead_refund(1) }));
+    assert!(admin.row::<DeadLetterView>(dead.id).is_edited());
+    admin.hears(announced(&DeadLettered { original: None, ..dead_refund(2) }));
+    assert!(admin.row::<DeadLetterView>(dead.id).is_edited());
+}
+
 #[test]
 fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
     let step = AdminService::steps().iter().find(|step| step.name == "admin-dead-letters").expect("it");

@@ -58,6 +58,48 @@ fn every_corruption_is_found_and_named() {
     insta::assert_snapshot!("corruptions", text);
 }
 
+#[test]
+fn an_order_is_overdue_once_it_is_half_a_minute_late() {
+    let mut shop = Shop::consistent();
+    shop.now = shop.orders[PENDING].deadline + SignedDuration::from_secs(30);
+    assert_eq!(shop.discrepancies(), [""; 0]);
+    shop.now += SignedDuration::from_micros(1);
+    assert_eq!(broken(&shop), [Rule::EveryOrderEnds.text()]);
+}
+
+fn broken(shop: &Shop) -> Vec<String> {
+    shop.reconciled(9).1.listed.into_iter().map(|found| found.rule).collect()
+}
+
+/// What cannot be added up is no reason to add up what follows.
+#[test]
+fn a_line_too_dear_to_count_is_not_left_out_of_the_total() {
+    let mut shop = Shop::consistent();
+    shop.orders[CONFIRMED].lines.insert(0, line("gem", u32::MAX, i64::MAX));
+    assert!(broken(&shop).contains(&Rule::TotalIsItsLines.text().to_owned()));
+}
+
+/// The bank remembers the calls that it declined; without an order they are nothing to worry about.
+#[test]
+fn a_charge_that_came_to_nothing_is_no_trace_and_any_other_is() {
+    let traces = |state, captured: &[Money], refunded: &[Money]| {
+        let mut shop = Shop::consistent();
+        shop.charge(PENDING, state, captured.to_vec(), refunded.to_vec());
+        let mut stray = shop.charges.pop().expect("a charge");
+        stray.reference = id(99).to_string();
+        shop.charges.push(stray);
+        broken(&shop)
+    };
+    assert_eq!(traces(ChargeState::None, &[], &[]), [""; 0]);
+    for (state, captured, refunded) in [
+        (ChargeState::Captured, &[][..], &[][..]),
+        (ChargeState::None, &[euro(300)], &[]),
+        (ChargeState::None, &[], &[euro(300)]),
+    ] {
+        assert_eq!(traces(state, captured, refunded), [Rule::EverythingHasAnOrder.text()], "{state:?}");
+    }
+}
+
 /// The table has an example of every rule between ledgers, and of the rules that hold whatever is under way.
 #[test]
 fn every_rule_is_broken_by_some_corruption() {
