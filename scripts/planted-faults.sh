@@ -12,10 +12,12 @@ planted=$root/tools/simulation/planted
 export CARGO_TARGET_DIR=${PLANTED_TARGET:-${CARGO_TARGET_DIR:-$root/target}/planted} CARGO_INCREMENTAL=1
 tree=$CARGO_TARGET_DIR/tree
 
-# One copy for all, with the files' times: only what a patch touches is built again.
+# One copy for all, with the files' times: only what a patch touches is built again. What patches touch gets new times,
+# or what an interrupted run has built with a fault would be taken for built already.
 rm -rf "$tree"
 mkdir -p "$tree"
 (cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -f - -C "$tree"
+sed -n 's#^+++ b/##p' "$planted"/*.patch | sort -u | (cd "$tree" && xargs touch)
 
 change() { patch --quiet --strip=1 --directory="$tree" "$@" >/dev/null; }
 report() { printf '%-36s %-6s %s\n' "$1" "$2" "$3"; }
