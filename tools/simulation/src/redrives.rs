@@ -4,6 +4,7 @@ use admin::commands::CommandKind;
 use admin::dead_letter::filter::Filter;
 use admin::redrive::events::{Plan, RedriveCommand, RedriveStatus};
 use admin::request::By;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::endings::Ending;
@@ -51,6 +52,13 @@ impl World {
         let id = self.sim.fresh_id();
         self.sim.note(|| format!("redrive {id} is started: {plan:?}"));
         self.ask_redrive(id, RedriveCommand::Start(Box::new(plan))).await;
+        // Whoever thinks better of it at once may do so between two looks of the driver.
+        if self.sim.below(3) == 0 {
+            sleep(self.sim.up_to(300)).await;
+            let command = if self.sim.below(2) == 0 { RedriveCommand::Pause } else { RedriveCommand::Cancel };
+            self.sim.note(|| format!("redrive {id} after all: {command:?}"));
+            self.ask_redrive(id, command).await;
+        }
     }
 
     async fn ask_redrive(&self, id: Uuid, command: RedriveCommand) {
