@@ -7,7 +7,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # A fault that is not found within so many seeds counts as missed.
-seeds=${PLANTED_SEEDS:-1000}
+seeds=${PLANTED_SEEDS:-3000}
 planted=$root/tools/simulation/planted
 export CARGO_TARGET_DIR=${PLANTED_TARGET:-${CARGO_TARGET_DIR:-$root/target}/planted} CARGO_INCREMENTAL=1
 tree=$CARGO_TARGET_DIR/tree
