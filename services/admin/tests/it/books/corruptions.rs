@@ -1,7 +1,7 @@
 //! Pure: every corruption of what the services say, and exactly what the reconciliation makes of it.
 
 use admin::reconciliation::findings::{Findings, Rule};
-use admin::reconciliation::ledgers::Summary;
+use admin::reconciliation::ledgers::{Ledgers, Summary};
 use contract::money::{Currency, Money};
 use contract::order::CancelReason;
 use contract::reconciliation::{ChargeState, OrderState, PaymentState, ReservationState, StockEntry};
@@ -69,6 +69,33 @@ fn an_order_is_overdue_once_it_is_half_a_minute_late() {
 
 fn broken(shop: &Shop) -> Vec<String> {
     shop.reconciled(9).1.listed.into_iter().map(|found| found.rule).collect()
+}
+
+#[test]
+fn two_hundred_findings_are_listed_and_all_are_counted() {
+    let mut findings = Findings::default();
+    for number in 0..201 {
+        findings.report(Rule::OneCharge, &number.to_string(), String::new());
+    }
+    assert_eq!((findings.listed.len(), findings.count), (200, 201));
+}
+
+/// Of every service, and not of the last one alone.
+#[test]
+fn what_all_services_have_is_added_up() {
+    let mut shop = Shop::consistent();
+    for service in &mut shop.machinery {
+        service.stats.dead_letters = 2;
+        service.published = [("something".to_owned(), 3)].into();
+    }
+    let services = shop.machinery.len() as u64;
+    let mut ledgers = Ledgers::new(shop.now, shop.baselines.clone());
+    ledgers.rows("order", 3, &[]);
+    ledgers.rows("payment", 4, &[]);
+    ledgers.messages(&shop.machinery);
+    let summary = ledgers.close().0;
+    assert_eq!(summary.rows_checked, 7);
+    assert_eq!((summary.dead_letters, summary.facts_published), (2 * services, 3 * services));
 }
 
 /// What cannot be added up is no reason to add up what follows.

@@ -93,6 +93,16 @@ async fn what_is_under_way_may_add_up_yet() {
     }
 }
 
+#[tokio::test]
+async fn quiet_is_waited_for_as_long_as_one_may_wait() {
+    let books = Books::of(quiet_shop()).await;
+    books.played.lock().busy_looks = 3;
+    let waited = answered(books.admin.request(Method::GET, "/audit?wait=30"), 200).await;
+    assert_eq!(waited["verdict"], "BALANCED", "{waited}");
+    books.played.lock().busy_looks = 3;
+    assert_eq!(books.audit().await["verdict"], "IN_FLIGHT");
+}
+
 /// A defect: whatever was found, an order that never ended kept the verdict at "in flight" for ever.
 #[tokio::test]
 async fn an_order_is_in_flight_until_its_deadline_and_wrong_afterwards() {
@@ -222,6 +232,8 @@ struct Played {
     unreadable: Vec<String>,
     /// The order service says something whenever it is asked how it is.
     publishes_meanwhile: bool,
+    /// So many times the payment service has still something to publish when it is asked how it is.
+    busy_looks: u32,
 }
 
 impl Books {
@@ -250,7 +262,8 @@ impl Books {
             *machinery.get_mut(producer).expect("it is played").published.entry(subject).or_default() += 1;
         }
         let (page, folds, unreadable) = (2_000, BTreeMap::new(), vec![]);
-        let played = Played { shop, page, machinery, folds, unreadable, publishes_meanwhile: false };
+        let played =
+            Played { shop, page, machinery, folds, unreadable, publishes_meanwhile: false, busy_looks: 0 };
         let (played, mut serving) = (Arc::new(Mutex::new(played)), JoinSet::new());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base = format!("http://{}", listener.local_addr().expect("an address"));
@@ -289,7 +302,12 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, uri: Uri) -> Response 
                 let order = played.machinery.get_mut("order").expect("it is played");
                 *order.published.entry("order.something".to_owned()).or_default() += 1;
             }
-            Json(&played.machinery[service]).into_response()
+            let mut machinery = played.machinery[service].clone();
+            if service == "payment" && played.busy_looks > 0 {
+                played.busy_looks -= 1;
+                machinery.stats.outbox_pending = 1;
+            }
+            Json(machinery).into_response()
         }
         (_, "internal/verify") => {
             Json(played.folds.get(service).cloned().unwrap_or_default()).into_response()
