@@ -125,6 +125,7 @@ async fn an_order_is_in_flight_until_its_deadline_and_wrong_afterwards() {
         "{report}"
     );
     assert_eq!(report["discrepancies"][0]["rule"], "every order ends");
+    assert_eq!(report["under_way"], json!(["payment: 0 to publish, 0 to try again, 1 calls open"]));
 }
 
 /// What no message and no call can mend is wrong in a busy system too.
