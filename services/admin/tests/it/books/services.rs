@@ -186,6 +186,22 @@ async fn what_a_step_missed_for_ever_is_accepted_by_name_once_nothing_is_under_w
     assert_eq!(report["discrepancies"][0]["detail"], wanted);
 }
 
+/// They are looked for two hundred entries of the log at a time.
+#[tokio::test]
+async fn however_often_something_was_accepted_the_last_time_counts() {
+    let books = Books::of(quiet_shop()).await;
+    let new = step("stock-forecast", &["order.created"], 2);
+    books.played.lock().machinery.get_mut("inventory").expect("it is played").steps.push(new);
+    let accepts = json!({ "step": "stock-forecast", "reason": "subscribed today" });
+    for _ in 0..200 {
+        books.admin.post("/audit/baselines", &accepts, 200).await;
+    }
+    books.change_step(|step| step.handled -= 1);
+    assert_eq!(books.audit().await["verdict"], "UNBALANCED");
+    books.admin.post("/audit/baselines", &accepts, 200).await;
+    assert_eq!(books.audit().await["verdict"], "BALANCED");
+}
+
 /// A defect: the same of an admin whose database is new, which knows nothing of old sagas.
 #[tokio::test]
 async fn a_rebuilt_admin_is_accepted_with_what_it_never_heard_and_hears_the_rest() {
