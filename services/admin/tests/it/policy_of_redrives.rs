@@ -6,6 +6,7 @@ use admin::dead_letter::events::Tag;
 use admin::dead_letter::filter::Filter;
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::AdminService;
+use admin::redrive::decider::Redrive;
 use admin::redrive::events::{Plan, RedriveCommand};
 use admin::redrive::roster::RosterRejection;
 use admin::request::By;
@@ -133,4 +134,19 @@ fn two_drivers_send_one_canary() {
     assert_eq!((send(&mut admin, 2, &[0, 1]), send(&mut admin, 3, &[1, 2])), (1, 0));
     admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1)) });
     assert_eq!(send(&mut admin, 5, &[1, 2]), 2, "the rest");
+}
+
+#[test]
+fn neither_canary_nor_redrive_ends_while_anything_is_on_its_way() {
+    let mut admin = Admin::of(AdminService);
+    admin.is_asked(starts(1, all_of_payment()));
+    let ending = |admin: &Admin, in_flight| {
+        let redrive = admin.row::<Redrive>(command_id(1));
+        redrive.drive().expect("it was started").ending(in_flight)
+    };
+    assert!(ending(&admin, 1).is_none());
+    assert!(matches!(ending(&admin, 0), Some(RedriveCommand::PassCanary(1))));
+    admin.is_asked(Command { by: By::system(None), ..steers(2, 1, RedriveCommand::PassCanary(1)) });
+    assert!(ending(&admin, 1).is_none());
+    assert!(matches!(ending(&admin, 0), Some(RedriveCommand::Finish(1))));
 }
