@@ -122,6 +122,7 @@ fn every_status_of_a_redrive_answers_every_command() {
         Cancel,
         stop(1),
         stop(2),
+        CountCanary(1, 0),
         CountCanary(1, 1),
         CountCanary(2, 1),
         PassCanary(1),
