@@ -10,7 +10,9 @@ use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
+use saga_core::service::Service;
 use saga_engine::runtime::admission::BreakerView;
+use saga_engine::runtime::engine::Engine;
 use saga_engine::store::{Store, StoreFault};
 use tokio::time::Instant;
 use tracing::{error, info};
@@ -22,6 +24,7 @@ use crate::dead_letter::events::Tag;
 use crate::dead_letter::filter::Wanted;
 use crate::dead_letter::reading;
 use crate::other_services::OtherServices;
+use crate::policy::AdminService;
 use crate::redrive::decider::{Drive, Redrive};
 use crate::redrive::events::{RedriveCommand, RedriveStatus};
 use crate::redrive::pace::Pace;
@@ -44,14 +47,17 @@ const BREAKER_LOOK: Duration = Duration::from_millis(500);
 
 /// Where the loop runs, and what it asks for there.
 pub trait Surroundings: Send + Sync {
+    /// The admin service, as the engine there has it.
+    type Service: Service<Command = Command, Reply = Reply>;
+
     /// Admin's own database.
     fn store(&self) -> &dyn Store;
 
-    /// Resolves when the roster changes after this call.
-    fn roster_changed(&self) -> impl Future<Output = ()> + Send + use<Self>;
+    /// Admin's own engine.
+    fn engine(&self) -> &Engine<Self::Service>;
 
-    /// The answer of admin's engine; `None` when it refuses, or cannot answer now.
-    fn ask(&self, by: By, kind: CommandKind) -> impl Future<Output = Option<Reply>> + Send;
+    /// An id that no command has had.
+    fn fresh_id(&self) -> Uuid;
 
     /// The breakers of this service; `None` when it does not answer.
     fn breakers_of(&self, service: &str) -> impl Future<Output = Option<Vec<BreakerView>>> + Send;
@@ -99,7 +105,7 @@ pub async fn drive(around: impl Surroundings) {
     let mut driver = Driver { around, origin: Instant::now(), memories: BTreeMap::new() };
     loop {
         // Armed before looking: a redrive that starts after the look finds the wake-up already waiting.
-        let changed = driver.around.roster_changed();
+        let changed = driver.around.engine().changed(RowKey::of::<Roster>(THE_ROSTER));
         let pause = match driver.look().await {
             Ok(Looked::Idle) => LOOK_ANYWAY,
             Ok(Looked::Waiting) => TICK,
@@ -172,7 +178,7 @@ impl<W: Surroundings> Driver<W> {
     /// nothing is sent once it is paused or over.
     async fn send(&self, drive: &Drive, tag: Tag, dead_letters: Vec<Uuid>) -> u64 {
         let kind = CommandKind::Send { tag, dead_letters };
-        match self.around.ask(drive.plan.by.clone(), kind).await {
+        match self.ask(drive.plan.by.clone(), kind).await {
             Some(Reply::Replayed(many)) => many.replayed,
             Some(Reply::Done | Reply::Changed(_)) | None => 0,
         }
@@ -181,7 +187,20 @@ impl<W: Surroundings> Driver<W> {
     async fn report(&self, redrive: Uuid, command: RedriveCommand) {
         let reason =
             if let RedriveCommand::Stop(_, because) = &command { Some(because.clone()) } else { None };
-        self.around.ask(By::system(reason), CommandKind::Redrive(redrive, command)).await;
+        self.ask(By::system(reason), CommandKind::Redrive(redrive, command)).await;
+    }
+
+    async fn ask(&self, by: By, kind: CommandKind) -> Option<Reply> {
+        let command = Command { id: self.around.fresh_id(), by, kind };
+        let redrive = command.correlation_id();
+        match self.around.engine().settle(Input::command(command.id, redrive, command, None)).await {
+            Ok(Outcome::Command(CommandOutcome::Done(reply))) => Some(reply),
+            Ok(_) => None,
+            Err(unavailable) => {
+                error!(%redrive, "the redrive waits: {unavailable}");
+                None
+            }
+        }
     }
 
     /// What speaks against sending more.
@@ -230,25 +249,18 @@ impl<W: Surroundings> Driver<W> {
 }
 
 impl Surroundings for Here {
+    type Service = AdminService;
+
     fn store(&self) -> &dyn Store {
         self.app.store.as_ref()
     }
 
-    fn roster_changed(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.app.engine.changed(RowKey::of::<Roster>(THE_ROSTER))
+    fn engine(&self) -> &Engine<AdminService> {
+        &self.app.engine
     }
 
-    async fn ask(&self, by: By, kind: CommandKind) -> Option<Reply> {
-        let command = Command { id: Uuid::now_v7(), by, kind };
-        let redrive = command.correlation_id();
-        match self.app.engine.settle(Input::command(command.id, redrive, command, None)).await {
-            Ok(Outcome::Command(CommandOutcome::Done(reply))) => Some(reply),
-            Ok(_) => None,
-            Err(unavailable) => {
-                error!(%redrive, "the redrive waits: {unavailable}");
-                None
-            }
-        }
+    fn fresh_id(&self) -> Uuid {
+        Uuid::now_v7()
     }
 
     async fn breakers_of(&self, service: &str) -> Option<Vec<BreakerView>> {

@@ -161,17 +161,16 @@ impl Command {
             CommandKind::Send { tag, dead_letters } => {
                 let drive = work.row::<Redrive>(tag.redrive).drive().ok_or(RedriveRejection::Unknown)?;
                 drive.sends_in(tag.round)?;
-                let force = drive.plan.force;
-                if drive.status != RedriveStatus::Canary {
-                    return Ok(Reply::Replayed(self.replay_all(dead_letters, force, Some(*tag), work)));
-                }
+                let (force, is_canary) = (drive.plan.force, drive.status == RedriveStatus::Canary);
                 // Another driver may have sent some of the canary meanwhile.
                 let room = usize::try_from(drive.room(0)).unwrap_or(usize::MAX);
-                let canary = &dead_letters[..dead_letters.len().min(room)];
-                let sent = self.replay_all(canary, force, Some(*tag), work);
-                let counted = RedriveCommand::CountCanary(tag.round, sent.replayed);
-                let at = work.now();
-                work.decide::<Redrive>(tag.redrive, &(counted, at))?;
+                let dead_letters = &dead_letters[..dead_letters.len().min(room)];
+                let sent = self.replay_all(dead_letters, force, Some(*tag), work);
+                if is_canary {
+                    let counted = RedriveCommand::CountCanary(tag.round, sent.replayed);
+                    let at = work.now();
+                    work.decide::<Redrive>(tag.redrive, &(counted, at))?;
+                }
                 Ok(Reply::Replayed(sent))
             }
             CommandKind::OpenEntry { target, detail, .. } => {

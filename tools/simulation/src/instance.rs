@@ -158,14 +158,15 @@ pub struct Instance<S: Service> {
 }
 
 impl<S: Service> Instance<S> {
-    /// An instance of `service`, whose calls the handler makes, with what runs beside it.
+    /// An instance of `service`, whose calls `handler` makes, with what runs beside it.
     #[must_use]
     pub fn new(
         process: Process,
         shared: Shared,
         doors: Doors<S>,
         service: Tampered<S>,
-        (handler, beside): (Arc<dyn TaskHandler>, Option<Beside<S>>),
+        handler: Arc<dyn TaskHandler>,
+        beside: Option<Beside<S>>,
     ) -> Self {
         let sim = process.sim();
         let weather = sim.weather();

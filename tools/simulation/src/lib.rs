@@ -106,7 +106,6 @@ async fn live(mut world: World) {
     laws::dead_letters::admin_and_services_agree(&world);
     laws::dead_letters::replays_reach_their_step_alone(&world);
     laws::redrives::redrives_keep_to_their_plans(&world);
-    world.count_redrives();
     laws::every_order_is_seen(&world);
     laws::ledgers::every_order_came_to_what_it_says(&world);
     laws::ledgers::every_piece_is_accounted_for(&world);

@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use admin::commands::{Command, CommandKind, Reply};
 use admin::driver::{Surroundings, drive};
 use admin::policy::AdminService;
-use admin::redrive::roster::{Roster, THE_ROSTER};
-use admin::request::By;
-use saga_core::input::{CommandOutcome, Input, Outcome};
-use saga_core::row::RowKey;
 use saga_engine::runtime::admission::BreakerView;
+use saga_engine::runtime::engine::Engine;
 use saga_engine::store::Store;
+use uuid::Uuid;
 
 use crate::instance::Inside;
+use crate::tampered::Tampered;
 
 /// The breakers of another service, whichever of its instances answers.
 pub type Breakers = Arc<dyn Fn(&str) -> Option<Vec<BreakerView>> + Send + Sync>;
@@ -28,21 +26,18 @@ struct Here {
 }
 
 impl Surroundings for Here {
+    type Service = Tampered<AdminService>;
+
     fn store(&self) -> &dyn Store {
         self.inside.store.as_ref()
     }
 
-    fn roster_changed(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.inside.engine.changed(RowKey::of::<Roster>(THE_ROSTER))
+    fn engine(&self) -> &Engine<Self::Service> {
+        &self.inside.engine
     }
 
-    async fn ask(&self, by: By, kind: CommandKind) -> Option<Reply> {
-        let command = Command { id: self.inside.process.sim().fresh_id(), by, kind };
-        let input = Input::command(command.id, command.correlation_id(), command, None);
-        match self.inside.engine.settle(input).await.map(Outcome::of_command) {
-            Ok(Some(CommandOutcome::Done(reply))) => Some(reply),
-            Ok(_) | Err(_) => None,
-        }
+    fn fresh_id(&self) -> Uuid {
+        self.inside.process.sim().fresh_id()
     }
 
     async fn breakers_of(&self, service: &str) -> Option<Vec<BreakerView>> {

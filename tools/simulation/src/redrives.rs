@@ -7,7 +7,6 @@ use admin::request::By;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::endings::Ending;
 use crate::world::World;
 
 impl World {
@@ -63,19 +62,5 @@ impl World {
 
     async fn ask_redrive(&self, id: Uuid, command: RedriveCommand) {
         self.ask_admin(id, CommandKind::Redrive(id, command)).await;
-    }
-
-    /// What redrives came to.
-    pub fn count_redrives(&self) {
-        for (_, drive) in self.redrives() {
-            match drive.status {
-                RedriveStatus::Done => self.sim.count(Ending::RedriveDone),
-                RedriveStatus::Stopped => self.sim.count(Ending::RedriveStopped),
-                RedriveStatus::Canary
-                | RedriveStatus::Running
-                | RedriveStatus::Paused
-                | RedriveStatus::Cancelled => {}
-            }
-        }
     }
 }

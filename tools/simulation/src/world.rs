@@ -336,7 +336,7 @@ impl Maker<'_> {
             let (service, handler) =
                 (watched(service(), tamper, self.sim.sabotage()), handler(process.clone()));
             let instance =
-                Instance::new(process, shared.clone(), doors.clone(), service, (handler, beside.clone()));
+                Instance::new(process, shared.clone(), doors.clone(), service, handler, beside.clone());
             processes.push(instance.process());
             faults.push(instance.faults());
             self.instances.spawn(instance.run());

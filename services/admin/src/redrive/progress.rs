@@ -141,17 +141,14 @@ pub async fn in_flight(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault> {
     let replaying =
         |round| FieldValue::Text(Tag { round, ..tag }.course(DeadLetterStatus::Replaying.as_str()));
     let rounds = (1..=tag.round).rev().take(MOST_ROUNDS).map(replaying).collect();
-    total(store, Query { one_of: vec![("redrive", rounds)], ..Query::default() }).await
+    let query = Query { one_of: vec![("redrive", rounds)], ..Query::default() };
+    Ok(store.counts(DeadLetterView::KIND, "redrive", query).await?.values().sum())
 }
 
 /// Asks for everything that begins with `<prefix>/`: '0' is the character after '/'.
 fn below(prefix: &str) -> Query {
     let bound = |end: char| ("redrive", FieldValue::Text(format!("{prefix}{end}")));
     Query { from: vec![bound('/')], below: vec![bound('0')], ..Query::default() }
-}
-
-async fn total(store: &dyn Store, query: Query) -> Result<u64, StoreFault> {
-    Ok(store.counts(DeadLetterView::KIND, "redrive", query).await?.values().sum())
 }
 
 /// A dead letter that one round sent, and that failed again: in the same way as before, or in any way.

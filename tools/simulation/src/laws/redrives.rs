@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use admin::dead_letter::events::{DeadLetterEvent, Tag};
 use admin::dead_letter::view::DeadLetterView;
 use admin::redrive::decider::{Drive, Redrive};
-use admin::redrive::events::RedriveEvent;
+use admin::redrive::events::{RedriveEvent, RedriveStatus};
 use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::endings::Ending;
-use crate::world::{World, history};
+use crate::world::{World, events, history};
 
 /// What one round of a redrive has sent.
 #[derive(Default)]
@@ -25,8 +25,10 @@ struct Sent {
 pub fn redrives_keep_to_their_plans(world: &World) {
     let sent = sent(world);
     for (id, drive) in world.redrives() {
-        for round in rounds(world, id, &drive) {
-            let Some(sent) = sent.get(&(id, round.number)) else { continue };
+        world.sim.count_many(Ending::RedriveDone, u64::from(drive.status == RedriveStatus::Done));
+        world.sim.count_many(Ending::RedriveStopped, u64::from(drive.status == RedriveStatus::Stopped));
+        for (number, round) in (1..).zip(rounds(world, id, &drive)) {
+            let Some(sent) = sent.get(&(id, number)) else { continue };
             world.sim.count_many(Ending::Redriven, sent.at.len() as u64);
             if round.canary_passed_at.is_none() && round.has_canary && sent.counted > drive.plan.canary {
                 let (sent, canary) = (sent.counted, drive.plan.canary);
@@ -50,7 +52,6 @@ pub fn redrives_keep_to_their_plans(world: &World) {
 
 /// One round.
 struct Round {
-    number: u32,
     has_canary: bool,
     canary_passed_at: Option<Timestamp>,
     /// Since when it sends, or does not.
@@ -58,9 +59,9 @@ struct Round {
 }
 
 impl Round {
-    fn begun(number: u32, at: Timestamp, drive: &Drive) -> Self {
+    fn begun(at: Timestamp, drive: &Drive) -> Self {
         let has_canary = drive.plan.canary > 0;
-        Self { number, has_canary, canary_passed_at: None, sends: vec![(at, true)] }
+        Self { has_canary, canary_passed_at: None, sends: vec![(at, true)] }
     }
 
     /// Whether it sent neither just before nor at this time.
@@ -71,13 +72,13 @@ impl Round {
     }
 }
 
+/// The rounds of a redrive, from the first.
 fn rounds(world: &World, id: Uuid, drive: &Drive) -> Vec<Round> {
     let mut rounds: Vec<Round> = Vec::new();
-    for event in crate::world::events::<Redrive>(world.admin.store(), id) {
-        let number = u32::try_from(rounds.len()).unwrap_or(u32::MAX) + 1;
+    for event in events::<Redrive>(world.admin.store(), id) {
         match (event, rounds.last_mut()) {
             (RedriveEvent::Started(_, at) | RedriveEvent::BegunAgain(at), _) => {
-                rounds.push(Round::begun(number, at, drive));
+                rounds.push(Round::begun(at, drive));
             }
             (RedriveEvent::CanaryPassed(at), Some(round)) => round.canary_passed_at = Some(at),
             (RedriveEvent::Resumed(at), Some(round)) => round.sends.push((at, true)),

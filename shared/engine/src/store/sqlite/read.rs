@@ -226,8 +226,8 @@ pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
 }
 
 pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDeadLetters, StoreFault> {
-    let mut found = StoredDeadLetters::default();
-    let read = |found: &mut StoredDeadLetters| {
+    let read = || {
+        let mut found = StoredDeadLetters::default();
         let mut select = conn.prepare_cached(
             "SELECT letter, status, revision, message_id, id FROM dead_letter
              ORDER BY last_failed_at DESC LIMIT ?1",
@@ -243,10 +243,9 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDead
                 }
             }
         }
-        Ok(())
+        Ok(found)
     };
-    read(&mut found).map_err(oops("reading dead letters"))?;
-    Ok(found)
+    read().map_err(oops("reading dead letters"))
 }
 
 /// What is due. Runs inside a write transaction, because it claims tasks.

@@ -7,9 +7,12 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::decision::{OutboxWrite, Writes};
 use saga_engine::runtime::bus::Publish;
-use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
+use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::observer::SharedObserver;
+use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
 use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::support::{at, id, promise};
 
@@ -32,6 +35,20 @@ pub fn relay(store: &Arc<dyn Store>, owner: &str) -> Relay {
 
 pub async fn round(relay: &mut Relay, broker: &Broker, second: i64) -> Result<Round, StoreFault> {
     relay.round(broker, &(), at(second)).await
+}
+
+/// The loop of a relay, which looks by itself once an hour; and what wakes it.
+pub fn running(
+    store: &Arc<dyn Store>,
+    broker: &Arc<Broker>,
+    observer: SharedObserver,
+) -> (JoinHandle<()>, Arc<Notify>) {
+    let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
+    let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
+    let wake = Arc::new(Notify::new());
+    let publisher = Box::new(Shared(broker.clone()));
+    let running = relay::run(relay, publisher, wake.clone(), Arc::new(SystemClock), observer);
+    (tokio::spawn(running), wake)
 }
 
 /// A broker that takes everything, unless it was told otherwise for the next publish.
@@ -163,7 +180,7 @@ impl Publish for Broker {
 }
 
 /// The same broker, for a relay that keeps its own.
-pub struct Shared(pub Arc<Broker>);
+struct Shared(Arc<Broker>);
 
 impl Publish for Shared {
     fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {

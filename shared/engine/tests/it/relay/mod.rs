@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use saga_engine::host::metrics::Metrics;
-use saga_engine::runtime::clock::SystemClock;
-use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
-use tokio::sync::Notify;
+use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
 
 use crate::support::{at, commit, in_memory, promises, wait_until};
 
-use self::broker::{Broker, Outcome, Shared, relay, round};
+use self::broker::{Broker, Outcome, relay, round, running};
 
 #[tokio::test]
 async fn what_waits_is_published_in_order_and_once() -> Outcome {
@@ -153,17 +151,8 @@ async fn a_relay_that_was_overtaken_while_it_published_settles_nothing() -> Outc
 #[tokio::test]
 async fn the_loop_is_woken_by_what_is_written() -> Outcome {
     let (store, broker) = (in_memory(), Arc::new(Broker::default()));
-    let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
-    let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
-    let wake = Arc::new(Notify::new());
     let metrics = Metrics::default();
-    let running = tokio::spawn(relay::run(
-        relay,
-        Box::new(Shared(broker.clone())),
-        wake.clone(),
-        Arc::new(SystemClock),
-        Arc::new(metrics.clone()),
-    ));
+    let (running, wake) = running(&store, &broker, Arc::new(metrics.clone()));
     for number in 1..=3 {
         commit(store.as_ref(), promises([number])).await?;
         wake.notify_one();
@@ -179,18 +168,9 @@ async fn the_loop_is_woken_by_what_is_written() -> Outcome {
 #[tokio::test]
 async fn what_is_written_during_a_round_is_published_in_the_next() -> Outcome {
     let (store, broker) = (in_memory(), Arc::new(Broker::default()));
-    let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
-    let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
-    let wake = Arc::new(Notify::new());
     commit(store.as_ref(), promises([1])).await?;
     broker.stalls_after_taking();
-    let running = tokio::spawn(relay::run(
-        relay,
-        Box::new(Shared(broker.clone())),
-        wake.clone(),
-        Arc::new(SystemClock),
-        Arc::new(()),
-    ));
+    let (running, wake) = running(&store, &broker, Arc::new(()));
     wait_until("the first is under way", async || broker.arrived().len() == 1).await;
     commit(store.as_ref(), promises([2])).await?;
     wake.notify_one();
