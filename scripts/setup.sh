@@ -29,11 +29,12 @@ check_rust() {
     die "cargo is $found, this needs $rust_minimum or newer: run 'rustup update stable', then this again"
 }
 
-# The C compiler builds SQLite and links everything; with curl and jq the demo shows the API; with strace the tests see
-# what is synced to the disk, with unshare they give the broker a disk of its own to fill.
+# The C compiler builds SQLite and links everything; with curl and jq the demo shows the API; with strace the tests
+# see what is synced to the disk, with unshare they give the broker a disk of its own to fill, with faketime a service
+# a clock that is off.
 get_tools() {
   local tool tools=(curl jq cc) missing=()
-  [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace unshare)
+  [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace unshare faketime)
   for tool in "${tools[@]}"; do
     have "$tool" || missing+=("$tool")
   done
@@ -68,6 +69,7 @@ package_of() {
     apk:cc) echo build-base ;;
     *:cc) echo gcc ;;
     *:unshare) echo util-linux ;;
+    dnf:faketime | apk:faketime) echo libfaketime ;;
     apk:pip) echo py3-pip ;;
     brew:pip) echo python ;;
     *:pip) echo python3-pip ;;

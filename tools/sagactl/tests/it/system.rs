@@ -114,13 +114,14 @@ impl System {
 
     /// Runs sagactl on this system.
     pub fn try_sagactl(&self, arguments: &[impl AsRef<OsStr>]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_sagactl"))
-            .args(arguments)
-            .arg("--data")
-            .arg(self.path())
-            .current_dir(workspace())
-            .output()
-            .expect("sagactl runs")
+        self.command(arguments).output().expect("sagactl runs")
+    }
+
+    /// What runs sagactl on this system.
+    pub fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
+        let mut sagactl = Command::new(env!("CARGO_BIN_EXE_sagactl"));
+        sagactl.args(arguments).arg("--data").arg(self.path()).current_dir(workspace());
+        sagactl
     }
 
     pub fn path(&self) -> &Path {
