@@ -33,7 +33,9 @@ async fn a_full_disk_of_the_broker_is_said_and_refuses_orders_and_mends_once_the
         Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publishing"].clone()))
     };
     let ok = (StatusCode::OK, Value::from("ok"));
-    wait_until("it is ready", async || readiness().await.as_ref() == Some(&ok)).await;
+    // All of it: until a service has met the broker it refuses what would change something.
+    wait_until("everything is ready", async || watched.log().contains("ready after")).await;
+    wait_until("it says so", async || readiness().await.as_ref() == Some(&ok)).await;
     system.list("pen", 1_000).await;
     assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
 
