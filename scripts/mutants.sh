@@ -63,9 +63,12 @@ rm -rf "$tree"
 mkdir -p "$tree"
 (cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -m -f - -C "$tree"
 
+# Which deleted fields are left alone. cargo mutants 27.1 deletes them whatever it is told to exclude (its issue 632).
+excluded_fields() { sed -n 's/^  "\(.* delete field .*\)",$/\1/p' "$root/.cargo/mutants.toml"; }
+
 # plant CRATE: prints what became of its changes; 0 when none went unnoticed.
 plant() {
-  local out=$work/$1 file name status=0 args=(--package "$1" --output "$work/$1" ${options[@]+"${options[@]}"})
+  local out=$work/$1 file name missed status=0 args=(--package "$1" --output "$work/$1" ${options[@]+"${options[@]}"})
   local -a counts=()
   scope "$1"
   for file in ${files[@]+"${files[@]}"}; do args+=(--file "$file"); done
@@ -80,10 +83,12 @@ plant() {
     say "$1: cargo mutants failed; see $out/progress.log"
     return 1
   fi
-  for name in caught unviable timeout missed; do counts+=("$(wc -l <"$out/mutants.out/$name.txt")"); done
+  missed=$out/missed.txt
+  grep -vEf <(excluded_fields) "$out/mutants.out/missed.txt" >"$missed" || true
+  for name in "$out"/mutants.out/{caught,unviable,timeout}.txt "$missed"; do counts+=("$(wc -l <"$name")"); done
   printf '%-12s %6d %7d %9d %8d %7d\n' "$1" "$((counts[0] + counts[1] + counts[2] + counts[3]))" "${counts[@]}"
-  sed 's/^/  missed: /' "$out/mutants.out/missed.txt"
-  ((counts[3] == 0))
+  sed 's/^/  missed: /' "$missed"
+  [[ ! -s $missed ]]
 }
 
 failed=0
