@@ -142,9 +142,9 @@ impl Command {
                 RedriveCommand::Resume => Some(Action::RedriveResume),
                 RedriveCommand::Cancel => Some(Action::RedriveCancel),
                 RedriveCommand::Stop(..) => Some(Action::RedriveStop),
-                RedriveCommand::CountCanary(..)
-                | RedriveCommand::PassCanary(_)
-                | RedriveCommand::Finish(_) => None,
+                RedriveCommand::Count(..) | RedriveCommand::PassCanary(..) | RedriveCommand::Finish(..) => {
+                    None
+                }
             },
             CommandKind::OpenEntry { action, .. } => Some(*action),
             CommandKind::Send { .. } | CommandKind::CloseEntry(..) => None,

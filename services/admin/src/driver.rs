@@ -2,9 +2,12 @@
 //! matters: which dead letters were sent is in their rows, how far a redrive is in its row. After a crash it goes on
 //! from there.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::future::try_join_all;
+use futures::stream::FuturesUnordered;
 use saga_core::breaker::State;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::input::{CommandOutcome, Input, Outcome};
@@ -14,7 +17,7 @@ use saga_core::service::Service;
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::engine::Engine;
 use saga_engine::store::{Store, StoreFault};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info};
 use uuid::Uuid;
 
@@ -27,7 +30,6 @@ use crate::other_services::OtherServices;
 use crate::policy::AdminService;
 use crate::redrive::decider::{Drive, Redrive};
 use crate::redrive::events::{RedriveCommand, RedriveStatus};
-use crate::redrive::pace::Pace;
 use crate::redrive::progress;
 use crate::redrive::roster::{Roster, THE_ROSTER};
 use crate::request::By;
@@ -40,7 +42,7 @@ const TICK: Duration = Duration::from_millis(100);
 const LOOK_ANYWAY: Duration = Duration::from_secs(5);
 
 /// Dead letters in one command. As many as a batch holds: one transaction's worth.
-const CHUNK: usize = 256;
+const CHUNK: u64 = 256;
 
 /// Pause between two looks at the breakers.
 const BREAKER_LOOK: Duration = Duration::from_millis(500);
@@ -69,25 +71,16 @@ struct Here {
     services: OtherServices,
 }
 
-/// What the loop stands on, and what it remembers.
+/// What the loop stands on.
 struct Driver<W> {
     around: W,
-    origin: Instant,
-    memories: BTreeMap<Uuid, Memory>,
 }
 
-/// What the loop remembers of a redrive between two looks. Losing it costs nothing but a look.
-struct Memory {
-    round: u32,
-    pace: Pace,
-    breakers_seen: Option<Instant>,
-}
-
-/// What a look at the redrives led to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// What a look at a redrive led to.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Looked {
-    /// None is under way.
-    Idle,
+    /// It sends nothing any more.
+    Over,
     /// There was nothing to send yet.
     Waiting,
     /// A whole chunk was sent, and there may be more.
@@ -100,78 +93,88 @@ pub(crate) async fn run(app: AdminApp) {
     drive(Here { app, services }).await;
 }
 
-/// Drives redrives until dropped.
+/// Drives redrives until dropped, each by itself: what one waits for holds up no other.
 pub async fn drive(around: impl Surroundings) {
-    let mut driver = Driver { around, origin: Instant::now(), memories: BTreeMap::new() };
+    let driver = Driver { around };
+    let (mut driven, mut driving) = (BTreeSet::new(), FuturesUnordered::new());
     loop {
         // Armed before looking: a redrive that starts after the look finds the wake-up already waiting.
         let changed = driver.around.engine().changed(RowKey::of::<Roster>(THE_ROSTER));
-        let pause = match driver.look().await {
-            Ok(Looked::Idle) => LOOK_ANYWAY,
-            Ok(Looked::Waiting) => TICK,
-            Ok(Looked::Sent) => continue,
-            Err(fault) => {
-                error!("redrives cannot go on: {}", error_chain(&fault));
-                LOOK_ANYWAY
+        match driver.sending().await {
+            Ok(sending) => {
+                let new = sending.into_iter().filter(|id| driven.insert(*id));
+                driving.extend(new.map(|id| driver.drive_to_its_end(id)));
             }
-        };
-        let _ = tokio::time::timeout(pause, changed).await;
+            Err(fault) => error!("redrives cannot be looked at: {}", error_chain(&fault)),
+        }
+        tokio::select! {
+            _ = timeout(LOOK_ANYWAY, changed) => {}
+            Some(id) = driving.next() => {
+                driven.remove(&id);
+            }
+        }
     }
 }
 
 impl<W: Surroundings> Driver<W> {
-    async fn look(&mut self) -> Result<Looked, StoreFault> {
+    /// The redrives that send.
+    async fn sending(&self) -> Result<Vec<Uuid>, StoreFault> {
         let roster = rows::row::<Roster>(self.around.store(), THE_ROSTER).await?.unwrap_or_default();
-        let sending: Vec<Uuid> = roster.sending().collect();
-        self.memories.retain(|redrive, _| sending.contains(redrive));
-        let mut most = Looked::Idle;
-        for id in sending {
-            let Some(redrive) = rows::row::<Redrive>(self.around.store(), id).await? else { continue };
-            let Some(drive) = redrive.drive().filter(|drive| drive.status.is_sending()) else { continue };
-            let known = self.memories.remove(&id).filter(|memory| memory.round == drive.round);
-            let mut memory = known.unwrap_or_else(|| Memory::of(drive, self.origin.elapsed()));
-            let looked = self.drive(id, drive, &mut memory).await;
-            self.memories.insert(id, memory);
-            most = most.max(looked?);
+        Ok(roster.sending().collect())
+    }
+
+    /// Looks at a redrive until it sends nothing any more, or cannot be looked at for now; answers which it was.
+    async fn drive_to_its_end(&self, id: Uuid) -> Uuid {
+        let mut breakers_seen = None;
+        loop {
+            match self.look(id, &mut breakers_seen).await {
+                Ok(Looked::Sent) => {}
+                Ok(Looked::Waiting) => sleep(TICK).await,
+                Ok(Looked::Over) => {
+                    // Should the roster say otherwise, it is not asked without a pause.
+                    sleep(TICK).await;
+                    return id;
+                }
+                Err(fault) => {
+                    error!(redrive = %id, "the redrive cannot go on: {}", error_chain(&fault));
+                    sleep(LOOK_ANYWAY).await;
+                    return id;
+                }
+            }
         }
-        Ok(most)
     }
 
     /// One look at one redrive: stop, go on, send, or end.
-    async fn drive(&self, id: Uuid, drive: &Drive, memory: &mut Memory) -> Result<Looked, StoreFault> {
-        let (store, tag) = (self.around.store(), drive.tag(id));
+    async fn look(&self, id: Uuid, breakers_seen: &mut Option<Instant>) -> Result<Looked, StoreFault> {
+        let store = self.around.store();
+        let redrive = rows::row::<Redrive>(store, id).await?.unwrap_or_default();
+        let Some(drive) = redrive.drive().filter(|drive| drive.status.is_sending()) else {
+            return Ok(Looked::Over);
+        };
+        let tag = drive.tag(id);
         // Counted before looking for failures: what is not on its way any more has failed or succeeded by then.
-        let in_flight = progress::in_flight(store, tag).await?;
-        if let Some(because) = self.objection(tag, drive, memory).await? {
-            info!(redrive = %id, "the redrive stops: {because}");
+        let counted = progress::counted(store, drive, tag).await?;
+        if let Some(because) = self.objection(tag, drive, breakers_seen).await? {
             self.report(id, RedriveCommand::Stop(drive.round, because)).await;
             return Ok(Looked::Waiting);
         }
-        let room = drive.room(in_flight);
-        let granted = memory.pace.grant(self.origin.elapsed(), room.min(CHUNK as u64));
+        let room = drive.room(&counted).min(CHUNK);
+        let granted = room.min(drive.granted(self.around.engine().now()));
         if granted == 0 && room > 0 {
             return Ok(Looked::Waiting);
         }
-        let next = if room == 0 { vec![] } else { self.next(drive, granted).await? };
-        memory.pace.give_back(granted.saturating_sub(next.len() as u64));
+        let limit = usize::try_from(granted).unwrap_or(usize::MAX);
+        let wanted = progress::to_send(drive);
+        let next = if limit == 0 { vec![] } else { reading::find_for(store, &wanted, tag, limit).await? };
         if next.is_empty() {
-            if let Some(end) = drive.ending(in_flight) {
+            if let Some(end) = drive.ending(&counted) {
                 self.report(id, end).await;
             }
             return Ok(Looked::Waiting);
         }
-        let is_full = next.len() == CHUNK;
+        let is_full = next.len() as u64 == CHUNK;
         let sent = self.send(drive, tag, next).await;
         Ok(if is_full && sent > 0 { Looked::Sent } else { Looked::Waiting })
-    }
-
-    /// The dead letters that are sent next, the one that failed longest ago first.
-    async fn next(&self, drive: &Drive, limit: u64) -> Result<Vec<Uuid>, StoreFault> {
-        let limit = usize::try_from(limit).unwrap_or(CHUNK);
-        let wanted = progress::to_send(drive);
-        // Those that are damaged keep none of the others from being sent.
-        let found = reading::find_readable(self.around.store(), &wanted, false, limit).await?;
-        Ok(found.into_iter().map(|(id, _)| id).collect())
     }
 
     /// Hands dead letters back, and answers how many. The redrive's own row is asked in the same transaction:
@@ -187,6 +190,9 @@ impl<W: Surroundings> Driver<W> {
     async fn report(&self, redrive: Uuid, command: RedriveCommand) {
         let reason =
             if let RedriveCommand::Stop(_, because) = &command { Some(because.clone()) } else { None };
+        if let Some(because) = &reason {
+            info!(%redrive, "the redrive stops: {because}");
+        }
         self.ask(By::system(reason), CommandKind::Redrive(redrive, command)).await;
     }
 
@@ -208,43 +214,43 @@ impl<W: Surroundings> Driver<W> {
         &self,
         tag: Tag,
         drive: &Drive,
-        memory: &mut Memory,
+        breakers_seen: &mut Option<Instant>,
     ) -> Result<Option<String>, StoreFault> {
-        let in_canary = drive.status == RedriveStatus::Canary;
-        if let Some((id, again)) = progress::failed_again(self.around.store(), tag, in_canary).await? {
+        if let Some((id, why)) = progress::failed_again(self.around.store(), drive, tag).await? {
+            let in_canary = drive.status == RedriveStatus::Canary;
             let what = if in_canary { "the canary failed again" } else { "the same error came back" };
-            let reason = again.said().map(|said| said.reason.as_str()).unwrap_or_default();
-            return Ok(Some(format!("{what}: {id}: {reason}")));
+            return Ok(Some(format!("{what}: {id}: {why}")));
         }
-        if memory.breakers_seen.is_some_and(|seen| seen.elapsed() < BREAKER_LOOK) {
+        if breakers_seen.is_some_and(|seen| seen.elapsed() < BREAKER_LOOK) {
             return Ok(None);
         }
         let open = self.open_breaker(drive).await?;
-        memory.breakers_seen = Some(Instant::now());
+        *breakers_seen = Some(Instant::now());
         Ok(open)
     }
 
     /// An open breaker of a step that dead letters are still to be sent to, or of something it needs.
     async fn open_breaker(&self, drive: &Drive) -> Result<Option<String>, StoreFault> {
-        let store = self.around.store();
         let mut wanted = progress::to_send(drive);
         wanted.statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
-        for service in names(store, "service", &wanted).await? {
-            // A service that does not answer is no reason to stop: replays wait for it in the stream.
-            let Some(breakers) = self.around.breakers_of(&service).await else { continue };
-            wanted.filter.service = Some(service.clone());
-            let steps = names(store, "step", &wanted).await?;
-            let concerns = |breaker: &&BreakerView| {
-                let is_a_step = breaker.name.starts_with(&format!("{service}-"));
-                !is_a_step || steps.contains(&breaker.name)
-            };
-            let is_open = |breaker: &&BreakerView| matches!(breaker.state, State::Open | State::ForcedOpen);
-            if let Some(breaker) = breakers.iter().filter(concerns).find(is_open) {
-                return Ok(Some(format!("the breaker {} of {service} is open", breaker.name)));
-            }
-            wanted.filter.service.clone_from(&drive.plan.filter.service);
-        }
-        Ok(None)
+        let services = names(self.around.store(), "service", &wanted).await?;
+        let asked = services.iter().map(|service| self.open_breaker_of(service, wanted.clone()));
+        let open = try_join_all(asked).await?;
+        Ok(open.into_iter().flatten().next())
+    }
+
+    async fn open_breaker_of(&self, service: &str, mut wanted: Wanted) -> Result<Option<String>, StoreFault> {
+        // A service that does not answer is no reason to stop: replays wait for it in the stream.
+        let Some(breakers) = self.around.breakers_of(service).await else { return Ok(None) };
+        wanted.filter.service = Some(service.to_owned());
+        let steps = names(self.around.store(), "step", &wanted).await?;
+        let concerns = |breaker: &&BreakerView| {
+            let is_a_step = breaker.name.starts_with(&format!("{service}-"));
+            !is_a_step || steps.contains(&breaker.name)
+        };
+        let is_open = |breaker: &&BreakerView| matches!(breaker.state, State::Open | State::ForcedOpen);
+        let open = breakers.iter().filter(concerns).find(is_open);
+        Ok(open.map(|breaker| format!("the breaker {} of {service} is open", breaker.name)))
     }
 }
 
@@ -275,10 +281,4 @@ impl Surroundings for Here {
 async fn names(store: &dyn Store, field: &'static str, wanted: &Wanted) -> Result<Vec<String>, StoreFault> {
     let groups = reading::grouped(store, field, wanted, 100).await?;
     Ok(groups.into_iter().map(|group| group.value).collect())
-}
-
-impl Memory {
-    fn of(drive: &Drive, now: Duration) -> Self {
-        Self { round: drive.round, pace: Pace::new(drive.plan.rate, now), breakers_seen: None }
-    }
 }

@@ -19,7 +19,7 @@ use crate::commands::{Command, CommandKind, Refused, Rejection, ReplayedMany, Re
 use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
-use crate::redrive::decider::Redrive;
+use crate::redrive::decider::{Counted, Redrive};
 use crate::redrive::events::{Plan, RedriveCommand, RedriveRejection, RedriveStatus};
 use crate::redrive::roster::{Roster, RosterChange, THE_ROSTER};
 
@@ -159,18 +159,17 @@ impl Command {
                 Ok(Reply::Done)
             }
             CommandKind::Send { tag, dead_letters } => {
+                let at = work.now();
                 let drive = work.row::<Redrive>(tag.redrive).drive().ok_or(RedriveRejection::Unknown)?;
                 drive.sends_in(tag.round)?;
-                let (force, is_canary) = (drive.plan.force, drive.status == RedriveStatus::Canary);
-                // Another driver may have sent some of the canary meanwhile.
-                let room = usize::try_from(drive.room(0)).unwrap_or(usize::MAX);
-                let dead_letters = &dead_letters[..dead_letters.len().min(room)];
+                // Another driver may have sent some meanwhile.
+                let most = drive.room(&Counted::default()).min(drive.granted(at));
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                let force = drive.plan.force;
+                let dead_letters = &dead_letters[..dead_letters.len().min(most)];
                 let sent = self.replay_all(dead_letters, force, Some(*tag), work);
-                if is_canary {
-                    let counted = RedriveCommand::CountCanary(tag.round, sent.replayed);
-                    let at = work.now();
-                    work.decide::<Redrive>(tag.redrive, &(counted, at))?;
-                }
+                let count = RedriveCommand::Count(tag.round, sent.replayed);
+                work.decide::<Redrive>(tag.redrive, &(count, at))?;
                 Ok(Reply::Replayed(sent))
             }
             CommandKind::OpenEntry { target, detail, .. } => {

@@ -130,6 +130,9 @@ pub enum DeadLetterRejection {
     /// An edit of it is under way, which a replay of what it was before must not undo.
     #[error("an edit of the dead letter is under way; edit it again, with force")]
     EditUnderWay,
+    /// The round of the redrive that wants to send it has done so.
+    #[error("this round of the redrive has sent the dead letter already")]
+    SentInThisRound,
     /// It has all the notes it can hold.
     #[error("the dead letter has {MOST_NOTES} notes already")]
     TooManyNotes,

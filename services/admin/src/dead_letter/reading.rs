@@ -13,12 +13,16 @@ use tracing::error;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::events::Tag;
 use super::filter::{Filter, Position, Wanted};
 use super::view::DeadLetterView;
 use crate::rows::{id_of, parsed};
 
 /// Rows in one look while a text is looked for: those that lack it are dropped here.
 const TEXT_CHUNK: usize = 1_000;
+
+/// Rows in one look for those that may be sent, at least: some may not.
+const LEAST_PAGE: usize = 16;
 
 /// Dead letters that were looked up.
 #[derive(Debug, Default)]
@@ -86,6 +90,26 @@ pub(crate) async fn find_readable(
         after = found.next;
         if !found.dead_letters.is_empty() || after.is_none() {
             return Ok(found.dead_letters);
+        }
+    }
+}
+
+/// Ids of at most `limit` that this round of a redrive may send, the one that failed longest ago first. What is damaged,
+/// or not to be sent now, keeps none of the others from being found.
+pub(crate) async fn find_for(
+    store: &dyn Store,
+    wanted: &Wanted,
+    tag: Tag,
+    limit: usize,
+) -> Result<Vec<Uuid>, StoreFault> {
+    let (mut ids, mut after) = (Vec::new(), None);
+    loop {
+        let found = find(store, wanted, false, after.as_ref(), limit.max(LEAST_PAGE)).await?;
+        let here = found.dead_letters.iter().filter(|(_, dead_letter)| dead_letter.is_for(tag));
+        ids.extend(here.map(|(id, _)| *id).take(limit - ids.len()));
+        after = found.next;
+        if ids.len() == limit || after.is_none() {
+            return Ok(ids);
         }
     }
 }

@@ -119,6 +119,12 @@ impl DeadLetterView {
         self.sent.as_ref().map(|sent| sent.tag)
     }
 
+    /// Whether this round of a redrive may send it: it has not done so yet, and no edit is under way.
+    #[must_use]
+    pub fn is_for(&self, tag: Tag) -> bool {
+        self.tag() != Some(tag) && self.edit_under_way.is_none()
+    }
+
     /// Whether an operator has edited it.
     #[must_use]
     pub const fn is_edited(&self) -> bool {
@@ -146,13 +152,17 @@ impl DeadLetterView {
         }
         match status {
             DeadLetterStatus::Pending => {}
-            DeadLetterStatus::Replaying if replay.force => {}
+            // That it got lost only a human knows: a redrive leaves alone what is on its way.
+            DeadLetterStatus::Replaying if replay.force && replay.tag.is_none() => {}
             DeadLetterStatus::Replaying | DeadLetterStatus::Resolved | DeadLetterStatus::Discarded => {
                 return Err(DeadLetterRejection::Status(status));
             }
         }
         if said.origin == DeadLetterOrigin::Task && replay.edited.is_some() {
             return Err(DeadLetterRejection::NotEditable);
+        }
+        if replay.tag.is_some() && replay.tag == self.tag() {
+            return Err(DeadLetterRejection::SentInThisRound);
         }
         // Sent after the edit it might be heard before it, and put the edit out of force.
         if replay.edited.is_none() && self.edit_under_way.is_some() {

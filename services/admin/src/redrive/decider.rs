@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::events::{Plan, RedriveCommand, RedriveEvent, RedriveRejection, RedriveStatus};
+use super::pace::Pace;
 use crate::dead_letter::events::Tag;
 
 /// Dead letters of one redrive on their way: enough to keep a service busy, few enough to stop in time.
@@ -24,9 +25,12 @@ pub struct Drive {
     pub status: RedriveStatus,
     /// Whether the canary of this round is still to be resolved.
     pub in_canary: bool,
-    /// Dead letters that the canary of this round has sent; kept here, so that two drivers do not send one each.
-    #[serde(default)]
-    pub canary_sent: u64,
+    /// Dead letters that this round has sent; kept here, so that no driver goes on from what another one has changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sent: u64,
+    /// How fast it may go on, when it has a rate and has sent anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pace: Option<Pace>,
     /// Which round this is, from 1.
     pub round: u32,
     /// When the round began: dead letters that failed later are not sent in it.
@@ -39,6 +43,10 @@ pub struct Drive {
     pub updated_at: Timestamp,
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Redrive {
     /// The redrive, once it was started.
     #[must_use]
@@ -47,13 +55,24 @@ impl Redrive {
     }
 }
 
+/// What has become of the dead letters that a redrive sent, as a driver counted them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Those on their way, those of earlier rounds too: they may have lost their way for a while.
+    pub in_flight: u64,
+    /// Those that the canary of this round sent.
+    pub canary: u64,
+    /// Those of them that are handled.
+    pub resolved: u64,
+}
+
 impl Drive {
-    /// How many dead letters more may be sent, with so many on their way.
+    /// How many dead letters more may be sent, now or later.
     #[must_use]
-    pub fn room(&self, in_flight: u64) -> u64 {
+    pub fn room(&self, counted: &Counted) -> u64 {
         match self.status {
-            RedriveStatus::Canary => u64::from(self.plan.canary).saturating_sub(self.canary_sent),
-            RedriveStatus::Running => MOST_IN_FLIGHT.saturating_sub(in_flight),
+            RedriveStatus::Canary => u64::from(self.plan.canary).saturating_sub(self.canary(counted)),
+            RedriveStatus::Running => MOST_IN_FLIGHT.saturating_sub(counted.in_flight),
             RedriveStatus::Paused
             | RedriveStatus::Stopped
             | RedriveStatus::Cancelled
@@ -61,12 +80,29 @@ impl Drive {
         }
     }
 
+    /// How many dead letters its rate lets it send now.
+    #[must_use]
+    pub fn granted(&self, now: Timestamp) -> u64 {
+        let Some(rate) = self.plan.rate else { return u64::MAX };
+        self.pace.unwrap_or_else(|| Pace::new(rate, now)).holds(rate, now)
+    }
+
     /// What follows when there is none to send, or no room for one: nothing as long as any is on its way.
     #[must_use]
-    pub fn ending(&self, in_flight: u64) -> Option<RedriveCommand> {
+    pub fn ending(&self, counted: &Counted) -> Option<RedriveCommand> {
+        let Counted { in_flight, resolved, .. } = *counted;
+        let canary = self.canary(counted);
         match self.status {
-            RedriveStatus::Canary if in_flight == 0 => Some(RedriveCommand::PassCanary(self.round)),
-            RedriveStatus::Running if in_flight == 0 => Some(RedriveCommand::Finish(self.round)),
+            RedriveStatus::Canary if in_flight == 0 && resolved >= canary => {
+                Some(RedriveCommand::PassCanary(self.round, self.sent))
+            }
+            RedriveStatus::Canary if in_flight == 0 => {
+                let because = format!(
+                    "of a canary of {canary} only {resolved} were handled: somebody gave up or replayed the others"
+                );
+                Some(RedriveCommand::Stop(self.round, because))
+            }
+            RedriveStatus::Running if in_flight == 0 => Some(RedriveCommand::Finish(self.round, self.sent)),
             RedriveStatus::Canary
             | RedriveStatus::Running
             | RedriveStatus::Paused
@@ -74,6 +110,11 @@ impl Drive {
             | RedriveStatus::Cancelled
             | RedriveStatus::Done => None,
         }
+    }
+
+    /// How many the canary has sent. An earlier build did not keep that here.
+    fn canary(&self, counted: &Counted) -> u64 {
+        self.sent.max(counted.canary)
     }
 
     /// What the dead letters carry that this round sends.
@@ -90,6 +131,11 @@ impl Drive {
         self.in_round(round, self.status.is_sending())
     }
 
+    /// Whether it has sent no more than whoever asks has seen.
+    fn after(&self, sent: u64) -> Result<(), RedriveRejection> {
+        if sent == self.sent { Ok(()) } else { Err(RedriveRejection::SentMore) }
+    }
+
     /// The driver decides on what it has seen; only what it saw of this round, while it sent, counts.
     fn in_round(&self, round: u32, allowed: bool) -> Result<(), RedriveRejection> {
         if round != self.round {
@@ -104,7 +150,8 @@ impl Drive {
             plan: plan.clone(),
             status: Self::phase(in_canary),
             in_canary,
-            canary_sent: 0,
+            sent: 0,
+            pace: None,
             round: 1,
             round_began_at: at,
             stopped_because: None,
@@ -126,7 +173,7 @@ impl Drive {
                 self.round += 1;
                 self.round_began_at = *at;
                 self.in_canary = self.plan.canary > 0;
-                self.canary_sent = 0;
+                self.sent = 0;
                 self.stopped_because = None;
                 (Self::phase(self.in_canary), at)
             }
@@ -135,8 +182,12 @@ impl Drive {
                 self.stopped_because = Some(because.clone());
                 (RedriveStatus::Stopped, at)
             }
-            RedriveEvent::CanarySent(count) => {
-                self.canary_sent += count;
+            RedriveEvent::Sent(count, at) => {
+                self.sent += count;
+                self.pace = self
+                    .plan
+                    .rate
+                    .map(|rate| self.pace.unwrap_or_else(|| Pace::new(rate, *at)).without(*count, rate, *at));
                 return;
             }
             RedriveEvent::CanaryPassed(at) => {
@@ -188,16 +239,18 @@ impl Decider for Redrive {
                 drive.sends_in(*round)?;
                 Ok(vec![Event::Stopped(because.clone(), at)])
             }
-            (Command::CountCanary(round, count), status) => {
-                drive.in_round(*round, status == Status::Canary)?;
-                Ok(if *count > 0 { vec![Event::CanarySent(*count)] } else { vec![] })
+            (Command::Count(round, count), _) => {
+                drive.sends_in(*round)?;
+                Ok(if *count > 0 { vec![Event::Sent(*count, at)] } else { vec![] })
             }
-            (Command::PassCanary(round), status) => {
+            (Command::PassCanary(round, sent), status) => {
                 drive.in_round(*round, status == Status::Canary)?;
+                drive.after(*sent)?;
                 Ok(vec![Event::CanaryPassed(at)])
             }
-            (Command::Finish(round), status) => {
+            (Command::Finish(round, sent), status) => {
                 drive.in_round(*round, status == Status::Running)?;
+                drive.after(*sent)?;
                 Ok(vec![Event::Finished(at)])
             }
         }

@@ -70,12 +70,12 @@ pub enum RedriveCommand {
     Cancel,
     /// Something speaks against sending more in this round.
     Stop(u32, String),
-    /// The canary of this round has sent so many more.
-    CountCanary(u32, u64),
-    /// The canary of this round is resolved.
-    PassCanary(u32),
-    /// Nothing is left to do in this round.
-    Finish(u32),
+    /// This round has sent so many more.
+    Count(u32, u64),
+    /// The canary of this round, which has sent so many, is resolved.
+    PassCanary(u32, u64),
+    /// Nothing is left to do in this round, which has sent so many.
+    Finish(u32, u64),
 }
 
 /// What happened to a redrive, and when.
@@ -93,8 +93,8 @@ pub enum RedriveEvent {
     Cancelled(Timestamp),
     /// It stopped by itself, for this reason.
     Stopped(String, Timestamp),
-    /// The canary has sent so many more.
-    CanarySent(u64),
+    /// So many more were sent.
+    Sent(u64, Timestamp),
     /// The rest is sent.
     CanaryPassed(Timestamp),
     /// Nothing is left to do.
@@ -113,4 +113,7 @@ pub enum RedriveRejection {
     /// The round that this is about is over.
     #[error("the redrive is in another round")]
     OtherRound,
+    /// Another driver has sent more than whoever asks has seen.
+    #[error("the redrive has sent more meanwhile")]
+    SentMore,
 }

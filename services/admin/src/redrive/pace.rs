@@ -1,49 +1,57 @@
-//! Pure: not more dead letters a second than an operator said.
+//! Pure: not more dead letters a second than an operator said, however many instances of admin send them.
 
-use std::time::Duration;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// Tokens are counted in millionths: what a rate of one a second earns in a microsecond.
-const TOKEN: u64 = 1_000_000;
+const TOKEN: i64 = 1_000_000;
 
 /// How fast a redrive may send: a bucket that fills at the rate and holds what a fifth of a second earns, one
-/// dead letter at least. Time is an argument.
-#[derive(Debug, Clone)]
-pub struct Pace {
-    per_second: Option<u32>,
-    filled_at: Duration,
-    millionths: u64,
-}
+/// dead letter at least. Kept is the time at which it is full again. Time is an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pace(Timestamp);
 
 impl Pace {
-    /// At most `per_second`; as fast as it goes without it. The first may go at once.
+    /// With one in it: the first may go at once.
     #[must_use]
-    pub const fn new(per_second: Option<u32>, now: Duration) -> Self {
-        Self { per_second, filled_at: now, millionths: TOKEN }
+    pub fn new(per_second: u32, now: Timestamp) -> Self {
+        Self::lacking(capacity(per_second) - TOKEN, per_second, now)
     }
 
-    /// How many of the wanted dead letters may be sent now. They count as sent.
-    pub fn grant(&mut self, now: Duration, wanted: u64) -> u64 {
-        let Some(rate) = self.per_second else {
-            return wanted;
-        };
-        self.fill(now, rate.into());
-        let granted = wanted.min(self.millionths / TOKEN);
-        self.millionths -= granted * TOKEN;
-        granted
+    /// How many it holds.
+    #[must_use]
+    pub fn holds(self, per_second: u32, now: Timestamp) -> u64 {
+        let held = capacity(per_second) - self.lacks(per_second, now);
+        u64::try_from(held / TOKEN).unwrap_or(0)
     }
 
-    /// What was granted and not sent.
-    pub fn give_back(&mut self, unused: u64) {
-        self.millionths = self.millionths.saturating_add(unused.saturating_mul(TOKEN));
+    /// The same after so many were taken out.
+    #[must_use]
+    pub fn without(self, count: u64, per_second: u32, now: Timestamp) -> Self {
+        let taken = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(TOKEN);
+        let lacks = self.lacks(per_second, now).saturating_add(taken);
+        Self::lacking(lacks.min(capacity(per_second)), per_second, now)
     }
 
-    fn fill(&mut self, now: Duration, rate: u64) {
-        let passed = now.saturating_sub(self.filled_at).as_micros();
-        let earned = u64::try_from(passed).unwrap_or(u64::MAX).saturating_mul(rate);
-        let room = (rate * TOKEN / 5).max(TOKEN);
-        self.millionths = self.millionths.saturating_add(earned).min(room);
-        self.filled_at = self.filled_at.max(now);
+    fn lacking(millionths: i64, per_second: u32, now: Timestamp) -> Self {
+        // A rate of one earns one of them in a microsecond. What is left over counts as one more.
+        let rate = i64::from(per_second.max(1));
+        let wait = SignedDuration::from_micros((millionths + rate - 1) / rate);
+        Self(now.saturating_add(wait).unwrap_or(Timestamp::MAX))
     }
+
+    fn lacks(self, per_second: u32, now: Timestamp) -> i64 {
+        let wait = i64::try_from(self.0.duration_since(now).as_micros()).unwrap_or(i64::MAX);
+        let lacks = wait.max(0).saturating_mul(per_second.max(1).into());
+        // It lacks more than it can only when the clock was put back: after a little of that it goes on by itself,
+        // after more with one in it.
+        let capacity = capacity(per_second);
+        if lacks <= 2 * capacity { lacks.min(capacity) } else { capacity - TOKEN }
+    }
+}
+
+fn capacity(per_second: u32) -> i64 {
+    (i64::from(per_second) * TOKEN / 5).max(TOKEN)
 }
 
 #[cfg(test)]
@@ -52,36 +60,52 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn without_a_rate_everything_goes_at_once() {
-        let mut pace = Pace::new(None, Duration::ZERO);
-        assert_eq!(pace.grant(Duration::ZERO, 4_000), 4_000);
+    const START: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// Takes out what it may of `wanted`, and answers how many that are.
+    fn take(pace: &mut Pace, rate: u32, now: Timestamp, wanted: u64) -> u64 {
+        let taken = wanted.min(pace.holds(rate, now));
+        if taken > 0 {
+            *pace = pace.without(taken, rate, now);
+        }
+        taken
+    }
+
+    fn after(ms: u64) -> Timestamp {
+        START + SignedDuration::from_millis(i64::try_from(ms).expect("a short time"))
     }
 
     #[test]
     fn a_low_rate_sends_one_now_and_one_each_second() {
-        let mut pace = Pace::new(Some(1), Duration::ZERO);
-        let mut at = |ms| pace.grant(Duration::from_millis(ms), 100);
+        let mut pace = Pace::new(1, START);
+        let mut at = |ms| take(&mut pace, 1, after(ms), 100);
         assert_eq!([at(0), at(500), at(999), at(1_000), at(1_001), at(60_000)], [1, 0, 0, 1, 0, 1]);
     }
 
     #[test]
     fn a_high_rate_is_reached_and_a_pause_earns_a_fifth_of_a_second() {
-        let mut pace = Pace::new(Some(1_000), Duration::ZERO);
-        let mut at = |ms| pace.grant(Duration::from_millis(ms), 500);
+        let mut pace = Pace::new(1_000, START);
+        let mut at = |ms| take(&mut pace, 1_000, after(ms), 500);
         assert_eq!([at(0), at(100), at(200), at(300)], [1, 100, 100, 100]);
         assert_eq!([at(60_000), at(60_000)], [200, 0], "nobody is flooded after a pause");
-        // A clock that went back earns nothing twice.
-        assert_eq!([at(59_000), at(60_001)], [0, 1]);
+        // A clock that went back a little earns nothing twice, and one that went back far stops nothing.
+        assert_eq!([at(59_999), at(60_001)], [0, 1]);
+        assert_eq!([at(1_000), at(1_000), at(1_100)], [1, 0, 100]);
     }
 
     #[test]
-    fn what_was_not_sent_may_be_sent_later() {
-        let mut pace = Pace::new(Some(1_000), Duration::ZERO);
-        let second = Duration::from_secs(1);
-        assert_eq!(pace.grant(second, 500), 200);
-        pace.give_back(3);
-        assert_eq!((pace.grant(second, 2), pace.grant(second, 500)), (2, 1));
+    fn what_is_not_taken_stays() {
+        let (mut pace, second) = (Pace::new(1_000, START), after(1_000));
+        assert_eq!([take(&mut pace, 1_000, second, 150), take(&mut pace, 1_000, second, 500)], [150, 50]);
+    }
+
+    #[test]
+    fn more_than_it_held_leaves_it_empty() {
+        let pace = Pace::new(10, START).without(u64::MAX, 10, START);
+        assert_eq!(
+            [pace.holds(10, after(99)), pace.holds(10, after(100)), pace.holds(10, after(200))],
+            [0, 1, 2]
+        );
     }
 
     proptest! {
@@ -89,13 +113,13 @@ mod tests {
         fn over_any_time_no_more_is_sent_than_the_rate_allows(
             rate in 1_u32..10_000, pauses in prop::collection::vec(0_u64..400, 1..60), wanted in 1_u64..500,
         ) {
-            let mut pace = Pace::new(Some(rate), Duration::ZERO);
-            let (mut now, mut sent) = (Duration::ZERO, 0);
+            let mut pace = Pace::new(rate, START);
+            let (mut now, mut sent) = (0, 0);
             for pause in pauses {
-                now += Duration::from_millis(pause);
-                sent += pace.grant(now, wanted);
+                now += pause;
+                sent += take(&mut pace, rate, after(now), wanted);
             }
-            let earned = now.as_millis() * u128::from(rate) / 1_000;
+            let earned = u128::from(now) * u128::from(rate) / 1_000;
             prop_assert!(u128::from(sent) <= earned + 1);
         }
     }

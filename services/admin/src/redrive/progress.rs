@@ -9,13 +9,13 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::decider::{Drive, Redrive};
+use super::decider::{Counted, Drive, Redrive};
 use super::events::RedriveStatus;
 use crate::dead_letter::events::{AGAIN, Tag};
 use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::reading;
 use crate::dead_letter::view::DeadLetterView;
-use crate::rows::{id_of, parsed, row};
+use crate::rows::{parsed, row};
 
 /// Rounds of which late dead letters are waited for; each begins because a human says so.
 const MOST_ROUNDS: usize = 100;
@@ -132,8 +132,22 @@ async fn courses(store: &dyn Store, redrive: Uuid) -> Result<Vec<(String, u64)>,
     Ok(counts.into_iter().map(|(course, count)| (standing(&course), count)).collect())
 }
 
-/// How many dead letters of a redrive are on their way, those of earlier rounds counted: they may have lost their way
-/// for a while.
+/// What has become of the dead letters that a redrive sent, as far as it matters where it stands.
+pub(crate) async fn counted(store: &dyn Store, drive: &Drive, tag: Tag) -> Result<Counted, StoreFault> {
+    // First: what is not on its way any more is handled by the time that is counted, if it ever is.
+    let in_flight = in_flight(store, tag).await?;
+    let mut counted = Counted { in_flight, ..Counted::default() };
+    if drive.status == RedriveStatus::Canary {
+        let round = below(&format!("{}/{}", tag.redrive, tag.round));
+        let courses = store.counts(DeadLetterView::KIND, "redrive", round).await?;
+        counted.canary = courses.values().sum();
+        counted.resolved =
+            courses.get(&tag.course(DeadLetterStatus::Resolved.as_str())).copied().unwrap_or(0);
+    }
+    Ok(counted)
+}
+
+/// How many dead letters of a redrive are on their way, those of earlier rounds counted.
 ///
 /// # Errors
 /// When the store fails.
@@ -151,19 +165,31 @@ fn below(prefix: &str) -> Query {
     Query { from: vec![bound('/')], below: vec![bound('0')], ..Query::default() }
 }
 
-/// A dead letter that one round sent, and that failed again: in the same way as before, or in any way.
+/// Id of a dead letter that failed again since this round began, and why: one that any round sent, in the way it had
+/// failed before, or one of this round's canary, in any way.
 pub(crate) async fn failed_again(
     store: &dyn Store,
+    drive: &Drive,
     tag: Tag,
-    in_any_way: bool,
-) -> Result<Option<(Uuid, DeadLetterView)>, StoreFault> {
-    let mut standings = vec![FieldValue::Text(tag.course(AGAIN))];
-    if in_any_way {
+) -> Result<Option<(String, String)>, StoreFault> {
+    let again = |round| FieldValue::Text(Tag { round, ..tag }.course(AGAIN));
+    let mut standings = vec![again(tag.round)];
+    if drive.status == RedriveStatus::Canary {
         standings.push(FieldValue::Text(tag.course(DeadLetterStatus::Pending.as_str())));
     }
     let query = Query { one_of: vec![("redrive", standings)], limit: 1, ..Query::default() };
-    match store.find(DeadLetterView::KIND, query).await?.first() {
-        Some(row) => Ok(Some((id_of(row)?, parsed(row)?))),
-        None => Ok(None),
+    let mut found = store.find(DeadLetterView::KIND, query.clone()).await?;
+    if found.is_empty() && tag.round > 1 {
+        let earlier = (1..tag.round).rev().take(MOST_ROUNDS).map(again).collect();
+        let since = ("failed_at", drive.round_began_at.as_microsecond().into());
+        let query = Query { one_of: vec![("redrive", earlier)], from: vec![since], ..query };
+        found = store.find(DeadLetterView::KIND, query).await?;
     }
+    Ok(found.first().map(|row| {
+        let why = match parsed::<DeadLetterView>(row) {
+            Ok(dead_letter) => dead_letter.said().map(|said| said.reason.clone()).unwrap_or_default(),
+            Err(_) => "why cannot be read, its row is damaged".to_owned(),
+        };
+        (row.id.clone(), why)
+    }))
 }

@@ -13,7 +13,7 @@ use crate::harness::{AdminHarness, each};
 use crate::routes::numbered;
 
 /// Its state is no JSON any more; everything that is searched by is as it was.
-async fn is_damaged<D: Decider>(admin: &AdminHarness, id: &str) {
+pub async fn is_damaged<D: Decider>(admin: &AdminHarness, id: &str) {
     let (store, key) = (&admin.app.store, RowKey::of::<D>(id));
     let history = store.events(key.clone(), 0, usize::MAX).await.expect("the store works");
     let mut events = history.into_iter().map(|event| event.data);

@@ -3,12 +3,18 @@
 
 mod bad_input;
 mod books;
+mod canaries;
 mod damaged;
+mod damaged_redrives;
+mod drivers;
 mod edits;
+mod edits_and_redrives;
 mod filters;
 mod finding;
+mod forced_redrives;
 mod given;
 mod harness;
+mod internal;
 mod policy;
 mod policy_of_redrives;
 mod properties;

@@ -6,7 +6,7 @@ use admin::dead_letter::events::Tag;
 use admin::dead_letter::filter::Filter;
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::AdminService;
-use admin::redrive::decider::Redrive;
+use admin::redrive::decider::{Counted, Redrive};
 use admin::redrive::events::{Plan, RedriveCommand};
 use admin::redrive::roster::RosterRejection;
 use admin::request::By;
@@ -81,7 +81,7 @@ fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
     admin.is_asked(steers(3, 1, RedriveCommand::Pause)).comes_out("done");
     admin.is_asked(asks(4, send(1))).rejection();
     admin.is_asked(steers(5, 1, RedriveCommand::Resume)).comes_out("done");
-    admin.is_asked(asks(6, send(1))).records(&["Replayed", "CanarySent"]).tells([replay_requested(&dead, 2)]);
+    admin.is_asked(asks(6, send(1))).records(&["Replayed", "Sent"]).tells([replay_requested(&dead, 2)]);
     let dead_letter = admin.row::<DeadLetterView>(dead.id);
     assert_eq!(dead_letter.tag(), Some(Tag { redrive: command_id(1), round: 1 }));
 }
@@ -132,21 +132,75 @@ fn two_drivers_send_one_canary() {
         }
     };
     assert_eq!((send(&mut admin, 2, &[0, 1]), send(&mut admin, 3, &[1, 2])), (1, 0));
-    admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1)) });
+    admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
     assert_eq!(send(&mut admin, 5, &[1, 2]), 2, "the rest");
+}
+
+fn ending(admin: &Admin, counted: &Counted) -> Option<RedriveCommand> {
+    admin.row::<Redrive>(command_id(1)).drive().expect("it was started").ending(counted)
 }
 
 #[test]
 fn neither_canary_nor_redrive_ends_while_anything_is_on_its_way() {
     let mut admin = Admin::of(AdminService);
     admin.is_asked(starts(1, all_of_payment()));
-    let ending = |admin: &Admin, in_flight| {
-        let redrive = admin.row::<Redrive>(command_id(1));
-        redrive.drive().expect("it was started").ending(in_flight)
-    };
-    assert!(ending(&admin, 1).is_none());
-    assert!(matches!(ending(&admin, 0), Some(RedriveCommand::PassCanary(1))));
-    admin.is_asked(Command { by: By::system(None), ..steers(2, 1, RedriveCommand::PassCanary(1)) });
-    assert!(ending(&admin, 1).is_none());
-    assert!(matches!(ending(&admin, 0), Some(RedriveCommand::Finish(1))));
+    let (under_way, none) = (Counted { in_flight: 1, ..Counted::default() }, Counted::default());
+    assert!(ending(&admin, &under_way).is_none());
+    assert!(matches!(ending(&admin, &none), Some(RedriveCommand::PassCanary(1, 0))));
+    admin.is_asked(Command { by: By::system(None), ..steers(2, 1, RedriveCommand::PassCanary(1, 0)) });
+    assert!(ending(&admin, &under_way).is_none());
+    assert!(matches!(ending(&admin, &none), Some(RedriveCommand::Finish(1, 0))));
+}
+
+/// Nothing is on its way, and nothing failed again; but somebody gave one up, or handed it back by hand.
+#[test]
+fn a_canary_of_which_something_else_became_stops_its_redrive() {
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    let tag = Tag { redrive: command_id(1), round: 1 };
+    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    let resolved = |resolved| Counted { resolved, ..Counted::default() };
+    let stops = ending(&admin, &resolved(0));
+    assert!(
+        matches!(&stops, Some(RedriveCommand::Stop(1, because)) if because.contains("of 1 only 0")),
+        "{stops:?}"
+    );
+    assert!(matches!(ending(&admin, &resolved(1)), Some(RedriveCommand::PassCanary(1, 1))));
+    // What an earlier build sent is not in the row.
+    let mut admin = Admin::of(AdminService);
+    admin.is_asked(starts(1, all_of_payment()));
+    let sent = |resolved| Counted { canary: 1, resolved, ..Counted::default() };
+    assert!(matches!(ending(&admin, &sent(0)), Some(RedriveCommand::Stop(1, _))));
+    assert!(matches!(ending(&admin, &sent(1)), Some(RedriveCommand::PassCanary(1, 0))));
+}
+
+/// Each driver says what it has seen; another one may have sent something since.
+#[test]
+fn nothing_ends_on_what_was_seen_before_another_driver_sent_more() {
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    let seen = ending(&admin, &Counted::default()).expect("the canary passes");
+    let tag = Tag { redrive: command_id(1), round: 1 };
+    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    admin.is_asked(Command { by: By::system(None), ..steers(3, 1, seen) }).rejection();
+    admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin
+        .is_asked(Command { by: By::system(None), ..steers(5, 1, RedriveCommand::Finish(1, 0)) })
+        .rejection();
+    admin
+        .is_asked(Command { by: By::system(None), ..steers(6, 1, RedriveCommand::Finish(1, 1)) })
+        .comes_out("done");
+}
+
+/// What comes back at once may come back before the second driver has spoken.
+#[test]
+fn a_round_sends_a_dead_letter_once() {
+    let (mut admin, dead) = with_a_dead_letter();
+    admin.is_asked(starts(1, all_of_payment()));
+    let tag = Tag { redrive: command_id(1), round: 1 };
+    let send = || CommandKind::Send { tag, dead_letters: vec![dead.id] };
+    admin.is_asked(asks(2, send()));
+    admin.is_asked(Command { by: By::system(None), ..steers(3, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin.hears(announced(&DeadLettered { fingerprint: "f2".to_owned(), ..dead_refund(1) }));
+    admin.is_asked(asks(4, send())).tells([]);
 }

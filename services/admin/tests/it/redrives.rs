@@ -15,30 +15,30 @@ use crate::harness::{AdminHarness, each};
 use crate::routes::numbered;
 
 /// The services as the test plays them.
-struct Services(BTreeMap<Uuid, DeadLettered>);
+pub struct Services(pub BTreeMap<Uuid, DeadLettered>);
 
 impl Services {
-    fn of(dead_letters: u64) -> Self {
+    pub fn of(dead_letters: u64) -> Self {
         Self((0..dead_letters).map(|number| (numbered(number).id, numbered(number))).collect())
     }
 
-    async fn announce(&self, admin: &AdminHarness) {
+    pub async fn announce(&self, admin: &AdminHarness) {
         let facts: Vec<_> = self.0.values().map(announced).collect();
         admin.hears_all(&facts).await;
     }
 
-    fn asked(&self, fact: &AdminMessage) -> Option<DeadLettered> {
+    pub fn asked(&self, fact: &AdminMessage) -> Option<DeadLettered> {
         let AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked)) = fact else { return None };
         self.0.get(&asked.dead_letter).cloned()
     }
 
     /// The replay goes well.
-    fn handles(&self, fact: &AdminMessage) -> Option<AdminMessage> {
+    pub fn handles(&self, fact: &AdminMessage) -> Option<AdminMessage> {
         self.asked(fact).map(|dead| handled(&dead))
     }
 
     /// The replay fails, as it had before or in another way.
-    fn fails(&self, fact: &AdminMessage, fingerprint: Option<&str>) -> Option<AdminMessage> {
+    pub fn fails(&self, fact: &AdminMessage, fingerprint: Option<&str>) -> Option<AdminMessage> {
         let dead = self.asked(fact)?;
         Some(announced(&DeadLettered {
             replays: dead.replays + 1,
@@ -50,30 +50,30 @@ impl Services {
 }
 
 /// An admin that this many dead letters were announced to, and the services that hold them.
-async fn admin_with(dead_letters: u64) -> (AdminHarness, Services) {
+pub async fn admin_with(dead_letters: u64) -> (AdminHarness, Services) {
     let (admin, services) = (AdminHarness::new().await, Services::of(dead_letters));
     services.announce(&admin).await;
     (admin, services)
 }
 
-fn id_of(redrive: &Value) -> String {
+pub fn id_of(redrive: &Value) -> String {
     redrive["id"].as_str().expect("an id").to_owned()
 }
 
-async fn started(admin: &AdminHarness, more: Value) -> String {
+pub async fn started(admin: &AdminHarness, more: Value) -> String {
     let mut asked = json!({"filter": {"service": "payment"}, "reason": "the bank is back"});
     let members = more.as_object().expect("members").clone();
     asked.as_object_mut().expect("an object").extend(members);
     id_of(&admin.post("/dlq/redrive", &asked, 202).await)
 }
 
-fn numbers(redrive: &Value) -> [i64; 6] {
+pub fn numbers(redrive: &Value) -> [i64; 6] {
     ["matching", "sent", "resolved", "failed", "in_flight", "remaining"]
         .map(|member| redrive[member].as_i64().expect("a number"))
 }
 
 /// Another redrive, which finds nothing, is done once the driver has looked at all of them twice.
-async fn driver_has_looked(admin: &AdminHarness) {
+pub async fn driver_has_looked(admin: &AdminHarness) {
     let nothing = json!({"filter": {"service": "nobody"}, "reason": "to see the driver look"});
     let redrive = id_of(&admin.post("/dlq/redrive", &nothing, 202).await);
     let until = Instant::now() + Duration::from_secs(20);

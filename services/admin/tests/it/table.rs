@@ -89,7 +89,7 @@ fn named(command: &DeadLetterCommand) -> String {
 
 #[test]
 fn every_status_of_a_redrive_answers_every_command() {
-    use RedriveCommand::{Cancel, CountCanary, Finish, PassCanary, Pause, Resume, Start, Stop};
+    use RedriveCommand::{Cancel, Count, Finish, PassCanary, Pause, Resume, Start, Stop};
     let (by, filter) = (By::system(None), Filter::default());
     let plan = |canary| Plan {
         filter: filter.clone(),
@@ -101,17 +101,18 @@ fn every_status_of_a_redrive_answers_every_command() {
     };
     let (careful, bold) = (Start(Box::new(plan(1))), Start(Box::new(plan(0))));
     let stop = |round| Stop(round, "it came back".to_owned());
-    let stories: [Vec<RedriveCommand>; 10] = [
+    let stories: [Vec<RedriveCommand>; 11] = [
         vec![],
         vec![careful.clone()],
         vec![bold.clone()],
         vec![careful.clone(), Pause],
-        vec![careful.clone(), PassCanary(1), Pause],
+        vec![careful.clone(), Count(1, 1)],
+        vec![careful.clone(), PassCanary(1, 0), Pause],
         vec![careful.clone(), stop(1)],
         vec![bold.clone(), stop(1)],
         vec![careful.clone(), stop(1), Resume],
         vec![careful.clone(), Cancel],
-        vec![bold.clone(), Finish(1)],
+        vec![bold.clone(), Finish(1, 0)],
     ];
     let at = |command: RedriveCommand| (command, NOON);
     let commands = [
@@ -122,20 +123,22 @@ fn every_status_of_a_redrive_answers_every_command() {
         Cancel,
         stop(1),
         stop(2),
-        CountCanary(1, 0),
-        CountCanary(1, 1),
-        CountCanary(2, 1),
-        PassCanary(1),
-        PassCanary(2),
-        Finish(1),
-        Finish(2),
+        Count(1, 0),
+        Count(1, 1),
+        Count(2, 1),
+        PassCanary(1, 0),
+        PassCanary(1, 1),
+        PassCanary(2, 0),
+        Finish(1, 0),
+        Finish(1, 1),
+        Finish(2, 0),
     ]
     .map(at);
     let names = Names {
         state: |redrive: &Redrive| {
             redrive.drive().map_or("unknown".to_owned(), |drive| {
                 let canary = if drive.in_canary { ", canary" } else { "" };
-                format!("{} in round {}{canary}, {} sent", drive.status, drive.round, drive.canary_sent)
+                format!("{} in round {}{canary}, {} sent", drive.status, drive.round, drive.sent)
             })
         },
         command: |(command, _)| match command {
@@ -144,9 +147,9 @@ fn every_status_of_a_redrive_answers_every_command() {
             Resume => "resume".to_owned(),
             Cancel => "cancel".to_owned(),
             Stop(round, _) => format!("stop {round}"),
-            CountCanary(round, count) => format!("count {count} of canary {round}"),
-            PassCanary(round) => format!("pass canary {round}"),
-            Finish(round) => format!("finish {round}"),
+            Count(round, count) => format!("count {count} in {round}"),
+            PassCanary(round, sent) => format!("pass canary {round} of {sent}"),
+            Finish(round, sent) => format!("finish {round} of {sent}"),
         },
         rejection: ToString::to_string,
     };

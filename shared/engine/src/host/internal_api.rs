@@ -11,11 +11,10 @@ use jiff::Timestamp;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::machinery::{Machinery, StepState};
 use saga_core::service::{Service, steps_of};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::app::{App, PublishedAgain};
 use super::http::{Body, Params, Problem, Segment};
-use super::reading::Page;
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::{Bus as _, Durable};
 use crate::runtime::clock::Clock as _;
@@ -133,13 +132,24 @@ async fn republish<S: Service, X: Send + Sync + 'static>(
     Ok(Json(app.republish(since).await?))
 }
 
+/// The dead letters that failed last, newest first.
+#[derive(Debug, Serialize)]
+struct NewestDeadLetters {
+    entries: Vec<DeadLettered>,
+    /// Those that are damaged, as `kind/id`.
+    unreadable: Vec<String>,
+    /// Whether there are older ones, which admin lists.
+    more: bool,
+}
+
 async fn dead_letters<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-) -> Result<Json<Page<DeadLettered>>, Problem> {
-    let StoredDeadLetters { readable, unreadable } = app.store.dead_letters(LIMIT).await?;
-    let entries = readable.into_iter().map(|stored| stored.dead_letter).collect();
+) -> Result<Json<NewestDeadLetters>, Problem> {
+    let StoredDeadLetters { readable, unreadable } = app.store.dead_letters(LIMIT + 1).await?;
+    let more = readable.len() + unreadable.len() > LIMIT;
+    let entries = readable.into_iter().take(LIMIT).map(|stored| stored.dead_letter).collect();
     let unreadable = unreadable.iter().map(|id| format!("dead_letter/{id}")).collect();
-    Ok(Json(Page { entries, next: None, unreadable }))
+    Ok(Json(NewestDeadLetters { entries, unreadable, more }))
 }
 
 async fn breakers<S: Service, X: Send + Sync + 'static>(

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
-use super::clock::{Clock, SharedClock};
+use super::clock::SharedClock;
 use super::observer::SharedObserver;
 use super::task_runner::{IsNew, TaskRunner};
 use crate::store::{Store, StoreFault};
@@ -65,6 +65,7 @@ struct Inner<S: Service> {
     /// When the timers look again without being woken, in microseconds; the end of time while they look.
     timers_look_at: AtomicI64,
     tasks: TaskRunner,
+    clock: SharedClock,
 }
 
 /// The engine is gone, or its store failed: nothing happened, try again.
@@ -114,7 +115,8 @@ impl<S: Service> Engine<S> {
         let timers_look_at = AtomicI64::new(i64::MAX);
         // Room for due tasks is made where they are admitted.
         let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
-        let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks };
+        let clock = parts.clock.clone();
+        let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks, clock };
         let engine = Self { inner: Arc::new(inner) };
         let looping = Loop { parts, waiting, engine: engine.clone() };
         (engine, looping)
@@ -177,6 +179,12 @@ impl<S: Service> Engine<S> {
         }
     }
 
+    /// The time by which everything is decided here.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
     /// Wakes when there is something to publish.
     #[must_use]
     pub fn relay_wake(&self) -> Arc<Notify> {
@@ -195,8 +203,8 @@ impl<S: Service> Engine<S> {
     }
 
     /// The timers have looked, and look again after `pause`: what comes due later needs not wake them.
-    pub(super) fn timers_look_in(&self, pause: Duration, clock: &dyn Clock) {
-        let at = clock.now().checked_add(pause).unwrap_or(Timestamp::MAX);
+    pub(super) fn timers_look_in(&self, pause: Duration) {
+        let at = self.now().checked_add(pause).unwrap_or(Timestamp::MAX);
         self.inner.timers_look_at.store(at.as_microsecond(), Ordering::SeqCst);
     }
 

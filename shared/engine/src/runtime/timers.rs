@@ -68,7 +68,7 @@ pub fn run<S: Service>(
                     earlier_life = None;
                     if !fired.is_full {
                         let pause = until(fired.next, &settings);
-                        engine.timers_look_in(pause, &*settings.clock);
+                        engine.timers_look_in(pause);
                         let _ = tokio::time::timeout(pause, woken).await;
                     }
                 }

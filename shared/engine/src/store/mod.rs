@@ -168,8 +168,8 @@ pub struct OutboxItem {
 pub struct StoredDeadLetters {
     /// Newest first.
     pub readable: Vec<StoredDeadLetter>,
-    /// Ids of those that cannot be read: one that is damaged hides no other.
-    pub unreadable: Vec<Uuid>,
+    /// Ids of those that cannot be read, the digits of an id that is none: one that is damaged hides no other.
+    pub unreadable: Vec<String>,
 }
 
 /// What a check of all rows against their events found.

@@ -15,7 +15,7 @@ use crate::world::{World, events, history};
 /// What one round of a redrive has sent.
 #[derive(Default)]
 struct Sent {
-    /// When, by admin's clock, and when something was heard of the dead letter after that.
+    /// When, by admin's clock, and when it was heard that the dead letter is handled.
     at: Vec<(Timestamp, Timestamp)>,
     /// Dead letters that nobody has replayed by hand since.
     counted: u32,
@@ -42,7 +42,7 @@ pub fn redrives_keep_to_their_plans(world: &World) {
                 world.sim.object(format!("law 8: redrive {id} sent something when it was not to send"));
             }
             let is_open =
-                |passed: Timestamp| sent.at.iter().any(|(at, heard)| *at < passed && *heard > passed);
+                |passed: Timestamp| sent.at.iter().any(|(at, resolved)| *at < passed && *resolved > passed);
             if round.canary_passed_at.is_some_and(is_open) {
                 world.sim.object(format!("law 8: redrive {id} did not wait for its canary"));
             }
@@ -89,7 +89,7 @@ fn rounds(world: &World, id: Uuid, drive: &Drive) -> Vec<Round> {
                 | RedriveEvent::Finished(at),
                 Some(round),
             ) => round.sends.push((at, false)),
-            (RedriveEvent::CanarySent(_), _) | (_, None) => {}
+            (RedriveEvent::Sent(..), _) | (_, None) => {}
         }
     }
     rounds
@@ -100,16 +100,25 @@ fn sent(world: &World) -> BTreeMap<(Uuid, u32), Sent> {
     let mut sent = BTreeMap::<_, Sent>::new();
     for (dead_letter, _) in world.dead_letters() {
         let mut last = None;
-        let mut heard = Timestamp::MAX;
+        let mut resolved = Timestamp::MAX;
         for stored in history::<DeadLetterView>(world.admin.store(), dead_letter).iter().rev() {
             let at = stored.recorded_at;
-            if let Ok(DeadLetterEvent::Replayed { tag, .. }) = serde_json::from_str(&stored.data) {
-                if let Some(Tag { redrive, round }) = tag {
-                    sent.entry((redrive, round)).or_default().at.push((at, heard));
+            match serde_json::from_str(&stored.data) {
+                Ok(DeadLetterEvent::Replayed { tag, .. }) => {
+                    if let Some(Tag { redrive, round }) = tag {
+                        sent.entry((redrive, round)).or_default().at.push((at, resolved));
+                    }
+                    last = last.or(Some(tag));
                 }
-                last = last.or(Some(tag));
+                Ok(DeadLetterEvent::Resolved(_)) => resolved = at,
+                Ok(
+                    DeadLetterEvent::Announced(_)
+                    | DeadLetterEvent::Discarded { .. }
+                    | DeadLetterEvent::Restored { .. }
+                    | DeadLetterEvent::Noted { .. },
+                )
+                | Err(_) => {}
             }
-            heard = at;
         }
         if let Some(Some(Tag { redrive, round })) = last {
             sent.entry((redrive, round)).or_default().counted += 1;

@@ -229,7 +229,7 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDead
     let read = || {
         let mut found = StoredDeadLetters::default();
         let mut select = conn.prepare_cached(
-            "SELECT letter, status, revision, message_id, id FROM dead_letter
+            "SELECT letter, status, revision, message_id, id, hex(id) FROM dead_letter
              ORDER BY last_failed_at DESC LIMIT ?1",
         )?;
         let mut rows = select.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
@@ -237,7 +237,7 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDead
             match stored_dead_letter(row) {
                 Ok(letter) => found.readable.push(letter),
                 Err(error) => {
-                    let id = row.get(4)?;
+                    let id = row.get(4).map(|id: uuid::Uuid| id.to_string()).or_else(|_| row.get(5))?;
                     tracing::error!(dead_letter = %id, "a dead letter cannot be read: {error}");
                     found.unreadable.push(id);
                 }

@@ -61,9 +61,31 @@ async fn a_damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
     by_hand.close().expect("nothing is under way");
 
     let found = SqliteStore::open(&path, Depot::rows())?.dead_letters(9).await?;
-    assert_eq!(found.unreadable, [spoilt.id]);
+    assert_eq!(found.unreadable, [spoilt.id.to_string()]);
     let readable: Vec<_> = found.readable.into_iter().map(|stored| stored.dead_letter).collect();
     assert_eq!(readable, [sound]);
+    Ok(())
+}
+
+/// Its very id is cut short.
+#[tokio::test]
+async fn a_dead_letter_with_a_damaged_id_hides_no_other() -> Result<(), StoreFault> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("depot.db");
+    let (spoilt, sound) = (dead("filling", 1, at(10)), dead("filling", 2, at(20)));
+    let store = SqliteStore::open(&path, Depot::rows())?;
+    let parked = vec![spoilt.clone(), sound.clone()];
+    commit(&store, Writes { parked, ..Writes::default() }).await?;
+    drop(store);
+    let by_hand = Connection::open(&path).expect("the file");
+    let damage = "UPDATE dead_letter SET letter = '{', id = x'00' WHERE id = ?1";
+    assert_eq!(by_hand.execute(damage, [spoilt.id]).expect("the damage"), 1);
+    by_hand.close().expect("nothing is under way");
+
+    let found = SqliteStore::open(&path, Depot::rows())?.dead_letters(9).await?;
+    let readable: Vec<_> = found.readable.into_iter().map(|stored| stored.dead_letter).collect();
+    assert_eq!(readable, [sound]);
+    assert_eq!(found.unreadable, ["00"]);
     Ok(())
 }
 

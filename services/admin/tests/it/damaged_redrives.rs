@@ -1,0 +1,58 @@
+//! What one damaged row does to redrives.
+
+use admin::dead_letter::filter::Filter;
+use admin::dead_letter::view::DeadLetterView;
+use admin::redrive::decider::Redrive;
+use serde_json::json;
+
+use crate::damaged::is_damaged;
+use crate::redrives::{admin_with, started};
+
+/// Two filters, the one that the roster has first before the other.
+fn two_filters() -> [Filter; 2] {
+    let mut filters = ["f-charge", "f-refund"]
+        .map(|name| Filter { fingerprint: Some(name.to_owned()), ..Filter::default() });
+    filters.sort_by_key(Filter::key);
+    filters
+}
+
+#[tokio::test]
+async fn a_damaged_redrive_keeps_no_other_from_going_on() {
+    let (admin, _) = admin_with(9).await;
+    let [first, second] = two_filters();
+    let damaged = started(&admin, json!({"filter": first})).await;
+    admin.tells_at_least(1).await;
+    is_damaged::<Redrive>(&admin, &damaged).await;
+    started(&admin, json!({"filter": second})).await;
+    assert_eq!(admin.tells_at_least(1).await.len(), 1, "the canary of the other");
+}
+
+/// It failed again, and then its row was damaged: the redrive that sent it cannot tell why, but others may go on.
+#[tokio::test]
+async fn a_damaged_dead_letter_that_failed_again_keeps_no_other_redrive_from_going_on() {
+    let (admin, services) = admin_with(9).await;
+    let [first, second] = two_filters();
+    let redrive = started(&admin, json!({"filter": first})).await;
+    let asked = admin.tells_at_least(1).await.remove(0);
+    admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
+    admin.hears(&services.fails(&asked, None).expect("an answer")).await;
+    let id = services.asked(&asked).expect("a dead letter").id;
+    is_damaged::<DeadLetterView>(&admin, &id.to_string()).await;
+    admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
+    started(&admin, json!({"filter": second})).await;
+    assert_eq!(admin.tells_at_least(1).await.len(), 1, "the canary of the other");
+}
+
+/// The same with one redrive: it stops, since the error came back; it does not try for ever.
+#[tokio::test]
+async fn a_damaged_dead_letter_that_failed_again_stops_its_redrive() {
+    let (admin, services) = admin_with(9).await;
+    let redrive = started(&admin, json!({})).await;
+    let asked = admin.tells_at_least(1).await.remove(0);
+    admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
+    admin.hears(&services.fails(&asked, None).expect("an answer")).await;
+    let id = services.asked(&asked).expect("a dead letter").id;
+    is_damaged::<DeadLetterView>(&admin, &id.to_string()).await;
+    admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
+    admin.plays(&redrive, "STOPPED", |_| None).await;
+}
