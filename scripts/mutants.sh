@@ -2,7 +2,7 @@
 # Changes the code in one small way after the other, in a copy of the tree, and wants the crate's own tests to notice.
 # Usage: scripts/mutants.sh [CRATE ...] [-- OPTION ...]
 # Crates: see scope() below; all of them when none is named. Options are those of cargo mutants: --shard 0/8 changes
-# the first eighth of the places, --file and --re choose. What is left alone, and why: .cargo/mutants.toml.
+# the first eighth of the places, --re chooses. What is left alone, and why: .cargo/mutants.toml.
 # Not part of test.sh: each change is a build, and there are thousands. Exit code 1 when one goes unnoticed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

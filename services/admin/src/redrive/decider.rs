@@ -25,7 +25,7 @@ pub struct Drive {
     pub status: RedriveStatus,
     /// Whether the canary of this round is still to be resolved.
     pub in_canary: bool,
-    /// Dead letters that this round has sent; kept here, so that no driver goes on from what another one has changed.
+    /// Dead letters that this round has sent; kept here, so that what several drivers send adds up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sent: u64,
     /// How fast it may go on, when it has a rate and has sent anything.
