@@ -106,9 +106,10 @@ pub(crate) async fn find_for(
     loop {
         let found = find(store, wanted, false, after.as_ref(), limit.max(LEAST_PAGE)).await?;
         let here = found.dead_letters.iter().filter(|(_, dead_letter)| dead_letter.is_for(tag));
-        ids.extend(here.map(|(id, _)| *id).take(limit - ids.len()));
+        ids.extend(here.map(|(id, _)| *id));
         after = found.next;
-        if ids.len() == limit || after.is_none() {
+        if ids.len() >= limit || after.is_none() {
+            ids.truncate(limit);
             return Ok(ids);
         }
     }
