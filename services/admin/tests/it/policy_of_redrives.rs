@@ -204,3 +204,23 @@ fn a_round_sends_a_dead_letter_once() {
     admin.hears(announced(&DeadLettered { fingerprint: "f2".to_owned(), ..dead_refund(1) }));
     admin.is_asked(asks(4, send())).tells([]);
 }
+
+/// Or its row would differ from its events after an upgrade, and the books would say so.
+#[test]
+fn a_redrive_that_has_sent_nothing_is_stored_as_earlier_builds_stored_it() {
+    let mut admin = Admin::of(AdminService);
+    admin.is_asked(starts(1, all_of_payment()));
+    let stored = serde_json::to_value(admin.row::<Redrive>(command_id(1))).expect("JSON");
+    let fields: Vec<&str> = stored.as_object().expect("an object").keys().map(String::as_str).collect();
+    let known = [
+        "created_at",
+        "in_canary",
+        "plan",
+        "round",
+        "round_began_at",
+        "status",
+        "stopped_because",
+        "updated_at",
+    ];
+    assert_eq!(fields, known);
+}
