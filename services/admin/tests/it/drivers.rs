@@ -1,6 +1,7 @@
 //! Several instances of admin, whose drivers look at the same redrive.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use admin::commands::{Command, CommandKind, Reply};
@@ -11,7 +12,8 @@ use admin::policy::AdminService;
 use admin::redrive::decider::{Drive, Redrive};
 use admin::redrive::events::{Plan, RedriveCommand, RedriveStatus};
 use admin::redrive::progress;
-use parking_lot::Mutex;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
 use saga_core::breaker::BreakerPolicy;
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::row::RowKey;
@@ -27,8 +29,9 @@ use saga_engine::runtime::{self, Means, Running};
 use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::testing::service_under_test::envelope;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::given::{announced, by_ada};
@@ -105,81 +108,10 @@ impl Instance {
     }
 }
 
-/// A driver; while it asks for breakers the first time, the driver of another instance sends these.
-struct Slow {
-    instance: Instance,
-    other_sends: Mutex<Option<(Uuid, Vec<Uuid>)>>,
-}
+/// Where a driver runs whose question for breakers takes as long as this does.
+struct Around<F>(Instance, F);
 
-impl Surroundings for Slow {
-    type Service = AdminService;
-
-    fn store(&self) -> &dyn Store {
-        self.instance.store.as_ref()
-    }
-
-    fn engine(&self) -> &Engine<AdminService> {
-        &self.instance.engine
-    }
-
-    fn fresh_id(&self) -> Uuid {
-        Uuid::now_v7()
-    }
-
-    async fn breakers_of(&self, _: &str) -> Option<Vec<BreakerView>> {
-        let sends = self.other_sends.lock().take();
-        if let Some((redrive, dead_letters)) = sends {
-            let tag = Tag { redrive, round: 1 };
-            self.instance.asks(redrive, CommandKind::Send { tag, dead_letters }).await;
-        }
-        Some(vec![])
-    }
-}
-
-/// For a second, while nobody answers.
-async fn driven(instance: &Instance, redrive: Uuid, other_sends: Vec<Uuid>) {
-    let around = Slow { instance: instance.clone(), other_sends: Mutex::new(Some((redrive, other_sends))) };
-    let _ = timeout(Duration::from_secs(1), drive(around)).await;
-}
-
-#[tokio::test]
-async fn a_redrive_is_not_done_while_what_another_driver_sent_is_on_its_way() {
-    let instance = Instance::with(20).await;
-    let redrive = instance.starts(0, None).await;
-    driven(&instance, redrive, (0..20).map(|number| numbered(number).id).collect()).await;
-    let (status, in_flight) = (instance.drive(redrive).await.status, instance.in_flight(redrive).await);
-    assert_eq!((status, in_flight), (RedriveStatus::Running, 20));
-}
-
-#[tokio::test]
-async fn a_canary_is_not_passed_while_what_another_driver_sent_is_on_its_way() {
-    let instance = Instance::with(3).await;
-    let redrive = instance.starts(5, None).await;
-    driven(&instance, redrive, (0..3).map(|number| numbered(number).id).collect()).await;
-    let (status, in_flight) = (instance.drive(redrive).await.status, instance.in_flight(redrive).await);
-    assert_eq!((status, in_flight), (RedriveStatus::Canary, 3));
-}
-
-/// Each has its own pace.
-#[tokio::test]
-async fn several_instances_together_are_no_faster_than_told() {
-    let instance = Instance::with(40).await;
-    let redrive = instance.starts(0, Some(1)).await;
-    // They do not look at the same moment.
-    let one = async |late_ms| {
-        tokio::time::sleep(Duration::from_millis(late_ms)).await;
-        driven(&instance, redrive, vec![]).await;
-    };
-    let all = async { tokio::join!(one(0), one(150), one(300), one(450)) };
-    let _ = timeout(Duration::from_millis(950), all).await;
-    let sent = instance.in_flight(redrive).await;
-    assert!(sent <= 1, "{sent} in less than a second, at one a second");
-}
-
-/// A driver where one service hangs: the question for its breakers takes the three seconds that it may take.
-struct Hung(Instance);
-
-impl Surroundings for Hung {
+impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync> Surroundings for Around<F> {
     type Service = AdminService;
 
     fn store(&self) -> &dyn Store {
@@ -195,12 +127,92 @@ impl Surroundings for Hung {
     }
 
     async fn breakers_of(&self, _: &str) -> Option<Vec<BreakerView>> {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        None
+        (self.1)().await;
+        Some(vec![])
     }
 }
 
-/// Each redrive asks by itself, one after another: with twenty, a look takes a minute.
+/// Drives until this holds.
+async fn drive_until<F>(around: Around<F>, what: &str, holds: impl AsyncFn() -> bool)
+where
+    F: Fn() -> BoxFuture<'static, ()> + Send + Sync,
+{
+    let waiting = async {
+        while !holds().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        () = drive(around) => panic!("it ends"),
+        waited = timeout(Duration::from_secs(20), waiting) => waited.unwrap_or_else(|_| panic!("in time: {what}")),
+    }
+}
+
+/// Nobody answers; while a driver asks for breakers the first time, another one sends these.
+async fn driven_beside_another(instance: &Instance, redrive: Uuid, sent: u64) {
+    let asked = Arc::new(AtomicU32::new(0));
+    let asking = {
+        let (instance, asked) = (instance.clone(), asked.clone());
+        move || -> BoxFuture<'static, ()> {
+            let (instance, is_first) = (instance.clone(), asked.fetch_add(1, Ordering::SeqCst) == 0);
+            Box::pin(async move {
+                if is_first {
+                    let tag = Tag { redrive, round: 1 };
+                    let dead_letters = (0..sent).map(|number| numbered(number).id).collect();
+                    instance.asks(redrive, CommandKind::Send { tag, dead_letters }).await;
+                }
+            })
+        }
+    };
+    let before = instance.drive(redrive).await.status;
+    drive_until(Around(instance.clone(), asking), "its first look is over", async || {
+        asked.load(Ordering::SeqCst) > 1 || instance.drive(redrive).await.status != before
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_redrive_is_not_done_while_what_another_driver_sent_is_on_its_way() {
+    let instance = Instance::with(20).await;
+    let redrive = instance.starts(0, None).await;
+    driven_beside_another(&instance, redrive, 20).await;
+    let (status, in_flight) = (instance.drive(redrive).await.status, instance.in_flight(redrive).await);
+    assert_eq!((status, in_flight), (RedriveStatus::Running, 20));
+}
+
+#[tokio::test]
+async fn a_canary_is_not_passed_while_what_another_driver_sent_is_on_its_way() {
+    let instance = Instance::with(3).await;
+    let redrive = instance.starts(5, None).await;
+    driven_beside_another(&instance, redrive, 3).await;
+    let (status, in_flight) = (instance.drive(redrive).await.status, instance.in_flight(redrive).await);
+    assert_eq!((status, in_flight), (RedriveStatus::Canary, 3));
+}
+
+fn at_once() -> BoxFuture<'static, ()> {
+    Box::pin(std::future::ready(()))
+}
+
+#[tokio::test]
+async fn several_instances_together_are_no_faster_than_told() {
+    let instance = Instance::with(40).await;
+    let redrive = instance.starts(0, Some(1)).await;
+    let sent = async || {
+        let events =
+            instance.store.events(RowKey::of::<Redrive>(redrive), 0, 99).await.expect("the store works");
+        let sent = events.into_iter().filter(|event| event.name == "Sent");
+        sent.map(|event| event.recorded_at).collect::<Vec<_>>()
+    };
+    let mut others = JoinSet::new();
+    for _ in 0..3 {
+        others.spawn(drive(Around(instance.clone(), at_once)));
+    }
+    drive_until(Around(instance.clone(), at_once), "two are sent", async || sent().await.len() > 1).await;
+    let sent = sent().await;
+    assert!(sent[1].duration_since(sent[0]) >= SignedDuration::from_secs(1), "one a second: {sent:?}");
+}
+
+/// One after the other, each would wait for what the next asks.
 #[tokio::test]
 async fn redrives_do_not_wait_one_after_another_for_a_service_that_hangs() {
     let instance = Instance::with(9).await;
@@ -215,23 +227,20 @@ async fn redrives_do_not_wait_one_after_another_for_a_service_that_hangs() {
             redrives.push(instance.starts_for(filter, 1, None).await);
         }
     }
-    let began = tokio::time::Instant::now();
-    let driving = drive(Hung(instance.clone()));
-    let watching = async {
-        loop {
-            let mut in_flight = 0;
-            for redrive in &redrives {
-                in_flight += instance.in_flight(*redrive).await;
-            }
-            if in_flight == 2 {
-                return began.elapsed();
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    // Two of them have something to send.
+    let both = Arc::new(Barrier::new(2));
+    let asking = move || -> BoxFuture<'static, ()> {
+        let both = both.clone();
+        Box::pin(async move {
+            both.wait().await;
+        })
+    };
+    drive_until(Around(instance.clone(), asking), "both canaries are sent", async || {
+        let mut in_flight = 0;
+        for redrive in &redrives {
+            in_flight += instance.in_flight(*redrive).await;
         }
-    };
-    let took = tokio::select! {
-        () = driving => panic!("it ends"),
-        took = watching => took,
-    };
-    assert!(took < Duration::from_secs(4), "both canaries were sent after {took:?}");
+        in_flight == 2
+    })
+    .await;
 }
