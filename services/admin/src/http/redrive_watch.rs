@@ -17,7 +17,9 @@ use uuid::Uuid;
 use super::Admin;
 use super::redrives::found;
 use crate::redrive::decider::Redrive;
+use crate::redrive::events::RedriveStatus;
 use crate::redrive::progress::RedriveView;
+use crate::rows::row;
 
 /// Pause between two looks at a redrive that moves.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -68,13 +70,25 @@ fn told(watch: Watch) -> impl Stream<Item = Result<Event, axum::Error>> {
 }
 
 impl Watch {
+    /// Resolves when the redrive does not stand there any more, or nobody can say so.
+    async fn other_status(&self, status: RedriveStatus) {
+        loop {
+            let changed = self.admin.app.engine.changed(RowKey::of::<Redrive>(self.id));
+            match row::<Redrive>(self.admin.app.store.as_ref(), self.id).await {
+                Ok(Some(redrive)) if redrive.drive().is_some_and(|drive| drive.status == status) => {
+                    changed.await;
+                }
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
     /// The next thing to say: a change, or after a while that there is none. `None` when it cannot be told.
     async fn next(&mut self) -> Option<RedriveView> {
         loop {
-            if self.said.is_some() {
+            if let Some(status) = self.said.as_ref().map(|said| said.status) {
                 // Numbers move all the time: they are looked at now and then, a change of status at once.
-                let changed = self.admin.app.engine.changed(RowKey::of::<Redrive>(self.id));
-                let _ = timeout(LOOK_AGAIN, changed).await;
+                let _ = timeout(LOOK_AGAIN, self.other_status(status)).await;
             }
             let view = found(&self.admin, self.id).await.ok()?;
             let is_news = self.said.as_ref() != Some(&view);

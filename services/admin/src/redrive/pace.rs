@@ -94,6 +94,13 @@ mod tests {
     }
 
     #[test]
+    fn a_third_of_a_second_is_not_over_early() {
+        let pace = Pace::new(3, START).without(1, 3, START);
+        let holds = |micros| pace.holds(3, START + SignedDuration::from_micros(micros));
+        assert_eq!([holds(333_333), holds(333_334)], [0, 1]);
+    }
+
+    #[test]
     fn what_is_not_taken_stays() {
         let (mut pace, second) = (Pace::new(1_000, START), after(1_000));
         assert_eq!([take(&mut pace, 1_000, second, 150), take(&mut pace, 1_000, second, 500)], [150, 50]);

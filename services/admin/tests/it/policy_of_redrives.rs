@@ -7,7 +7,7 @@ use admin::dead_letter::filter::Filter;
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::AdminService;
 use admin::redrive::decider::{Counted, Redrive};
-use admin::redrive::events::{Plan, RedriveCommand};
+use admin::redrive::events::{Plan, RedriveCommand, RedriveStatus};
 use admin::redrive::roster::RosterRejection;
 use admin::request::By;
 use saga_core::dead_letter::DeadLettered;
@@ -223,4 +223,12 @@ fn a_redrive_that_has_sent_nothing_is_stored_as_earlier_builds_stored_it() {
         "updated_at",
     ];
     assert_eq!(fields, known);
+}
+
+/// What is paused goes on once somebody says so: whoever watches it goes on watching.
+#[test]
+fn what_stopped_was_cancelled_or_is_done_is_over() {
+    use RedriveStatus::{Canary, Cancelled, Done, Paused, Running, Stopped};
+    let [on, over] = [[Canary, Running, Paused], [Stopped, Cancelled, Done]];
+    assert!(over.iter().all(|status| status.is_over()) && !on.iter().any(|status| status.is_over()));
 }
