@@ -179,10 +179,10 @@ pub(crate) async fn failed_again(
     }
     let query = Query { one_of: vec![("redrive", standings)], limit: 1, ..Query::default() };
     let mut found = store.find(DeadLetterView::KIND, query.clone()).await?;
-    if found.is_empty() && tag.round > 1 {
-        let earlier = (1..tag.round).rev().take(MOST_ROUNDS).map(again).collect();
+    if found.is_empty() {
+        let rounds = (1..=tag.round).rev().take(MOST_ROUNDS).map(again).collect();
         let since = ("failed_at", drive.round_began_at.as_microsecond().into());
-        let query = Query { one_of: vec![("redrive", earlier)], from: vec![since], ..query };
+        let query = Query { one_of: vec![("redrive", rounds)], from: vec![since], ..query };
         found = store.find(DeadLetterView::KIND, query).await?;
     }
     Ok(found.first().map(|row| {

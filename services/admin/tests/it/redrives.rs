@@ -324,6 +324,20 @@ async fn thousands_are_sent_each_once() {
 }
 
 #[tokio::test]
+async fn a_redrive_counts_its_own_dead_letters_alone() {
+    let (admin, _) = admin_with(9).await;
+    let mut redrives = Vec::new();
+    for fingerprint in ["f-charge", "f-refund"] {
+        redrives.push(started(&admin, json!({"filter": {"fingerprint": fingerprint}, "canary": 1})).await);
+        admin.tells_at_least(1).await;
+    }
+    for redrive in redrives {
+        let shown = admin.get(&format!("/dlq/redrive/{redrive}")).await;
+        assert_eq!(numbers(&shown)[1], 1, "sent: {shown}");
+    }
+}
+
+#[tokio::test]
 async fn watchers_see_it_move_and_are_let_go_at_the_end() {
     let (admin, services) = admin_with(4).await;
     let redrive = started(&admin, json!({})).await;
