@@ -43,7 +43,7 @@ impl World {
         let plan = Plan {
             filter,
             canary: self.sim.one_of(&[0, 1, 2]),
-            rate: self.sim.one_of(&[None, None, Some(1), Some(20)]),
+            rate: self.sim.one_of(&[None, None, Some(1), Some(7)]),
             force: self.sim.below(10) == 0,
             by: By { operator: "grace".to_owned(), reason: None },
             matching: 0,

@@ -15,7 +15,9 @@ impl Pace {
     /// With one in it: the first may go at once.
     #[must_use]
     pub fn new(per_second: u32, now: Timestamp) -> Self {
-        Self::lacking(capacity(per_second) - TOKEN, per_second, now)
+        // Rounded down: it must not hold a little less than one.
+        let wait = (capacity(per_second) - TOKEN) / i64::from(per_second.max(1));
+        Self(after(now, wait))
     }
 
     /// How many it holds.
@@ -34,10 +36,9 @@ impl Pace {
     }
 
     fn lacking(millionths: i64, per_second: u32, now: Timestamp) -> Self {
-        // A rate of one earns one of them in a microsecond. What is left over counts as one more.
+        // A rate of one earns one of them in a microsecond. Rounded up: nothing is earned early.
         let rate = i64::from(per_second.max(1));
-        let wait = SignedDuration::from_micros((millionths + rate - 1) / rate);
-        Self(now.saturating_add(wait).unwrap_or(Timestamp::MAX))
+        Self(after(now, (millionths + rate - 1) / rate))
     }
 
     fn lacks(self, per_second: u32, now: Timestamp) -> i64 {
@@ -48,6 +49,10 @@ impl Pace {
         let capacity = capacity(per_second);
         if lacks <= 2 * capacity { lacks.min(capacity) } else { capacity - TOKEN }
     }
+}
+
+fn after(now: Timestamp, micros: i64) -> Timestamp {
+    now.saturating_add(SignedDuration::from_micros(micros)).unwrap_or(Timestamp::MAX)
 }
 
 fn capacity(per_second: u32) -> i64 {
@@ -71,21 +76,21 @@ mod tests {
         taken
     }
 
-    fn after(ms: u64) -> Timestamp {
+    fn at_ms(ms: u64) -> Timestamp {
         START + SignedDuration::from_millis(i64::try_from(ms).expect("a short time"))
     }
 
     #[test]
     fn a_low_rate_sends_one_now_and_one_each_second() {
         let mut pace = Pace::new(1, START);
-        let mut at = |ms| take(&mut pace, 1, after(ms), 100);
+        let mut at = |ms| take(&mut pace, 1, at_ms(ms), 100);
         assert_eq!([at(0), at(500), at(999), at(1_000), at(1_001), at(60_000)], [1, 0, 0, 1, 0, 1]);
     }
 
     #[test]
     fn a_high_rate_is_reached_and_a_pause_earns_a_fifth_of_a_second() {
         let mut pace = Pace::new(1_000, START);
-        let mut at = |ms| take(&mut pace, 1_000, after(ms), 500);
+        let mut at = |ms| take(&mut pace, 1_000, at_ms(ms), 500);
         assert_eq!([at(0), at(100), at(200), at(300)], [1, 100, 100, 100]);
         assert_eq!([at(60_000), at(60_000)], [200, 0], "nobody is flooded after a pause");
         // A clock that went back a little earns nothing twice, and one that went back far stops nothing.
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_is_not_taken_stays() {
-        let (mut pace, second) = (Pace::new(1_000, START), after(1_000));
+        let (mut pace, second) = (Pace::new(1_000, START), at_ms(1_000));
         assert_eq!([take(&mut pace, 1_000, second, 150), take(&mut pace, 1_000, second, 500)], [150, 50]);
     }
 
@@ -110,12 +115,21 @@ mod tests {
     fn more_than_it_held_leaves_it_empty() {
         let pace = Pace::new(10, START).without(u64::MAX, 10, START);
         assert_eq!(
-            [pace.holds(10, after(99)), pace.holds(10, after(100)), pace.holds(10, after(200))],
+            [pace.holds(10, at_ms(99)), pace.holds(10, at_ms(100)), pace.holds(10, at_ms(200))],
             [0, 1, 2]
         );
     }
 
     proptest! {
+        /// Or nothing would ever be sent at this rate.
+        #[test]
+        fn a_new_one_holds_one_and_an_empty_one_fills(rate in 1_u32..10_000, at in 0_u64..10_000) {
+            let pace = Pace::new(rate, at_ms(at));
+            prop_assert_eq!(pace.holds(rate, at_ms(at)), 1);
+            let empty = pace.without(1, rate, at_ms(at));
+            prop_assert!(empty.holds(rate, at_ms(at)) == 0 && empty.holds(rate, at_ms(at + 1_000)) > 0);
+        }
+
         #[test]
         fn over_any_time_no_more_is_sent_than_the_rate_allows(
             rate in 1_u32..10_000, pauses in prop::collection::vec(0_u64..400, 1..60), wanted in 1_u64..500,
@@ -124,7 +138,7 @@ mod tests {
             let (mut now, mut sent) = (0, 0);
             for pause in pauses {
                 now += pause;
-                sent += take(&mut pace, rate, after(now), wanted);
+                sent += take(&mut pace, rate, at_ms(now), wanted);
             }
             let earned = u128::from(now) * u128::from(rate) / 1_000;
             prop_assert!(u128::from(sent) <= earned + 1);
