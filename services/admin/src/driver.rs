@@ -164,8 +164,9 @@ impl<W: Surroundings> Driver<W> {
             return Ok(Looked::Waiting);
         }
         let limit = usize::try_from(granted).unwrap_or(usize::MAX);
-        let wanted = progress::to_send(drive);
-        let next = if limit == 0 { vec![] } else { reading::find_for(store, &wanted, tag, limit).await? };
+        let (wanted, replay) = (progress::to_send(drive), drive.replay(id));
+        let next =
+            if limit == 0 { vec![] } else { reading::find_for(store, &wanted, &replay, limit).await? };
         if next.is_empty() {
             if let Some(end) = drive.ending(&counted) {
                 self.report(id, end).await;

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
 use crate::commands::{Command, CommandKind, Refused, Rejection, ReplayedMany, Reply};
-use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
+use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
 use crate::redrive::decider::{Counted, Redrive};
@@ -148,7 +148,8 @@ impl Command {
                 self.ask_one(*id, DeadLetterCommand::Note(by(), text.clone()), None, work)
             }
             CommandKind::ReplayMany { dead_letters, force, target } => {
-                let many = self.replay_all(dead_letters, *force, None, work);
+                let replay = Replay { force: *force, ..Replay::default() };
+                let many = self.replay_all(dead_letters, &replay, work);
                 let detail = json!({ "replayed": many.replayed, "refused": many.refused.len() });
                 self.log(target, Some(detail), DONE, work);
                 Ok(Reply::Replayed(many))
@@ -165,9 +166,9 @@ impl Command {
                 // Another driver may have sent some meanwhile.
                 let most = drive.room(&Counted::default()).min(drive.granted(at));
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
-                let force = drive.plan.force;
+                let replay = drive.replay(tag.redrive);
                 let dead_letters = &dead_letters[..dead_letters.len().min(most)];
-                let sent = self.replay_all(dead_letters, force, Some(*tag), work);
+                let sent = self.replay_all(dead_letters, &replay, work);
                 let count = RedriveCommand::Count(tag.round, sent.replayed);
                 work.decide::<Redrive>(tag.redrive, &(count, at))?;
                 Ok(Reply::Replayed(sent))
@@ -198,11 +199,10 @@ impl Command {
     }
 
     /// Hands back all that can be. What one dead letter says touches no other.
-    fn replay_all(&self, ids: &[Uuid], force: bool, tag: Option<Tag>, work: &mut Work<'_>) -> ReplayedMany {
+    fn replay_all(&self, ids: &[Uuid], replay: &Replay, work: &mut Work<'_>) -> ReplayedMany {
         let mut many = ReplayedMany::default();
         for &id in ids {
-            let replay = Replay { force, tag, ..Replay::default() };
-            let command = DeadLetterCommand::Replay(self.by.clone(), replay);
+            let command = DeadLetterCommand::Replay(self.by.clone(), replay.clone());
             match work.decide::<DeadLetterView>(id, &command) {
                 Ok(_) => many.replayed += 1,
                 Err(rejection) => many.refused.push(Refused { id, detail: rejection.to_string() }),

@@ -13,7 +13,7 @@ use tracing::error;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::events::Tag;
+use super::events::Replay;
 use super::filter::{Filter, Position, Wanted};
 use super::view::DeadLetterView;
 use crate::rows::{id_of, parsed};
@@ -21,7 +21,7 @@ use crate::rows::{id_of, parsed};
 /// Rows in one look while a text is looked for: those that lack it are dropped here.
 const TEXT_CHUNK: usize = 1_000;
 
-/// Rows in one look for those that may be sent, at least: some may not.
+/// Rows in one look for those that may be replayed, at least: some may not.
 const LEAST_PAGE: usize = 16;
 
 /// Dead letters that were looked up.
@@ -94,18 +94,18 @@ pub(crate) async fn find_readable(
     }
 }
 
-/// Ids of at most `limit` that this round of a redrive may send, the one that failed longest ago first. What is damaged,
-/// or not to be sent now, keeps none of the others from being found.
+/// Ids of at most `limit` that would not refuse this replay, the one that failed longest ago first. What is damaged, or
+/// would refuse it, keeps none of the others from being found.
 pub(crate) async fn find_for(
     store: &dyn Store,
     wanted: &Wanted,
-    tag: Tag,
+    replay: &Replay,
     limit: usize,
 ) -> Result<Vec<Uuid>, StoreFault> {
     let (mut ids, mut after) = (Vec::new(), None);
     loop {
         let found = find(store, wanted, false, after.as_ref(), limit.max(LEAST_PAGE)).await?;
-        let here = found.dead_letters.iter().filter(|(_, dead_letter)| dead_letter.is_for(tag));
+        let here = found.dead_letters.iter().filter(|(_, dead_letter)| dead_letter.may_be_replayed(replay));
         ids.extend(here.map(|(id, _)| *id));
         after = found.next;
         if ids.len() >= limit || after.is_none() {

@@ -119,10 +119,10 @@ impl DeadLetterView {
         self.sent.as_ref().map(|sent| sent.tag)
     }
 
-    /// Whether this round of a redrive may send it: it has not done so yet, and no edit is under way.
+    /// Whether it would not refuse this replay.
     #[must_use]
-    pub fn is_for(&self, tag: Tag) -> bool {
-        self.tag() != Some(tag) && self.edit_under_way.is_none()
+    pub fn may_be_replayed(&self, replay: &Replay) -> bool {
+        self.replayable(replay).is_ok()
     }
 
     /// Whether an operator has edited it.
@@ -146,6 +146,18 @@ impl DeadLetterView {
     }
 
     fn replay(&self, by: &By, replay: &Replay) -> Result<Vec<DeadLetterEvent>, DeadLetterRejection> {
+        let said = self.replayable(replay)?;
+        Ok(vec![DeadLetterEvent::Replayed {
+            by: by.clone(),
+            at: said.replays,
+            fingerprint: said.fingerprint.clone(),
+            tag: replay.tag,
+            edited: replay.edited.clone(),
+        }])
+    }
+
+    /// What it said last, when it can be replayed like this.
+    fn replayable(&self, replay: &Replay) -> Result<&Said, DeadLetterRejection> {
         let (said, status) = self.known()?;
         if replay.version.is_some_and(|version| version != self.version()) {
             return Err(DeadLetterRejection::Changed(self.version()));
@@ -171,13 +183,7 @@ impl DeadLetterView {
         if said.replays >= MOST_REPLAYS && !replay.force {
             return Err(DeadLetterRejection::TooOften(said.replays));
         }
-        Ok(vec![DeadLetterEvent::Replayed {
-            by: by.clone(),
-            at: said.replays,
-            fingerprint: said.fingerprint.clone(),
-            tag: replay.tag,
-            edited: replay.edited.clone(),
-        }])
+        Ok(said)
     }
 
     fn known(&self) -> Result<(&Said, DeadLetterStatus), DeadLetterRejection> {

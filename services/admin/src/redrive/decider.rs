@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::events::{Plan, RedriveCommand, RedriveEvent, RedriveRejection, RedriveStatus};
 use super::pace::Pace;
-use crate::dead_letter::events::Tag;
+use crate::dead_letter::events::{Replay, Tag};
 
 /// Dead letters of one redrive on their way: enough to keep a service busy, few enough to stop in time.
 pub const MOST_IN_FLIGHT: u64 = 4_000;
@@ -83,8 +83,13 @@ impl Drive {
     /// How many dead letters its rate lets it send now.
     #[must_use]
     pub fn granted(&self, now: Timestamp) -> u64 {
-        let Some(rate) = self.plan.rate else { return u64::MAX };
-        self.pace.unwrap_or_else(|| Pace::new(rate, now)).holds(rate, now)
+        self.paced(now).map_or(u64::MAX, |(rate, pace)| pace.holds(rate, now))
+    }
+
+    /// Its rate, and how much of it there is.
+    fn paced(&self, now: Timestamp) -> Option<(u32, Pace)> {
+        let rate = self.plan.rate?;
+        Some((rate, self.pace.unwrap_or_else(|| Pace::new(rate, now))))
     }
 
     /// What follows when there is none to send, or no room for one: nothing as long as any is on its way.
@@ -121,6 +126,12 @@ impl Drive {
     #[must_use]
     pub const fn tag(&self, redrive: Uuid) -> Tag {
         Tag { redrive, round: self.round }
+    }
+
+    /// How this round hands a dead letter back.
+    #[must_use]
+    pub fn replay(&self, redrive: Uuid) -> Replay {
+        Replay { force: self.plan.force, tag: Some(self.tag(redrive)), ..Replay::default() }
     }
 
     /// Whether it sends in this round.
@@ -184,10 +195,7 @@ impl Drive {
             }
             RedriveEvent::Sent(count, at) => {
                 self.sent += count;
-                self.pace = self
-                    .plan
-                    .rate
-                    .map(|rate| self.pace.unwrap_or_else(|| Pace::new(rate, *at)).without(*count, rate, *at));
+                self.pace = self.paced(*at).map(|(rate, pace)| pace.without(*count, rate, *at));
                 return;
             }
             RedriveEvent::CanaryPassed(at) => {

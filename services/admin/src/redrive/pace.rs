@@ -16,8 +16,7 @@ impl Pace {
     #[must_use]
     pub fn new(per_second: u32, now: Timestamp) -> Self {
         // Rounded down: it must not hold a little less than one.
-        let wait = (capacity(per_second) - TOKEN) / i64::from(per_second.max(1));
-        Self(after(now, wait))
+        Self(after(now, (capacity(per_second) - TOKEN) / rate(per_second)))
     }
 
     /// How many it holds.
@@ -36,14 +35,14 @@ impl Pace {
     }
 
     fn lacking(millionths: i64, per_second: u32, now: Timestamp) -> Self {
-        // A rate of one earns one of them in a microsecond. Rounded up: nothing is earned early.
-        let rate = i64::from(per_second.max(1));
+        // Rounded up: nothing is earned early.
+        let rate = rate(per_second);
         Self(after(now, (millionths + rate - 1) / rate))
     }
 
     fn lacks(self, per_second: u32, now: Timestamp) -> i64 {
         let wait = i64::try_from(self.0.duration_since(now).as_micros()).unwrap_or(i64::MAX);
-        let lacks = wait.max(0).saturating_mul(per_second.max(1).into());
+        let lacks = wait.max(0).saturating_mul(rate(per_second));
         // It lacks more than it can only when the clock was put back: after a little of that it goes on by itself,
         // after more with one in it.
         let capacity = capacity(per_second);
@@ -55,8 +54,13 @@ fn after(now: Timestamp, micros: i64) -> Timestamp {
     now.saturating_add(SignedDuration::from_micros(micros)).unwrap_or(Timestamp::MAX)
 }
 
+/// Millionths that are earned in a microsecond.
+fn rate(per_second: u32) -> i64 {
+    per_second.max(1).into()
+}
+
 fn capacity(per_second: u32) -> i64 {
-    (i64::from(per_second) * TOKEN / 5).max(TOKEN)
+    (rate(per_second) * TOKEN / 5).max(TOKEN)
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub(crate) async fn view(store: &dyn Store, id: Uuid) -> Result<Option<RedriveVi
 /// A redrive that was read already, with what it has done so far.
 pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result<RedriveView, StoreFault> {
     let [mut sent, mut resolved, mut failed, mut in_flight] = [0; 4];
-    for (standing, count) in courses(store, id).await? {
+    for (standing, count) in courses(store, &id.to_string()).await? {
         sent += count;
         match DeadLetterStatus::named(&standing) {
             Some(DeadLetterStatus::Resolved) => resolved += count,
@@ -125,9 +125,9 @@ pub(crate) fn to_send(drive: &Drive) -> Wanted {
     }
 }
 
-/// Where the dead letters stand that a redrive has sent in all its rounds: (status or [`AGAIN`], how many).
-async fn courses(store: &dyn Store, redrive: Uuid) -> Result<Vec<(String, u64)>, StoreFault> {
-    let counts = store.counts(DeadLetterView::KIND, "redrive", below(&redrive.to_string())).await?;
+/// Where the dead letters stand that a redrive, or `<redrive>/<round>`, has sent: (status or [`AGAIN`], how many).
+async fn courses(store: &dyn Store, of: &str) -> Result<Vec<(String, u64)>, StoreFault> {
+    let counts = store.counts(DeadLetterView::KIND, "redrive", below(of)).await?;
     let standing = |course: &str| course.rsplit('/').next().unwrap_or_default().to_owned();
     Ok(counts.into_iter().map(|(course, count)| (standing(&course), count)).collect())
 }
@@ -138,11 +138,12 @@ pub(crate) async fn counted(store: &dyn Store, drive: &Drive, tag: Tag) -> Resul
     let in_flight = in_flight(store, tag).await?;
     let mut counted = Counted { in_flight, ..Counted::default() };
     if drive.status == RedriveStatus::Canary {
-        let round = below(&format!("{}/{}", tag.redrive, tag.round));
-        let courses = store.counts(DeadLetterView::KIND, "redrive", round).await?;
-        counted.canary = courses.values().sum();
-        counted.resolved =
-            courses.get(&tag.course(DeadLetterStatus::Resolved.as_str())).copied().unwrap_or(0);
+        for (standing, count) in courses(store, &format!("{}/{}", tag.redrive, tag.round)).await? {
+            counted.canary += count;
+            if DeadLetterStatus::named(&standing) == Some(DeadLetterStatus::Resolved) {
+                counted.resolved += count;
+            }
+        }
     }
     Ok(counted)
 }

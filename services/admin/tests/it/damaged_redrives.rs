@@ -6,7 +6,8 @@ use admin::redrive::decider::Redrive;
 use serde_json::json;
 
 use crate::damaged::is_damaged;
-use crate::redrives::{admin_with, started};
+use crate::harness::AdminHarness;
+use crate::redrives::{Services, admin_with, started};
 
 /// Two filters, the one that the roster has first before the other.
 fn two_filters() -> [Filter; 2] {
@@ -27,18 +28,23 @@ async fn a_damaged_redrive_keeps_no_other_from_going_on() {
     assert_eq!(admin.tells_at_least(1).await.len(), 1, "the canary of the other");
 }
 
+/// The canary of this redrive fails again, and before that is looked at its row is damaged.
+async fn canary_fails_and_is_damaged(admin: &AdminHarness, services: &Services, redrive: &str) {
+    let asked = admin.tells_at_least(1).await.remove(0);
+    admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
+    admin.hears(&services.fails(&asked, None).expect("an answer")).await;
+    let id = services.asked(&asked).expect("a dead letter").id;
+    is_damaged::<DeadLetterView>(admin, &id.to_string()).await;
+    admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
+}
+
 /// It failed again, and then its row was damaged: the redrive that sent it cannot tell why, but others may go on.
 #[tokio::test]
 async fn a_damaged_dead_letter_that_failed_again_keeps_no_other_redrive_from_going_on() {
     let (admin, services) = admin_with(9).await;
     let [first, second] = two_filters();
     let redrive = started(&admin, json!({"filter": first})).await;
-    let asked = admin.tells_at_least(1).await.remove(0);
-    admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
-    admin.hears(&services.fails(&asked, None).expect("an answer")).await;
-    let id = services.asked(&asked).expect("a dead letter").id;
-    is_damaged::<DeadLetterView>(&admin, &id.to_string()).await;
-    admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
+    canary_fails_and_is_damaged(&admin, &services, &redrive).await;
     started(&admin, json!({"filter": second})).await;
     assert_eq!(admin.tells_at_least(1).await.len(), 1, "the canary of the other");
 }
@@ -48,11 +54,6 @@ async fn a_damaged_dead_letter_that_failed_again_keeps_no_other_redrive_from_goi
 async fn a_damaged_dead_letter_that_failed_again_stops_its_redrive() {
     let (admin, services) = admin_with(9).await;
     let redrive = started(&admin, json!({})).await;
-    let asked = admin.tells_at_least(1).await.remove(0);
-    admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
-    admin.hears(&services.fails(&asked, None).expect("an answer")).await;
-    let id = services.asked(&asked).expect("a dead letter").id;
-    is_damaged::<DeadLetterView>(&admin, &id.to_string()).await;
-    admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
+    canary_fails_and_is_damaged(&admin, &services, &redrive).await;
     admin.plays(&redrive, "STOPPED", |_| None).await;
 }

@@ -23,7 +23,8 @@ fn of(service: Option<&str>, step: Option<&str>) -> Filter {
     Filter { service: service.map(text), step: step.map(text), ..Filter::default() }
 }
 
-fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid]) -> u64 {
+/// How many of these the first round of the redrive sends.
+pub fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid]) -> u64 {
     let tag = Tag { redrive: command_id(redrive), round: 1 };
     match admin.is_asked(asks(number, CommandKind::Send { tag, dead_letters: dead_letters.to_vec() })).reply()
     {

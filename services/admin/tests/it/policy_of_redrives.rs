@@ -1,7 +1,7 @@
 //! Pure: redrives, as operators steer them and their driver asks.
 
 use admin::audit_log::{Action, AuditEntry};
-use admin::commands::{Command, CommandKind, Rejection, Reply};
+use admin::commands::{Command, CommandKind, Rejection};
 use admin::dead_letter::events::Tag;
 use admin::dead_letter::filter::Filter;
 use admin::dead_letter::view::DeadLetterView;
@@ -13,7 +13,9 @@ use admin::request::By;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::decider::{Decider as _, FieldValue};
 use serde_json::json;
+use uuid::Uuid;
 
+use crate::forced_redrives::send;
 use crate::given::{Admin, announced, asks, by_ada, command_id, dead_refund, replay, replay_requested};
 use crate::policy::{entry, with_a_dead_letter};
 use crate::routes::numbered;
@@ -124,12 +126,8 @@ fn two_drivers_send_one_canary() {
     dead_letters.iter().for_each(|dead| drop(admin.hears(announced(dead))));
     admin.is_asked(starts(1, all_of_payment()));
     let send = |admin: &mut Admin, number, which: &[usize]| {
-        let tag = Tag { redrive: command_id(1), round: 1 };
-        let dead_letters = which.iter().map(|index| dead_letters[*index].id).collect();
-        match admin.is_asked(asks(number, CommandKind::Send { tag, dead_letters })).reply() {
-            Reply::Replayed(many) => many.replayed,
-            other @ (Reply::Done | Reply::Changed(_)) => panic!("{other:?}"),
-        }
+        let which: Vec<Uuid> = which.iter().map(|index| dead_letters[*index].id).collect();
+        send(admin, number, 1, &which)
     };
     assert_eq!((send(&mut admin, 2, &[0, 1]), send(&mut admin, 3, &[1, 2])), (1, 0));
     admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });

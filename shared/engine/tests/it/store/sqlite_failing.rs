@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rusqlite::Connection;
+use saga_core::dead_letter::DeadLettered;
 use saga_core::decision::Writes;
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
@@ -46,46 +47,38 @@ fn a_damaged_file_is_refused() {
     is_refused(&path, "malformed");
 }
 
-#[tokio::test]
-async fn a_damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
+/// The ids that cannot be read once this was done to one of two dead letters; the other can.
+async fn unreadable_after(damage: &str, spoilt: &DeadLettered) -> Result<Vec<String>, StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
-    let (spoilt, sound) = (dead("filling", 1, at(10)), dead("filling", 2, at(20)));
+    let sound = dead("filling", 2, at(20));
     let store = SqliteStore::open(&path, Depot::rows())?;
     let parked = vec![spoilt.clone(), sound.clone()];
     commit(&store, Writes { parked, ..Writes::default() }).await?;
     drop(store);
     let by_hand = Connection::open(&path).expect("the file");
-    let changed = by_hand.execute("UPDATE dead_letter SET letter = '{' WHERE id = ?1", [spoilt.id]);
-    assert_eq!(changed.expect("the damage"), 1);
+    let sql = format!("UPDATE dead_letter SET {damage} WHERE id = ?1");
+    assert_eq!(by_hand.execute(&sql, [spoilt.id]).expect("the damage"), 1);
     by_hand.close().expect("nothing is under way");
 
     let found = SqliteStore::open(&path, Depot::rows())?.dead_letters(9).await?;
-    assert_eq!(found.unreadable, [spoilt.id.to_string()]);
     let readable: Vec<_> = found.readable.into_iter().map(|stored| stored.dead_letter).collect();
     assert_eq!(readable, [sound]);
+    Ok(found.unreadable)
+}
+
+#[tokio::test]
+async fn a_damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
+    let spoilt = dead("filling", 1, at(10));
+    assert_eq!(unreadable_after("letter = '{'", &spoilt).await?, [spoilt.id.to_string()]);
     Ok(())
 }
 
 /// Its very id is cut short.
 #[tokio::test]
 async fn a_dead_letter_with_a_damaged_id_hides_no_other() -> Result<(), StoreFault> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("depot.db");
-    let (spoilt, sound) = (dead("filling", 1, at(10)), dead("filling", 2, at(20)));
-    let store = SqliteStore::open(&path, Depot::rows())?;
-    let parked = vec![spoilt.clone(), sound.clone()];
-    commit(&store, Writes { parked, ..Writes::default() }).await?;
-    drop(store);
-    let by_hand = Connection::open(&path).expect("the file");
-    let damage = "UPDATE dead_letter SET letter = '{', id = x'00' WHERE id = ?1";
-    assert_eq!(by_hand.execute(damage, [spoilt.id]).expect("the damage"), 1);
-    by_hand.close().expect("nothing is under way");
-
-    let found = SqliteStore::open(&path, Depot::rows())?.dead_letters(9).await?;
-    let readable: Vec<_> = found.readable.into_iter().map(|stored| stored.dead_letter).collect();
-    assert_eq!(readable, [sound]);
-    assert_eq!(found.unreadable, ["00"]);
+    let spoilt = dead("filling", 1, at(10));
+    assert_eq!(unreadable_after("letter = '{', id = x'00'", &spoilt).await?, ["00"]);
     Ok(())
 }
 
