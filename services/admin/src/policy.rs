@@ -2,7 +2,8 @@
 //! the service concerned, and is written down, all at once or not at all.
 
 use contract::Fact;
-use contract::saga_view::{HeardFact, SagaView};
+use contract::heard_fact::HeardFact;
+use contract::saga_view::SagaView;
 use contract::topology::OPERATOR;
 use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, OperatorMessage, ReplayRequested,

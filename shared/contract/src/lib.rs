@@ -5,12 +5,13 @@
 //! - [`order`], [`inventory`], [`payment`]: what each of them says; [`bank`]: what it can be told to do wrong.
 //! - [`fact`]: all of that as one type, as the engine sees it.
 //! - [`saga`]: the order saga's shape, declared once; [`saga_view`]: where one saga stands, as a fold of what was
-//!   heard.
+//!   heard; [`heard_fact`]: what it keeps of each message.
 //! - [`reconciliation`]: what each service tells of its ledger, so that stock, money and orders can be compared.
 //! - [`money`]: amounts in minor units.
 
 pub mod bank;
 pub mod fact;
+pub mod heard_fact;
 pub mod inventory;
 pub mod money;
 pub mod order;

@@ -67,6 +67,32 @@ pub const ORDER_SAGA: [Stage; 4] = [
     },
 ];
 
+/// What else has to happen before an order can end: a no that is heard, a call that is answered.
+const BEFORE_THE_END: [&str; 2] = ["order-cancellation", "payment-charge"];
+
+/// What a step, or a kind of task, does for a saga.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepRole {
+    /// Brings the order to its end. Once that is reached, it does nothing any more.
+    Forward,
+    /// Undoes a stage of an order that was cancelled.
+    Undoing,
+    /// Neither; it is missed until it is done.
+    Beside,
+}
+
+/// What this step, or this kind of task, does for a saga.
+#[must_use]
+pub fn role_of(step: &str) -> StepRole {
+    if ORDER_SAGA.iter().any(|stage| stage.step == step) || BEFORE_THE_END.contains(&step) {
+        StepRole::Forward
+    } else if ORDER_SAGA.iter().any(|stage| stage.undoing_step == Some(step)) {
+        StepRole::Undoing
+    } else {
+        StepRole::Beside
+    }
+}
+
 /// Where a saga stands, seen from outside.
 #[derive(
     Debug,
@@ -77,6 +103,7 @@ pub const ORDER_SAGA: [Stage; 4] = [
     Serialize,
     Deserialize,
     ToSchema,
+    strum::EnumString,
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
@@ -87,6 +114,8 @@ pub enum SagaStatus {
     Started,
     /// Some stages are done.
     InProgress,
+    /// A step on the way to the end is parked, and the deadline has not passed: a human may still save the order.
+    Parked,
     /// The order is confirmed.
     Completed,
     /// The deadline passed and nothing is undone yet.
@@ -114,7 +143,39 @@ impl SagaStatus {
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Compensated => true,
-            Self::Started | Self::InProgress | Self::TimedOut | Self::Compensating | Self::Failed => false,
+            Self::Started
+            | Self::InProgress
+            | Self::Parked
+            | Self::TimedOut
+            | Self::Compensating
+            | Self::Failed => false,
+        }
+    }
+
+    /// Whether a saga that stands like this still waits for what this step, or this kind of task, does: when it does
+    /// not, doing it changes nothing.
+    #[must_use]
+    pub fn awaits(self, step: &str) -> bool {
+        match (role_of(step), self) {
+            (StepRole::Forward, Self::Started | Self::InProgress | Self::Parked) | (StepRole::Beside, _) => {
+                true
+            }
+            (
+                StepRole::Forward,
+                Self::Completed | Self::TimedOut | Self::Compensating | Self::Compensated | Self::Failed,
+            )
+            | (StepRole::Undoing, Self::Compensated) => false,
+            // Who undoes may have heard of the cancellation before the view has.
+            (
+                StepRole::Undoing,
+                Self::Started
+                | Self::InProgress
+                | Self::Parked
+                | Self::Completed
+                | Self::TimedOut
+                | Self::Compensating
+                | Self::Failed,
+            ) => true,
         }
     }
 }

@@ -3,155 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use saga_core::dead_letter::{DEAD_LETTER_TYPES, DeadLetterMessage, OperatorMessage};
+use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
 use saga_core::decider::{Decider, FieldValue};
-use saga_core::message::{Message, Received};
+use saga_core::message::Message;
 use saga_core::unit_of_work::Policy;
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::fact::{Fact, FactType};
+use crate::heard_fact::HeardFact;
 use crate::money::Money;
-use crate::order::{CancelReason, StockLine};
+use crate::order::CancelReason;
 use crate::payment::PaymentFailure;
-use crate::saga::{ORDER_SAGA, SagaStatus, Stage};
-
-/// A fact of the saga, as the view keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HeardFact {
-    /// Its message's id.
-    pub message_id: Uuid,
-    /// Name of its type, as the envelope has it, e.g. `OrderCreated`.
-    #[serde(rename = "type")]
-    pub message_type: String,
-    /// Who said it.
-    pub producer: String,
-    /// What caused it.
-    pub causation_id: Uuid,
-    /// When it was decided.
-    #[schema(value_type = String, format = DateTime)]
-    pub occurred_at: Timestamp,
-    /// What people want to know of it.
-    pub detail: FactDetail,
-}
-
-/// What the view takes out of a fact.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FactDetail {
-    /// Who ordered; of `OrderCreated` alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub customer: Option<String>,
-    /// The order's total.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub total: Option<Money>,
-    /// The order's deadline.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    pub deadline: Option<Timestamp>,
-    /// Why it was cancelled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cancelled_because: Option<CancelReason>,
-    /// Why its payment failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub payment_failed_because: Option<PaymentFailure>,
-    /// Anything else, for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// What is parked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub parked: Option<Parked>,
-    /// The dead letter that was replayed and is handled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<Uuid>,
-}
-
-/// A dead letter in a saga's way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Parked {
-    /// The dead letter.
-    #[serde(rename = "letter")]
-    pub dead_letter: Uuid,
-    /// The step that failed, or the kind of task.
-    pub step: String,
-}
-
-impl HeardFact {
-    /// What the view keeps of a message.
-    #[must_use]
-    pub fn of(message: &Received<OperatorMessage<Fact>>) -> Self {
-        Self {
-            message_id: message.id,
-            message_type: message.fact.message_type().name.to_owned(),
-            producer: message.producer.clone(),
-            causation_id: message.causation_id,
-            occurred_at: message.occurred_at,
-            detail: match &message.fact {
-                OperatorMessage::Fact(fact) => FactDetail::of(fact),
-                OperatorMessage::DeadLetter(message) => FactDetail::of_dead_letter(message),
-            },
-        }
-    }
-}
-
-impl FactDetail {
-    fn of(fact: &Fact) -> Self {
-        let note = |note: String| Self { note: Some(note), ..Self::default() };
-        match fact {
-            Fact::OrderCreated(fact) => Self {
-                customer: Some(fact.payment.customer.clone()),
-                total: Some(fact.payment.total),
-                deadline: Some(fact.deadline),
-                note: Some(format!("{} line(s), {}", fact.lines.len(), fact.payment.total)),
-                ..Self::default()
-            },
-            Fact::OrderCancelled(fact) => Self { cancelled_because: Some(fact.reason), ..Self::default() },
-            Fact::StockReservationFailed(fact) => note(
-                fact.shortages
-                    .iter()
-                    .map(|short| format!("{}: {} of {}", short.sku, short.available, short.requested))
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            ),
-            Fact::PaymentProcessed(fact) => note(format!("{}, bank {}", fact.amount, fact.bank_reference)),
-            Fact::PaymentFailed(fact) => Self {
-                payment_failed_because: Some(fact.reason),
-                note: Some(fact.reason.as_str().to_owned()),
-                ..Self::default()
-            },
-            Fact::PaymentRefunded(fact) => note(fact.amount.to_string()),
-            Fact::StockReserved(fact) => note(pieces(&fact.lines)),
-            Fact::StockReleased(fact) => note(pieces(&fact.lines)),
-            Fact::OrderConfirmed(_)
-            | Fact::StockReplenished(_)
-            | Fact::ProductListed(_)
-            | Fact::PriceChanged(_)
-            | Fact::PaymentVoided(_) => Self::default(),
-        }
-    }
-
-    fn of_dead_letter(message: &DeadLetterMessage) -> Self {
-        match message {
-            DeadLetterMessage::DeadLettered(said) => Self {
-                parked: Some(Parked { dead_letter: said.id, step: said.step.clone() }),
-                note: Some(format!("{}: {}", said.step, said.reason)),
-                ..Self::default()
-            },
-            DeadLetterMessage::DeadLetterResolved(said) => Self {
-                resolved: Some(said.dead_letter),
-                note: Some(format!("{}, replay {}", said.step, said.replays)),
-                ..Self::default()
-            },
-            DeadLetterMessage::ReplayRequested(_)
-            | DeadLetterMessage::DeadLetterDiscarded(_)
-            | DeadLetterMessage::DeadLetterRestored(_) => Self::default(),
-        }
-    }
-}
-
-fn pieces(lines: &[StockLine]) -> String {
-    format!("{} piece(s)", lines.iter().map(|line| u64::from(line.quantity)).sum::<u64>())
-}
+use crate::saga::{ORDER_SAGA, SagaStatus, Stage, StepRole, role_of};
 
 /// The view of one saga: the same whatever the order in which its facts were heard, and however often.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -230,6 +95,8 @@ impl SagaView {
         if !self.has(FactType::OrderCancelled) {
             return if self.has(FactType::OrderConfirmed) {
                 SagaStatus::Completed
+            } else if self.is_held_up() {
+                SagaStatus::Parked
             } else if ORDER_SAGA.iter().skip(1).any(|stage| self.is_answered(stage)) {
                 SagaStatus::InProgress
             } else {
@@ -277,10 +144,22 @@ impl SagaView {
         self.heard.values().max().copied()
     }
 
-    /// Whether a dead letter of this step, or of this kind of task, waits for a human. One that was given up
-    /// counts too: what it should have done is not done.
+    /// Dead letters that are in its way, each with the step that failed. One that was given up counts too: what it
+    /// should have done is not done.
+    pub fn in_the_way(&self) -> impl Iterator<Item = (Uuid, &str)> {
+        let unresolved = self.parked.iter().filter(|(dead_letter, _)| !self.resolved.contains(dead_letter));
+        unresolved.map(|(dead_letter, step)| (*dead_letter, step.as_str()))
+    }
+
+    /// Whether a dead letter of this step, or of this kind of task, waits for a human.
     fn is_parked_at(&self, step: &str) -> bool {
-        self.parked.iter().any(|(dead_letter, parked)| parked == step && !self.resolved.contains(dead_letter))
+        self.in_the_way().any(|(_, parked)| parked == step)
+    }
+
+    /// Whether a step is parked that the end waits for, and nobody has done it all the same.
+    fn is_held_up(&self) -> bool {
+        let is_done = |step| ORDER_SAGA.iter().any(|stage| stage.step == step && self.is_answered(stage));
+        self.in_the_way().any(|(_, step)| role_of(step) == StepRole::Forward && !is_done(step))
     }
 
     fn has(&self, fact: FactType) -> bool {
@@ -353,6 +232,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::heard_fact::{FactDetail, Parked};
 
     /// Everything that admin hears of a saga.
     const HEARD: [&str; 15] = [
@@ -374,6 +254,13 @@ mod tests {
     ];
 
     fn heard(number: u128, message_type: &str) -> HeardFact {
+        // A dead letter of a refund; or of a charge, which is `Parked`.
+        let step = match message_type {
+            "DeadLettered" => Some("payment-refund"),
+            "Parked" => Some("payment-processing"),
+            _ => None,
+        };
+        let message_type = if message_type == "Parked" { "DeadLettered" } else { message_type };
         HeardFact {
             message_id: Uuid::from_u128(number),
             message_type: message_type.to_owned(),
@@ -384,8 +271,7 @@ mod tests {
                 cancelled_because: (message_type == "OrderCancelled").then_some(CancelReason::TimedOut),
                 payment_failed_because: (message_type == "PaymentFailed")
                     .then_some(PaymentFailure::Exhausted),
-                parked: (message_type == "DeadLettered")
-                    .then(|| Parked { dead_letter: Uuid::nil(), step: "payment-refund".to_owned() }),
+                parked: step.map(|step| Parked { dead_letter: Uuid::nil(), step: step.to_owned() }),
                 resolved: (message_type == "DeadLetterResolved").then(Uuid::nil),
                 ..FactDetail::default()
             },
@@ -421,6 +307,10 @@ mod tests {
         assert_eq!(status_after(&[&unclear[..], &["PaymentVoided"]].concat()), SagaStatus::Compensated);
         let late = ["OrderCreated", "OrderCancelled", "StockReleased", "PaymentProcessed"];
         assert_eq!(status_after(&late), SagaStatus::Compensating);
+        let parked = ["OrderCreated", "StockReserved", "Parked"];
+        assert_eq!(status_after(&parked), SagaStatus::Parked);
+        assert_eq!(status_after(&[&parked[..], &["PaymentProcessed"]].concat()), SagaStatus::InProgress);
+        assert_eq!(status_after(&[&parked[..], &["OrderCancelled"]].concat()), SagaStatus::TimedOut);
         let stuck = ["OrderCreated", "PaymentProcessed", "OrderCancelled", "StockReleased", "DeadLettered"];
         assert_eq!(status_after(&stuck), SagaStatus::Failed);
         let mended = [&stuck[..], &["DeadLetterResolved", "PaymentRefunded"]].concat();

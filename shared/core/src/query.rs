@@ -51,6 +51,42 @@ pub struct Group {
     pub latest: String,
 }
 
+/// How rows are counted together with the rows of another kind that they name.
+#[derive(Debug, Clone, Copy)]
+pub struct Join {
+    /// A field of theirs to count by.
+    pub by: &'static str,
+    /// Another one.
+    pub and: &'static str,
+    /// The field of theirs that holds the id of the other row.
+    pub through: &'static str,
+    /// The kind of the other row.
+    pub kind: &'static str,
+    /// The field of the other row to count by.
+    pub their: &'static str,
+    /// A field of the other row that holds a number or a time, of which the range is told.
+    pub range: &'static str,
+    /// Values of it up to this one are past, and not part of the range.
+    pub after: i64,
+}
+
+/// Rows that agree in all fields of a [`Join`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joined {
+    /// Their value of [`Join::by`]; empty for rows without one.
+    pub by: String,
+    /// Their value of [`Join::and`]; empty for rows without one.
+    pub and: String,
+    /// The value of [`Join::their`]; `None` where there is no other row, or it has none.
+    pub their: Option<String>,
+    /// How many rows there are.
+    pub count: u64,
+    /// How many of them have a value of [`Join::range`] that is past.
+    pub past: u64,
+    /// The least and the greatest value of those that are not.
+    pub range: Option<(i64, i64)>,
+}
+
 /// A row that a query found.
 #[derive(Debug, Clone)]
 pub struct FoundRow {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::{Decide, Loaded, Reads, Writes};
 use saga_core::machinery::{Stats, Tallies};
-use saga_core::query::{FoundRow, Group, Query};
+use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
@@ -237,6 +237,10 @@ impl Store for SimStore {
         query: Query,
     ) -> Answer<'_, Vec<Group>> {
         self.inner.groups(kind, by, times, query)
+    }
+
+    fn joined(&self, kind: &'static str, join: Join, query: Query) -> Answer<'_, Vec<Joined>> {
+        self.inner.joined(kind, join, query)
     }
 
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {

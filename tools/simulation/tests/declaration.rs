@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bank::domain::Asked;
 use bank::policy::{BankService, CommandKind};
+use contract::heard_fact::HeardFact;
 use contract::money::{Currency, Money};
 use contract::order::CancelReason;
 use contract::saga::{ORDER_SAGA, SagaStatus, Stage};
-use contract::saga_view::{HeardFact, Owed, SagaView};
+use contract::saga_view::{Owed, SagaView};
 use contract::{Fact, FactType, payment_id};
 use inventory::domain::{Listing, ProductCommand};
 use inventory::policy::InventoryService;

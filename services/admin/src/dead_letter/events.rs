@@ -16,6 +16,9 @@ pub const MOST_NOTES: u32 = 100;
 /// How a dead letter stands in a redrive when it failed again in the way it had failed before.
 pub const AGAIN: &str = "AGAIN";
 
+/// How a dead letter stands in a redrive when it is resolved and that changed nothing: its saga had ended.
+pub const IN_VAIN: &str = "IN_VAIN";
+
 /// What marks a replay as part of a redrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tag {

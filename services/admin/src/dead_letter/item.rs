@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterOrigin;
-use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::dead_letter::{DeadLetterStatus, ReplayEffect};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::view::DeadLetterView;
+use super::worth::Worth;
 
 /// A dead letter in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -49,6 +50,12 @@ pub struct DeadLetterItem {
     pub redrive: Option<Uuid>,
     /// Whether an operator has edited it.
     pub edited: bool,
+    /// What handling it did, once it is resolved; absent when its service did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<ReplayEffect>,
+    /// What handling it would be worth; absent in the answers to commands, and once it is resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worth: Option<Worth>,
     /// Grows with everything that happens to it; a command may insist on it.
     pub version: u64,
 }
@@ -75,6 +82,8 @@ impl DeadLetterItem {
             last_failed_at: said.last_failed_at,
             redrive: dead_letter.tag().map(|tag| tag.redrive),
             edited: dead_letter.is_edited(),
+            effect: dead_letter.effect().cloned(),
+            worth: None,
             version: dead_letter.version(),
         })
     }

@@ -2,19 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Group, Query};
 use saga_core::retry::error_chain;
 use saga_engine::store::{Store, StoreFault};
-use serde::Serialize;
 use tracing::error;
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::events::Replay;
-use super::filter::{Filter, Position, Wanted};
+use super::filter::{Position, Wanted};
 use super::view::DeadLetterView;
 use crate::rows::{id_of, parsed};
 
@@ -115,7 +111,7 @@ pub(crate) async fn find_for(
     }
 }
 
-fn readable(row: &FoundRow) -> Result<(Uuid, DeadLetterView), StoreFault> {
+pub(crate) fn readable(row: &FoundRow) -> Result<(Uuid, DeadLetterView), StoreFault> {
     Ok((id_of(row)?, parsed(row)?))
 }
 
@@ -165,78 +161,4 @@ pub(crate) async fn count(store: &dyn Store, wanted: &Wanted) -> Result<u64, Sto
     }
     let groups = grouped(store, "status", wanted, usize::MAX).await?;
     Ok(groups.iter().map(|group| group.count).sum())
-}
-
-/// Dead letters of one cause.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct DeadLetterGroup {
-    /// What they have in common.
-    fingerprint: String,
-    /// How many there are.
-    count: u64,
-    /// The service that parked them.
-    service: String,
-    /// The step that failed, or the kind of task.
-    step: String,
-    /// Whether they are messages, something that is none, or calls.
-    origin: DeadLetterOrigin,
-    /// Type of the messages, when it could be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message_type: Option<String>,
-    /// Why the latest of them failed.
-    reason: String,
-    /// When the earliest of them failed last.
-    #[schema(value_type = String, format = DateTime)]
-    first_failed_at: Timestamp,
-    /// When the latest of them failed last.
-    #[schema(value_type = String, format = DateTime)]
-    last_failed_at: Timestamp,
-    /// Id of the latest of them, to look at.
-    sample: Uuid,
-}
-
-/// Dead letters by cause, largest group first.
-pub(crate) async fn groups(
-    store: &dyn Store,
-    wanted: &Wanted,
-    limit: usize,
-) -> Result<Vec<DeadLetterGroup>, StoreFault> {
-    let mut found = grouped(store, "fingerprint", wanted, limit).await?;
-    let ids = found.iter().map(|group| FieldValue::Text(group.latest.clone())).collect();
-    let query = Query { one_of: vec![("id", ids)], limit: found.len(), ..Query::default() };
-    let mut samples = BTreeMap::new();
-    for row in store.find(DeadLetterView::KIND, query).await? {
-        if let Ok((_, dead_letter)) = readable(&row) {
-            samples.insert(row.id, dead_letter);
-        }
-    }
-    for group in &mut found {
-        if !samples.contains_key(&group.latest) {
-            // The latest is damaged.
-            let filter = Filter { fingerprint: Some(group.value.clone()), ..wanted.filter.clone() };
-            let alike = Wanted { filter, ..wanted.clone() };
-            let readable = find_readable(store, &alike, true, 1).await?;
-            for (id, dead_letter) in readable {
-                group.latest = id.to_string();
-                samples.insert(group.latest.clone(), dead_letter);
-            }
-        }
-    }
-    let time = |micros| Timestamp::from_microsecond(micros).unwrap_or_default();
-    let described = |group: Group| {
-        let said = samples.get(&group.latest)?.said()?.clone();
-        Some(DeadLetterGroup {
-            fingerprint: group.value,
-            count: group.count,
-            service: said.service,
-            step: said.step,
-            origin: said.origin,
-            message_type: said.message_type,
-            reason: said.reason,
-            first_failed_at: time(group.first),
-            last_failed_at: time(group.last),
-            sample: group.latest.parse().ok()?,
-        })
-    };
-    Ok(found.into_iter().filter_map(described).collect())
 }

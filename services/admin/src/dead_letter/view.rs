@@ -6,13 +6,14 @@
 
 use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
-use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered};
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, ReplayEffect};
 use saga_core::decider::{Decider, FieldValue};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::events::{
-    AGAIN, DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, MOST_NOTES, MOST_REPLAYS, Replay, Tag,
+    AGAIN, DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, IN_VAIN, MOST_NOTES, MOST_REPLAYS,
+    Replay, Tag,
 };
 use crate::request::By;
 
@@ -21,6 +22,9 @@ use crate::request::By;
 pub struct DeadLetterView {
     said: Option<Said>,
     resolved_after: Option<u32>,
+    /// What handling it did; `None` until then, and when its service did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    effect: Option<ReplayEffect>,
     asked: Asked,
     sent: Option<Sent>,
     edited: bool,
@@ -119,6 +123,12 @@ impl DeadLetterView {
         self.sent.as_ref().map(|sent| sent.tag)
     }
 
+    /// What handling it did, as far as its service told.
+    #[must_use]
+    pub const fn effect(&self) -> Option<&ReplayEffect> {
+        self.effect.as_ref()
+    }
+
     /// Whether it would not refuse this replay.
     #[must_use]
     pub fn may_be_replayed(&self, replay: &Replay) -> bool {
@@ -132,11 +142,24 @@ impl DeadLetterView {
     }
 
     /// Where it stands in the redrive that sent it: `<redrive>/<round>/<status>`, with `AGAIN` in place of
-    /// `PENDING` when it failed again in the way it had failed before.
+    /// `PENDING` when it failed again in the way it had failed before, and `IN_VAIN` in place of `RESOLVED` when that
+    /// changed nothing.
     fn course(&self) -> Option<String> {
         let (sent, said, status) = (self.sent.as_ref()?, self.said.as_ref()?, self.status()?);
-        let is_again = status == DeadLetterStatus::Pending && said.fingerprint == sent.fingerprint;
-        Some(sent.tag.course(if is_again { AGAIN } else { status.as_str() }))
+        Some(sent.tag.course(match (status, &self.effect) {
+            (DeadLetterStatus::Pending, _) if said.fingerprint == sent.fingerprint => AGAIN,
+            (
+                DeadLetterStatus::Resolved,
+                Some(ReplayEffect::ChangedNothing | ReplayEffect::Rejected { .. }),
+            ) => IN_VAIN,
+            (
+                DeadLetterStatus::Pending
+                | DeadLetterStatus::Replaying
+                | DeadLetterStatus::Resolved
+                | DeadLetterStatus::Discarded,
+                _,
+            ) => status.as_str(),
+        }))
     }
 
     fn hear(&self, announced: &DeadLettered) -> Vec<DeadLetterEvent> {
@@ -239,6 +262,7 @@ impl Decider for DeadLetterView {
             }
             DeadLetterEvent::Resolved(resolved) => {
                 self.resolved_after = self.resolved_after.max(Some(resolved.replays));
+                self.effect = self.effect.take().or_else(|| resolved.effect.clone());
                 self.edit_under_way = None;
             }
             DeadLetterEvent::Replayed { at, fingerprint, tag, edited, .. } => {

@@ -16,6 +16,7 @@ use saga_core::query::Query;
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
 use saga_engine::host::reading::for_each_event;
+use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -27,10 +28,12 @@ use super::Admin;
 use super::extract::checked_filter;
 use super::paging::{checked_limit, cursor, position_of};
 use crate::dead_letter::filter::{Filter, Wanted};
+use crate::dead_letter::grouping::{self, DeadLetterGroup};
 use crate::dead_letter::history::{DeadLetterDetail, History};
 use crate::dead_letter::item::DeadLetterItem;
-use crate::dead_letter::reading::{self, DeadLetterGroup, Found};
+use crate::dead_letter::reading::{self, Found};
 use crate::dead_letter::view::DeadLetterView;
+use crate::dead_letter::weighing;
 use crate::rows;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
@@ -123,7 +126,9 @@ async fn list(
     let store = admin.app.store.as_ref();
     let Found { dead_letters, unreadable, next } =
         reading::find(store, &wanted, true, after.as_ref(), limit).await?;
-    let dead_letters = dead_letters.iter().filter_map(|(id, view)| DeadLetterItem::of(*id, view)).collect();
+    let mut dead_letters: Vec<_> =
+        dead_letters.iter().filter_map(|(id, view)| DeadLetterItem::of(*id, view)).collect();
+    weighing::weigh(store, &mut dead_letters, admin.app.clock.now()).await?;
     Ok(Json(DeadLetterPage { dead_letters, unreadable, next: next.as_ref().map(cursor) }))
 }
 
@@ -197,7 +202,7 @@ async fn groups(
     let filter = checked_filter(Filter { service, step, message_type, ..Filter::default() }, "")?;
     let statuses = statuses(Some(params.status.as_deref().unwrap_or("PENDING")))?;
     let wanted = Wanted { filter, statuses, ..Wanted::default() };
-    let groups = reading::groups(admin.app.store.as_ref(), &wanted, limit).await?;
+    let groups = grouping::groups(admin.app.store.as_ref(), &wanted, limit, admin.app.clock.now()).await?;
     Ok(Json(DeadLetterGroups { groups }))
 }
 
@@ -205,7 +210,9 @@ async fn groups(
 pub(super) async fn found(admin: &Admin, id: Uuid) -> Result<(DeadLetterItem, History), Problem> {
     let unknown = || Problem::not_found(format_args!("dead letter {id}"));
     let view = rows::row::<DeadLetterView>(admin.app.store.as_ref(), id).await?.ok_or_else(unknown)?;
-    let item = DeadLetterItem::of(id, &view).ok_or_else(unknown)?;
+    let mut item = [DeadLetterItem::of(id, &view).ok_or_else(unknown)?];
+    weighing::weigh(admin.app.store.as_ref(), &mut item, admin.app.clock.now()).await?;
+    let [item] = item;
     let mut history = History::default();
     for_each_event(admin.app.store.as_ref(), RowKey::of::<DeadLetterView>(id), |event| {
         history.take(&event).map_err(|error| Problem::internal(&error))

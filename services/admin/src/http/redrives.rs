@@ -8,6 +8,7 @@ use garde::Validate;
 use saga_core::query::Query;
 use saga_engine::host::http::{Params, Problem, Segment};
 use saga_engine::host::reading::readable;
+use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -18,7 +19,10 @@ use super::Admin;
 use super::extract::{Change, Operator, Why, checked_filter, needed};
 use crate::commands::CommandKind;
 use crate::dead_letter::filter::{Filter, Wanted};
-use crate::dead_letter::reading::{self, DeadLetterGroup};
+use crate::dead_letter::grouping::{DeadLetterGroup, groups};
+use crate::dead_letter::reading;
+use crate::dead_letter::weighing;
+use crate::dead_letter::worth::WorthOfMany;
 use crate::redrive::decider::Redrive;
 use crate::redrive::events::{Plan, RedriveCommand};
 use crate::redrive::progress::{self, RedriveView};
@@ -77,6 +81,9 @@ struct Preview {
     replayable: u64,
     /// Those of which three replays have failed.
     over_limit: u64,
+    /// What handling those that match would be worth now.
+    #[serde(flatten)]
+    worth: WorthOfMany,
     /// The largest groups among those that match.
     groups: Vec<DeadLetterGroup>,
 }
@@ -98,12 +105,18 @@ async fn start(
     let mut wanted = Wanted::pending(filter.clone());
     let matching = reading::count(store, &wanted).await?;
     if asked.preview {
-        let groups = reading::groups(store, &wanted, PREVIEWED_GROUPS).await?;
+        let now = admin.app.clock.now();
+        let groups = groups(store, &wanted, PREVIEWED_GROUPS, now).await?;
+        let mut worth = WorthOfMany::default();
+        for cause in weighing::by_cause(store, &wanted, now).await?.values() {
+            worth.add_all(cause);
+        }
         wanted.replayable = true;
         let within_limit = reading::count(store, &wanted).await?;
         let replayable = if asked.force { matching } else { within_limit };
         let over_limit = matching.saturating_sub(within_limit);
-        return Ok(Json(Preview { preview: true, matching, replayable, over_limit, groups }).into_response());
+        let preview = Preview { preview: true, matching, replayable, over_limit, worth, groups };
+        return Ok(Json(preview).into_response());
     }
     let reason = needed(asked.reason, "a redrive needs one")?;
     let (id, by) = (Uuid::now_v7(), By { operator, reason });

@@ -2,9 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
+use contract::heard_fact::{HeardFact, Parked};
 use contract::money::Money;
 use contract::saga::SagaStatus;
-use contract::saga_view::{HeardFact, Owed, SagaView};
+use contract::saga_view::{Owed, SagaView};
 use jiff::Timestamp;
 use saga_core::decider::FieldValue;
 use saga_core::query::{FoundRow, Query};
@@ -47,6 +48,9 @@ struct SagaItem {
     deadline: Option<Timestamp>,
     /// Whether it should have ended by now.
     overdue: bool,
+    /// Dead letters in its way, each with the step that failed; absent when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parked: Vec<Parked>,
     /// Why it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     cancelled_because: Option<&'static str>,
@@ -60,6 +64,7 @@ impl SagaItem {
     fn of(row: &FoundRow, now: Timestamp) -> Result<(Self, SagaView), Problem> {
         let view: SagaView = rows::parsed(row)?;
         let status = view.status();
+        let parked = view.in_the_way().map(|(id, step)| Parked { dead_letter: id, step: step.to_owned() });
         let item = Self {
             id: row.id.clone(),
             status,
@@ -68,6 +73,7 @@ impl SagaItem {
             total: view.total,
             deadline: view.deadline,
             overdue: !status.is_terminal() && view.deadline.is_some_and(|deadline| deadline < now),
+            parked: parked.collect(),
             cancelled_because: view.cancelled_because.map(contract::order::CancelReason::as_str),
             last_fact_at: view.last_fact_at(),
         };

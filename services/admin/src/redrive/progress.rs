@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::decider::{Counted, Drive, Redrive};
 use super::events::RedriveStatus;
-use crate::dead_letter::events::{AGAIN, Tag};
+use crate::dead_letter::events::{AGAIN, IN_VAIN, Tag};
 use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::reading;
 use crate::dead_letter::view::DeadLetterView;
@@ -52,6 +52,8 @@ pub(crate) struct RedriveView {
     sent: u64,
     /// Those that are handled.
     resolved: u64,
+    /// Those of them that changed nothing: their sagas had ended.
+    in_vain: u64,
     /// Those that failed again, or were given up since.
     failed: u64,
     /// Those that nothing has been heard of yet.
@@ -76,10 +78,11 @@ pub(crate) async fn view(store: &dyn Store, id: Uuid) -> Result<Option<RedriveVi
 
 /// A redrive that was read already, with what it has done so far.
 pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result<RedriveView, StoreFault> {
-    let [mut sent, mut resolved, mut failed, mut in_flight] = [0; 4];
+    let [mut sent, mut resolved, mut in_vain, mut failed, mut in_flight] = [0; 5];
     for (standing, count) in courses(store, &id.to_string()).await? {
         sent += count;
         match DeadLetterStatus::named(&standing) {
+            None if standing == IN_VAIN => (resolved, in_vain) = (resolved + count, in_vain + count),
             Some(DeadLetterStatus::Resolved) => resolved += count,
             Some(DeadLetterStatus::Replaying) => in_flight += count,
             Some(DeadLetterStatus::Pending | DeadLetterStatus::Discarded) | None => failed += count,
@@ -107,6 +110,7 @@ pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result
         matching: drive.plan.matching,
         sent,
         resolved,
+        in_vain,
         failed,
         in_flight,
         remaining,
@@ -125,7 +129,8 @@ pub(crate) fn to_send(drive: &Drive) -> Wanted {
     }
 }
 
-/// Where the dead letters stand that a redrive, or `<redrive>/<round>`, has sent: (status or [`AGAIN`], how many).
+/// Where the dead letters stand that a redrive, or `<redrive>/<round>`, has sent: (status, [`AGAIN`] or [`IN_VAIN`],
+/// how many).
 async fn courses(store: &dyn Store, of: &str) -> Result<Vec<(String, u64)>, StoreFault> {
     let counts = store.counts(DeadLetterView::KIND, "redrive", below(of)).await?;
     let standing = |course: &str| course.rsplit('/').next().unwrap_or_default().to_owned();
@@ -140,7 +145,7 @@ pub(crate) async fn counted(store: &dyn Store, drive: &Drive, tag: Tag) -> Resul
     if drive.status == RedriveStatus::Canary {
         for (standing, count) in courses(store, &format!("{}/{}", tag.redrive, tag.round)).await? {
             counted.canary += count;
-            if DeadLetterStatus::named(&standing) == Some(DeadLetterStatus::Resolved) {
+            if standing == IN_VAIN || DeadLetterStatus::named(&standing) == Some(DeadLetterStatus::Resolved) {
                 counted.resolved += count;
             }
         }

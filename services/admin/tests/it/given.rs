@@ -152,6 +152,7 @@ pub fn resolved(dead: &DeadLettered) -> DeadLetterResolved {
         saga: dead.saga,
         message_id: dead.message_id,
         replays: dead.replays + 1,
+        effect: None,
     }
 }
 

@@ -23,3 +23,4 @@ mod republishing;
 mod routes;
 mod settings;
 mod table;
+mod worths;

@@ -3,7 +3,8 @@
 use admin::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
-use contract::saga_view::{HeardFact, SagaView};
+use contract::heard_fact::HeardFact;
+use contract::saga_view::SagaView;
 use proptest::prelude::*;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::decider::Decider;

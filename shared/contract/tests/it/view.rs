@@ -1,8 +1,9 @@
 //! What is seen of a saga from outside.
 
+use contract::heard_fact::HeardFact;
 use contract::order::CancelReason;
 use contract::payment::{PaymentFailed, PaymentFailure};
-use contract::saga_view::{HeardFact, SagaView};
+use contract::saga_view::SagaView;
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
@@ -193,6 +194,7 @@ fn resolved() -> DeadLetterMessage {
         saga: Some(id(42)),
         message_id: id(45),
         replays: 2,
+        effect: None,
     })
 }
 

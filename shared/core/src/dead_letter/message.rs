@@ -43,6 +43,25 @@ pub struct DeadLetterResolved {
     pub message_id: Uuid,
     /// Replays it took, this one counted.
     pub replays: u32,
+    /// What handling it did. Absent from builds that did not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<ReplayEffect>,
+}
+
+/// What the handling of a dead letter did in the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ReplayEffect {
+    /// Something happened that had not: what was missed is done.
+    TookEffect,
+    /// Nothing happened. It came too late, or somebody else had done it.
+    ChangedNothing,
+    /// The service said no.
+    Rejected {
+        /// Why, in its words.
+        reason: String,
+    },
 }
 
 /// An operator: a dead letter goes back to the step that failed, and to nobody else.

@@ -5,7 +5,7 @@ mod parked;
 
 pub use self::message::{
     DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterMessage, DeadLetterResolved, DeadLetterRestored,
-    OPERATOR_COMMANDS, OperatorCommand, OperatorCommandKind, OperatorMessage, ReplayRequested,
+    OPERATOR_COMMANDS, OperatorCommand, OperatorCommandKind, OperatorMessage, ReplayEffect, ReplayRequested,
 };
 pub use self::parked::{
     DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, EditedMessage, OriginalMessage,

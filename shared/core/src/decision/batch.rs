@@ -17,7 +17,7 @@ use super::failure::Failure;
 use super::parking;
 use super::reads::{on_record, reads};
 use crate::dead_letter::{
-    DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved, DeadLetterStatus, OperatorCommand,
+    DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved, DeadLetterStatus, OperatorCommand, ReplayEffect,
 };
 use crate::ids;
 use crate::input::{
@@ -163,17 +163,18 @@ impl<'a, S: Service> Batch<'a, S> {
         if !is_new || self.is_edited_since(input, delivered) {
             return MessageOutcome::Duplicate;
         }
+        let before = self.changes();
         let reaction = match &delivered.failure {
             Some(failure) => Err(Failure::Failed(failure.clone())),
             None => self.handle(input, delivered),
         };
         match reaction {
             Ok(()) => {
-                self.mark_handled(input, delivered, place);
+                self.mark_handled(input, delivered, place, self.effect_since(before));
                 MessageOutcome::Done
             }
             Err(Failure::Rejected(rejection)) => {
-                self.mark_handled(input, delivered, place);
+                self.mark_handled(input, delivered, place, rejected(&rejection));
                 MessageOutcome::Rejected(rejection)
             }
             Err(Failure::Failed(failed)) => self.try_again_or_park(input, delivered, place, &failed),
@@ -255,6 +256,7 @@ impl<'a, S: Service> Batch<'a, S> {
         input: &Input<S>,
         delivered: &Delivered<S::Fact>,
         place: (&'static str, Uuid),
+        effect: ReplayEffect,
     ) {
         self.loaded.inbox.insert(place, InboxState::Handled);
         // What nobody of this system sent is in no reconciliation: its dead letter is what remembers it.
@@ -268,7 +270,7 @@ impl<'a, S: Service> Batch<'a, S> {
         if delivered.earlier.is_some() {
             self.writes.end_retry(place);
         }
-        self.resolve(input);
+        self.resolve(input, effect);
     }
 
     /// Hands the final result of a call to the service and ends the task.
@@ -312,14 +314,14 @@ impl<'a, S: Service> Batch<'a, S> {
         };
         self.loaded.tasks.remove(&task.id);
         self.writes.end_task(task.id);
-        let result = task.result(&answer);
+        let (result, before) = (task.result(&answer), self.changes());
         match self.react(input, |service, work| service.take_result(&result, work)) {
             Ok(()) => {
-                self.resolve(input);
+                self.resolve(input, self.effect_since(before));
                 MessageOutcome::Done
             }
             Err(Failure::Rejected(rejection)) => {
-                self.resolve(input);
+                self.resolve(input, rejected(&rejection));
                 MessageOutcome::Rejected(rejection)
             }
             Err(Failure::Failed(failed)) => self.park(input, &failed, attempts, task.created_at),
@@ -425,8 +427,18 @@ impl<'a, S: Service> Batch<'a, S> {
         MessageOutcome::Dead(failed.reason())
     }
 
+    /// Grows with everything that the inputs so far have changed, told or asked for.
+    fn changes(&self) -> usize {
+        let Writes { events, outbox, tasks, dead_letters, .. } = &self.writes;
+        events.len() + outbox.len() + tasks.len() + dead_letters.len()
+    }
+
+    fn effect_since(&self, before: usize) -> ReplayEffect {
+        if self.changes() > before { ReplayEffect::TookEffect } else { ReplayEffect::ChangedNothing }
+    }
+
     /// Ends the dead letter that an input replayed, if it replayed one.
-    fn resolve(&mut self, input: &Input<S>) {
+    fn resolve(&mut self, input: &Input<S>, effect: ReplayEffect) {
         let Some(stored) = input.replayed().and_then(|replayed| self.loaded.dead_letters.get_mut(&replayed))
         else {
             return;
@@ -437,8 +449,8 @@ impl<'a, S: Service> Batch<'a, S> {
         let replays = stored.dead_letter.replays + 1;
         let id = ids::derived(&["dead-letter-resolved", &dead_letter.to_string(), &replays.to_string()]);
         let (service, step) = (S::NAME.to_owned(), input.source().to_owned());
-        let message_id = input.id;
-        let resolved = DeadLetterResolved { dead_letter, service, step, saga, message_id, replays };
+        let (message_id, effect) = (input.id, Some(effect));
+        let resolved = DeadLetterResolved { dead_letter, service, step, saga, message_id, replays, effect };
         self.promise(id, input, &DeadLetterMessage::DeadLetterResolved(resolved), None);
     }
 
@@ -472,6 +484,10 @@ fn is_wanted<S: Service>(
     let wants = AssertUnwindSafe(|| service.wants(&task.result(&unknown), &mut work));
     // Who panics here gets the result of the call, and the panic then parks it.
     catch_unwind(wants).unwrap_or(true)
+}
+
+fn rejected(rejection: &impl ToString) -> ReplayEffect {
+    ReplayEffect::Rejected { reason: rejection.to_string() }
 }
 
 fn later(now: Timestamp, delay: std::time::Duration) -> Timestamp {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use saga_core::dead_letter::{
     DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved,
     DeadLetterRestored, DeadLettered, Delivery, EditedMessage, OPERATOR_COMMANDS, OriginalMessage,
-    ReplayRequested,
+    ReplayEffect, ReplayRequested,
 };
 use saga_core::message::{Message as _, MessageType};
 use saga_core::testing::{
@@ -17,7 +17,7 @@ use saga_core::testing::{
 use uuid::Uuid;
 
 /// Members that may be missing: then the reader goes without.
-const OPTIONAL: [(&str, &str); 11] = [
+const OPTIONAL: [(&str, &str); 12] = [
     ("DeadLetterDiscarded", "replays"),
     ("DeadLettered", "message_type"),
     ("DeadLettered", "saga"),
@@ -28,6 +28,7 @@ const OPTIONAL: [(&str, &str); 11] = [
     ("DeadLettered", "headers"),
     ("DeadLettered", "original"),
     ("DeadLetterResolved", "saga"),
+    ("DeadLetterResolved", "effect"),
     ("ReplayRequested", "edited"),
 ];
 
@@ -129,9 +130,15 @@ fn examples() -> [DeadLetterMessage; 5] {
         payload_base64: "e30=".to_owned(),
         original: Some(OriginalMessage { message_id: id(46), payload_base64: "e31=".to_owned() }),
     };
-    let (saga, message_id) = (Some(id(42)), id(45));
-    let resolved =
-        DeadLetterResolved { dead_letter, service: service.clone(), step, saga, message_id, replays: 2 };
+    let resolved = DeadLetterResolved {
+        dead_letter,
+        service: service.clone(),
+        step,
+        saga: Some(id(42)),
+        message_id: id(45),
+        replays: 2,
+        effect: Some(ReplayEffect::Rejected { reason: "the order is cancelled already".to_owned() }),
+    };
     let replay = ReplayRequested { dead_letter, service: service.clone(), revision: 3, edited };
     let discarded =
         DeadLetterDiscarded { dead_letter, service: service.clone(), revision: 4, replays: Some(1) };

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
-use saga_core::query::{FoundRow, Group, Query};
+use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
@@ -266,6 +266,10 @@ pub trait Store: Send + Sync + 'static {
         times: &'static str,
         query: Query,
     ) -> Answer<'_, Vec<Group>>;
+
+    /// Counts the rows that `query` finds by two of their fields and one of the row of another kind that each names;
+    /// its limit does not matter.
+    fn joined(&self, kind: &'static str, join: Join, query: Query) -> Answer<'_, Vec<Joined>>;
 
     /// A page of a row's history, oldest first: at most `limit` events behind the version `after`.
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
-use contract::saga_view::HeardFact;
+use contract::heard_fact::HeardFact;
 use contract::{Fact, FactType};
 use futures::StreamExt as _;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use contract::heard_fact::HeardFact;
 use contract::saga::SagaStatus;
-use contract::saga_view::{HeardFact, SagaView};
+use contract::saga_view::SagaView;
 use uuid::Uuid;
 
 use super::options::Kind;
@@ -171,8 +172,8 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use contract::FactType;
+    use contract::heard_fact::FactDetail;
     use contract::order::CancelReason;
-    use contract::saga_view::FactDetail;
     use jiff::Timestamp;
 
     use super::*;
@@ -315,7 +316,7 @@ mod tests {
             let mut parked = fact(FactType::OrderConfirmed);
             parked.message_type = "DeadLettered".to_owned();
             let (dead_letter, step) = (Uuid::nil(), "payment-refund".to_owned());
-            parked.detail.parked = Some(contract::saga_view::Parked { dead_letter, step });
+            parked.detail.parked = Some(contract::heard_fact::Parked { dead_letter, step });
             for heard in [parked, fact(FactType::OrderCancelled)] {
                 assert_eq!(ledger.hear(order, &heard, Duration::ZERO), None);
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::saga_view::HeardFact;
+use contract::heard_fact::HeardFact;
 use uuid::Uuid;
 
 use super::backlog::Backlog;
@@ -106,7 +106,7 @@ mod tests {
                     producer: "test".to_owned(),
                     causation_id: Uuid::nil(),
                     occurred_at: jiff::Timestamp::UNIX_EPOCH,
-                    detail: contract::saga_view::FactDetail { customer, ..Default::default() },
+                    detail: contract::heard_fact::FactDetail { customer, ..Default::default() },
                 };
                 measured.take_in(Arrival::Fact(Uuid::from_u128(number), Box::new(fact)), second(at));
             }
@@ -139,7 +139,7 @@ mod tests {
             producer: "test".to_owned(),
             causation_id: Uuid::nil(),
             occurred_at: jiff::Timestamp::UNIX_EPOCH,
-            detail: contract::saga_view::FactDetail::default(),
+            detail: contract::heard_fact::FactDetail::default(),
         }
     }
 }

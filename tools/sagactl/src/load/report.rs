@@ -152,7 +152,7 @@ pub fn print_verdict(reconciliation: &Reconciliation) {
 
 #[cfg(test)]
 mod tests {
-    use contract::saga_view::{FactDetail, HeardFact};
+    use contract::heard_fact::{FactDetail, HeardFact};
     use uuid::Uuid;
 
     use super::*;

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use admin::reconciliation::accounts::{Accounts, Pages, View};
 use admin::reconciliation::findings::{Discrepancy, Findings};
 use admin::reconciliation::ledgers::{Baseline, Ledgers, Summary};
+use contract::heard_fact::{FactDetail, HeardFact};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, StockLine};
 use contract::reconciliation::{
     ChargeEntry, ChargeState, CopyEntry, OrderEntry, OrderState, PaymentEntry, PaymentState,
     ReservationEntry, ReservationState, Said, StockEntry,
 };
-use contract::saga_view::{FactDetail, HeardFact, SagaView};
+use contract::saga_view::SagaView;
 use contract::{FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::machinery::{Machinery, Stats, StepState};

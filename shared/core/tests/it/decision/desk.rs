@@ -71,7 +71,8 @@ fn a_service_that_knows_the_engines_messages_hears_them_itself() {
 fn resolved() -> DeadLetterResolved {
     let (service, step) = ("till".to_owned(), "counting".to_owned());
     let (dead_letter, message_id) = (Uuid::from_u128(3), Uuid::from_u128(4));
-    DeadLetterResolved { dead_letter, service, step, saga: Some(SAGA), message_id, replays: 1 }
+    let saga = Some(SAGA);
+    DeadLetterResolved { dead_letter, service, step, saga, message_id, replays: 1, effect: None }
 }
 
 fn restored() -> DeadLetterMessage {

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved, DeadLetterRestored,
-    DeadLetterStatus, EditedMessage, ReplayRequested, StoredDeadLetter,
+    DeadLetterStatus, EditedMessage, ReplayEffect, ReplayRequested, StoredDeadLetter,
 };
 use saga_core::decision::{InboxState, Writes};
 use saga_core::input::Input;
@@ -15,7 +15,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::envelope;
-use super::till::{self, COUNTING, FULL, Mood, NOON, Till, TillCommand, WATCHING, World, delivered, paid};
+use super::till::{
+    self, COUNTING, FULL, Mood, NOON, NoCoins, Till, TillCommand, WATCHING, World, delivered, paid,
+};
 
 #[test]
 fn a_replay_is_tried_with_all_its_attempts_and_resolved_when_it_is_handled() {
@@ -50,6 +52,7 @@ fn a_replay_is_tried_with_all_its_attempts_and_resolved_when_it_is_handled() {
     assert_eq!((&writes.inbox[..], world.tin("a").coins), (&[("counting", Uuid::from_u128(1))][..], 5));
     let said = resolved(&writes);
     assert_eq!((said.dead_letter, said.replays, said.message_id), (dead, 2, Uuid::from_u128(2)));
+    assert_eq!(said.effect, Some(ReplayEffect::TookEffect));
     assert_eq!((&said.service[..], &said.step[..], said.saga), ("till", "counting", it.saga));
 }
 
@@ -59,7 +62,27 @@ fn a_replay_that_is_rejected_is_resolved() {
     let (mut world, dead) = parked();
     world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", -5, Mood::Fine))))));
     let (writes, name) = world.take(Input::retried(COUNTING, the_retry(&world), 0));
-    assert_eq!((name, resolved(&writes).replays), ("rejected", 1));
+    let said = resolved(&writes);
+    let no = ReplayEffect::Rejected { reason: NoCoins.to_string() };
+    assert_eq!((name, said.replays, said.effect), ("rejected", 1, Some(no)));
+}
+
+/// What came too late is handled too, and everybody hears that nothing came of it.
+#[test]
+fn a_replay_that_changes_nothing_says_so() {
+    let (mut world, dead) = parked();
+    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 0, Mood::Fine))))));
+    // Beside it in the batch something else happens, which is not its effect.
+    let inputs = [
+        world.command(TillCommand::Put("b", 3)),
+        Input::retried(COUNTING, the_retry(&world), 0),
+        world.command(TillCommand::Put("b", 4)),
+    ];
+    let (writes, _) = world.takes(&inputs);
+    let resolved = writes.outbox.iter().find(|entry| entry.subject == "till.dead_letter_resolved");
+    let said = envelope(&resolved.expect("it is told").payload).open().expect("a message").fact;
+    let DeadLetterMessage::DeadLetterResolved(said) = said else { panic!("{said:?}") };
+    assert_eq!(said.effect, Some(ReplayEffect::ChangedNothing));
 }
 
 /// Repetitions have no effect, and what came before what is known has none.

@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
-use saga_core::query::{FoundRow, Group, Query};
+use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::retry::{error_chain, panic_text};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::oneshot;
@@ -267,6 +267,10 @@ impl Store for SqliteStore {
         query: Query,
     ) -> Answer<'_, Vec<Group>> {
         self.read(Lane::Scan, move |conn| read::groups(conn, kind, by, times, &query))
+    }
+
+    fn joined(&self, kind: &'static str, join: Join, query: Query) -> Answer<'_, Vec<Joined>> {
+        self.read(Lane::Scan, move |conn| read::joined(conn, kind, &join, &query))
     }
 
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {

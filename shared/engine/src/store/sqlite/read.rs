@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 use saga_core::machinery::{Stats, Tallies};
-use saga_core::query::{FoundRow, Group, Order, Query};
+use saga_core::query::{FoundRow, Group, Join, Joined, Order, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::waiting::{Retry, Task, latest_end};
 
@@ -144,6 +144,42 @@ pub(super) fn groups(
     conn.prepare_cached(&sql)
         .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), read)?.collect())
         .map_err(oops("counting rows by a field"))
+}
+
+pub(super) fn joined(
+    conn: &Connection,
+    kind: &str,
+    join: &Join,
+    query: &Query,
+) -> Result<Vec<Joined>, StoreFault> {
+    let (conditions, mut values) = conditions(query);
+    let Join { by, and, through, kind: other, their, range, after } = *join;
+    values.push(after.into());
+    let after = values.len();
+    let sql = format!(
+        "SELECT mine.one, mine.two, other.{their}, count(*), count(*) FILTER (WHERE other.{range} <= ?{after}),
+                min(other.{range}) FILTER (WHERE other.{range} > ?{after}),
+                max(other.{range}) FILTER (WHERE other.{range} > ?{after})
+         FROM (SELECT coalesce({by}, '') AS one, coalesce({and}, '') AS two, {through} AS through
+               FROM row_{kind} WHERE 1{conditions}) AS mine
+         LEFT JOIN row_{other} AS other ON other.id = mine.through
+         GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    );
+    let read = |row: &rusqlite::Row<'_>| {
+        let count = |column| Ok::<_, rusqlite::Error>(u64::try_from(row.get::<_, i64>(column)?).unwrap_or(0));
+        let (least, greatest): (Option<i64>, Option<i64>) = (row.get(5)?, row.get(6)?);
+        Ok(Joined {
+            by: row.get(0)?,
+            and: row.get(1)?,
+            their: row.get(2)?,
+            count: count(3)?,
+            past: count(4)?,
+            range: least.zip(greatest),
+        })
+    };
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| select.query_map(rusqlite::params_from_iter(values), read)?.collect())
+        .map_err(oops("counting rows with those they name"))
 }
 
 pub(super) fn events(

@@ -1,8 +1,8 @@
 //! Dead letters that go back in line, are given up, or are edited: law 8, whatever is repeated and whoever dies.
 
 use saga_core::dead_letter::{
-    DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, DeadLettered, EditedMessage, ReplayRequested,
-    StoredDeadLetter,
+    DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, DeadLettered, EditedMessage, ReplayEffect,
+    ReplayRequested, StoredDeadLetter,
 };
 use saga_core::input::Input;
 use saga_core::retry::{FailedTry, FailureKind};
@@ -38,6 +38,7 @@ async fn a_replay_reaches_only_the_step_that_failed_and_is_not_taken_for_a_dupli
         saga: Some(id(1)),
         message_id: id(1),
         replays: 1,
+        effect: Some(ReplayEffect::TookEffect),
     };
     assert_eq!(
         facts(&harness).await,

@@ -130,6 +130,7 @@ macro_rules! conformance {
                 rows_are_found_from_a_value_on,
                 rows_are_sorted_by_a_field_and_then_by_their_id,
                 pages_of_sorted_rows_follow_each_other_in_both_directions,
+                rows_are_counted_together_with_those_they_name,
                 rows_are_counted_by_the_value_of_a_field_largest_group_first,
                 a_history_is_told_oldest_first,
                 pages_of_a_history_follow_each_other,

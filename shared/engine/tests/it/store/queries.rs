@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use saga_core::decider::FieldValue;
 use saga_core::decision::Writes;
-use saga_core::query::{Group, Order, Query};
+use saga_core::query::{Group, Join, Joined, Order, Query};
 use saga_engine::store::{Store, StoreFault};
 
 use crate::support::{Shelf, ShelfEvent, at, commit, id, put, recorded, shelf};
@@ -109,6 +109,45 @@ pub async fn pages_of_sorted_rows_follow_each_other_in_both_directions(store: &A
             assert_eq!(found, whole, "pages of {limit}: each row once, in order");
         }
     }
+    Ok(())
+}
+
+/// A shelf names itself, or by its status nobody.
+pub async fn rows_are_counted_together_with_those_they_name(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    let join = Join {
+        by: "status",
+        and: "id",
+        through: "id",
+        kind: "shelf",
+        their: "status",
+        range: "pieces",
+        after: 20,
+    };
+    let joined = |by: &str, and: &str, their: Option<&str>, past, range| Joined {
+        by: by.to_owned(),
+        and: and.to_owned(),
+        their: their.map(ToOwned::to_owned),
+        count: 1,
+        past,
+        range,
+    };
+    let counted = async |join, query| store.joined("shelf", join, query).await;
+    let (a, c) =
+        (joined("LISTED", "a", Some("LISTED"), 1, None), joined("LISTED", "c", Some("LISTED"), 1, None));
+    let (b, d) =
+        (joined("NEW", "b", Some("NEW"), 1, None), joined("NEW", "d", Some("NEW"), 0, Some((30, 30))));
+    assert_eq!(counted(join, all()).await?, [a, c.clone(), b, d.clone()]);
+    let many = Query { from: vec![("pieces", FieldValue::from(20))], ..all() };
+    assert_eq!(counted(join, many).await?, [c, d]);
+
+    let together = Join { and: "status", through: "status", ..join };
+    let alone = |status: &str| Joined { count: 2, ..joined(status, status, None, 0, None) };
+    assert_eq!(counted(together, all()).await?, [alone("LISTED"), alone("NEW")]);
+    let itself = Join { through: "id", ..together };
+    let listed = Joined { count: 2, past: 2, ..joined("LISTED", "LISTED", Some("LISTED"), 0, None) };
+    let new = Joined { count: 2, past: 1, ..joined("NEW", "NEW", Some("NEW"), 0, Some((30, 30))) };
+    assert_eq!(counted(itself, all()).await?, [listed, new]);
     Ok(())
 }
 
