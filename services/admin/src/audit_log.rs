@@ -34,6 +34,14 @@ pub enum Action {
     Note,
     #[serde(rename = "dlq.replay_many")]
     ReplayMany,
+    #[serde(rename = "dlq.discard_many")]
+    DiscardMany,
+    #[serde(rename = "dlq.restore_many")]
+    RestoreMany,
+    #[serde(rename = "dlq.note_many")]
+    NoteMany,
+    #[serde(rename = "saga.extend")]
+    SagaExtend,
     #[serde(rename = "redrive.start")]
     RedriveStart,
     #[serde(rename = "redrive.pause")]

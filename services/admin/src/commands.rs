@@ -1,5 +1,7 @@
 //! Pure: what operators, and the driver of redrives, may ask of admin, and what they get for an answer.
 
+use contract::saga_view::SagaView;
+use jiff::Timestamp;
 use saga_core::row::RowKey;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::audit_log::{Action, AuditEntry};
-use crate::dead_letter::events::{DeadLetterRejection, Replay, Tag};
+use crate::dead_letter::events::{DeadLetterCommand, DeadLetterRejection, Replay, Tag};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
 use crate::redrive::decider::Redrive;
@@ -37,14 +39,20 @@ pub enum CommandKind {
     Restore(Uuid),
     /// Write something down about this dead letter.
     Note(Uuid, String),
-    /// Hand back all of these that can be.
-    ReplayMany {
+    /// Do this to all of these dead letters that it can be done to. One wish may be many of these: whoever asks writes
+    /// it down once.
+    Many {
         /// Ids of dead letters, each once.
         dead_letters: Vec<Uuid>,
-        /// Even those that failed too often, or are being replayed.
-        force: bool,
-        /// What the audit log calls them.
-        target: String,
+        /// What is done to each.
+        wish: Wish,
+    },
+    /// Let these orders wait longer, those that still wait. Written down like [`CommandKind::Many`].
+    Extend {
+        /// Their ids, which are their sagas', each once.
+        orders: Vec<Uuid>,
+        /// When they are to give up.
+        until: Timestamp,
     },
     /// Start this redrive, or change its course.
     Redrive(Uuid, RedriveCommand),
@@ -68,6 +76,33 @@ pub enum CommandKind {
     CloseEntry(Uuid, String),
 }
 
+/// What is done to each of many dead letters.
+#[derive(Debug, Clone)]
+pub enum Wish {
+    /// Hand it back.
+    Replay(Replay),
+    /// Give it up.
+    Discard,
+    /// Take it up again.
+    Restore,
+    /// Write this down about it.
+    Note(String),
+}
+
+impl Wish {
+    /// What each of them is asked, by whom.
+    #[must_use]
+    pub fn command(&self, by: &By) -> DeadLetterCommand {
+        let by = by.clone();
+        match self {
+            Self::Replay(replay) => DeadLetterCommand::Replay(by, replay.clone()),
+            Self::Discard => DeadLetterCommand::Discard(by),
+            Self::Restore => DeadLetterCommand::Restore(by),
+            Self::Note(text) => DeadLetterCommand::Note(by, text.clone()),
+        }
+    }
+}
+
 /// The answer to a command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Reply {
@@ -75,26 +110,63 @@ pub enum Reply {
     Done,
     /// It is done, and this is what the one dead letter that it was about is now.
     Changed(Option<Box<DeadLetterItem>>),
-    /// This became of the many dead letters that were to be handed back.
-    Replayed(ReplayedMany),
+    /// This became of the many that it was about.
+    Many(Many),
 }
 
-/// What became of many dead letters that were to be handed back.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
-pub struct ReplayedMany {
-    /// How many were handed back.
-    pub replayed: u64,
-    /// Those that could not be.
+/// What became of many that something was to be done to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Many {
+    /// To how many it was done.
+    pub done: u64,
+    /// Those that it could not be done to, at most 1000.
     pub refused: Vec<Refused>,
+    /// How many more there are of these; absent when there are none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub more_refused: u64,
 }
 
-/// A dead letter that could not be handed back.
+/// One that it could not be done to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refused {
-    /// Id of the dead letter.
+    /// Id of the dead letter, or of the saga.
     pub id: Uuid,
-    /// Why it could not be handed back.
+    /// Why it could not be done.
     pub detail: String,
+}
+
+/// Refusals that an answer lists.
+const MOST_REFUSED: usize = 1_000;
+
+impl Many {
+    /// Counts one more.
+    pub fn add<E: ToString>(&mut self, id: Uuid, outcome: Result<(), E>) {
+        match outcome {
+            Ok(()) => self.done += 1,
+            Err(_) if self.refused.len() >= MOST_REFUSED => self.more_refused += 1,
+            Err(why) => self.refused.push(Refused { id, detail: why.to_string() }),
+        }
+    }
+
+    /// Counts those of another part.
+    pub fn add_all(&mut self, part: Self) {
+        self.done += part.done;
+        self.more_refused += part.more_refused;
+        for refused in part.refused {
+            self.add(refused.id, Err(refused.detail));
+        }
+    }
+
+    /// How many it was asked of.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.done + self.more_refused + self.refused.len() as u64
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Why something cannot be.
@@ -120,9 +192,10 @@ impl Command {
             | CommandKind::Note(id, _)
             | CommandKind::Redrive(id, _)
             | CommandKind::Send { tag: Tag { redrive: id, .. }, .. } => *id,
-            CommandKind::ReplayMany { .. } | CommandKind::OpenEntry { .. } | CommandKind::CloseEntry(..) => {
-                self.id
-            }
+            CommandKind::Many { .. }
+            | CommandKind::Extend { .. }
+            | CommandKind::OpenEntry { .. }
+            | CommandKind::CloseEntry(..) => self.id,
         }
     }
 
@@ -135,7 +208,6 @@ impl Command {
             CommandKind::Discard(_) => Some(Action::Discard),
             CommandKind::Restore(_) => Some(Action::Restore),
             CommandKind::Note(..) => Some(Action::Note),
-            CommandKind::ReplayMany { .. } => Some(Action::ReplayMany),
             CommandKind::Redrive(_, command) => match command {
                 RedriveCommand::Start(_) => Some(Action::RedriveStart),
                 RedriveCommand::Pause => Some(Action::RedrivePause),
@@ -147,7 +219,10 @@ impl Command {
                 }
             },
             CommandKind::OpenEntry { action, .. } => Some(*action),
-            CommandKind::Send { .. } | CommandKind::CloseEntry(..) => None,
+            CommandKind::Many { .. }
+            | CommandKind::Extend { .. }
+            | CommandKind::Send { .. }
+            | CommandKind::CloseEntry(..) => None,
         }
     }
 
@@ -160,7 +235,8 @@ impl Command {
             | CommandKind::Discard(id)
             | CommandKind::Restore(id)
             | CommandKind::Note(id, _) => all(&[*id]),
-            CommandKind::ReplayMany { dead_letters, .. } => all(dead_letters),
+            CommandKind::Many { dead_letters, .. } => all(dead_letters),
+            CommandKind::Extend { orders, .. } => orders.iter().map(RowKey::of::<SagaView>).collect(),
             CommandKind::Redrive(id, _) => vec![RowKey::of::<Redrive>(id), RowKey::of::<Roster>(THE_ROSTER)],
             CommandKind::Send { tag, dead_letters } => {
                 let mut keys: Vec<_> = all(dead_letters);

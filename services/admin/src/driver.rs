@@ -183,7 +183,7 @@ impl<W: Surroundings> Driver<W> {
     async fn send(&self, drive: &Drive, tag: Tag, dead_letters: Vec<Uuid>) -> u64 {
         let kind = CommandKind::Send { tag, dead_letters };
         match self.ask(drive.plan.by.clone(), kind).await {
-            Some(Reply::Replayed(many)) => many.replayed,
+            Some(Reply::Many(many)) => many.done,
             Some(Reply::Done | Reply::Changed(_)) | None => 0,
         }
     }

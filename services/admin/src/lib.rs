@@ -31,8 +31,8 @@ mod rows;
 use std::collections::BTreeMap;
 
 use contract::FactType::{
-    OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed, PaymentRefunded,
-    PaymentVoided, StockReleased, StockReservationFailed, StockReserved,
+    DeadlineExtended, OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed,
+    PaymentRefunded, PaymentVoided, StockReleased, StockReservationFailed, StockReserved,
 };
 use contract::topology;
 use saga_core::dead_letter::DEAD_LETTER_TYPES;
@@ -53,7 +53,12 @@ pub static STEPS: [Step; 2] = [
         &[
             Subscription::to(
                 "order",
-                &[OrderCreated.message_type(), OrderConfirmed.message_type(), OrderCancelled.message_type()],
+                &[
+                    OrderCreated.message_type(),
+                    OrderConfirmed.message_type(),
+                    OrderCancelled.message_type(),
+                    DeadlineExtended.message_type(),
+                ],
             ),
             Subscription::to(
                 "inventory",

@@ -3,8 +3,11 @@
 
 use contract::Fact;
 use contract::heard_fact::HeardFact;
+use contract::order::DeadlineExtensionRequested;
+use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use contract::topology::OPERATOR;
+use jiff::Timestamp;
 use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, OperatorMessage, ReplayRequested,
 };
@@ -16,8 +19,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
-use crate::commands::{Command, CommandKind, Refused, Rejection, ReplayedMany, Reply};
-use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay};
+use crate::commands::{Command, CommandKind, Many, Rejection, Reply};
+use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
 use crate::redrive::decider::{Counted, Redrive};
@@ -148,12 +151,15 @@ impl Command {
             CommandKind::Note(id, text) => {
                 self.ask_one(*id, DeadLetterCommand::Note(by(), text.clone()), None, work)
             }
-            CommandKind::ReplayMany { dead_letters, force, target } => {
-                let replay = Replay { force: *force, ..Replay::default() };
-                let many = self.replay_all(dead_letters, &replay, work);
-                let detail = json!({ "replayed": many.replayed, "refused": many.refused.len() });
-                self.log(target, Some(detail), DONE, work);
-                Ok(Reply::Replayed(many))
+            CommandKind::Many { dead_letters, wish } => {
+                Ok(Reply::Many(ask_each(dead_letters, &wish.command(&self.by), work)))
+            }
+            CommandKind::Extend { orders, until } => {
+                let mut many = Many::default();
+                for &order in orders {
+                    many.add(order, extend(order, *until, work));
+                }
+                Ok(Reply::Many(many))
             }
             CommandKind::Redrive(id, command) => {
                 change_redrive(*id, command.clone(), work)?;
@@ -169,10 +175,11 @@ impl Command {
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 let replay = drive.replay(tag.redrive);
                 let dead_letters = &dead_letters[..dead_letters.len().min(most)];
-                let sent = self.replay_all(dead_letters, &replay, work);
-                let count = RedriveCommand::Count(tag.round, sent.replayed);
+                let replay = DeadLetterCommand::Replay(by(), replay);
+                let sent = ask_each(dead_letters, &replay, work);
+                let count = RedriveCommand::Count(tag.round, sent.done);
                 work.decide::<Redrive>(tag.redrive, &(count, at))?;
-                Ok(Reply::Replayed(sent))
+                Ok(Reply::Many(sent))
             }
             CommandKind::OpenEntry { target, detail, .. } => {
                 self.log(target, detail.clone(), ASKED, work);
@@ -199,19 +206,6 @@ impl Command {
         Ok(Reply::Changed(dead_letter.map(Box::new)))
     }
 
-    /// Hands back all that can be. What one dead letter says touches no other.
-    fn replay_all(&self, ids: &[Uuid], replay: &Replay, work: &mut Work<'_>) -> ReplayedMany {
-        let mut many = ReplayedMany::default();
-        for &id in ids {
-            let command = DeadLetterCommand::Replay(self.by.clone(), replay.clone());
-            match work.decide::<DeadLetterView>(id, &command) {
-                Ok(_) => many.replayed += 1,
-                Err(rejection) => many.refused.push(Refused { id, detail: rejection.to_string() }),
-            }
-        }
-        many
-    }
-
     /// Writes down what this command is called, if it is.
     fn log(&self, target: impl ToString, detail: Option<Value>, outcome: &str, work: &mut Work<'_>) {
         if let Some(action) = self.action() {
@@ -219,6 +213,39 @@ impl Command {
             let entry = Entry { at: work.now(), by, action, target, detail, outcome };
             let Ok(_) = work.decide::<AuditEntry>(self.id, &AuditCommand::Write(entry));
         }
+    }
+}
+
+/// Asks all of these dead letters. What one says touches no other.
+fn ask_each(dead_letters: &[Uuid], command: &DeadLetterCommand, work: &mut Work<'_>) -> Many {
+    let mut many = Many::default();
+    for &id in dead_letters {
+        many.add(id, work.decide::<DeadLetterView>(id, command).map(drop));
+    }
+    many
+}
+
+/// Whenever an order is to wait longer, the order service is told; its word counts, and is heard.
+fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), String> {
+    let now = work.now();
+    let view = work.row::<SagaView>(order);
+    let Some(deadline) = view.deadline else { return Err("there is no such saga".to_owned()) };
+    match view.status() {
+        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::Parked if deadline <= now => {
+            Err(format!("its deadline passed at {deadline}"))
+        }
+        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::Parked if deadline >= until => {
+            Err(format!("it waits until {deadline} already"))
+        }
+        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::Parked => {
+            work.publish(AdminMessage::Fact(DeadlineExtensionRequested { order, deadline: until }.into()));
+            Ok(())
+        }
+        over @ (SagaStatus::Completed
+        | SagaStatus::TimedOut
+        | SagaStatus::Compensating
+        | SagaStatus::Compensated
+        | SagaStatus::Failed) => Err(format!("the saga is {}", over.as_str())),
     }
 }
 

@@ -42,6 +42,13 @@ pub enum OrderCommand {
     Confirm,
     /// Cancel it. Once it is confirmed only people may.
     Cancel(CancelReason),
+    /// Let it wait longer.
+    Extend {
+        /// When it is to give up.
+        until: Timestamp,
+        /// What time it is.
+        now: Timestamp,
+    },
     /// It is now this late: cancel it if its deadline has passed.
     Expire(Timestamp),
 }
@@ -55,6 +62,8 @@ pub enum OrderEvent {
     Confirmed,
     /// It was cancelled.
     Cancelled(CancelReason),
+    /// It waits longer, until then.
+    DeadlineExtended(Timestamp),
 }
 
 /// Why an order says no.
@@ -69,6 +78,9 @@ pub enum OrderRejection {
     /// It is confirmed already; only people may still cancel it.
     #[error("the order is confirmed already")]
     AlreadyConfirmed,
+    /// Its deadline has passed: others may act on that already.
+    #[error("the deadline of the order has passed")]
+    TooLate,
 }
 
 impl Decider for Order {
@@ -82,9 +94,10 @@ impl Decider for Order {
         use {Order as State, OrderCommand as Command};
         match (self, command) {
             (State::New, Command::Place(placed)) => Ok(vec![OrderEvent::Placed(placed.clone())]),
-            (State::New, Command::Confirm | Command::Cancel(_) | Command::Expire(_)) => {
-                Err(OrderRejection::Unknown)
-            }
+            (
+                State::New,
+                Command::Confirm | Command::Cancel(_) | Command::Extend { .. } | Command::Expire(_),
+            ) => Err(OrderRejection::Unknown),
 
             (State::Pending(_), Command::Place(_)) => Ok(vec![]),
             (State::Pending(_), Command::Confirm) => Ok(vec![OrderEvent::Confirmed]),
@@ -93,8 +106,16 @@ impl Decider for Order {
                 Ok(vec![OrderEvent::Cancelled(CancelReason::TimedOut)])
             }
             (State::Pending(_), Command::Expire(_)) => Ok(vec![]),
+            (State::Pending(placed), Command::Extend { now, .. }) if placed.deadline <= *now => {
+                Err(OrderRejection::TooLate)
+            }
+            (State::Pending(placed), Command::Extend { until, .. }) if placed.deadline < *until => {
+                Ok(vec![OrderEvent::DeadlineExtended(*until)])
+            }
+            (State::Pending(_), Command::Extend { .. }) => Ok(vec![]),
 
             (State::Confirmed(_), Command::Place(_) | Command::Confirm | Command::Expire(_)) => Ok(vec![]),
+            (State::Confirmed(_), Command::Extend { .. }) => Err(OrderRejection::AlreadyConfirmed),
             (State::Confirmed(_), Command::Cancel(reason)) => match reason {
                 CancelReason::CustomerRequest | CancelReason::Operator => {
                     Ok(vec![OrderEvent::Cancelled(*reason)])
@@ -106,7 +127,9 @@ impl Decider for Order {
 
             (State::Cancelled(..), Command::Place(_) | Command::Cancel(_) | Command::Expire(_)) => Ok(vec![]),
             // Nothing to do about a late capture here: payment hears the cancellation too, and refunds it.
-            (State::Cancelled(_, reason), Command::Confirm) => Err(OrderRejection::AlreadyCancelled(*reason)),
+            (State::Cancelled(_, reason), Command::Confirm | Command::Extend { .. }) => {
+                Err(OrderRejection::AlreadyCancelled(*reason))
+            }
         }
     }
 
@@ -119,10 +142,14 @@ impl Decider for Order {
             (Self::Pending(placed) | Self::Confirmed(placed), OrderEvent::Cancelled(reason)) => {
                 Self::Cancelled(placed, *reason)
             }
+            (Self::Pending(placed), OrderEvent::DeadlineExtended(until)) => {
+                Self::Pending(Placed { deadline: *until, ..placed })
+            }
             (
                 unchanged @ (Self::New | Self::Cancelled(..)),
-                OrderEvent::Confirmed | OrderEvent::Cancelled(_),
-            ) => unchanged,
+                OrderEvent::Confirmed | OrderEvent::Cancelled(_) | OrderEvent::DeadlineExtended(_),
+            )
+            | (unchanged @ Self::Confirmed(_), OrderEvent::DeadlineExtended(_)) => unchanged,
         };
     }
 

@@ -158,9 +158,9 @@ fn problem(rejection: &Rejection) -> Problem {
         }
         Rejection::TotalTooLarge { line } => Problem::field(format!("lines[{line}].quantity"), detail),
         Rejection::Order(OrderRejection::Unknown) => Problem::new(StatusCode::NOT_FOUND, detail),
-        Rejection::Order(OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed) => {
-            Problem::conflict(detail)
-        }
+        Rejection::Order(
+            OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed | OrderRejection::TooLate,
+        ) => Problem::conflict(detail),
     }
 }
 

@@ -10,7 +10,8 @@ pub mod policy;
 use std::time::Duration;
 
 use contract::FactType::{
-    PaymentFailed, PaymentProcessed, PriceChanged, ProductListed, StockReservationFailed,
+    DeadlineExtensionRequested, PaymentFailed, PaymentProcessed, PriceChanged, ProductListed,
+    StockReservationFailed,
 };
 use contract::topology;
 use saga_core::fault::FaultKind;
@@ -24,7 +25,7 @@ use self::policy::OrderService;
 pub const NAME: &str = "order";
 
 /// Facts that the order service hears.
-pub static STEPS: [Step; 3] = [
+pub static STEPS: [Step; 4] = [
     Step::new("order-confirmation", &[Subscription::to("payment", &[PaymentProcessed.message_type()])]),
     Step::new(
         "order-cancellation",
@@ -32,6 +33,10 @@ pub static STEPS: [Step; 3] = [
             Subscription::to("inventory", &[StockReservationFailed.message_type()]),
             Subscription::to("payment", &[PaymentFailed.message_type()]),
         ],
+    ),
+    Step::new(
+        "order-extension",
+        &[Subscription::to(topology::OPERATOR, &[DeadlineExtensionRequested.message_type()])],
     ),
     Step::new(
         "order-catalogue",

@@ -3,7 +3,8 @@
 use contract::inventory::{PriceChanged, ProductListed};
 use contract::money::Money;
 use contract::order::{
-    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+    CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
+    OrderCreated, PaymentContext, StockLine,
 };
 use contract::payment::PaymentProcessed;
 use contract::reconciliation::{CopyEntry, OrderEntry, OrderState, Said, events};
@@ -131,6 +132,9 @@ impl Policy<Fact> for Order {
             OrderEvent::Cancelled(reason) => {
                 work.publish(OrderCancelled { order, lines: stock_lines(before), reason: *reason });
             }
+            OrderEvent::DeadlineExtended(until) => {
+                work.publish(DeadlineExtended { order, deadline: *until });
+            }
         }
     }
 }
@@ -199,6 +203,7 @@ impl Service for OrderService {
             Fact::PaymentFailed(fact) => {
                 cancel(fact.order, CancelReason::PaymentFailed, work).map_err(first_things_first)
             }
+            Fact::DeadlineExtensionRequested(asked) => extend(asked, work).map_err(first_things_first),
             Fact::ProductListed(fact) => learn(&fact.sku, fact.unit_price, fact.revision, work),
             Fact::PriceChanged(fact) => learn(&fact.sku, fact.unit_price, fact.revision, work),
             _ => Err(Refusal::unheard(step, message)),
@@ -218,7 +223,7 @@ impl Service for OrderService {
 fn first_things_first(rejection: OrderRejection) -> Refusal<Rejection> {
     match rejection {
         OrderRejection::Unknown => Refusal::NotYet("the order is not here".to_owned()),
-        OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed => {
+        OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed | OrderRejection::TooLate => {
             Refusal::Rejected(rejection.into())
         }
     }
@@ -267,6 +272,11 @@ fn confirm(paid: &PaymentProcessed, work: &mut Work<'_>) -> Reaction<OrderServic
 
 fn cancel(order: Uuid, reason: CancelReason, work: &mut Work<'_>) -> Result<(), OrderRejection> {
     work.decide::<Order>(order, &OrderCommand::Cancel(reason)).map(drop)
+}
+
+fn extend(asked: &DeadlineExtensionRequested, work: &mut Work<'_>) -> Result<(), OrderRejection> {
+    let command = OrderCommand::Extend { until: asked.deadline, now: work.now() };
+    work.decide::<Order>(asked.order, &command).map(drop)
 }
 
 fn learn(sku: &str, unit_price: Money, revision: u64, work: &mut Work<'_>) -> Reaction<OrderService> {
@@ -341,6 +351,7 @@ pub const fn told(event: &OrderEvent) -> Option<FactType> {
         OrderEvent::Placed(_) => FactType::OrderCreated,
         OrderEvent::Confirmed => FactType::OrderConfirmed,
         OrderEvent::Cancelled(_) => FactType::OrderCancelled,
+        OrderEvent::DeadlineExtended(_) => FactType::DeadlineExtended,
     })
 }
 

@@ -6,11 +6,12 @@
 mod answering;
 mod bank_client;
 pub mod domain;
+pub mod extension;
 pub mod http;
 pub mod policy;
 pub mod silences;
 
-use contract::FactType::{OrderCancelled, StockReserved};
+use contract::FactType::{DeadlineExtended, OrderCancelled, StockReserved};
 use contract::topology;
 use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
@@ -23,11 +24,12 @@ use self::policy::PaymentService;
 pub const NAME: &str = "payment";
 
 /// Facts that the payment service hears.
-pub static STEPS: [Step; 2] = [
+pub static STEPS: [Step; 3] = [
     Step::new("payment-processing", &[Subscription::to("inventory", &[StockReserved.message_type()])])
         .needing(&["bank"]),
     // Only what ends in a call waits for the bank, as a task; the rest of a cancellation goes on.
     Step::new("payment-refund", &[Subscription::to("order", &[OrderCancelled.message_type()])]),
+    Step::new("payment-extension", &[Subscription::to("order", &[DeadlineExtended.message_type()])]),
 ];
 
 /// What can be set of the payment service alone.

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, RefundReason};
+use crate::extension::Extension;
 use crate::silences::{Looked, Silences, THE_LOOK};
 
 /// Task: charge the customer.
@@ -142,6 +143,7 @@ impl Policy<Fact> for Payment {
         match event {
             PaymentEvent::Requested(context) => {
                 let deadline = work.heard().and_then(deadline);
+                let deadline = extended(order, deadline, work);
                 work.call(CHARGE, &BankTask { order, call: BankCall::Charge(context.clone()), deadline });
             }
             PaymentEvent::Captured(reference) => {
@@ -171,8 +173,9 @@ impl Policy<Fact> for Payment {
     }
 }
 
-/// Nobody is told how far a look has come.
+/// Nobody is told how far a look has come, or what was heard of an order.
 impl Policy<Fact> for Silences {}
+impl Policy<Fact> for Extension {}
 
 impl Service for PaymentService {
     const NAME: &'static str = crate::NAME;
@@ -183,7 +186,7 @@ impl Service for PaymentService {
     type Rejection = PaymentRejection;
 
     fn rows() -> Vec<RowKind> {
-        vec![RowKind::of::<Payment>(), RowKind::of::<Silences>()]
+        vec![RowKind::of::<Payment>(), RowKind::of::<Silences>(), RowKind::of::<Extension>()]
     }
 
     fn steps() -> &'static [Step] {
@@ -219,8 +222,14 @@ impl Service for PaymentService {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most facts concern the payment alone")]
     fn rows_of_message(&self, message: &Received<Fact>) -> Vec<RowKey> {
-        message.fact.saga().map(RowKey::of::<Payment>).into_iter().collect()
+        let Some(order) = message.fact.saga() else { return vec![] };
+        match message.fact.fact_type() {
+            FactType::StockReserved => both(order),
+            FactType::DeadlineExtended => vec![RowKey::of::<Extension>(order)],
+            _ => vec![RowKey::of::<Payment>(order)],
+        }
     }
 
     #[expect(
@@ -230,7 +239,8 @@ impl Service for PaymentService {
     fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
         match &message.fact {
             Fact::StockReserved(fact) => {
-                let command = match is_over(fact.deadline, work.now()) {
+                let deadline = extended(fact.order, fact.deadline, work);
+                let command = match is_over(deadline, work.now()) {
                     true => PaymentCommand::Expire,
                     false => PaymentCommand::Charge(fact.payment.clone()),
                 };
@@ -239,6 +249,9 @@ impl Service for PaymentService {
             Fact::OrderCancelled(fact) => {
                 work.decide::<Payment>(fact.order, &PaymentCommand::Cancel)?;
             }
+            Fact::DeadlineExtended(fact) => {
+                let Ok(_) = work.decide::<Extension>(fact.order, &fact.deadline);
+            }
             _ => return Err(Refusal::unheard(step, message)),
         }
         Ok(())
@@ -246,7 +259,7 @@ impl Service for PaymentService {
 
     fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
         let task = serde_json::from_str::<BankTask>(result.payload).ok();
-        task.map(|task| RowKey::of::<Payment>(task.order)).into_iter().collect()
+        task.map(|task| both(task.order)).unwrap_or_default()
     }
 
     /// A charge is not sent to the bank once the order is over; what is owed always is.
@@ -254,7 +267,7 @@ impl Service for PaymentService {
         match serde_json::from_str::<BankTask>(result.payload) {
             Ok(BankTask { order, call: BankCall::Charge(_), deadline }) => {
                 let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
-                is_charging && !is_over(deadline, work.now())
+                is_charging && !is_over(extended(order, deadline, work), work.now())
             }
             // Of a task that is none the result will say what is wrong.
             Ok(BankTask { call: BankCall::Refund | BankCall::Reverse, .. }) | Err(_) => true,
@@ -310,6 +323,16 @@ const fn deadline(fact: &Fact) -> Option<Timestamp> {
         Fact::StockReserved(fact) => fact.deadline,
         _ => None,
     }
+}
+
+/// The later of this deadline and the one that the order was given since.
+fn extended(order: Uuid, deadline: Option<Timestamp>, work: &mut Work<'_>) -> Option<Timestamp> {
+    work.row::<Extension>(order).of(deadline)
+}
+
+/// What a charge depends on.
+fn both(order: Uuid) -> Vec<RowKey> {
+    vec![RowKey::of::<Payment>(order), RowKey::of::<Extension>(order)]
 }
 
 fn is_over(deadline: Option<Timestamp>, now: Timestamp) -> bool {

@@ -14,7 +14,9 @@ use uuid::Uuid;
 use crate::inventory::{
     PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
 };
-use crate::order::{OrderCancelled, OrderConfirmed, OrderCreated};
+use crate::order::{
+    DeadlineExtended, DeadlineExtensionRequested, OrderCancelled, OrderConfirmed, OrderCreated,
+};
 use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided};
 
 /// Everything that services tell each other.
@@ -39,6 +41,8 @@ pub enum Fact {
     PaymentFailed(PaymentFailed),
     PaymentRefunded(PaymentRefunded),
     PaymentVoided(PaymentVoided),
+    DeadlineExtended(DeadlineExtended),
+    DeadlineExtensionRequested(DeadlineExtensionRequested),
 }
 
 impl FactType {
@@ -64,6 +68,10 @@ impl FactType {
             Self::PaymentFailed => MessageType::new("PaymentFailed", "failed"),
             Self::PaymentRefunded => MessageType::new("PaymentRefunded", "refunded"),
             Self::PaymentVoided => MessageType::new("PaymentVoided", "voided"),
+            Self::DeadlineExtended => MessageType::new("DeadlineExtended", "deadline_extended"),
+            Self::DeadlineExtensionRequested => {
+                MessageType::new("DeadlineExtensionRequested", "deadline_extension_requested")
+            }
         }
     }
 
@@ -132,6 +140,8 @@ impl Message for Fact {
             Self::PaymentFailed(fact) => Some(fact.order),
             Self::PaymentRefunded(fact) => Some(fact.order),
             Self::PaymentVoided(fact) => Some(fact.order),
+            Self::DeadlineExtended(fact) => Some(fact.order),
+            Self::DeadlineExtensionRequested(fact) => Some(fact.order),
             Self::StockReplenished(_) | Self::ProductListed(_) | Self::PriceChanged(_) => None,
         }
     }
@@ -157,6 +167,10 @@ impl Message for Fact {
             FactType::PaymentFailed => Self::PaymentFailed(Deserialize::deserialize(data)?),
             FactType::PaymentRefunded => Self::PaymentRefunded(Deserialize::deserialize(data)?),
             FactType::PaymentVoided => Self::PaymentVoided(Deserialize::deserialize(data)?),
+            FactType::DeadlineExtended => Self::DeadlineExtended(Deserialize::deserialize(data)?),
+            FactType::DeadlineExtensionRequested => {
+                Self::DeadlineExtensionRequested(Deserialize::deserialize(data)?)
+            }
         })
     }
 }
@@ -184,5 +198,7 @@ from!(
     PaymentProcessed,
     PaymentFailed,
     PaymentRefunded,
-    PaymentVoided
+    PaymentVoided,
+    DeadlineExtended,
+    DeadlineExtensionRequested
 );

@@ -117,11 +117,15 @@ impl FactDetail {
             Fact::PaymentRefunded(fact) => note(fact.amount.to_string()),
             Fact::StockReserved(fact) => note(pieces(&fact.lines)),
             Fact::StockReleased(fact) => note(pieces(&fact.lines)),
+            Fact::DeadlineExtended(fact) => {
+                Self { deadline: Some(fact.deadline), ..note(format!("until {}", fact.deadline)) }
+            }
             Fact::OrderConfirmed(_)
             | Fact::StockReplenished(_)
             | Fact::ProductListed(_)
             | Fact::PriceChanged(_)
-            | Fact::PaymentVoided(_) => Self::default(),
+            | Fact::PaymentVoided(_)
+            | Fact::DeadlineExtensionRequested(_) => Self::default(),
         }
     }
 

@@ -40,6 +40,25 @@ pub struct OrderCancelled {
     pub reason: CancelReason,
 }
 
+/// Order: an operator gave the order more time, before its old deadline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadlineExtended {
+    /// The order that waits longer; also the saga's id.
+    pub order: Uuid,
+    /// When it gives up now: later than before.
+    pub deadline: Timestamp,
+}
+
+/// An operator: this order is to wait longer. Once it has ended, or for less than it waits already, it changes
+/// nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadlineExtensionRequested {
+    /// The order; also the saga's id.
+    pub order: Uuid,
+    /// When it is to give up.
+    pub deadline: Timestamp,
+}
+
 /// One line of an order, priced by the order service's catalogue copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Line {

@@ -82,7 +82,8 @@ impl SagaView {
         let detail = &fact.detail;
         self.customer = self.customer.take().or_else(|| detail.customer.clone());
         self.total = self.total.or(detail.total);
-        self.deadline = self.deadline.or(detail.deadline);
+        // It is extended, and never shortened: the latest holds, whichever is heard first.
+        self.deadline = self.deadline.max(detail.deadline);
         self.cancelled_because = self.cancelled_because.or(detail.cancelled_because);
         self.payment_failed_because = self.payment_failed_because.or(detail.payment_failed_because);
         self.parked.extend(detail.parked.clone().map(|parked| (parked.dead_letter, parked.step)));

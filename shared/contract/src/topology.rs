@@ -13,7 +13,8 @@ pub struct Participant {
     pub port: u16,
     /// Whether it has a stream of its own, and so takes part in the messaging.
     pub has_stream: bool,
-    /// The participants whose facts it hears; operators not counted, who speak to every engine.
+    /// The participants whose facts it hears; those who speak to every engine, as operators
+    /// do of dead letters, are not counted.
     pub hears: &'static [&'static str],
     /// The participants that it calls over HTTP: its settings say where they are (`service.NAME`).
     pub calls: &'static [&'static str],
@@ -37,7 +38,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Orders and their deadlines",
         port: 8081,
         has_stream: true,
-        hears: &["inventory", "payment"],
+        hears: &["inventory", "payment", OPERATOR],
         calls: &[],
     },
     Participant {

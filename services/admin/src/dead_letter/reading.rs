@@ -90,6 +90,14 @@ pub(crate) async fn find_readable(
     }
 }
 
+/// The dead letters that these ids name and that can be read.
+pub(crate) async fn by_ids(store: &dyn Store, ids: &[Uuid]) -> Result<Vec<DeadLetterView>, StoreFault> {
+    let named = ids.iter().map(|id| FieldValue::Text(id.to_string())).collect();
+    let query = Query { one_of: vec![("id", named)], limit: ids.len(), ..Query::default() };
+    let rows = store.find(DeadLetterView::KIND, query).await?;
+    Ok(rows.iter().filter_map(|row| parsed(row).ok()).collect())
+}
+
 /// Ids of at most `limit` that would not refuse this replay, the one that failed longest ago first. What is damaged, or
 /// would refuse it, keeps none of the others from being found.
 pub(crate) async fn find_for(

@@ -1,6 +1,4 @@
-//! Shell: the routes that change dead letters: replay, discard, restore, note.
-
-use std::collections::BTreeSet;
+//! Shell: the routes that change one dead letter: replay, discard, restore, note.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,16 +14,11 @@ use uuid::Uuid;
 use super::Admin;
 use super::dead_letters::detail;
 use super::extract::{Ask, Change, Operator, Why, checked_reason, needed};
-use crate::commands::{CommandKind, ReplayedMany, Reply};
+use crate::commands::CommandKind;
 use crate::dead_letter::events::Replay;
-use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::history::DeadLetterDetail;
 use crate::dead_letter::item::DeadLetterItem;
-use crate::dead_letter::reading;
 use crate::request::By;
-
-/// Dead letters that one request hands back; more are a redrive's work, which can be watched and stopped.
-const MOST_AT_ONCE: usize = 1_000;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new()
@@ -33,7 +26,6 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
         .routes(routes!(discard))
         .routes(routes!(restore))
         .routes(routes!(note))
-        .routes(routes!(replay_many))
 }
 
 /// How to hand one dead letter back.
@@ -116,62 +108,4 @@ async fn note(
 ) -> Result<(StatusCode, Json<DeadLetterDetail>), Problem> {
     admin.change(By { operator, reason: None }, CommandKind::Note(id, text)).await?;
     Ok((StatusCode::CREATED, Json(detail(&admin, id).await?)))
-}
-
-/// Which dead letters to replay: these, or all of a cause that wait.
-#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[garde(allow_unvalidated)]
-struct ReplayMany {
-    /// These, by their ids: 1 to 1000.
-    #[garde(inner(length(min = 1, max = 1000)))]
-    ids: Option<Vec<Uuid>>,
-    /// All of this cause that wait for a human, at most 1000.
-    #[garde(inner(length(chars, min = 1, max = 200)))]
-    fingerprint: Option<String>,
-    /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
-    reason: Option<String>,
-    /// Even if three replays have failed, or one is under way that may have got lost.
-    force: bool,
-}
-
-/// Hand many dead letters back at once.
-#[utoipa::path(post, path = "/api/admin/dlq/replay", params(Operator), request_body = ReplayMany, responses(
-    (status = 200, body = ReplayedMany), (status = 422, body = Problem),
-))]
-async fn replay_many(
-    Change { admin, path: (), operator, body }: Change<(), ReplayMany>,
-) -> Result<Json<ReplayedMany>, Problem> {
-    let ReplayMany { ids, fingerprint, reason, force } = body;
-    let reason = needed(reason, "replaying many needs one")?;
-    let (dead_letters, target) = match (ids, fingerprint) {
-        (Some(ids), None) => {
-            let once: BTreeSet<Uuid> = ids.into_iter().collect();
-            let target = format!("{} dead letters", once.len());
-            (once.into_iter().collect(), target)
-        }
-        (None, Some(fingerprint)) => (of_cause(&admin, &fingerprint).await?, fingerprint),
-        (None, None) => return Err(Problem::field("ids", "give `ids` or `fingerprint`")),
-        (Some(_), Some(_)) => {
-            return Err(Problem::field("fingerprint", "give `ids` or `fingerprint`, not both"));
-        }
-    };
-    let kind = CommandKind::ReplayMany { dead_letters, force, target };
-    match admin.ask(By { operator, reason }, kind).await? {
-        Reply::Replayed(many) => Ok(Json(many)),
-        Reply::Done | Reply::Changed(_) => Err(Problem::internal(&"replays that nobody counted")),
-    }
-}
-
-/// Dead letters of a cause that wait.
-async fn of_cause(admin: &Admin, fingerprint: &str) -> Result<Vec<Uuid>, Problem> {
-    let filter = Filter { fingerprint: Some(fingerprint.to_owned()), ..Filter::default() };
-    let (wanted, store) = (Wanted::pending(filter), admin.app.store.as_ref());
-    let found = reading::find(store, &wanted, false, None, MOST_AT_ONCE).await?;
-    if found.next.is_some() {
-        let detail = format!("more than {MOST_AT_ONCE} dead letters have it: use a redrive");
-        return Err(Problem::field("fingerprint", detail));
-    }
-    Ok(found.dead_letters.into_iter().map(|(id, _)| id).collect())
 }

@@ -8,6 +8,7 @@ mod dead_letter_edits;
 mod dead_letters;
 mod extract;
 mod faults;
+mod many;
 mod outbox;
 mod paging;
 mod redrive_watch;
@@ -62,6 +63,7 @@ pub fn routes(app: AdminApp) -> OpenApiRouter {
         .merge(dead_letters::routes())
         .merge(dead_letter_changes::routes())
         .merge(dead_letter_edits::routes())
+        .merge(many::routes())
         .merge(redrives::routes())
         .merge(redrive_watch::routes())
         .merge(breakers::routes())
@@ -91,7 +93,7 @@ impl Admin {
     async fn change(&self, by: By, kind: CommandKind) -> Result<DeadLetterItem, Problem> {
         match self.ask(by, kind).await? {
             Reply::Changed(Some(dead_letter)) => Ok(*dead_letter),
-            Reply::Changed(None) | Reply::Done | Reply::Replayed(_) => {
+            Reply::Changed(None) | Reply::Done | Reply::Many(_) => {
                 Err(Problem::internal(&"a changed dead letter that is none"))
             }
         }

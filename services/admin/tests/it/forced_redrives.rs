@@ -28,7 +28,7 @@ pub fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid
     let tag = Tag { redrive: command_id(redrive), round: 1 };
     match admin.is_asked(asks(number, CommandKind::Send { tag, dead_letters: dead_letters.to_vec() })).reply()
     {
-        Reply::Replayed(many) => many.replayed,
+        Reply::Many(many) => many.done,
         other @ (Reply::Done | Reply::Changed(_)) => panic!("{other:?}"),
     }
 }

@@ -9,7 +9,8 @@ use contract::inventory::{
 };
 use contract::money::{Currency, Money};
 use contract::order::{
-    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+    CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
+    OrderCreated, PaymentContext, StockLine,
 };
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use contract::{Fact, FactType, payment_id};
@@ -94,7 +95,16 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
             PaymentRefunded { order, payment: payment_id(order), amount: total() }.into()
         }
         FactType::PaymentVoided => PaymentVoided { order, payment: payment_id(order) }.into(),
+        FactType::DeadlineExtended => DeadlineExtended { order, deadline: extended() }.into(),
+        FactType::DeadlineExtensionRequested => {
+            DeadlineExtensionRequested { order, deadline: extended() }.into()
+        }
     }
+}
+
+/// What an order is given beyond its deadline.
+pub fn extended() -> Timestamp {
+    deadline() + SignedDuration::from_mins(5)
 }
 
 fn mugs() -> Vec<StockLine> {

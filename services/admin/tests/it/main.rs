@@ -15,6 +15,7 @@ mod forced_redrives;
 mod given;
 mod harness;
 mod internal;
+mod many;
 mod policy;
 mod policy_of_redrives;
 mod properties;

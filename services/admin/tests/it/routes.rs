@@ -195,14 +195,21 @@ async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
         admin.post("/dlq/replay", &json!({"ids": [one, two, one, ORDER], "reason": reason}), 200).await;
     assert_eq!(
         answer,
-        json!({"replayed": 2, "refused": [{"id": ORDER, "detail": "there is no such dead letter"}]})
+        json!({"done": 2, "refused": [{"id": ORDER, "detail": "there is no such dead letter"}]})
     );
-    let answer = admin.post("/dlq/replay", &json!({"fingerprint": "f-charge", "reason": reason}), 200).await;
-    assert_eq!(answer, json!({"replayed": 2, "refused": []}));
+    let answer = admin
+        .post("/dlq/replay", &json!({"filter": {"fingerprint": "f-charge"}, "reason": reason}), 200)
+        .await;
+    assert_eq!(answer, json!({"done": 2, "refused": []}));
     assert_eq!(admin.tells().await.len(), 4);
     let log = admin.get("/audit/log?action=dlq.replay_many&operator=ada").await;
     assert_eq!(log["entries"][0]["target"], "f-charge");
-    assert_eq!(log["entries"][0]["detail"], json!({"replayed": 2, "refused": 0}));
+    let wanted = json!({"filter": {"fingerprint": "f-charge"}, "matching": 2});
+    assert_eq!(
+        (&log["entries"][0]["detail"], &log["entries"][0]["outcome"]),
+        (&wanted, &json!("done: 2 of 2"))
+    );
+    assert_eq!(log["entries"][1]["outcome"], "done: 2 of 3");
     assert_eq!(log["entries"].as_array().map(Vec::len), Some(2));
 }
 
@@ -213,9 +220,9 @@ async fn a_group_that_is_too_large_for_one_request_is_a_redrives_work() {
         .map(|number| announced(&DeadLettered { fingerprint: "f-many".to_owned(), ..numbered(number) }))
         .collect();
     admin.hears_all(&many).await;
-    let asked = json!({"fingerprint": "f-many", "reason": "the bank is back"});
+    let asked = json!({"filter": {"fingerprint": "f-many"}, "reason": "the bank is back"});
     let problem = admin.post("/dlq/replay", &asked, 422).await;
-    assert_eq!(problem["errors"][0]["field"], "fingerprint");
+    assert_eq!(problem["errors"][0]["field"], "filter");
     assert!(admin.tells().await.is_empty());
 }
 

@@ -12,14 +12,14 @@ use crate::given::{announced, cancelled, dead_letter, fact, resolved};
 use crate::harness::{AdminHarness, each};
 use crate::redrives::{id_of, numbers};
 
-const CHARGE: &str = "payment-processing";
+pub const CHARGE: &str = "payment-processing";
 
-fn order(number: u128) -> Uuid {
+pub fn order(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
 /// The charge of this order is parked, for a cause that all of them share.
-fn parked(number: u128) -> DeadLettered {
+pub fn parked(number: u128) -> DeadLettered {
     let (id, reason) = (Uuid::from_u128(1_000 + number), "declined by nobody".to_owned());
     let last_failed_at = Timestamp::constant(1_700_000_000, 0);
     DeadLettered { id, reason, last_failed_at, ..dead_letter(CHARGE, Some(order(number)), 0) }
@@ -33,7 +33,7 @@ fn created(number: u128, deadline: Timestamp) -> AdminMessage {
 }
 
 /// Four orders whose charges are parked: two wait, one is late, one is cancelled.
-async fn four_parked() -> (AdminHarness, [Timestamp; 2]) {
+pub async fn four_parked() -> (AdminHarness, [Timestamp; 2]) {
     let admin = AdminHarness::new().await;
     // As the store keeps times.
     let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond()).expect("a time");

@@ -4,11 +4,12 @@ use contract::Fact;
 use contract::inventory::{PriceChanged, ProductListed, Shortage, StockReservationFailed};
 use contract::money::{Currency, Money};
 use contract::order::{
-    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+    CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
+    OrderCreated, PaymentContext, StockLine,
 };
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed};
 use contract::payment_id;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use order::policy::{Command, NewOrder, OrderService};
 use uuid::Uuid;
 
@@ -54,6 +55,14 @@ pub fn place(order: Uuid, lines: &[(&str, u32)]) -> Command {
 
 pub fn cancel(order: Uuid, reason: CancelReason) -> Command {
     Command::Cancel { order, reason }
+}
+
+pub fn extension(order: Uuid, deadline: Timestamp) -> Fact {
+    Fact::DeadlineExtensionRequested(DeadlineExtensionRequested { order, deadline })
+}
+
+pub fn extended(order: Uuid, deadline: Timestamp) -> Fact {
+    Fact::DeadlineExtended(DeadlineExtended { order, deadline })
 }
 
 pub fn listed(sku: &str, unit_price: Money, revision: u64) -> Fact {

@@ -13,8 +13,9 @@ use saga_core::input::RequestKey;
 use uuid::Uuid;
 
 use crate::given::{
-    LINES, ORDER, PATIENCE, cancel, cancelled, confirmed, created, euros, listed, paid, payment_failed,
-    place, repriced, shop, shop_with_confirmed_order, shop_with_pending_order, short_of_stock,
+    LINES, ORDER, PATIENCE, cancel, cancelled, confirmed, created, euros, extended, extension, listed, paid,
+    payment_failed, place, repriced, shop, shop_with_confirmed_order, shop_with_pending_order,
+    short_of_stock,
 };
 use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, NOON, ServiceUnderTest, Stimulus};
@@ -90,6 +91,26 @@ fn a_deadline_that_fires_too_early_does_nothing() {
     shop.now = NOON + PATIENCE - SignedDuration::from_micros(1);
     shop.is_due::<Order>(ORDER, NOON + PATIENCE).changes_nothing();
     assert_eq!(shop.due::<Order>(ORDER), Some(NOON + PATIENCE));
+}
+
+/// An operator gives it more time; what was to fire at its old deadline does nothing.
+#[test]
+fn an_extended_order_is_told_and_gives_up_at_its_new_deadline() {
+    let mut shop = shop_with_pending_order();
+    let (deadline, later) = (NOON + PATIENCE, NOON + PATIENCE + SignedDuration::from_mins(5));
+    shop.hears_from("admin", extension(ORDER, later))
+        .records(&["DeadlineExtended"])
+        .tells([extended(ORDER, later)]);
+    shop.hears_from("admin", extension(ORDER, later)).changes_nothing();
+    shop.hears_from("admin", extension(ORDER, deadline)).comes_out("done").changes_nothing();
+    shop.now = deadline;
+    shop.is_due::<Order>(ORDER, deadline).changes_nothing();
+    shop.now = later;
+    shop.hears_from("admin", extension(ORDER, later + PATIENCE)).comes_out("rejected").changes_nothing();
+    shop.is_due::<Order>(ORDER, later).tells([cancelled(ORDER, CancelReason::TimedOut)]);
+    shop.hears_from("admin", extension(ORDER, later + PATIENCE)).comes_out("rejected").changes_nothing();
+    let mut confirmed = shop_with_confirmed_order();
+    confirmed.hears_from("admin", extension(ORDER, later)).comes_out("rejected").changes_nothing();
 }
 
 #[test]
@@ -204,7 +225,8 @@ fn a_refused_request_keeps_no_answer_under_its_key() {
 #[test]
 fn every_fact_that_a_step_hears_is_understood() {
     let (new, newer) = (listed("tea", euros(1), 1), repriced("tea", euros(2), 2));
-    let facts = [paid(ORDER), payment_failed(ORDER), short_of_stock(ORDER), new, newer];
+    let extension = extension(ORDER, NOON + PATIENCE + PATIENCE);
+    let facts = [paid(ORDER), payment_failed(ORDER), short_of_stock(ORDER), new, newer, extension];
     assert_eq!(
         facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
         facts_heard::<OrderService>()

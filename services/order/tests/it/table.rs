@@ -5,12 +5,15 @@
 use std::iter::successors;
 
 use contract::order::{CancelReason, Line, PaymentContext};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use order::domain::{CatalogueItem, Order, OrderCommand, Placed, PriceHeard};
 
 use crate::given::{PATIENCE, euros};
 use saga_engine::testing::NOON;
 use saga_engine::testing::decider::{Names, table};
+
+/// What an order may be given beyond its deadline.
+const LONGER: Timestamp = Timestamp::constant(2_000_000_000, 0);
 
 #[test]
 fn every_state_of_an_order_answers_every_command() {
@@ -61,7 +64,15 @@ pub fn commands() -> Vec<OrderCommand> {
             CancelReason::CustomerRequest => OrderCommand::Cancel(CancelReason::Operator),
             CancelReason::Operator => OrderCommand::Expire(early),
         }),
-        OrderCommand::Expire(at) => (*at == early).then(|| OrderCommand::Expire(NOON + PATIENCE)),
+        OrderCommand::Expire(at) if *at == early => Some(OrderCommand::Expire(NOON + PATIENCE)),
+        OrderCommand::Expire(_) => Some(OrderCommand::Extend { until: LONGER, now: early }),
+        OrderCommand::Extend { until, now } if *until == LONGER && *now == early => {
+            Some(OrderCommand::Extend { until: NOON + PATIENCE, now: early })
+        }
+        OrderCommand::Extend { now, .. } if *now == early => {
+            Some(OrderCommand::Extend { until: LONGER, now: NOON + PATIENCE })
+        }
+        OrderCommand::Extend { .. } => None,
     };
     successors(Some(OrderCommand::Place(placed())), next).collect()
 }
@@ -93,5 +104,8 @@ fn name_of_command(command: &OrderCommand) -> String {
         OrderCommand::Cancel(reason) => format!("Cancel({})", reason.as_str()),
         OrderCommand::Expire(at) if *at < NOON + PATIENCE => "Expire(early)".to_owned(),
         OrderCommand::Expire(_) => "Expire(at its deadline)".to_owned(),
+        OrderCommand::Extend { now, .. } if *now >= NOON + PATIENCE => "Extend(at its deadline)".to_owned(),
+        OrderCommand::Extend { until, .. } if *until == LONGER => "Extend(early)".to_owned(),
+        OrderCommand::Extend { .. } => "Extend(early, by nothing)".to_owned(),
     }
 }

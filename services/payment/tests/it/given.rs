@@ -3,7 +3,7 @@
 use contract::Fact;
 use contract::inventory::StockReserved;
 use contract::money::{Currency, Money};
-use contract::order::{CancelReason, OrderCancelled, PaymentContext, StockLine};
+use contract::order::{CancelReason, DeadlineExtended, OrderCancelled, PaymentContext, StockLine};
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use contract::payment_id;
 use jiff::Timestamp;
@@ -49,6 +49,10 @@ pub fn reserved(order: Uuid) -> Fact {
 
 pub fn cancelled(order: Uuid) -> Fact {
     Fact::OrderCancelled(OrderCancelled { order, lines: vec![], reason: CancelReason::TimedOut })
+}
+
+pub fn extended(order: Uuid, deadline: Timestamp) -> Fact {
+    Fact::DeadlineExtended(DeadlineExtended { order, deadline })
 }
 
 pub fn processed(order: Uuid) -> Fact {

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::given::{
     DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context,
-    failed, processed, refunded, reserved, voided,
+    extended, failed, processed, refunded, reserved, voided,
 };
 use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
@@ -192,6 +192,28 @@ fn a_request_after_the_deadline_charges_nobody_and_is_answered() {
     let mut payment = captured();
     payment.now = DEADLINE;
     payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
+}
+
+/// Whether payment hears of the extension before it is asked to charge, or while the call waits.
+#[test]
+fn an_extended_order_is_charged_until_its_new_deadline() {
+    let later = DEADLINE + SignedDuration::from_mins(5);
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.hears(extended(ORDER, later)).records(&["Extended"]).tells([]);
+    payment.now = DEADLINE;
+    payment.hears(reserved(ORDER)).records(&["Requested"]).calls(&[CHARGE]);
+    payment.now = later;
+    let charge = payment.open_task();
+    payment.is_about_to_call(&charge).comes_out("done").records(&["Voided"]);
+
+    let mut payment = charging();
+    payment.hears(extended(ORDER, later));
+    payment.hears(extended(ORDER, DEADLINE)).changes_nothing();
+    let charge = payment.open_task();
+    payment.now = later - SignedDuration::from_millis(1);
+    payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+    payment.now = later;
+    payment.is_about_to_call(&charge).comes_out("done").records(&["Voided"]);
 }
 
 /// Said by a build that did not pass the deadline on.
@@ -391,7 +413,7 @@ fn a_row_that_cannot_be_read_is_never_taken_for_a_new_one() {
 
 #[test]
 fn every_fact_that_a_step_hears_is_understood() {
-    let facts = [reserved(ORDER), cancelled(ORDER)];
+    let facts = [reserved(ORDER), cancelled(ORDER), extended(ORDER, DEADLINE)];
     assert_eq!(
         facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
         facts_heard::<PaymentService>()

@@ -13,7 +13,8 @@ use contract::inventory::{
 };
 use contract::money::{Currency, Money};
 use contract::order::{
-    CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
+    CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
+    OrderCreated, PaymentContext, StockLine,
 };
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use contract::{Fact, FactType, payment_id};
@@ -178,6 +179,8 @@ pub fn example(fact_type: FactType) -> Fact {
         }
         FactType::PaymentRefunded => PaymentRefunded { order, payment, amount }.into(),
         FactType::PaymentVoided => PaymentVoided { order, payment }.into(),
+        FactType::DeadlineExtended => DeadlineExtended { order, deadline }.into(),
+        FactType::DeadlineExtensionRequested => DeadlineExtensionRequested { order, deadline }.into(),
     }
 }
 

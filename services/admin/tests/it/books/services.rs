@@ -393,7 +393,11 @@ fn said(shop: &Shop) -> Vec<Vec<Said>> {
 
 fn subject(fact_type: FactType) -> String {
     let producer = match fact_type {
-        FactType::OrderCreated | FactType::OrderConfirmed | FactType::OrderCancelled => "order",
+        FactType::OrderCreated
+        | FactType::OrderConfirmed
+        | FactType::OrderCancelled
+        | FactType::DeadlineExtended => "order",
+        FactType::DeadlineExtensionRequested => "admin",
         FactType::StockReserved
         | FactType::StockReservationFailed
         | FactType::StockReleased

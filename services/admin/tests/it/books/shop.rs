@@ -250,6 +250,7 @@ impl Shop {
                 deadline: Some(deadline),
                 ..FactDetail::default()
             },
+            FactType::DeadlineExtended => FactDetail { deadline: Some(deadline), ..FactDetail::default() },
             FactType::OrderCancelled => FactDetail { cancelled_because, ..FactDetail::default() },
             FactType::OrderConfirmed
             | FactType::StockReserved
@@ -261,7 +262,8 @@ impl Shop {
             | FactType::PaymentProcessed
             | FactType::PaymentFailed
             | FactType::PaymentRefunded
-            | FactType::PaymentVoided => FactDetail::default(),
+            | FactType::PaymentVoided
+            | FactType::DeadlineExtensionRequested => FactDetail::default(),
         };
         view.hear(&HeardFact {
             message_id: Uuid::from_u128((order * 100) as u128 + second as u128),
