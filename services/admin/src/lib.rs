@@ -159,5 +159,6 @@ pub fn program() -> Program<AdminService, AdminSettings> {
         handler: no_calls,
         routes: http::routes,
         background: |app| vec![Box::pin(driver::run(app))],
+        refuses: |_| None,
     }
 }

@@ -6,7 +6,7 @@ use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
 use reqwest::{Client, Method, Response, StatusCode};
 use saga_core::retry::error_chain;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Problem, Readiness};
 use saga_engine::host::reading::Page;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -58,6 +58,16 @@ impl OtherServices {
         let unreachable = |error| does_not_answer(service, error);
         let response = self.http.get(self.url(service, path)?).send().await.map_err(unreachable)?;
         response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
+    }
+
+    /// How `service` is: also one that is not ready says so.
+    ///
+    /// # Errors
+    /// 503 that names the service.
+    pub(crate) async fn readiness(&self, service: &str) -> Result<Readiness, Problem> {
+        let unreachable = |error| does_not_answer(service, error);
+        let request = self.http.get(self.url(service, "/readyz")?).timeout(SOON);
+        request.send().await.map_err(unreachable)?.json().await.map_err(unreachable)
     }
 
     /// What `service` answers at `path`, soon.

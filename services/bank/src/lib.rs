@@ -51,5 +51,6 @@ pub fn program() -> Program<BankService, BankSettings> {
         handler: no_calls,
         routes: http::routes,
         background: |_| Vec::new(),
+        refuses: |_| None,
     }
 }

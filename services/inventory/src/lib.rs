@@ -76,5 +76,6 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
         handler: no_calls,
         routes: http::routes,
         background: |app| vec![Box::pin(monitor::run(app))],
+        refuses: |_| None,
     }
 }

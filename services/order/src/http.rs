@@ -112,7 +112,9 @@ async fn place(
     Body(body, bytes): Body<PlaceOrder>,
 ) -> Result<Response, Problem> {
     let key = request_key(&headers, "POST /api/orders", &bytes)?;
-    refuse_when_overloaded(&app)?;
+    if let Some(overload) = overload(&app) {
+        return Err(Problem::unavailable(overload, 5));
+    }
     let order = Uuid::now_v7();
     let command = Command::Place(NewOrder {
         order,
@@ -134,20 +136,18 @@ async fn place(
     Ok((StatusCode::ACCEPTED, [location], Json(placed)).into_response())
 }
 
-fn refuse_when_overloaded(app: &OrderApp) -> Result<(), Problem> {
+/// Why no new order is taken: what it would promise could not be told for too long.
+pub(crate) fn overload(app: &OrderApp) -> Option<String> {
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
     if let Some(held_up) = app.publishing.in_words(limits.shed_held_up, Timestamp::now()) {
-        return Err(Problem::unavailable(held_up, 5));
+        return Some(held_up);
     }
     let lag =
         stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| app.clock.now().duration_since(oldest));
     let is_late = Duration::try_from(lag).is_ok_and(|lag| lag > limits.shed_lag);
-    if is_late || stats.outbox_pending > limits.shed_pending {
-        let detail =
-            format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs());
-        return Err(Problem::unavailable(detail, 5));
-    }
-    Ok(())
+    let is_much = stats.outbox_pending > limits.shed_pending;
+    (is_late || is_much)
+        .then(|| format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs()))
 }
 
 fn problem(rejection: &Rejection) -> Problem {

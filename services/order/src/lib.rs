@@ -85,5 +85,6 @@ pub fn program() -> Program<OrderService, OrderSettings> {
         handler: no_calls,
         routes: http::routes,
         background: |_| Vec::new(),
+        refuses: http::overload,
     }
 }

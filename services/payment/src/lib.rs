@@ -61,5 +61,6 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         handler: bank_client::BankClient::of,
         routes: http::routes,
         background: |app| vec![Box::pin(answering::run(app))],
+        refuses: |_| None,
     }
 }

@@ -1,5 +1,6 @@
 //! Shell: the routes of the services as a whole: how they are, and whether they agree.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
@@ -7,7 +8,7 @@ use axum::extract::State;
 use futures::future::join_all;
 use garde::Validate;
 use saga_core::machinery::Machinery;
-use saga_engine::host::http::{Params, Problem, Readiness};
+use saga_engine::host::http::{Check, Params, Problem};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -33,11 +34,15 @@ struct ServiceState {
     service: &'static str,
     /// Where admin reaches it.
     url: String,
-    /// Whether it can do its work.
+    /// Whether it can do what it promises.
     ready: bool,
-    /// What its parts say: the store, the broker and so on.
-    #[schema(value_type = Object)]
-    checks: std::collections::BTreeMap<String, String>,
+    /// Something is not as it should be, and it does what it promises all the same.
+    degraded: bool,
+    /// What its checks say: the store, the broker and so on. None when it does not answer.
+    checks: BTreeMap<String, Check>,
+    /// Why it does not answer; absent when it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
     /// Its machinery; absent when it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -50,14 +55,12 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
     let services = &admin.services;
     let asked = all().into_iter().map(|service| async move {
         let machinery = services.get::<Machinery>(service, "/internal/machinery").await;
-        let readiness = services.get::<Readiness>(service, "/readyz").await;
-        let (ready, checks) = match (readiness, &machinery) {
-            (Ok(readiness), _) => (readiness.ready, readiness.checks),
-            (Err(_), Ok(_)) => (false, [("service".to_owned(), "not ready".to_owned())].into()),
-            (Err(problem), Err(_)) => (false, [("service".to_owned(), problem.detail)].into()),
+        let (ready, degraded, checks, problem) = match services.readiness(service).await {
+            Ok(readiness) => (readiness.ready, readiness.degraded, readiness.checks, None),
+            Err(problem) => (false, false, BTreeMap::new(), Some(problem.detail)),
         };
         let url = services.address(service).unwrap_or_default().to_owned();
-        ServiceState { service, url, ready, checks, machinery: machinery.ok() }
+        ServiceState { service, url, ready, degraded, checks, problem, machinery: machinery.ok() }
     });
     Json(join_all(asked).await)
 }

@@ -96,6 +96,7 @@ impl AdminHarness {
             faults,
             settings,
             met,
+            refuses: program.refuses,
             stop,
         };
         for work in (program.background)(app.clone()) {
@@ -103,7 +104,7 @@ impl AdminHarness {
         }
         let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
         let ready: http::Health =
-            Arc::new(|| Box::pin(async { Readiness { ready: true, checks: BTreeMap::new() } }));
+            Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let router = http::router(routes, &app.settings.http, ready, app.metrics.clone());
         let stopped = app.stop.clone();
         background.spawn(async move {

@@ -48,6 +48,8 @@ pub struct App<S: Service, X> {
     pub settings: Arc<Settings<X>>,
     /// Cancelled once the database and the clock were held against the broker.
     pub met: CancellationToken,
+    /// As [`Program::refuses`].
+    pub refuses: fn(&Self) -> Option<String>,
     /// Resolves when the service stops.
     pub stop: CancellationToken,
 }
@@ -66,6 +68,7 @@ impl<S: Service, X> Clone for App<S, X> {
             faults: self.faults.clone(),
             settings: self.settings.clone(),
             met: self.met.clone(),
+            refuses: self.refuses,
             stop: self.stop.clone(),
         }
     }
@@ -137,6 +140,8 @@ pub struct Program<S: Service, X> {
     pub routes: fn(App<S, X>) -> OpenApiRouter,
     /// What runs beside.
     pub background: fn(App<S, X>) -> Vec<Background>,
+    /// Why it refuses for now what it promises to take, which ends its readiness; beside what ends everybody's.
+    pub refuses: fn(&App<S, X>) -> Option<String>,
 }
 
 /// For services that call nobody.

@@ -8,6 +8,7 @@ pub mod internal_api;
 mod meeting;
 pub mod metrics;
 mod process;
+mod readiness;
 pub mod reading;
 pub mod resilience;
 mod run;

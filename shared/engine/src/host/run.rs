@@ -17,6 +17,7 @@ use tracing::{error, info};
 use super::app::{App, Program};
 use super::asking::AskingAgain;
 use super::http::Problem;
+use super::readiness::{self, Standing};
 use super::settings::Settings;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
 use crate::nats::{NatsBus, Publisher, anew};
@@ -71,10 +72,12 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         faults,
         settings,
         met,
+        refuses: program.refuses,
         stop,
     };
 
-    spawn(&mut loops, Box::pin(upkeep::watch_stats(app.clone())));
+    let standing = Standing::default();
+    spawn(&mut loops, Box::pin(readiness::watch(app.clone(), standing.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
     let (failed, failure) = tokio::sync::oneshot::channel();
     if app.bus.is_some() {
@@ -87,7 +90,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     }
     let meeting = middleware::from_fn_with_state(app.clone(), refuse_before_the_meeting);
     let routes = (program.routes)(app.clone()).layer(meeting).merge(internal_api::routes(app.clone()).into());
-    let router = http::router(routes, &app.settings.http, upkeep::health(app.clone()), app.metrics.clone());
+    let health = readiness::health(app.clone(), standing);
+    let router = http::router(routes, &app.settings.http, health, app.metrics.clone());
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
     let serving = http::spawn(listener, router, app.stop.clone());
     let outcome = tokio::select! {

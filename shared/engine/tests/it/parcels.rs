@@ -123,6 +123,7 @@ fn program() -> Program<Depot, NoSettings> {
         handler: no_calls,
         routes: |_| OpenApiRouter::new(),
         background: |_| vec![],
+        refuses: |_| None,
     }
 }
 

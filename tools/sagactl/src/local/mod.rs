@@ -44,7 +44,7 @@ pub enum LocalCommand {
     Up(up::UpOptions),
     /// Stop everything that `up` started
     Down,
-    /// Show every process: pid, port, readiness, memory, uptime. Exit code 0 when all are ready
+    /// Show every process: pid, port, readiness, memory, uptime. Exit code 0 when all are ready, be it degraded
     Status {
         /// One JSON object instead of a table.
         #[arg(long)]

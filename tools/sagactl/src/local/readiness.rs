@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -20,14 +21,40 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// While somebody is late, their names are said this often.
 const REMIND_EVERY: Duration = Duration::from_secs(5);
 
-/// Whether the process can do its work now.
-pub async fn is_ready(http: &Http, system: &System, member: Member) -> bool {
+/// What a process says of itself.
+#[derive(Debug, Default)]
+pub struct Condition {
+    /// It does what it promises.
+    pub ready: bool,
+    /// It does so although something is wrong.
+    pub degraded: bool,
+    /// What is wrong, check by check.
+    pub complaints: Vec<String>,
+}
+
+/// How the process is now. One that does not answer is not ready, and has nothing to say.
+pub async fn condition(http: &Http, system: &System, member: Member) -> Condition {
     if member == Member::NATS {
         let asked = tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(system.port_of(member))).await;
-        return asked.is_ok_and(|answer| answer.unwrap_or(false));
+        let ready = asked.is_ok_and(|answer| answer.unwrap_or(false));
+        return Condition { ready, ..Condition::default() };
     }
     let url = format!("{}/readyz", system.url_of(member));
-    http.get_within(&url, ASK_TIMEOUT).await.is_ok_and(|answer| answer.status.is_success())
+    match http.get_within(&url, ASK_TIMEOUT).await {
+        Ok(answer) => Condition::told(answer.status.is_success(), &answer.body),
+        Err(_) => Condition::default(),
+    }
+}
+
+impl Condition {
+    fn told(ready: bool, body: &Value) -> Self {
+        let checks = body["checks"].as_object().into_iter().flatten();
+        let wrong = checks.filter(|(_, check)| check["state"] != "ok");
+        let complaint = |(name, check): (&String, &Value)| {
+            format!("{name}: {}", check["text"].as_str().unwrap_or("(it does not say what)"))
+        };
+        Self { ready, degraded: body["degraded"] == true, complaints: wrong.map(complaint).collect() }
+    }
 }
 
 /// A broker greets whoever connects with a line about itself.
@@ -68,7 +95,7 @@ async fn wait_for(
     until: Instant,
 ) -> anyhow::Result<Member> {
     loop {
-        if is_ready(http, system, member).await {
+        if condition(http, system, member).await.ready {
             return Ok(member);
         }
         let failed = match started.child.try_wait()? {
@@ -82,5 +109,23 @@ async fn wait_for(
         let log = system.log_of(member);
         let words = process::last_words(&log, started.log_start);
         bail!("{member} {failed}; the end of {}:\n{words}", log.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_service_says_check_by_check_what_is_wrong_whether_or_not_it_is_ready() {
+        let check = |state: &str, text: &str| json!({"state": state, "text": text, "since": "1970-01-01T00:00:00Z"});
+        let checks = json!({"broker": check("degraded", "not connected"), "store": check("ok", "ok")});
+        let told = Condition::told(true, &json!({"ready": true, "degraded": true, "checks": checks}));
+        assert!(told.ready && told.degraded);
+        assert_eq!(told.complaints, ["broker: not connected"]);
+        let silent = Condition::told(false, &Value::Null);
+        assert!(!silent.ready && !silent.degraded && silent.complaints.is_empty());
     }
 }

@@ -8,7 +8,6 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::member::Member;
@@ -112,8 +111,9 @@ async fn held_up(http: &Http, system: &System) -> Option<String> {
     let ask = async |member: Member| {
         let url = format!("{}/readyz", system.url_of(member));
         let answer = http.get_within(&url, LOOK_EVERY).await.ok()?;
-        let publishing = answer.body.pointer("/checks/publishing").and_then(Value::as_str)?;
-        (publishing != "ok").then(|| format!("{member} says: {publishing}"))
+        let publishing = answer.body.pointer("/checks/publishing")?;
+        let text = publishing["text"].as_str().filter(|_| publishing["state"] != "ok")?;
+        Some(format!("{member} says: {text}"))
     };
     join_all(Member::services().map(ask)).await.into_iter().flatten().next()
 }

@@ -6,8 +6,9 @@ use futures::future;
 use serde::Serialize;
 
 use super::member::Member;
+use super::process;
+use super::readiness::{self, Condition};
 use super::system::System;
-use super::{process, readiness};
 use crate::http::Http;
 use crate::output::text::or_nothing;
 use crate::output::{Column, left, right, say, table_with_sum};
@@ -27,11 +28,15 @@ struct Row {
     port: u16,
     url: String,
     ready: bool,
+    /// It does what it promises although something is wrong.
+    degraded: bool,
+    /// What is wrong, check by check, in its own words.
+    complaints: Vec<String>,
     rss_mib: Option<f64>,
     uptime_s: Option<u64>,
 }
 
-/// `sagactl status`: ends with 1 unless every process is ready.
+/// `sagactl status`: ends with 1 unless every process is ready; one that is degraded is.
 pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
     let http = Http::new()?;
     let rows = future::join_all(Member::all().map(|member| look(&http, system, member))).await;
@@ -50,13 +55,18 @@ pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
 async fn look(http: &Http, system: &System, member: Member) -> Row {
     let running = process::find(system, member);
     // A port that answers without our process is somebody else's.
-    let ready = running.is_some() && readiness::is_ready(http, system, member).await;
+    let condition = match running {
+        Some(_) => readiness::condition(http, system, member).await,
+        None => Condition::default(),
+    };
     Row {
         name: member,
         pid: running.map(|running| running.pid),
         port: system.port_of(member),
         url: system.url_of(member),
-        ready,
+        ready: condition.ready,
+        degraded: condition.degraded,
+        complaints: condition.complaints,
         rss_mib: running.map(|running| mib(running.rss_bytes)),
         uptime_s: running.map(|running| running.uptime_s),
     }
@@ -86,14 +96,20 @@ const COLUMNS: [Column<Row>; 6] = [
 fn shown(status: &Status) -> String {
     let rss_mib = format!("{:.1}", status.rss_mib);
     let sum = ["all", "", "", "", &rss_mib, ""].map(str::to_owned);
-    table_with_sum(&COLUMNS, &status.processes, sum)
+    let complaint = |row: &Row| {
+        let complaints = row.complaints.iter();
+        complaints.map(|complaint| format!("\n{} says: {complaint}", row.name)).collect::<String>()
+    };
+    let complaints: String = status.processes.iter().map(complaint).collect();
+    table_with_sum(&COLUMNS, &status.processes, sum) + &complaints
 }
 
 const fn ready(row: &Row) -> &'static str {
-    match (row.pid, row.ready) {
-        (None, _) => "not running",
-        (Some(_), false) => "no",
-        (Some(_), true) => "yes",
+    match (row.pid, row.ready, row.degraded) {
+        (None, _, _) => "not running",
+        (Some(_), false, _) => "no",
+        (Some(_), true, true) => "degraded",
+        (Some(_), true, false) => "yes",
     }
 }
 

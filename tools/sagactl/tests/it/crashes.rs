@@ -151,7 +151,8 @@ async fn what_a_broker_lost_with_its_disk_is_published_again() {
     system.assert_reconciled().await;
 }
 
-/// Law 7: an outage of the broker consumes no attempts and makes no dead letters.
+/// Law 7: an outage of the broker consumes no attempts and makes no dead letters. Who takes what it promises to take is
+/// ready all the while, and says what is wrong.
 #[tokio::test]
 async fn a_dead_broker_delays_orders_and_loses_none() {
     let system = System::start(&["order.service.deadline=60s"]);
@@ -159,11 +160,24 @@ async fn a_dead_broker_delays_orders_and_loses_none() {
     system.list("ink", 1_000).await;
     system.sagactl(&["kill", "nats"]);
     let ids = place_all(&system, 0..40).await;
-    wait_until("the outage shows", async || {
-        let ready = system.http.get(system.url("order", "/readyz")).send().await;
-        ready.is_ok_and(|ready| ready.status() == StatusCode::SERVICE_UNAVAILABLE)
-    })
-    .await;
+    let readiness = async |service| {
+        let answer = system.http.get(system.url(service, "/readyz")).send().await.expect("an answer");
+        (answer.status(), answer.json::<Value>().await.expect("JSON"))
+    };
+    for service in ["order", "inventory", "payment", "admin"] {
+        wait_until("the outage shows", async || readiness(service).await.1["degraded"] == true).await;
+        let (status, said) = readiness(service).await;
+        let broker = &said["checks"]["broker"];
+        assert_eq!((status, &said["ready"]), (StatusCode::OK, &Value::Bool(true)), "{service}: {said:#}");
+        assert_eq!((&broker["state"], &broker["text"]), (&"degraded".into(), &"not connected".into()), "{said:#}");
+        assert!(broker["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{said:#}");
+    }
+    let services = system.get("admin", "/api/admin/services").await;
+    let order = services.as_array().and_then(|all| all.iter().find(|one| one["service"] == "order"));
+    assert_eq!(order.expect("it is listed")["checks"]["broker"]["text"], "not connected");
+    let status = system.try_sagactl(&["status"]);
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.contains("degraded") && status.contains("order says: broker: not connected"), "{status}");
     system.sagactl(&["start", "nats"]);
     for id in &ids {
         let answer = system.http.get(system.url("order", &format!("/api/orders/{id}")));
@@ -172,6 +186,7 @@ async fn a_dead_broker_delays_orders_and_loses_none() {
         assert_eq!(order["status"], "CONFIRMED");
     }
     system.assert_reconciled().await;
+    wait_until("nothing is wrong any more", async || readiness("order").await.1["degraded"] == false).await;
     assert_eq!(system.get("admin", "/api/admin/dlq/count").await["total"], 0);
 }
 

@@ -30,7 +30,7 @@ async fn a_full_disk_of_the_broker_is_said_and_refuses_orders_and_mends_once_the
     let watched = Watched::start(&system, &system.up(&["--no-seed"], &settings));
     let readiness = async || {
         let answer = system.http.get(system.url("order", "/readyz")).send().await.ok()?;
-        Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publishing"].clone()))
+        Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publishing"]["text"].clone()))
     };
     let ok = (StatusCode::OK, Value::from("ok"));
     // All of it: until a service has met the broker it refuses what would change something.

@@ -42,7 +42,7 @@ async fn a_step_that_stands_still_ends_readiness_until_it_goes_on() {
     system.list("pen", 10).await;
     let readiness = async || {
         let answer = system.http.get(system.url("inventory", "/readyz")).send().await.expect("an answer");
-        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON")["checks"]["steps"].clone())
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON")["checks"]["steps"]["text"].clone())
     };
     wait_until("it is ready", async || readiness().await == (200, Value::from("ok"))).await;
     let slow = ["--step", "inventory-stock-reservation", "--delay", "4s"];

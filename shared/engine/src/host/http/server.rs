@@ -1,12 +1,11 @@
 //! Shell: the router around a service's own routes, and the server under it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::error_handling::HandleErrorLayer;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::header;
 use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -22,6 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
 use super::problem::Problem;
+use super::readiness::Health;
 use crate::host::metrics::Metrics;
 
 /// A stop that takes longer than this is cut short: orchestrators kill after 10 s at the latest.
@@ -52,18 +52,6 @@ impl Default for HttpSettings {
         }
     }
 }
-
-/// Whether the service can do its work, part by part.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Readiness {
-    /// All parts are.
-    pub ready: bool,
-    /// What each part says.
-    pub checks: std::collections::BTreeMap<String, String>,
-}
-
-/// Asks the parts.
-pub type Health = Arc<dyn Fn() -> BoxFuture<'static, Readiness> + Send + Sync>;
 
 #[derive(Clone)]
 struct Operations {
@@ -100,12 +88,7 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
 }
 
 async fn readyz(State(operations): State<Operations>) -> Response {
-    let readiness = (operations.health)().await;
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let mut response = (status, axum::Json(readiness)).into_response();
-    // Not a problem document, but not to be rewritten as one either.
-    response.headers_mut().insert("x-readiness", HeaderValue::from_static("checks"));
-    response
+    (operations.health)().await.into_response()
 }
 
 async fn metrics_text(State(operations): State<Operations>) -> Result<Response, Problem> {

@@ -1,0 +1,76 @@
+//! Shell: what a service answers at `/readyz`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Whether a service can do what it promises, check by check. As an answer it is 503 unless it is ready.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Readiness {
+    /// It takes what it promises to take: no check failed.
+    pub ready: bool,
+    /// Something is not as it should be, and the service does what it promises all the same: what comes of it is late.
+    pub degraded: bool,
+    /// What each check found, by its name.
+    pub checks: BTreeMap<String, Check>,
+}
+
+/// What one check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Check {
+    /// How it stands.
+    pub state: CheckState,
+    /// What is wrong, in a sentence; `ok` when nothing is.
+    pub text: String,
+    /// Since when it stands so, as far as this process knows.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+}
+
+/// How a check stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckState {
+    /// Nothing is wrong.
+    Ok,
+    /// Something is, and no promise is broken.
+    Degraded,
+    /// The service cannot do what it promises.
+    Failed,
+}
+
+impl Readiness {
+    /// What these checks come to.
+    #[must_use]
+    pub fn of(checks: BTreeMap<String, Check>) -> Self {
+        let any = |state| checks.values().any(|check| check.state == state);
+        Self { ready: !any(CheckState::Failed), degraded: any(CheckState::Degraded), checks }
+    }
+
+    /// What is wrong, in one line: `broker: not connected; clock: …`; empty when nothing is.
+    #[must_use]
+    pub fn complaints(&self) -> String {
+        let wrong = self.checks.iter().filter(|(_, check)| check.state != CheckState::Ok);
+        wrong.map(|(name, check)| format!("{name}: {}", check.text)).collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl IntoResponse for Readiness {
+    fn into_response(self) -> Response {
+        let status = if self.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let mut response = (status, Json(self)).into_response();
+        // Not a problem document, but not to be rewritten as one either.
+        response.headers_mut().insert("x-readiness", HeaderValue::from_static("checks"));
+        response
+    }
+}
+
+/// Asks how the service is.
+pub type Health = Arc<dyn Fn() -> BoxFuture<'static, Readiness> + Send + Sync>;
