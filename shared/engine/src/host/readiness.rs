@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use saga_core::breaker::State;
 use saga_core::machinery::Stats;
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
@@ -15,6 +16,7 @@ use tracing::{error, info, warn};
 use super::app::App;
 use super::http::{Check, CheckState, Health, Readiness};
 use super::timekeeping::complaint;
+use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
 use crate::runtime::signed;
 use crate::store::StoreFault;
@@ -25,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Every check, and what it means when it finds something wrong. A service is not ready when it does not take what it
 /// promises to take, be it requests or messages. Whatever else is wrong makes it degraded: what it takes is stored, and
 /// what comes of it is late.
-const CHECKS: [(&str, CheckState); 8] = [
+const CHECKS: [(&str, CheckState); 9] = [
     // Nothing can be answered.
     ("store", CheckState::Failed),
     // Nothing may be begun.
@@ -38,6 +40,8 @@ const CHECKS: [(&str, CheckState); 8] = [
     ("broker", CheckState::Degraded),
     ("publishing", CheckState::Degraded),
     ("outbox", CheckState::Degraded),
+    // What needs what is behind an open one waits for it, and nothing else does.
+    ("breakers", CheckState::Degraded),
     // Deadlines go by the broker's; but somebody should put it right.
     ("clock", CheckState::Degraded),
 ];
@@ -105,7 +109,8 @@ fn look<S: Service, X>(
     stats: &Result<Stats, StoreFault>,
 ) -> Vec<(&'static str, Option<String>)> {
     let (now, settings) = (app.clock.now(), &app.settings);
-    let mut found = vec![("requests", (app.refuses)(app))];
+    let mut found =
+        vec![("requests", (app.refuses)(app)), ("breakers", open_breakers(&app.admission.breakers()))];
     match stats {
         Ok(stats) => {
             let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
@@ -126,6 +131,15 @@ fn look<S: Service, X>(
         ]);
     }
     found
+}
+
+fn open_breakers(breakers: &[BreakerView]) -> Option<String> {
+    let is_open = |breaker: &&BreakerView| match breaker.state {
+        State::Open | State::ForcedOpen => true,
+        State::HalfOpen | State::Closed | State::ForcedClosed => false,
+    };
+    let open: Vec<_> = breakers.iter().filter(is_open).map(|breaker| breaker.name.as_str()).collect();
+    (!open.is_empty()).then(|| format!("open: {}", open.join(", ")))
 }
 
 #[cfg(test)]

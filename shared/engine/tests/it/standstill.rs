@@ -12,7 +12,9 @@ use saga_engine::runtime::faults::NewFault;
 use saga_engine::runtime::standstill::{self, Sight, Standstill, Standstills, judge};
 
 use crate::broker::consuming::{listening, say, waiting};
-use crate::support::{Depot, EngineHarness, FILLING, LISTENING, Nats, Pace, fault_of, in_time, wait_until};
+use crate::support::{
+    Depot, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, fault_of, in_time, wait_until,
+};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const LIMIT: Duration = Duration::from_secs(15);
@@ -81,6 +83,68 @@ async fn a_step_that_is_stuck_is_told_until_it_moves() {
     assert!(harness.faults.remove(slow.id));
     harness.has_handled(FILLING, 3).await;
     wait_until("nothing stands still", async || told().is_none()).await;
+}
+
+/// A consumer that somebody paused at the broker: nothing comes, and nobody says why.
+#[tokio::test]
+async fn a_step_whose_consumer_is_paused_at_the_broker_is_told() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut harness = listening(&bus, Pace::default()).await;
+    let standstills = watched(&mut harness, &bus);
+    say(&bus, 1..=1).await;
+    harness.has_handled(FILLING, 1).await;
+    let stream = bus.jetstream().get_stream("COURIER").await.expect("the stream");
+    let until = std::time::SystemTime::now() + Duration::from_secs(3_600);
+    stream.pause_consumer(FILLING.name, until.into()).await.expect("it can be paused");
+    say(&bus, 2..=4).await;
+    is_told(&standstills, "shelf-filling stands still: 3 messages wait").await;
+    stream.resume_consumer(FILLING.name).await.expect("it can be resumed");
+    harness.has_handled(FILLING, 4).await;
+    wait_until("nothing stands still", async || told(&standstills).is_empty()).await;
+}
+
+/// A consumer that is gone from the broker, which lets nobody make it again.
+#[tokio::test]
+async fn a_step_whose_consumer_is_gone_and_cannot_be_made_again_is_told() {
+    let mut nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut harness = listening(&bus, Pace::default()).await;
+    let standstills = watched(&mut harness, &bus);
+    say(&bus, 1..=1).await;
+    harness.has_handled(FILLING, 1).await;
+    nats.restart_denying("$JS.API.CONSUMER.CREATE.>").await;
+    let deleted = async || bus.jetstream().delete_consumer_from_stream(FILLING.name, "COURIER").await.is_ok();
+    wait_until("it is deleted", deleted).await;
+    is_told(&standstills, "shelf-filling settles nothing since ").await;
+}
+
+/// A database that takes nothing: what is delivered is tried, and comes again and again.
+#[tokio::test]
+async fn a_step_whose_database_takes_nothing_is_told() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let disk = Disk::new();
+    let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    harness.listens(&bus, FILLING);
+    let standstills = watched(&mut harness, &bus);
+    disk.refuses("outbox", "ABORT");
+    disk.refuses("retry", "ABORT");
+    say(&bus, 1..=1).await;
+    is_told(&standstills, "shelf-filling stands still: 1 messages wait").await;
+    disk.works("outbox");
+    disk.works("retry");
+    harness.has_handled(FILLING, 1).await;
+    wait_until("nothing stands still", async || !told(&standstills).contains(FILLING.name)).await;
+}
+
+async fn is_told(standstills: &Standstills, words: &str) {
+    wait_until("it is told", async || told(standstills).contains(words)).await;
+}
+
+fn told(standstills: &Standstills) -> String {
+    standstills.in_words(Duration::from_millis(200), Timestamp::now()).unwrap_or_default()
 }
 
 /// What is held back on purpose does not stand still.

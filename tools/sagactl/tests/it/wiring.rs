@@ -42,7 +42,10 @@ async fn a_step_that_stands_still_ends_readiness_until_it_goes_on() {
     system.list("pen", 10).await;
     let readiness = async || {
         let answer = system.http.get(system.url("inventory", "/readyz")).send().await.expect("an answer");
-        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON")["checks"]["steps"]["text"].clone())
+        (
+            answer.status().as_u16(),
+            answer.json::<Value>().await.expect("JSON")["checks"]["steps"]["text"].clone(),
+        )
     };
     wait_until("it is ready", async || readiness().await == (200, Value::from("ok"))).await;
     let slow = ["--step", "inventory-stock-reservation", "--delay", "4s"];
@@ -56,6 +59,22 @@ async fn a_step_that_stands_still_ends_readiness_until_it_goes_on() {
     .await;
     wait_until("it is ready again", async || readiness().await.0 == 200).await;
     system.assert_reconciled().await;
+}
+
+/// Readiness: what is behind an open breaker is late, and everything else is done.
+#[tokio::test]
+async fn an_open_breaker_degrades_its_service_and_ends_no_readiness() {
+    let system = System::start(&[]);
+    system.sagactl(&["breakers", "open", "payment/bank", "--reason", "maintenance"]);
+    let readiness = async || {
+        let answer = system.http.get(system.url("payment", "/readyz")).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"))
+    };
+    let (status, said) = readiness().await;
+    assert_eq!((status, &said["degraded"]), (200, &Value::Bool(true)), "{said:#}");
+    assert_eq!(said["checks"]["breakers"]["text"], "open: bank");
+    system.sagactl(&["breakers", "reset", "payment/bank"]);
+    assert_eq!(readiness().await.1["degraded"], false);
 }
 
 /// Retention: an idempotency key is kept for as long as it is set to be, and no longer.
