@@ -141,6 +141,9 @@ const DEFAULTS: &str = r#"
 [http]
 bind = "127.0.0.1:8080"
 body_limit_bytes = 524288
+# What it hears of each saga stands in the logs of those who say it.
+[log]
+filter = "info,saga::step=warn"
 [service]
 require_operator = false
 "#;

@@ -146,8 +146,9 @@ pub(crate) fn overload(app: &OrderApp) -> Option<String> {
         stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| app.clock.now().duration_since(oldest));
     let is_late = Duration::try_from(lag).is_ok_and(|lag| lag > limits.shed_lag);
     let is_much = stats.outbox_pending > limits.shed_pending;
-    (is_late || is_much)
-        .then(|| format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs()))
+    (is_late || is_much).then(|| {
+        format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs())
+    })
 }
 
 fn problem(rejection: &Rejection) -> Problem {

@@ -203,6 +203,25 @@ impl<S: Service> Input<S> {
         }
     }
 
+    /// Id of the input that caused it, as its message says; `None` of everything but facts.
+    #[must_use]
+    pub fn causation_id(&self) -> Option<Uuid> {
+        self.fact().map(|message| message.causation_id)
+    }
+
+    /// Which try it is, from 1 on; `None` of what is tried once.
+    #[must_use]
+    pub fn attempt(&self) -> Option<u32> {
+        match &self.kind {
+            InputKind::Message(delivered) => {
+                let failed = delivered.earlier.as_ref().map_or(0, |earlier| earlier.attempts);
+                Some(failed.saturating_add(1))
+            }
+            InputKind::Called { task, .. } => Some(task.attempts.saturating_add(1)),
+            InputKind::Command { .. } | InputKind::Due { .. } => None,
+        }
+    }
+
     /// The dead letter that the input replays.
     pub(crate) fn replayed(&self) -> Option<Uuid> {
         match &self.kind {

@@ -53,6 +53,7 @@ pub struct Metrics {
     tasks: Gauge,
     task_age: Gauge<f64, AtomicU64>,
     dead_letters: Gauge,
+    lost_lines: Counter,
     breaker_states: Family<BreakerLabels, Gauge>,
     breaker_refused: Family<BreakerLabels, Gauge>,
     latest: Arc<Mutex<Stats>>,
@@ -81,6 +82,7 @@ impl Default for Metrics {
             tasks: Gauge::default(),
             task_age: Gauge::default(),
             dead_letters: Gauge::default(),
+            lost_lines: Counter::default(),
             breaker_states: Family::default(),
             breaker_refused: Family::default(),
             latest: Arc::default(),
@@ -111,6 +113,11 @@ impl Default for Metrics {
             "clock_offset_seconds",
             "How far this machine's clock is ahead of the broker's",
             metrics.clock_offset.clone(),
+        );
+        registry.register(
+            "log_lost_lines",
+            "Lines that the log could not take, as it did not keep up",
+            metrics.lost_lines.clone(),
         );
         registry.register("retry_waiting", "Messages that wait for another try", metrics.retries.clone());
         registry.register("task_open", "Open tasks", metrics.tasks.clone());
@@ -197,6 +204,11 @@ impl Metrics {
         };
         self.breaker_states.get_or_create(&labels).set(state);
         self.breaker_refused.get_or_create(&labels).set(i64::try_from(view.refused).unwrap_or(i64::MAX));
+    }
+
+    /// Takes in how many more lines the log has lost.
+    pub(super) fn take_lost_lines(&self, count: u64) {
+        self.lost_lines.inc_by(count);
     }
 
     /// What the store last said of itself.

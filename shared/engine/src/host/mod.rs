@@ -5,6 +5,7 @@ mod asking;
 pub mod embedded;
 pub mod http;
 pub mod internal_api;
+pub mod log;
 mod meeting;
 pub mod metrics;
 mod process;

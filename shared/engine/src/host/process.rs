@@ -10,11 +10,12 @@ use saga_core::RowKind;
 use saga_core::service::Service;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tracing_subscriber::EnvFilter;
+use tracing::error;
 
 use super::app::Program;
+use super::log::{self, LogSettings};
 use super::run::run;
-use super::settings::{self, LogFormat, LogSettings, Sources};
+use super::settings::{self, Settings, Sources};
 use crate::store::Store;
 use crate::store::sqlite::{Opening, SqliteStore};
 
@@ -54,16 +55,7 @@ where
     let sources = Sources { file: arguments.config, flags: arguments.set };
     let outcome = settings::load::<X>(S::NAME, program.defaults, &sources)
         .map_err(anyhow::Error::from)
-        .and_then(|settings| {
-            start_log(&settings.log)?;
-            block_on(match arguments.operation {
-                None => Box::pin(run(program, settings)),
-                Some(operation) => {
-                    let database = settings.sqlite_path()?;
-                    operate(operation, database, settings.store.accept_loss, S::NAME, S::rows())
-                }
-            })
-        });
+        .and_then(|settings| start(program, settings, arguments.operation));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -73,20 +65,32 @@ where
     }
 }
 
-fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+fn start<S: Service, X>(
+    program: Program<S, X>,
+    settings: Settings<X>,
+    operation: Option<Operation>,
+) -> anyhow::Result<()>
+where
+    X: Serialize + Send + Sync + 'static,
+{
+    let Some(operation) = operation else {
+        let is_elsewhere = settings.log.file.is_some();
+        let log = log::start(&settings.log)?;
+        let outcome = block_on(Box::pin(run(program, settings, log.lost())));
+        if is_elsewhere && let Err(error) = &outcome {
+            // Who looks into the file does not see standard error.
+            error!("ended: {error:#}");
+        }
+        return outcome;
+    };
+    // Whoever operates reads along.
+    let _log = log::start(&LogSettings { file: None, ..settings.log.clone() })?;
+    let database = settings.sqlite_path()?;
+    block_on(operate(operation, database, settings.store.accept_loss, S::NAME, S::rows()))
 }
 
-fn start_log(settings: &LogSettings) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.filter)
-        .map_err(|error| anyhow::anyhow!("settings: log.filter is {:?}: {error}", settings.filter))?;
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr);
-    match settings.format {
-        LogFormat::Json => log.json().flatten_event(true).init(),
-        LogFormat::Text => log.with_ansi(false).init(),
-    }
-    Ok(())
+fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
 fn operate(

@@ -17,6 +17,7 @@ use tracing::{error, info};
 use super::app::{App, Program};
 use super::asking::AskingAgain;
 use super::http::Problem;
+use super::log::LostLines;
 use super::readiness::{self, Standing};
 use super::settings::Settings;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
@@ -29,10 +30,11 @@ use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
 use crate::store::{Mark, Store as _};
 
-/// Runs a service until it is told to stop.
+/// Runs a service until it is told to stop; `lost` are the lines that its log loses.
 pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     program: Program<S, X>,
     settings: Settings<X>,
+    lost: LostLines,
 ) -> anyhow::Result<()> {
     let handler = (program.handler)(&settings)?;
     let dependency = handler.dependency();
@@ -79,6 +81,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let standing = Standing::default();
     spawn(&mut loops, Box::pin(readiness::watch(app.clone(), standing.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
+    spawn(&mut loops, Box::pin(lost.tell(app.metrics.clone())));
     let (failed, failure) = tokio::sync::oneshot::channel();
     if app.bus.is_some() {
         let meeting =

@@ -14,6 +14,7 @@ use saga_core::row::RowKind;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use super::http::HttpSettings;
+use super::log::LogSettings;
 use super::resilience::{Resilience, RetryOverride};
 use super::timekeeping::ClockSettings;
 use crate::nats::BusSettings;
@@ -226,32 +227,6 @@ impl Default for RetentionSettings {
     }
 }
 
-/// What is logged, and how (section `log`).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LogSettings {
-    /// Levels, in the syntax of `tracing_subscriber::EnvFilter`.
-    pub filter: String,
-    /// `json` for machines, `text` for people.
-    pub format: LogFormat,
-}
-
-/// Form of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// One JSON object per line.
-    Json,
-    /// For people: level, sentence and fields of an event in one line, without colours.
-    Text,
-}
-
-impl Default for LogSettings {
-    fn default() -> Self {
-        Self { filter: "info".to_owned(), format: LogFormat::Text }
-    }
-}
-
 /// Settings that cannot be used; the sentence names the key.
 #[derive(Debug, thiserror::Error)]
 #[error("settings: {0}")]
@@ -331,6 +306,7 @@ impl<X> Settings<X> {
             (self.retention.chunk >= 1, "retention.chunk must be at least 1"),
             (!self.retention.every.is_zero(), "retention.every must be longer than 0s"),
             (self.relay.lease >= Duration::from_secs(1), "relay.lease must be at least 1s"),
+            (self.log.max_bytes >= 4096, "log.max_bytes must be at least 4096"),
             (self.task.lease > self.task.timeout, "task.lease must be longer than task.timeout"),
             (
                 self.retention.inbox >= self.bus.retention,

@@ -12,17 +12,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::{self, Rules, Writes};
-use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome, RequestKey};
+use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, Outcome, RequestKey};
 use saga_core::retry::{FailedTry, FailureKind, error_chain};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_core::waiting::Task;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error};
 use uuid::Uuid;
 
 use super::clock::SharedClock;
+use super::log_line::{self, Change};
 use super::observer::SharedObserver;
 use super::task_runner::{IsNew, TaskRunner};
 use crate::store::{Store, StoreFault};
@@ -239,6 +240,8 @@ struct Settlement<S: Service> {
     changed: Vec<RowKey>,
     tasks: Vec<Task>,
     has_outbox: bool,
+    /// The events, for the log.
+    changes: Vec<Change>,
     /// The first thing of all that was written to come due.
     next_due: Option<Timestamp>,
 }
@@ -264,6 +267,7 @@ impl<S: Service> Settlement<S> {
             changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
             tasks: taken,
             has_outbox: !writes.outbox.is_empty(),
+            changes: log_line::changes(writes),
             next_due,
         }
     }
@@ -353,6 +357,7 @@ impl<S: Service> Loop<S> {
             changed: vec![],
             tasks: vec![],
             has_outbox: false,
+            changes: vec![],
             next_due: None,
         };
         self.settle(std::slice::from_ref(input), settled, settlement);
@@ -422,40 +427,11 @@ impl<S: Service> Loop<S> {
             self.engine.wake_timers_for(due);
         }
         self.engine.tell_watchers(&settlement.changed);
+        let mut changes = settlement.changes.as_slice();
         for ((input, outcome), on_settled) in inputs.iter().zip(settlement.outcomes).zip(settled) {
             self.parts.observer.input_settled(input.source(), outcome.name());
-            log_outcome(input, &outcome);
+            log_line::say(input, &outcome, log_line::changes_of(input.id, &mut changes));
             on_settled(outcome);
-        }
-    }
-}
-
-fn log_outcome<S: Service>(input: &Input<S>, outcome: &Outcome<S>) {
-    let (correlation_id, message_id, step) = (input.correlation_id, input.id, input.source());
-    match outcome {
-        Outcome::Command(CommandOutcome::Done(_))
-        | Outcome::Message(MessageOutcome::Done)
-        | Outcome::Due(DueOutcome::Done) => info!(%correlation_id, %message_id, step, "done"),
-        Outcome::Command(CommandOutcome::Replayed(_) | CommandOutcome::KeyReused)
-        | Outcome::Message(MessageOutcome::Duplicate) => {
-            debug!(%correlation_id, %message_id, step, outcome = outcome.name(), "nothing new");
-        }
-        Outcome::Command(CommandOutcome::Rejected(rejection))
-        | Outcome::Message(MessageOutcome::Rejected(rejection))
-        | Outcome::Due(DueOutcome::Rejected(rejection)) => {
-            info!(%correlation_id, %message_id, step, "rejected: {rejection}");
-        }
-        Outcome::Message(MessageOutcome::Wanted) => {
-            debug!(%correlation_id, %message_id, step, "to be called")
-        }
-        Outcome::Message(MessageOutcome::Retried(reason)) => {
-            warn!(%correlation_id, %message_id, step, "will be tried again: {reason}");
-        }
-        Outcome::Message(MessageOutcome::Dead(reason)) => {
-            error!(%correlation_id, %message_id, step, "parked as a dead letter: {reason}");
-        }
-        Outcome::Command(CommandOutcome::Faulted(reason)) | Outcome::Due(DueOutcome::Faulted(reason)) => {
-            error!(%correlation_id, %message_id, step, "broke: {reason}");
         }
     }
 }

@@ -291,7 +291,8 @@ impl Faults {
     /// Dies here, as by a power cut, when a fault says so.
     pub fn crash(&self, kind: FaultKind) {
         if self.strikes(kind, "").is_some() {
-            warn!(kind = kind.name, "dying on purpose");
+            // Not to the log, which would not come to writing it.
+            eprintln!("dying on purpose: {}", kind.name);
             std::process::abort();
         }
     }

@@ -6,7 +6,7 @@
 //! - [`clock`], [`bus`], [`observer`], [`faults`]: what the loops are given, beside the store
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
-//! - [`engine`]: the one loop through which every input goes, in batches
+//! - [`engine`]: the one loop through which every input goes, in batches; [`log_line`]: what the log says of each
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
 //!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, with `refusal`: what the broker
 //!   does not take though it takes the rest
@@ -23,6 +23,7 @@ pub mod faults;
 pub mod given_up;
 mod held;
 pub mod held_up;
+pub mod log_line;
 pub mod observer;
 mod refusal;
 pub mod relay;

@@ -181,6 +181,8 @@ async fn call(handler: &dyn TaskHandler, task: &Task, timeout: Duration) -> Resu
         }
         Err(_) => FailedTry::new(FailureKind::Transient, format!("no answer within {timeout:?}")),
     };
-    warn!(task_id = %task.id, kind = task.kind, attempt = task.attempts + 1, "call failed: {}", failed.reason());
+    let (correlation_id, message_id, step) = (task.correlation_id, task.id, task.kind.as_str());
+    let attempt = task.attempts + 1;
+    warn!(%correlation_id, %message_id, step, attempt, "call failed: {}", failed.reason());
     Err(failed)
 }

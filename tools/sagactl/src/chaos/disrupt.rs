@@ -37,11 +37,9 @@ pub async fn run(
 
 async fn begin(running: &RunningSystem, links: &Links, harm: Harm) -> anyhow::Result<()> {
     match harm {
-        Harm::Kill(member) | Harm::Pause(member) if !running.runs(member) => bail!(
-            "{member} has ended by itself; the end of {}:\n{}",
-            running.system.log_of(member).display(),
-            running.last_words(member)
-        ),
+        Harm::Kill(member) | Harm::Pause(member) if !running.runs(member) => {
+            bail!("{member} has ended by itself; {}", running.last_words(member))
+        }
         Harm::Kill(member) => running.kill(member).await,
         Harm::Pause(member) => running.signal(member, Signal::SIGSTOP),
         Harm::Cut(link) => {

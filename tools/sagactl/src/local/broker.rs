@@ -55,16 +55,21 @@ fn parse_version(text: &str) -> Option<(u64, u64)> {
 pub fn configure(system: &System) -> anyhow::Result<()> {
     let path = system.broker_config();
     let store = system.data_of(Member::NATS).join("jetstream");
-    let text = config(system.port_of(Member::NATS), &store);
+    let text = config(system.port_of(Member::NATS), &store, &system.log_of(Member::NATS));
     write_whole(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
 }
 
-fn config(port: u16, store: &Path) -> String {
-    let store = store.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+fn config(port: u16, store: &Path, log: &Path) -> String {
+    let quoted = |path: &Path| path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+    let (store, log) = (quoted(store), quoted(log));
     format!(
         r#"# Written by sagactl; changes are overwritten by the next `up`.
 server_name: "saga"
 listen: "127.0.0.1:{port}"
+log_file: "{log}"
+# As the services do with theirs: begun anew at 8 MiB, and three of the full ones kept.
+logfile_size_limit: 8388608
+logfile_max_num: 4
 jetstream {{
   store_dir: "{store}"
   # Every acknowledged message is on the disk. With the default of two minutes a power cut would lose some.
@@ -87,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_configuration_syncs_always() {
-        let text = config(4333, Path::new("/a \"b\""));
+        let text = config(4333, Path::new("/a \"b\""), Path::new("/log"));
         assert!(
             text.contains("sync_interval: always") && text.contains(r#"store_dir: "/a \"b\"""#),
             "{text}"

@@ -30,6 +30,8 @@ const BROKER_MEMORY: &str = "160MiB";
 /// What is shown of a log when its process fails.
 const TAIL_LINES: usize = 10;
 const TAIL_BYTES: u64 = 16 * 1024;
+/// With so much in it the file for standard error begins anew at the next start.
+const MAX_STDERR_BYTES: u64 = 1024 * 1024;
 
 /// How long a dying process may keep its port, and how often that is looked at.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
@@ -48,28 +50,44 @@ pub struct Running {
 pub struct Started {
     /// It, to be reaped when its starter lives on.
     pub child: Child,
-    /// Where in its log its own words begin.
-    pub log_start: u64,
+    /// Where its own words begin.
+    pub since: Since,
+}
+
+/// Where in its log, and in what came to its standard error, the words of a process begin; by default with the first.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Since {
+    log: u64,
+    stderr: u64,
 }
 
 /// Starts a process in a group of its own, so that a Ctrl-C meant for this program does not reach it.
 pub fn spawn(system: &System, member: Member) -> anyhow::Result<Started> {
-    let (program, log_path) = (system.program_of(member), system.log_of(member));
-    let log = File::options().create(true).append(true).open(&log_path);
-    let log = log.with_context(|| format!("{} cannot be written", log_path.display()))?;
-    let log_start = log.metadata()?.len();
+    let (program, path) = (system.program_of(member), system.stderr_of(member));
+    let stderr = open_stderr(&path).with_context(|| format!("{} cannot be written", path.display()))?;
+    let log = fs::metadata(system.log_of(member)).map_or(0, |log| log.len());
+    let since = Since { log, stderr: stderr.metadata()?.len() };
     let go_memory_limit = std::env::var("GOMEMLIMIT").unwrap_or_else(|_| BROKER_MEMORY.to_owned());
     let child = Command::new(&program)
         .env("GOMEMLIMIT", go_memory_limit)
         .args(system.arguments_of(member))
         .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
+        .stdout(stderr.try_clone()?)
+        .stderr(stderr)
         .process_group(0)
         .spawn()
         .with_context(|| unstartable(&program))?;
     record(system, member, child.id())?;
-    Ok(Started { child, log_start })
+    Ok(Started { child, since })
+}
+
+/// A process says little there; over many starts it begins anew.
+fn open_stderr(path: &Path) -> std::io::Result<File> {
+    let file = File::options().create(true).append(true).open(path)?;
+    if file.metadata()?.len() > MAX_STDERR_BYTES {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// What is said of a program that is not there or does not run.
@@ -173,18 +191,31 @@ pub async fn wait_until_gone(system: &System, member: Member, limit: Duration) -
     true
 }
 
-/// The last lines that a process wrote into its log since it started there.
-pub fn last_words(path: &Path, log_start: u64) -> String {
+/// What a process wrote last: the end of its log, and then of what came to its standard error, where one that cannot go
+/// on says why.
+pub fn last_words(system: &System, member: Member, since: Since) -> String {
+    let (log, stderr) = (system.log_of(member), system.stderr_of(member));
+    let lines = [tail(&log, since.log), tail(&stderr, since.stderr)].concat();
+    let words = if lines.is_empty() {
+        "  (it wrote nothing)".to_owned()
+    } else {
+        format!("  {}", lines.join("\n  "))
+    };
+    format!("the end of {} and {}:\n{words}", log.display(), stderr.display())
+}
+
+/// The last lines of a file behind `start`; all of a file that has begun anew since are.
+fn tail(path: &Path, start: u64) -> Vec<String> {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(log_start.max(length.saturating_sub(TAIL_BYTES))))?;
+        let start = if start > length { 0 } else { start };
+        file.seek(SeekFrom::Start(start.max(length.saturating_sub(TAIL_BYTES))))?;
         let mut bytes = Vec::new();
         file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let text = read().unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
-    let shown = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-    if shown.is_empty() { "  (it wrote nothing)".to_owned() } else { format!("  {}", shown.join("\n  ")) }
+    lines[lines.len().saturating_sub(TAIL_LINES)..].iter().map(|line| (*line).to_owned()).collect()
 }

@@ -106,9 +106,7 @@ async fn wait_for(
                 continue;
             }
         };
-        let log = system.log_of(member);
-        let words = process::last_words(&log, started.log_start);
-        bail!("{member} {failed}; the end of {}:\n{words}", log.display());
+        bail!("{member} {failed}; {}", process::last_words(system, member, started.since));
     }
 }
 
@@ -120,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_service_says_check_by_check_what_is_wrong_whether_or_not_it_is_ready() {
-        let check = |state: &str, text: &str| json!({"state": state, "text": text, "since": "1970-01-01T00:00:00Z"});
+        let check =
+            |state: &str, text: &str| json!({"state": state, "text": text, "since": "1970-01-01T00:00:00Z"});
         let checks = json!({"broker": check("degraded", "not connected"), "store": check("ok", "ok")});
         let told = Condition::told(true, &json!({"ready": true, "degraded": true, "checks": checks}));
         assert!(told.ready && told.degraded);

@@ -69,7 +69,7 @@ impl RunningSystem {
 
     /// What a process wrote last.
     pub fn last_words(&self, member: Member) -> String {
-        process::last_words(&self.system.log_of(member), 0)
+        process::last_words(&self.system, member, process::Since::default())
     }
 
     /// Signals a process; one that does not run is left alone.

@@ -101,10 +101,11 @@ fn say_gone(system: &System, member: Member, ended: Option<&(Member, ExitStatus)
         return;
     }
     let how = ended.map_or_else(String::new, |(_, status)| format!(" ({status})"));
-    let (log, folder) = (system.log_of(member), system.folder());
+    let (log, stderr, folder) = (system.log_of(member), system.stderr_of(member), system.folder());
     println!(
-        "{member} died{how}; see {}, and start it again with: sagactl --data {} start {member}",
+        "{member} died{how}; see {} and {}, and start it again with: sagactl --data {} start {member}",
         log.display(),
+        stderr.display(),
         folder.display()
     );
 }

@@ -73,8 +73,14 @@ impl System {
         self.folder.join("log")
     }
 
+    /// The log that the process itself keeps, and keeps small; older parts lie beside it.
     pub fn log_of(&self, member: Member) -> PathBuf {
         self.log_dir().join(format!("{member}.log"))
+    }
+
+    /// What the process says before its log is there, and when it can say nothing there any more.
+    pub fn stderr_of(&self, member: Member) -> PathBuf {
+        self.log_dir().join(format!("{member}.err"))
     }
 
     pub fn pid_file_of(&self, member: Member) -> PathBuf {
@@ -115,6 +121,7 @@ impl System {
             format!("http.bind=127.0.0.1:{}", self.port_of(member)),
             format!("store.url=sqlite:{}", database.display()),
             "log.format=json".to_owned(),
+            format!("log.file={}", self.log_of(member).display()),
             // A local system is for trying things out. What is asked for stands behind it, and wins.
             "faults.enabled=true".to_owned(),
         ];
@@ -149,7 +156,7 @@ mod tests {
     fn a_service_gets_what_it_needs_and_what_was_asked_for() {
         let order = system().arguments_of(Member::ORDER).join(" ");
         let wanted = "--set http.bind=127.0.0.1:7001 --set store.url=sqlite:/data/order/order.db \
-            --set log.format=json --set faults.enabled=true --set bus.url=nats://127.0.0.1:7005 --set service.deadline=5s";
+            --set log.format=json --set log.file=/data/log/order.log --set faults.enabled=true --set bus.url=nats://127.0.0.1:7005 --set service.deadline=5s";
         assert_eq!(order, wanted);
         let bank = system().arguments_of("bank".parse().expect("a member")).join(" ");
         assert!(!bank.contains("bus.url") && bank.ends_with("log.filter=debug"), "{bank}");

@@ -169,7 +169,11 @@ async fn a_dead_broker_delays_orders_and_loses_none() {
         let (status, said) = readiness(service).await;
         let broker = &said["checks"]["broker"];
         assert_eq!((status, &said["ready"]), (StatusCode::OK, &Value::Bool(true)), "{service}: {said:#}");
-        assert_eq!((&broker["state"], &broker["text"]), (&"degraded".into(), &"not connected".into()), "{said:#}");
+        assert_eq!(
+            (&broker["state"], &broker["text"]),
+            (&"degraded".into(), &"not connected".into()),
+            "{said:#}"
+        );
         assert!(broker["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{said:#}");
     }
     let services = system.get("admin", "/api/admin/services").await;

@@ -8,6 +8,7 @@ mod dependencies;
 mod full_disk;
 mod layers;
 mod load;
+mod logs;
 mod operator;
 mod orders;
 mod overload;

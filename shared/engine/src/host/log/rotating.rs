@@ -1,0 +1,135 @@
+//! Shell: a file that begins anew when it is full.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// A file to which lines are appended, each in one write. Before it would be larger than `max_bytes` it becomes
+/// `FILE.1`, the one that was that `FILE.2` and so on up to `keep`; what is older is gone.
+pub(super) struct RotatingFile {
+    path: PathBuf,
+    max_bytes: u64,
+    keep: usize,
+    /// Buffered: who writes flushes when nothing more is there to be written.
+    file: BufWriter<File>,
+    bytes: u64,
+}
+
+impl RotatingFile {
+    /// Goes on where the file ends.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn open(path: PathBuf, max_bytes: u64, keep: usize) -> io::Result<Self> {
+        let file = append_to(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path, max_bytes, keep, file: BufWriter::new(file), bytes })
+    }
+
+    fn begin_anew(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        for number in (1..self.keep).rev() {
+            unless_gone(fs::rename(self.full(number), self.full(number + 1)))?;
+        }
+        unless_gone(match self.keep {
+            0 => fs::remove_file(&self.path),
+            _ => fs::rename(&self.path, self.full(1)),
+        })?;
+        self.file = BufWriter::new(append_to(&self.path)?);
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// The name of a full one.
+    fn full(&self, number: usize) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+}
+
+impl Write for RotatingFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let length = line.len() as u64;
+        if self.bytes > 0 && self.bytes + length > self.max_bytes {
+            self.begin_anew()?;
+        }
+        self.file.write_all(line)?;
+        self.bytes += length;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+/// Somebody may have deleted it.
+fn unless_gone(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::{TempDir, tempdir};
+
+    use super::*;
+
+    /// Every file of a folder with what is in it, by name.
+    fn files(folder: &TempDir) -> Vec<(String, String)> {
+        let entries = fs::read_dir(folder.path()).expect("the folder").map(|entry| entry.expect("an entry"));
+        let read = |path: PathBuf| fs::read_to_string(path).expect("text");
+        let named =
+            entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), read(entry.path())));
+        let mut files: Vec<_> = named.collect();
+        files.sort();
+        files
+    }
+
+    fn say(folder: &TempDir, keep: usize, lines: std::ops::Range<u32>) {
+        let mut file = RotatingFile::open(folder.path().join("log"), 12, keep).expect("a file");
+        lines.for_each(|number| file.write_all(format!("line{number}\n").as_bytes()).expect("written"));
+        file.flush().expect("written");
+    }
+
+    fn named(files: &[(&str, &str)]) -> Vec<(String, String)> {
+        files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_newest_lines_are_kept_whole_in_as_many_files_as_wanted_also_after_a_restart() {
+        let folder = tempdir().expect("a folder");
+        say(&folder, 2, 0..3);
+        assert_eq!(files(&folder), named(&[("log", "line2\n"), ("log.1", "line0\nline1\n")]));
+        say(&folder, 2, 3..9);
+        let newest = [("log", "line8\n"), ("log.1", "line6\nline7\n"), ("log.2", "line4\nline5\n")];
+        assert_eq!(files(&folder), named(&newest));
+    }
+
+    #[test]
+    fn none_is_kept_when_none_is_wanted() {
+        let folder = tempdir().expect("a folder");
+        say(&folder, 0, 0..3);
+        assert_eq!(files(&folder), named(&[("log", "line2\n")]));
+    }
+
+    #[test]
+    fn a_file_that_somebody_deleted_begins_anew_when_it_is_full() {
+        let folder = tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        let mut file = RotatingFile::open(path.clone(), 12, 1).expect("a file");
+        file.write_all(b"line0\nline1\n").expect("written");
+        file.flush().expect("written");
+        fs::remove_file(&path).expect("it is there");
+        file.write_all(b"line2\n").expect("written");
+        file.flush().expect("written");
+        assert_eq!(files(&folder), named(&[("log", "line2\n")]));
+    }
+}

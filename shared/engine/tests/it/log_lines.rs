@@ -1,0 +1,107 @@
+//! What the log says of inputs: a line each, readable alone, at `info` only when something changed.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use saga_core::input::{CommandOutcome, Input};
+use saga_engine::runtime::log_line::TARGET;
+use serde_json::Value;
+use tracing::Level;
+use tracing::subscriber::DefaultGuard;
+use uuid::Uuid;
+
+use crate::support::{
+    Depot, DepotCommand, EngineHarness, FILLING, LISTENING, UNLUCKY, arrived, heard, id, shelf,
+};
+
+/// What was logged on this thread since it was made.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn listen() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let to = lines.clone();
+        let lines_of = move || to.clone();
+        let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::DEBUG);
+        let guard = tracing::subscriber::set_default(subscriber.with_writer(lines_of).finish());
+        (lines, guard)
+    }
+
+    /// Those about inputs, since the last time.
+    fn take(&self) -> Vec<Value> {
+        let text = String::from_utf8(std::mem::take(&mut *self.0.lock())).expect("text");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        lines.filter(|line| line["target"] == TARGET).collect()
+    }
+}
+
+/// Level, step, try and words of each.
+fn told(lines: &[Value]) -> Vec<(String, String, Option<u64>, String)> {
+    let word = |line: &'_ Value, name: &str| line[name].as_str().unwrap_or("").to_owned();
+    let of = |line: &Value| {
+        (word(line, "level"), word(line, "step"), line["attempt"].as_u64(), word(line, "message"))
+    };
+    lines.iter().map(of).collect()
+}
+
+fn line(level: &str, step: &str, attempt: Option<u64>, said: &str) -> (String, String, Option<u64>, String) {
+    (level.to_owned(), step.to_owned(), attempt, said.to_owned())
+}
+
+#[tokio::test]
+async fn an_input_that_changed_something_is_a_line_at_info_and_any_other_is_for_debug() {
+    let (lines, _listening) = Lines::listen();
+    let harness = EngineHarness::new().await;
+    let asked = harness.ask(DepotCommand::List("tea")).await;
+    assert!(matches!(asked, CommandOutcome::Done(_)));
+    assert_eq!(told(&lines.take()), [line("INFO", "command", None, "shelf Listed")]);
+
+    let tea = |number, pieces| heard(arrived(id(number), "tea", pieces));
+    harness.settle_together(vec![tea(1, 3), tea(1, 3), tea(2, 0), tea(3, UNLUCKY)]).await;
+    let said = lines.take();
+    let step = FILLING.name;
+    let [put, known, rejected, dead] = &told(&said)[..] else { panic!("{said:#?}") };
+    assert_eq!(*put, line("INFO", step, Some(1), "shelf Put"));
+    assert_eq!(*known, line("DEBUG", step, Some(1), "changes nothing: duplicate"));
+    assert_eq!(*rejected, line("DEBUG", step, Some(1), "rejected: nothing is no quantity"));
+    assert_eq!((dead.0.as_str(), dead.1.as_str()), ("ERROR", step));
+    let ids = ["message_id", "correlation_id", "causation_id"].map(|name| {
+        said[0][name]
+            .as_str()
+            .and_then(|id| id.parse::<Uuid>().ok())
+            .unwrap_or_else(|| panic!("{name}: {}", said[0]))
+    });
+    assert_eq!(ids[0], id(1), "the message's own id");
+}
+
+/// Each line tells what its own input did, not what the batch did.
+#[tokio::test]
+async fn inputs_of_one_batch_are_told_apart() {
+    let (lines, _listening) = Lines::listen();
+    let harness = EngineHarness::new().await;
+    harness.ask(DepotCommand::List("tea")).await;
+    lines.take();
+    let of = |step, number| Input::<Depot>::message(step, arrived(id(number), "tea", 1), id(404), 0);
+    harness.settle_together(vec![of(LISTENING, 1), of(FILLING, 2), of(LISTENING, 3), of(FILLING, 4)]).await;
+    let events = harness.store.events(shelf("tea"), 0, usize::MAX).await.expect("the store works");
+    assert_eq!(events[1].recorded_at, events[2].recorded_at, "they were one batch");
+    let said = lines.take();
+    let put = |number| (line("INFO", FILLING.name, Some(1), "shelf Put"), id(number).to_string());
+    let told: Vec<_> = told(&said).into_iter().zip(&said).collect();
+    let told =
+        told.into_iter().map(|(line, said)| (line, said["message_id"].as_str().unwrap_or("").to_owned()));
+    let info: Vec<_> = told.filter(|((level, ..), _)| level == "INFO").collect();
+    assert_eq!(info, [put(2), put(4)]);
+}
