@@ -90,6 +90,8 @@ pub enum Ending {
     WorkShared,
     /// A relay stood still until another went on, and was fenced off.
     FencedOff,
+    /// An order was given more time.
+    Extended,
     /// A deadline fired while the clock that read it was seconds off.
     ClockSkewSurvived,
     /// A call ended with its caller's patience.
@@ -114,7 +116,7 @@ pub enum Ending {
 
 impl Ending {
     /// Everything that a run can come to.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::Confirmed,
         Self::OutOfStock,
         Self::PaymentFailed,
@@ -157,6 +159,7 @@ impl Ending {
         Self::Republished,
         Self::WorkShared,
         Self::FencedOff,
+        Self::Extended,
         Self::ClockSkewSurvived,
         Self::CallTimedOut,
         Self::CallFailed,

@@ -1,6 +1,8 @@
 //! Shell: operators: they look at admin's dead letters and replay, edit, give up and take up again, two of them
 //! at once now and then, while the world is rough; in the end one of them mends everything.
 
+use std::time::Duration;
+
 use admin::commands::{Command, CommandKind};
 use admin::dead_letter::events::{DeadLetterEvent, MOST_REPLAYS, Replay};
 use admin::dead_letter::view::DeadLetterView;
@@ -9,6 +11,7 @@ use admin::request::By;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::order::CancelReason;
+use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, EditedMessage};
 use saga_core::ids;
 use saga_core::input::CommandOutcome;
@@ -20,6 +23,9 @@ use crate::endings::Ending;
 use crate::reasons::{DISAGREES, misread};
 use crate::tampered::Tampered;
 use crate::world::{World, events, rows};
+
+/// What an order is given from now on: more than most have.
+const MORE_TIME: Duration = Duration::from_secs(90);
 
 /// Looks of the operator who mends; a dead letter that is not handled by then never will be.
 const LOOKS: usize = 12;
@@ -48,6 +54,9 @@ impl World {
             return self.redrive_some().await;
         }
         let (id, dead_letter) = &dead_letters[self.sim.below(dead_letters.len())];
+        if self.sim.below(100) < 12 {
+            return self.extend(dead_letter).await;
+        }
         let force = self.sim.below(100) < 10;
         match dead_letter.status() {
             Some(DeadLetterStatus::Pending) => match self.sim.below(100) {
@@ -159,6 +168,14 @@ impl World {
         self.sim.count_many(Ending::ReplayForced, u64::from(force && granted > 0));
         let refused = answers.iter().flatten().any(|outcome| matches!(outcome, CommandOutcome::Rejected(_)));
         self.sim.count_many(Ending::SecondOperatorRefused, u64::from(granted == 1 && refused));
+    }
+
+    /// The order behind a dead letter is given more time.
+    async fn extend(&self, dead_letter: &DeadLetterView) {
+        let Some(order) = dead_letter.said().and_then(|said| said.saga) else { return };
+        let until = self.sim.now().saturating_add(MORE_TIME).unwrap_or(Timestamp::MAX);
+        self.sim.note(|| format!("order {order} is to wait until {until}"));
+        self.ask_admin(order, CommandKind::Extend { orders: vec![order], until }).await;
     }
 
     async fn discard(&self, id: Uuid) {

@@ -16,6 +16,7 @@ use contract::saga_view::SagaView;
 use inventory::domain::Reservation;
 use order::domain::Order;
 use payment::domain::{Payment, PaymentEvent};
+use payment::extension::Extension;
 use saga_core::decider::Decider;
 use saga_core::row::RowKey;
 use saga_engine::store::Store as _;
@@ -78,6 +79,8 @@ pub fn every_order_is_seen(world: &World) {
             count_payment(world, id, &payment);
         }
     }
+    let extended = rows::<Extension>(world.payment.store()).len();
+    world.sim.count_many(Ending::Extended, extended as u64);
 }
 
 /// Sagas that wait for a human now.
