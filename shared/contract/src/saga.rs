@@ -93,6 +93,11 @@ pub fn role_of(step: &str) -> StepRole {
     }
 }
 
+/// The steps that a saga may wait for, those that undo something included.
+pub fn steps() -> impl Iterator<Item = &'static str> {
+    ORDER_SAGA.iter().flat_map(|stage| [Some(stage.step), stage.undoing_step]).flatten()
+}
+
 /// Where a saga stands, seen from outside.
 #[derive(
     Debug,

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use clap::{Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use reqwest::Url;
+use strum::VariantNames as _;
 
 use crate::admin::address;
 use crate::args::{self, operator_name};
@@ -12,8 +15,17 @@ use crate::chaos::ChaosOptions;
 use crate::load::LoadOptions;
 use crate::local::{LocalCommand, Member, System};
 use crate::operator::OperatorCommand;
-use crate::output::exit;
+use crate::output::{Color, exit};
 use crate::reconciliation::ReconciliationOptions;
+
+/// One rule, which admin goes by too.
+const REASONS: &str = "Reasons:
+  --reason says why, for the audit log. It is needed by what gives something up (discard, cancel, audit --accept),
+  forces or holds something (--force, edit, breakers open and close), or changes many messages at once
+  (replay --fingerprint, redrive, outbox retry without SEQ, outbox republish); everything else takes one.
+
+Lists:
+  Every list can be printed with --json: one object with its items, and next, which --cursor takes, or null.";
 
 /// The whole of it.
 #[derive(Debug, Parser)]
@@ -21,21 +33,42 @@ use crate::reconciliation::ReconciliationOptions;
     name = "sagactl",
     version,
     about = "Starts, stops, watches, loads and audits a local order saga, and mends what got stuck",
-    after_help = exit::HELP
+    after_help = format!("{REASONS}\n\n{}", exit::HELP)
 )]
 pub struct Arguments {
-    /// Folder with the data of the local system.
-    #[arg(long, global = true, value_name = "DIR", env = "SAGA_DATA", default_value = ".saga", value_parser = args::folder)]
-    pub data: PathBuf,
-    /// Address of another admin than the local system's; then no data folder is needed.
-    #[arg(long, global = true, value_name = "URL", env = "SAGA_ADMIN", value_parser = address)]
-    pub admin: Option<Url>,
-    /// Who does this, for the audit log [env: SAGA_OPERATOR=] [default: $USER]; with `log`: whose entries.
-    // No default and no variable here: `log` must tell whether somebody was named.
-    #[arg(long, global = true, value_name = "NAME", value_parser = operator_name)]
-    pub operator: Option<String>,
+    #[command(flatten)]
+    pub common: Common,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// What every command can be told.
+// The variables are read elsewhere, as one that is empty counts as not set, and it must be known who was named here.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Folder with the data of the local system [env: SAGA_DATA] [default: .saga].
+    #[arg(long, global = true, value_name = "DIR", value_parser = args::folder, help_heading = SYSTEM)]
+    pub data: Option<PathBuf>,
+    /// Address of another admin than the local system's; then no data folder is needed [env: SAGA_ADMIN].
+    #[arg(long, global = true, value_name = "URL", value_parser = address, help_heading = SYSTEM)]
+    pub admin: Option<Url>,
+    /// Who does this, for the audit log [env: SAGA_OPERATOR] [default: $USER]; with `log`: whose entries.
+    #[arg(long, global = true, value_name = "NAME", value_parser = operator_name, help_heading = SYSTEM)]
+    pub operator: Option<String>,
+    /// Tables with all their columns, however narrow the terminal is, and times in full.
+    #[arg(long, global = true, help_heading = OUTPUT)]
+    pub wide: bool,
+    /// When to colour; auto: on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true, value_parser = color(), help_heading = OUTPUT)]
+    pub color: Color,
+}
+
+/// Headings of the help.
+const SYSTEM: &str = "Which system, and who asks";
+const OUTPUT: &str = "How it is printed";
+
+fn color() -> impl TypedValueParser<Value = Color> {
+    PossibleValuesParser::new(Color::VARIANTS).map(|name| name.parse().unwrap_or_default())
 }
 
 /// What to do, in the order of the help.
@@ -52,6 +85,29 @@ pub enum Command {
     Chaos(ChaosOptions),
     #[command(flatten)]
     Operate(OperatorCommand),
+    /// Print what a shell needs to complete this program's commands, e.g. sagactl completions bash
+    Completions {
+        /// The shell that is to complete.
+        shell: Shell,
+    },
+    /// Write the manual pages into a folder, one for each command
+    Man {
+        /// The folder, which is made when it is not there.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+}
+
+impl Command {
+    /// Whether it is about this machine alone, and asks no admin that could be elsewhere.
+    pub const fn is_local(&self) -> bool {
+        match self {
+            Self::Local(_) | Self::Load(_) | Self::Chaos(_) | Self::Completions { .. } | Self::Man { .. } => {
+                true
+            }
+            Self::Audit(_) | Self::Operate(_) => false,
+        }
+    }
 }
 
 /// The address of the admin that is meant: the one that is named, or the local system's.
@@ -111,8 +167,14 @@ mod tests {
             "faults clear",
             "faults clear payment 7",
             "outbox retry order 7",
-            "outbox republish --since 2h",
+            "outbox retry order --reason mended",
+            "outbox republish --since 2h --reason disk",
             "outbox republish order --since 2026-01-31T12:00:00Z --reason disk",
+            "outbox list --json",
+            "log list --action dlq.replay",
+            "dlq list --status all --wide --color never",
+            "faults clear payment",
+            "completions zsh",
             "chaos --seed 7 --for 10m --rate 50 --json",
             "log --operator ada --action dlq.replay --admin http://host:1",
         ];
@@ -144,8 +206,13 @@ mod tests {
             "breakers open payment/bank",
             "faults inject payment",
             "faults inject payment delay --delay 1h",
-            "faults clear payment",
             "saga list --status LOST",
+            "saga list --stuck-at nope",
+            "outbox retry order",
+            "outbox republish --since 2h",
+            "dlq list --color blue",
+            &format!("dlq discard {id}"),
+            &format!("redrive cancel {id}"),
             "log --operator jörg",
             "breakers --admin localhost:8080",
         ];

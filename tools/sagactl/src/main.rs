@@ -1,5 +1,8 @@
 //! Shell: the command line of a local system: start, stop, watch, load and reconcile it, and mend what got stuck.
 
+// A closed pipe must be no failure: everything is printed by `output`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 // What can be asked.
 mod command;
 
@@ -30,6 +33,9 @@ mod args;
 // What is printed, and exit codes.
 mod output;
 
+// The command line about itself: manual pages, and what shells complete.
+mod manual;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -39,7 +45,7 @@ use clap::error::ErrorKind;
 use crate::admin::Admin;
 use crate::command::{Arguments, Command, admin_of};
 use crate::local::System;
-use crate::output::{complain, exit};
+use crate::output::{complain, exit, look, note};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -57,27 +63,36 @@ fn main() -> ExitCode {
     outcome.unwrap_or_else(|error| ExitCode::from(complain(&error)))
 }
 
-async fn run(Arguments { data, admin, operator, command }: Arguments) -> anyhow::Result<ExitCode> {
-    let folder = std::path::absolute(data)?;
+async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCode> {
+    look(common.color, common.wide);
+    if common.admin.is_some() && command.is_local() {
+        return Err(exit::refuse(
+            "--admin names the admin of a system elsewhere, and this command is about processes and files of this machine: \
+             leave it out, and name the system's folder with --data",
+        ));
+    }
+    let variable = |name: &str| std::env::var(name).ok();
+    let place = args::place(common.data, common.admin, variable).map_err(exit::refuse)?;
+    let folder = std::path::absolute(&place.folder)?;
+    let who = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::refuse);
+    let admin = || Admin::at(admin_of(place.admin.clone(), &folder)?, who()?);
     match command {
         Command::Local(command) => local::run(command, folder).await,
         Command::Audit(options) if options.accept.is_some() => {
-            let who = args::operator_of(operator.as_deref(), |name| std::env::var(name).ok());
-            let who = who.map_err(exit::refuse)?;
-            reconciliation::accept(&Admin::at(admin_of(admin, &folder)?, who)?, &options).await
+            reconciliation::accept(&admin()?, &options).await
         }
-        Command::Audit(options) => reconciliation::run(admin_of(admin, &folder)?.as_str(), options).await,
+        Command::Audit(options) => {
+            reconciliation::run(admin_of(place.admin, &folder)?.as_str(), options).await
+        }
         Command::Chaos(options) => chaos::run(options).await,
         Command::Load(options) => load::run(&System::open(&folder)?, options).await,
-        Command::Operate(command) => {
-            let who = args::operator_of(operator.as_deref(), |name| std::env::var(name).ok());
-            let who = who.map_err(exit::refuse)?;
-            operator::run(command, || Admin::at(admin_of(admin, &folder)?, who), operator).await
-        }
+        Command::Operate(command) => operator::run(command, admin, common.operator.clone()).await,
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { folder } => manual::pages(&folder),
     }
 }
 
-/// Help goes to people as it is; an error is one line.
+/// Help goes to people as it is; an error is one line, with what was probably meant.
 fn explain(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let _ = error.print();
@@ -91,6 +106,6 @@ fn explain(error: &clap::Error) -> ExitCode {
     let ends = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let words: Vec<_> = text.lines().take_while(ends).flat_map(str::split_whitespace).collect();
     let sentence = words.join(" ");
-    eprintln!("sagactl: {}", sentence.strip_prefix("error: ").unwrap_or(&sentence));
+    note(&format!("sagactl: {}", sentence.strip_prefix("error: ").unwrap_or(&sentence)));
     ExitCode::from(exit::REFUSED)
 }

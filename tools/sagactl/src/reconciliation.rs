@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Form, show};
 use crate::args::duration;
 use crate::http::Http;
 use crate::output::text::one_line;
-use crate::output::{exit, say};
+use crate::output::{exit, say, say_json};
 
 /// The longest that admin waits for a busy system to become quiet.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -25,7 +26,7 @@ pub struct ReconciliationOptions {
     /// Gives a busy system this long to become quiet.
     #[arg(long, default_value = "30s", value_parser = wait)]
     wait: Duration,
-    /// The audit's own JSON.
+    /// One JSON object.
     #[arg(long)]
     json: bool,
     /// Accepts what this step never came to, because it, or its database, was not there yet: from now on the audit
@@ -37,20 +38,50 @@ pub struct ReconciliationOptions {
     reason: Option<String>,
 }
 
-/// What admin answered; its members have the names that load reports had from the first.
-#[derive(Debug, Serialize)]
+/// Whether everything agrees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// Nothing is under way, and everything agrees.
+    Balanced,
+    /// Something is under way, and may mend what does not agree.
+    InFlight,
+    /// Nothing will mend it.
+    Unbalanced,
+}
+
+/// What admin answered.
+#[derive(Debug)]
 pub struct Reconciliation {
-    #[serde(rename = "books_balanced")]
-    pub balanced: bool,
-    #[serde(rename = "audit")]
+    pub verdict: Verdict,
     pub report: Value,
+}
+
+impl Reconciliation {
+    pub fn is_balanced(&self) -> bool {
+        self.verdict == Verdict::Balanced
+    }
+}
+
+/// Its members have the names that load reports had from the first.
+impl Serialize for Reconciliation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_map(Some(2))?;
+        members.serialize_entry("books_balanced", &self.is_balanced())?;
+        members.serialize_entry("audit", &self.report)?;
+        members.end()
+    }
 }
 
 /// `sagactl audit`: ends with 2 when the ledgers do not agree.
 pub async fn run(admin: &str, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
     let reconciliation = ask(&Http::new()?, admin, options.wait).await?;
-    say(&if options.json { reconciliation.report.to_string() } else { shown(&reconciliation) });
-    Ok(if reconciliation.balanced { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
+    if options.json {
+        say_json(&reconciliation.report);
+    } else {
+        say(&shown(&reconciliation));
+    }
+    Ok(if reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
 }
 
 /// `sagactl audit --accept STEP`: what admin wrote down of it.
@@ -58,9 +89,10 @@ pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::R
     let body = json!({ "step": options.accept, "reason": options.reason });
     let accepted = admin.post(&["audit", "baselines"], &body).await?;
     let step = options.accept.as_deref().unwrap_or_default();
-    let missed = accepted.get("missed").map(one_line).unwrap_or_default();
-    say(&if options.json { accepted.to_string() } else { format!("{step}: {missed} accepted as missed") });
-    Ok(ExitCode::SUCCESS)
+    show(accepted, Form { json: options.json }, |accepted: &Value, _| {
+        let missed = accepted.get("missed").map(one_line).unwrap_or_default();
+        format!("{step}: {missed} accepted as missed")
+    })
 }
 
 /// Asks; a busy system gets `wait` to become quiet.
@@ -70,9 +102,9 @@ pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Rec
     if !answer.status.is_success() {
         bail!("admin cannot audit the books: {}", answer.complaint());
     }
-    let balanced = answer.body.get("balanced").and_then(Value::as_bool);
-    let balanced = balanced.with_context(|| format!("{url} answers without a verdict"))?;
-    Ok(Reconciliation { balanced, report: answer.body })
+    let verdict = answer.body.get("verdict").and_then(|verdict| Verdict::deserialize(verdict).ok());
+    let verdict = verdict.with_context(|| format!("{url} answers without a verdict"))?;
+    Ok(Reconciliation { verdict, report: answer.body })
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
@@ -81,7 +113,11 @@ fn wait(text: &str) -> Result<Duration, String> {
 }
 
 fn shown(reconciliation: &Reconciliation) -> String {
-    let verdict = if reconciliation.balanced { "the books balance" } else { "THE BOOKS DO NOT BALANCE" };
+    let verdict = match reconciliation.verdict {
+        Verdict::Balanced => "the books balance",
+        Verdict::InFlight => "it cannot be told yet whether the books balance: something is under way",
+        Verdict::Unbalanced => "THE BOOKS DO NOT BALANCE",
+    };
     let mut text = format!("{verdict}\n");
     let members = reconciliation.report.as_object().into_iter().flatten();
     for (name, value) in members.filter(|(name, _)| !["balanced", "discrepancies"].contains(&name.as_str())) {

@@ -11,8 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::answer;
-use super::listing::Form;
+use super::listing::{Form, Items};
 use crate::http::{self, Answer, Http};
+use crate::output::View;
 use crate::output::exit::{self, Refusal};
 use crate::output::text::short;
 
@@ -48,9 +49,21 @@ impl Admin {
         path: &[&str],
         query: &impl Serialize,
         form: Form,
-        render: impl FnOnce(&T) -> String,
+        render: impl FnOnce(&T, &View) -> String,
     ) -> anyhow::Result<ExitCode> {
         answer::show(self.ask(path, query).await?, form, render)
+    }
+
+    /// `GET` of a list, which is printed in the shape that all lists have, or as `render` puts it for people.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &impl Serialize,
+        items: Items,
+        form: Form,
+        render: impl FnOnce(&T, &View) -> String,
+    ) -> anyhow::Result<ExitCode> {
+        answer::show(items.listed(self.ask(path, query).await?), form, render)
     }
 
     /// A request that changes something. Of the body only what was [said] is sent.

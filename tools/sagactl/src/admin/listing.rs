@@ -1,28 +1,29 @@
-//! Pure: what is asked for, in which form, and how a list of it is shown.
+//! Pure: what is asked for, in which form, and how a list of it is shown: every list in the same shape.
 
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-use crate::output::{Column, table};
+use crate::output::{Column, View, table};
 
 /// For whom an answer is printed.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Form {
-    /// The API's own JSON.
+    /// One JSON object; of a list: its items, and next, which --cursor takes.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What to do with things of which there are few; they are listed when nothing is said.
+/// A word for things that are listed when nothing is said, with the options of the list.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct OrList<C: Subcommand> {
+pub struct OrList<C: Subcommand, L: Args = Form> {
     #[command(subcommand)]
     pub command: Option<C>,
     #[command(flatten)]
-    pub form: Form,
+    pub list: L,
 }
 
 /// Which part of a list, and in which form.
@@ -39,48 +40,146 @@ pub struct PageOptions {
     pub form: Form,
 }
 
-/// A page of a list. The API calls the items of each list by their own name.
+/// Where an answer has the items of a list.
+#[derive(Debug, Clone, Copy)]
+pub enum Items {
+    /// In its member of this name, beside which others may stand.
+    In(&'static str),
+    /// In the members of this name of what each service answered.
+    OfEach(&'static str),
+}
+
+impl Items {
+    /// The list, in the shape that all lists have here.
+    pub fn listed(self, answer: Value) -> Value {
+        let mut list = match (self, answer) {
+            (Self::In(name), Value::Object(mut members)) => {
+                let items = members.remove(name).unwrap_or_else(|| json!([]));
+                members.insert("items".to_owned(), items);
+                members
+            }
+            (Self::OfEach(name), Value::Array(services)) => of_each(name, services),
+            // Somebody else's answer: whoever reads it will say so.
+            (_, other) => return other,
+        };
+        list.entry("next").or_insert(Value::Null);
+        if let Some(Value::Array(silent)) = list.get_mut("unreachable") {
+            silent.iter_mut().filter(|service| service.is_string()).for_each(|service| {
+                *service = json!({ "service": service, "problem": "it does not answer" });
+            });
+        }
+        Value::Object(list)
+    }
+}
+
+fn of_each(name: &str, services: Vec<Value>) -> Map<String, Value> {
+    let (mut items, mut unreachable) = (Vec::new(), Vec::new());
+    for mut of in services {
+        let service = of["service"].take();
+        if let Value::Array(own) = of[name].take() {
+            items.extend(own.into_iter().map(|mut item| {
+                item["service"] = service.clone();
+                item
+            }));
+        }
+        if let problem @ Value::String(_) = of["problem"].take() {
+            unreachable.push(json!({ "service": service, "problem": problem }));
+        }
+    }
+    let mut list = Map::new();
+    list.insert("items".to_owned(), items.into());
+    list.insert("unreachable".to_owned(), unreachable.into());
+    list
+}
+
+/// A list, or a page of one.
 #[derive(Debug, Deserialize)]
 pub struct Page<T> {
-    #[serde(alias = "dead_letters", alias = "redrives", alias = "sagas", alias = "entries")]
     pub items: Vec<T>,
+    /// Where the next page begins.
+    #[serde(default)]
     pub next: Option<String>,
+    /// What is damaged and cannot be shown.
+    #[serde(default)]
+    unreadable: Vec<String>,
+    /// Services whose items are missing.
+    #[serde(default)]
+    unreachable: Vec<Silent>,
+}
+
+/// A service that did not answer, and why.
+#[derive(Debug, Deserialize)]
+pub struct Silent {
+    pub service: String,
+    problem: String,
 }
 
 impl<T> Page<T> {
-    /// A table, and where the next page begins; or `nothing`.
-    pub fn shown(&self, nothing: &str, columns: &[Column<T>]) -> String {
-        if self.items.is_empty() {
-            return nothing.to_owned();
+    /// A page of these.
+    #[cfg(test)]
+    pub const fn of(items: Vec<T>) -> Self {
+        Self { items, next: None, unreadable: vec![], unreachable: vec![] }
+    }
+
+    /// A table, or `nothing`; then what is missing from it, and where the next page begins.
+    pub fn shown(&self, nothing: &str, columns: &[Column<T>], view: &View) -> String {
+        let mut text =
+            if self.items.is_empty() { nothing.to_owned() } else { table(columns, &self.items, view) };
+        if !self.unreadable.is_empty() {
+            let _ = write!(text, "\ndamaged, and not shown: {}", self.unreadable.join(", "));
         }
-        let more = self.next.as_ref().map(|cursor| format!("\nmore with --cursor {cursor}"));
-        table(columns, &self.items) + &more.unwrap_or_default()
-    }
-}
-
-/// What one service answered to admin, or why it did not.
-#[derive(Debug, Deserialize)]
-pub struct OfService<T> {
-    pub service: String,
-    problem: Option<String>,
-    #[serde(alias = "breakers", alias = "entries")]
-    items: Option<Vec<T>>,
-}
-
-impl<T> OfService<T> {
-    /// The items of all services, each with whose it is.
-    pub fn items(all: &[Self]) -> Vec<(&str, &T)> {
-        all.iter().flat_map(|of| of.items.iter().flatten().map(|item| (of.service.as_str(), item))).collect()
-    }
-
-    /// A line for each service that did not answer.
-    pub fn problems(all: &[Self]) -> String {
-        let mut text = String::new();
-        for of in all {
-            if let Some(problem) = &of.problem {
-                let _ = write!(text, "\n{} cannot be asked: {problem}", of.service);
-            }
+        for Silent { service, problem } in &self.unreachable {
+            let _ = write!(text, "\n{service} cannot be asked: {problem}");
+        }
+        if let Some(cursor) = &self.next {
+            let _ = write!(text, "\nmore with --cursor {cursor}");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::left;
+
+    #[test]
+    fn every_list_has_items_and_next() {
+        let page = json!({"sagas": [1, 2], "next": "abc", "unreadable": ["x"]});
+        let wanted = json!({"items": [1, 2], "next": "abc", "unreadable": ["x"]});
+        assert_eq!(Items::In("sagas").listed(page), wanted);
+        let last = json!({"faults": [], "unreachable": ["bank"]});
+        let wanted = json!({
+            "items": [], "next": null, "unreachable": [{"service": "bank", "problem": "it does not answer"}],
+        });
+        assert_eq!(Items::In("faults").listed(last), wanted);
+    }
+
+    #[test]
+    fn what_services_answered_one_by_one_is_one_list() {
+        let services = json!([
+            {"service": "order", "breakers": [{"name": "a"}, {"name": "b"}]},
+            {"service": "payment", "breakers": [], "problem": "payment does not answer"},
+        ]);
+        let wanted = json!({
+            "items": [{"name": "a", "service": "order"}, {"name": "b", "service": "order"}], "next": null,
+            "unreachable": [{"service": "payment", "problem": "payment does not answer"}],
+        });
+        assert_eq!(Items::OfEach("breakers").listed(services), wanted);
+    }
+
+    #[test]
+    fn a_page_says_what_is_missing_from_it() {
+        let page: Page<String> = serde_json::from_value(json!({
+            "items": ["pen"], "next": "abc", "unreadable": ["7"],
+            "unreachable": [{"service": "bank", "problem": "it does not answer"}],
+        }))
+        .expect("a page");
+        let columns = [left("sku", |sku: &String| sku.clone())];
+        let shown = page.shown("none", &columns, &View::FILE);
+        for said in ["pen", "damaged, and not shown: 7", "bank cannot be asked: it does", "--cursor abc"] {
+            assert!(shown.contains(said), "{shown}");
+        }
+        assert_eq!(Page::of(vec![]).shown("none", &columns, &View::FILE), "none");
     }
 }

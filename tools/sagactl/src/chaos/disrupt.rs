@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use super::links::{LinkState, Links};
 use super::plan::{Disruption, Harm};
 use crate::local::RunningSystem;
+use crate::output::note;
 
 /// Does all of it, and returns when the last is undone.
 ///
@@ -26,7 +27,7 @@ pub async fn run(
     for (at, is_begin, Disruption { harm, until, .. }) in moments {
         tokio::time::sleep_until((began + at).into()).await;
         if is_begin {
-            eprintln!("  {:>6.1}s  {harm}, for {:.1}s", at.as_secs_f64(), (*until - at).as_secs_f64());
+            note(&format!("  {:>6.1}s  {harm}, for {:.1}s", at.as_secs_f64(), (*until - at).as_secs_f64()));
             begin(running, links, *harm).await?;
         } else {
             end(running, links, *harm).await?;

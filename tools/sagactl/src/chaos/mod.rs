@@ -25,7 +25,7 @@ use self::verdict::{Found, Verdict};
 use crate::args::duration;
 use crate::http::Http;
 use crate::local::{Member, Ports, RunningSystem, Setting, ShutdownSignal, System};
-use crate::output::{exit, say};
+use crate::output::{exit, note, say};
 use crate::reconciliation::{self, LONGEST_WAIT};
 
 /// How much, and how long.
@@ -66,12 +66,12 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     let mut dice = fastrand::Rng::with_seed(seed);
     let plan = plan::of(options.length, |sides| dice.u64(..sides));
     let folder = tempfile::Builder::new().prefix("saga-chaos.").tempdir().context("no temporary folder")?;
-    eprintln!(
+    note(&format!(
         "seed {seed}: {} disruptions in {:?}, in {}",
         plan.len(),
         options.length,
         folder.path().display()
-    );
+    ));
     let ports = free_ports();
     let links = Links::open(&ports).await.context("no port for a link that can be cut")?;
     let mut shutdown_signal = ShutdownSignal::listen()?;
@@ -96,7 +96,7 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     if verdict.is_good() {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("data and logs are kept in {}", folder.keep().display());
+    note(&format!("data and logs are kept in {}", folder.keep().display()));
     Ok(ExitCode::FAILURE)
 }
 
@@ -119,7 +119,7 @@ async fn torment(
     let parked = http.get(&format!("{}/api/admin/dlq/count", running.system.url_of(Member::ADMIN))).await?;
     let found = Found {
         pending,
-        balanced: reconciled.balanced,
+        balanced: reconciled.is_balanced(),
         report: reconciled.report,
         parked: parked.body.pointer("/by_status/PENDING").and_then(Value::as_u64),
         ended_by_themselves: running.missing(),

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::measured::Arrival;
 use crate::local::{Member, System};
+use crate::output::note;
 
 /// A broker on the same machine connects at once.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -75,7 +76,7 @@ async fn hear(mut messages: Ordered, to: mpsc::Sender<Arrival>) {
             Ok(Some(Ok(message))) => message,
             Ok(Some(Err(error))) => {
                 // The stream mends itself; an order whose facts are lost all the same counts as unfinished.
-                eprintln!("the broker: {error}");
+                note(&format!("the broker: {error}"));
                 tokio::time::sleep(ASK_AGAIN).await;
                 continue;
             }

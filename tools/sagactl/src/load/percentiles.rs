@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::output::{Column, left, right, table};
+use crate::output::{Column, View, left, right, table};
 
 /// Longest latency told apart from longer ones: ten minutes, in microseconds.
 const LONGEST_US: u64 = 600_000_000;
@@ -60,8 +60,8 @@ const COLUMNS: [Column<(&str, Percentiles)>; 6] = [
 ];
 
 /// Percentiles with the names of what they are of.
-pub fn percentile_table(rows: &[(&'static str, Percentiles)]) -> String {
-    table(&COLUMNS, rows)
+pub fn percentile_table(rows: &[(&'static str, Percentiles)], view: &View) -> String {
+    table(&COLUMNS, rows, view)
 }
 
 #[cfg(test)]
@@ -79,7 +79,10 @@ mod tests {
         }
         latencies.record(Duration::from_hours(3));
         assert!(latencies.percentiles().max >= 600_000.0, "as long as can be told apart");
-        let shown = percentile_table(&[("to the end", Percentiles { p50: 1.25, ..latencies.percentiles() })]);
+        let shown = percentile_table(
+            &[("to the end", Percentiles { p50: 1.25, ..latencies.percentiles() })],
+            &View::FILE,
+        );
         assert!(shown.contains("to the end") && shown.contains("1.2") && shown.contains("p99.9"), "{shown}");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ledger::Ledger;
+use crate::output::note;
 
 /// Where no bar can be drawn, a line is printed this often.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -40,7 +41,7 @@ impl Progress {
             format!("{ended} ended, {per_second}/s, {} in flight, {errors} errors", ledger.in_flight());
         if self.lines && now >= self.last_line + LINE_EVERY {
             self.last_line = now;
-            eprintln!("  {}s of {}s: {text}", now.as_secs(), self.length.as_secs());
+            note(&format!("  {}s of {}s: {text}", now.as_secs(), self.length.as_secs()));
         }
         let is_over = now > self.length;
         self.bar.set_position(now.min(self.length).as_secs());

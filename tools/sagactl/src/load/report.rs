@@ -9,7 +9,12 @@ use super::ledger::Counts;
 use super::measured::Measured;
 use super::percentiles::{Percentiles, percentile_table};
 use crate::local::Member;
-use crate::reconciliation::Reconciliation;
+use crate::output::{View, say, say_json, view};
+use crate::reconciliation::{Reconciliation, Verdict};
+
+/// What is said of a system in which something is still under way.
+const CANNOT_BE_TOLD: &str =
+    "cannot be told yet: something is under way, and may mend it; ask later with sagactl audit";
 
 /// What a run showed.
 #[derive(Debug, Serialize)]
@@ -53,7 +58,7 @@ impl Report {
         let unfinished = run.ledger.in_flight().saturating_sub(failed);
         let ending = run.ends.map_or(Duration::ZERO, |(first, last)| last - first);
         let backlog_grew = run.backlog.grew(from, until, rate_wanted);
-        let complaints = complaints(counts, failed, unfinished, backlog_grew, reconciliation.balanced);
+        let complaints = complaints(counts, failed, unfinished, backlog_grew, reconciliation.verdict);
         Self {
             rate_wanted,
             rate_achieved: per_second(counts.completed + counts.compensated, ending.max(until - from)),
@@ -88,7 +93,7 @@ fn complaints(
     failed: u64,
     unfinished: u64,
     backlog_grew: bool,
-    is_balanced: bool,
+    verdict: Verdict,
 ) -> Vec<String> {
     let numbers = [
         (counts.errors.values().sum(), "orders were not taken"),
@@ -99,7 +104,11 @@ fn complaints(
     let numbers =
         numbers.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let backlog = backlog_grew.then(|| "orders piled up: the system did not keep up".to_owned());
-    let ledgers = (!is_balanced).then(|| "the books do not balance".to_owned());
+    let ledgers = match verdict {
+        Verdict::Balanced => None,
+        Verdict::InFlight => Some(format!("whether the books balance {CANNOT_BE_TOLD}")),
+        Verdict::Unbalanced => Some("the books do not balance".to_owned()),
+    };
     numbers.chain(backlog).chain(ledgers).collect()
 }
 
@@ -111,42 +120,51 @@ fn per_second(count: u64, time: Duration) -> f64 {
 /// Prints it: one JSON object, or a short table.
 pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     if json {
-        println!("{}", serde_json::to_string(report)?);
-        return Ok(());
+        say_json(&serde_json::to_value(report)?);
+    } else {
+        say(&shown(report, &view()));
     }
-    println!(
-        "{:.1} orders/s ended of {} wanted, for {}s",
-        report.rate_achieved, report.rate_wanted, report.duration_s
-    );
-    println!(
-        "{} started: {} completed, {} compensated ({} unexpected), {} failed, {} unfinished; {} errors",
-        report.started,
-        report.completed,
-        report.compensated,
-        report.unexpected,
-        report.failed,
-        report.unfinished,
-        report.errors
-    );
-    for (reason, count) in &report.errors_by_reason {
-        println!("  {count} × {reason}");
-    }
-    let latencies = [("to the end", report.latency_ms), ("to the answer", report.http_latency_ms)];
-    println!("{}", percentile_table(&latencies));
-    println!("backlog {}", if report.backlog_grew { "GREW" } else { "did not grow" });
-    let memory: Vec<_> = report.rss_mib.iter().map(|(member, mib)| format!("{member} {mib:.0}")).collect();
-    println!("memory  {} = {:.0} MiB", memory.join(" + "), report.rss_mib_total);
-    print_verdict(&report.reconciliation);
-    report.complaints.iter().for_each(|complaint| println!("✗ {complaint}"));
     Ok(())
 }
 
-/// Says whether stock, money and messages agree, and if not, what does not add up.
-pub fn print_verdict(reconciliation: &Reconciliation) {
-    if reconciliation.balanced {
-        println!("books   balance");
-    } else {
-        println!("books   DO NOT BALANCE; see sagactl audit\n{:#}", reconciliation.report);
+fn shown(report: &Report, view: &View) -> String {
+    let latencies = [("to the end", report.latency_ms), ("to the answer", report.http_latency_ms)];
+    let memory: Vec<_> = report.rss_mib.iter().map(|(member, mib)| format!("{member} {mib:.0}")).collect();
+    let errors = report.errors_by_reason.iter().map(|(reason, count)| format!("  {count} × {reason}"));
+    let lines = [
+        format!(
+            "{:.1} orders/s ended of {} wanted, for {}s",
+            report.rate_achieved, report.rate_wanted, report.duration_s
+        ),
+        format!(
+            "{} started: {} completed, {} compensated ({} unexpected), {} failed, {} unfinished; {} errors",
+            report.started,
+            report.completed,
+            report.compensated,
+            report.unexpected,
+            report.failed,
+            report.unfinished,
+            report.errors
+        ),
+    ];
+    let rest = [
+        percentile_table(&latencies, view),
+        format!("backlog {}", if report.backlog_grew { "GREW" } else { "did not grow" }),
+        format!("memory  {} = {:.0} MiB", memory.join(" + "), report.rss_mib_total),
+        verdict(&report.reconciliation),
+    ];
+    let complaints = report.complaints.iter().map(|complaint| format!("✗ {complaint}"));
+    lines.into_iter().chain(errors).chain(rest).chain(complaints).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether stock, money and messages agree, and if not, what does not add up.
+pub fn verdict(reconciliation: &Reconciliation) -> String {
+    match reconciliation.verdict {
+        Verdict::Balanced => "books   balance".to_owned(),
+        Verdict::InFlight => format!("books   {CANNOT_BE_TOLD}"),
+        Verdict::Unbalanced => {
+            format!("books   DO NOT BALANCE; see sagactl audit\n{:#}", reconciliation.report)
+        }
     }
 }
 
@@ -162,16 +180,28 @@ mod tests {
     #[test]
     fn whatever_went_wrong_speaks_against_a_run() {
         let counts = Counts { started: 10, completed: 8, compensated: 2, ..Counts::default() };
-        assert_eq!(complaints(&counts, 0, 0, false, true), [""; 0]);
+        assert_eq!(complaints(&counts, 0, 0, false, Verdict::Balanced), [""; 0]);
         let refused = Counts { errors: [("503".to_owned(), 3)].into(), ..Counts::default() };
-        assert_eq!(complaints(&refused, 0, 0, false, true), ["3 orders were not taken"]);
+        assert_eq!(complaints(&refused, 0, 0, false, Verdict::Balanced), ["3 orders were not taken"]);
         let odd = Counts { unexpected: 2, ..counts.clone() };
-        assert_eq!(complaints(&odd, 0, 0, false, true).len(), 1);
-        for (failed, unfinished, backlog_grew, is_balanced) in
-            [(1, 0, false, true), (0, 1, false, true), (0, 0, true, true), (0, 0, false, false)]
-        {
-            assert_eq!(complaints(&counts, failed, unfinished, backlog_grew, is_balanced).len(), 1);
+        assert_eq!(complaints(&odd, 0, 0, false, Verdict::Balanced).len(), 1);
+        for (failed, unfinished, backlog_grew, verdict) in [
+            (1, 0, false, Verdict::Balanced),
+            (0, 1, false, Verdict::Balanced),
+            (0, 0, true, Verdict::Balanced),
+            (0, 0, false, Verdict::InFlight),
+            (0, 0, false, Verdict::Unbalanced),
+        ] {
+            assert_eq!(complaints(&counts, failed, unfinished, backlog_grew, verdict).len(), 1);
         }
+    }
+
+    #[test]
+    fn books_of_which_nothing_can_be_told_yet_are_not_said_to_be_wrong() {
+        let says = |verdict| super::verdict(&Reconciliation { verdict, report: serde_json::json!({}) });
+        assert!(says(Verdict::InFlight).contains("cannot be told yet"));
+        assert!(says(Verdict::Unbalanced).contains("DO NOT BALANCE"));
+        assert_eq!(says(Verdict::Balanced), "books   balance");
     }
 
     /// Rates count from the first end to the last, and no less than as long as orders were sent.
@@ -199,13 +229,13 @@ mod tests {
                 run.take_in(Arrival::Fact(Uuid::from_u128(number), Box::new(fact)), Duration::from_secs(3));
             }
         }
-        let report = |run: &Measured, balanced| {
+        let report = |run: &Measured, verdict| {
             let memory = [(Member::ORDER, 10.04), (Member::ADMIN, 20.02)].into();
-            let reconciliation = Reconciliation { balanced, report: serde_json::Value::Null };
+            let reconciliation = Reconciliation { verdict, report: serde_json::Value::Null };
             let report = Report::of(run, 10, memory, reconciliation);
             (report.is_good(), serde_json::to_value(report).expect("JSON"))
         };
-        let (is_good, of_short) = report(&run, true);
+        let (is_good, of_short) = report(&run, Verdict::Balanced);
         assert!(!is_good);
         let complaints = [
             "1 orders were not taken",
@@ -229,10 +259,13 @@ mod tests {
         }
         // Ends that took longer than the sending make the rate less.
         run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
-        assert_eq!(report(&run, true).1["rate_achieved"], 1.7);
-        assert_eq!(report(&run, false).1["complaints"][3], "the books do not balance");
+        assert_eq!(report(&run, Verdict::Balanced).1["rate_achieved"], 1.7);
+        assert_eq!(report(&run, Verdict::Unbalanced).1["complaints"][3], "the books do not balance");
         let mix = "happy=100".parse().expect("a mix");
         let none = Schedule::new(10, Duration::ZERO, Duration::from_secs(2), mix, "run");
-        assert!(report(&Measured::new(none).expect("a histogram"), true).0, "nothing speaks against it");
+        assert!(
+            report(&Measured::new(none).expect("a histogram"), Verdict::Balanced).0,
+            "nothing speaks against it"
+        );
     }
 }

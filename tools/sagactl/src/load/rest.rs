@@ -10,11 +10,12 @@ use serde_json::Value;
 
 use super::options::Mix;
 use super::percentiles::{Latencies, Percentiles, percentile_table};
-use super::report::print_verdict;
+use super::report::verdict;
 use super::schedule::Schedule;
 use super::shelf;
 use crate::http::Http;
 use crate::local::{Member, System};
+use crate::output::{say, say_json, view};
 use crate::reconciliation::{self, LONGEST_WAIT, Reconciliation};
 
 /// Orders before the first measured one: they open the connection.
@@ -43,13 +44,13 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
     let report = RestReport { orders: count, confirmed, latency_ms, reconciliation };
     if json {
-        println!("{}", serde_json::to_string(&report)?);
+        say_json(&serde_json::to_value(&report)?);
     } else {
-        println!("{count} orders one after another, from POST to CONFIRMED");
-        println!("{}", percentile_table(&[("one order", latency_ms)]));
-        print_verdict(&report.reconciliation);
+        say(&format!("{count} orders one after another, from POST to CONFIRMED"));
+        say(&percentile_table(&[("one order", latency_ms)], &view()));
+        say(&verdict(&report.reconciliation));
     }
-    Ok(if report.reconciliation.balanced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn measure(system: &System, schedule: &Schedule) -> anyhow::Result<Latencies> {

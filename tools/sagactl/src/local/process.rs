@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use super::folder::write_whole;
 use super::member::Member;
 use super::system::System;
+use crate::output::note;
 
 /// Start times are derived from the boot time, which some kernels report a second off now and then.
 const START_TIME_SLACK_S: u64 = 2;
@@ -166,7 +167,7 @@ pub fn forget(system: &System, member: Member) {
     if let Err(error) = fs::remove_file(&path)
         && error.kind() != ErrorKind::NotFound
     {
-        eprintln!("{} cannot be deleted: {error}", path.display());
+        note(&format!("{} cannot be deleted: {error}", path.display()));
     }
 }
 

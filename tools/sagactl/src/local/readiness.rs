@@ -13,6 +13,7 @@ use super::member::Member;
 use super::process::{self, Started};
 use super::system::System;
 use crate::http::Http;
+use crate::output::note;
 
 /// Longest start: a broker with a large store reads it first.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -78,11 +79,11 @@ pub async fn wait(http: &Http, system: &System, started: &mut [(Member, Started)
                 Some(ready) => {
                     let ready = ready?;
                     late.retain(|member| *member != ready);
-                    eprintln!("  {ready:<10} ready at {}", system.url_of(ready));
+                    note(&format!("  {ready:<10} ready at {}", system.url_of(ready)));
                 }
                 None => return Ok(()),
             },
-            _ = reminder.tick() => eprintln!("  waiting for {}", Member::names(late.iter().copied())),
+            _ = reminder.tick() => note(&format!("  waiting for {}", Member::names(late.iter().copied()))),
         }
     }
 }

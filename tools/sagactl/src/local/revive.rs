@@ -14,6 +14,7 @@ use super::member::Member;
 use super::system::System;
 use super::{broker, folder, process, readiness, stop};
 use crate::http::Http;
+use crate::output::say;
 
 /// The services are asked this often, and may take as long to answer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,23 +38,23 @@ pub async fn watch(system: &System, http: Http, started: mpsc::UnboundedSender<(
             Action::SayThatItIsFull => {
                 let (why, no_room) = (held_up.unwrap_or_default(), room.err());
                 let no_room = no_room.map_or_else(String::new, |error| format!(" ({error})"));
-                println!(
+                say(&format!(
                     "nats takes no messages, and there is no room in {}{no_room}: make room, then it is restarted; {why}",
                     system.data_of(Member::NATS).display()
-                );
+                ));
             }
             Action::Restart => {
                 let why = held_up.unwrap_or_default();
-                println!("nats takes no messages although there is room: it is restarted; {why}");
+                say(&format!("nats takes no messages although there is room: it is restarted; {why}"));
                 match restart(system, &http).await {
                     Ok(child) => {
                         stuck.is_down = false;
-                        println!("nats was restarted");
+                        say("nats was restarted");
                         let _ = started.send((Member::NATS, child));
                     }
                     Err(error) => {
                         stuck.is_down = true;
-                        println!("nats cannot be restarted, and is tried again later: {error:#}");
+                        say(&format!("nats cannot be restarted, and is tried again later: {error:#}"));
                     }
                 }
             }

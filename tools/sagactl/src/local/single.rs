@@ -8,12 +8,13 @@ use super::member::Member;
 use super::system::System;
 use super::{broker, folder, process, readiness, stop};
 use crate::http::Http;
+use crate::output::note;
 
 /// `sagactl stop NAME`. Nothing to do is success.
 pub async fn stop(system: &System, member: Member) -> anyhow::Result<ExitCode> {
     let _lock = folder::lock(system.folder()).await?;
     if process::find(system, member).is_none() {
-        eprintln!("{member} is not running");
+        note(&format!("{member} is not running"));
     }
     stop::one(system, member).await?;
     Ok(ExitCode::SUCCESS)
@@ -23,7 +24,7 @@ pub async fn stop(system: &System, member: Member) -> anyhow::Result<ExitCode> {
 pub async fn start(system: &System, member: Member) -> anyhow::Result<ExitCode> {
     let _lock = folder::lock(system.folder()).await?;
     if let Some(running) = process::find(system, member) {
-        eprintln!("{member} runs already (pid {})", running.pid);
+        note(&format!("{member} runs already (pid {})", running.pid));
         return Ok(ExitCode::SUCCESS);
     }
     process::wait_for_port(system, member).await?;
@@ -43,6 +44,6 @@ pub async fn kill(system: &System, member: Member) -> anyhow::Result<ExitCode> {
     let _lock = folder::lock(system.folder()).await?;
     let Some(running) = process::find(system, member) else { bail!("{member} is not running") };
     stop::kill(system, member).await?;
-    eprintln!("  {member:<10} killed (pid {})", running.pid);
+    note(&format!("  {member:<10} killed (pid {})", running.pid));
     Ok(ExitCode::SUCCESS)
 }

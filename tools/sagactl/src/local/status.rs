@@ -11,7 +11,7 @@ use super::readiness::{self, Condition};
 use super::system::System;
 use crate::http::Http;
 use crate::output::text::or_nothing;
-use crate::output::{Column, left, right, say, table_with_sum};
+use crate::output::{Column, View, left, right, say, table_with_sum, view};
 
 #[derive(Debug, Serialize)]
 struct Status {
@@ -48,7 +48,7 @@ pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
         rss_mib: mib(all_bytes.sum()),
         processes: rows,
     };
-    say(&if json { serde_json::to_string(&status)? } else { shown(&status) });
+    say(&if json { serde_json::to_string(&status)? } else { shown(&status, &view()) });
     Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -93,7 +93,7 @@ const COLUMNS: [Column<Row>; 6] = [
     right("uptime", |row| or_nothing(row.uptime_s.map(uptime))),
 ];
 
-fn shown(status: &Status) -> String {
+fn shown(status: &Status, view: &View) -> String {
     let rss_mib = format!("{:.1}", status.rss_mib);
     let sum = ["all", "", "", "", &rss_mib, ""].map(str::to_owned);
     let complaint = |row: &Row| {
@@ -101,7 +101,7 @@ fn shown(status: &Status) -> String {
         complaints.map(|complaint| format!("\n{} says: {complaint}", row.name)).collect::<String>()
     };
     let complaints: String = status.processes.iter().map(complaint).collect();
-    table_with_sum(&COLUMNS, &status.processes, sum) + &complaints
+    table_with_sum(&COLUMNS, &status.processes, sum, view) + &complaints
 }
 
 const fn ready(row: &Row) -> &'static str {

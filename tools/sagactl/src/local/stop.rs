@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use super::member::Member;
 use super::system::System;
 use super::{folder, process};
+use crate::output::note;
 
 /// A service ends within 10 seconds of SIGTERM; one that does not is stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,12 +21,12 @@ const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// `sagactl down`: that nothing runs is no error.
 pub async fn down(path: &Path) -> anyhow::Result<ExitCode> {
     let Some(system) = System::find(path)? else {
-        eprintln!("nothing was ever started in {}", path.display());
+        note(&format!("nothing was ever started in {}", path.display()));
         return Ok(ExitCode::SUCCESS);
     };
     let _lock = folder::lock(path).await?;
     if Member::all().all(|member| process::find(&system, member).is_none()) {
-        eprintln!("nothing runs in {}", path.display());
+        note(&format!("nothing runs in {}", path.display()));
     }
     all(&system).await?;
     Ok(ExitCode::SUCCESS)
@@ -47,9 +48,9 @@ pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
     };
     process::send(running, Signal::SIGTERM)?;
     if process::wait_until_gone(system, member, PATIENCE).await {
-        eprintln!("  {member:<10} stopped");
+        note(&format!("  {member:<10} stopped"));
     } else {
-        eprintln!("  {member:<10} did not stop within {}s and is killed", PATIENCE.as_secs());
+        note(&format!("  {member:<10} did not stop within {}s and is killed", PATIENCE.as_secs()));
         kill(system, member).await?;
     }
     process::forget(system, member);

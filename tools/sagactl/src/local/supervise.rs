@@ -12,6 +12,7 @@ use super::member::Member;
 use super::system::System;
 use super::{folder, process, revive, stop};
 use crate::http::Http;
+use crate::output::say;
 
 /// What a person takes for "at once".
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -64,15 +65,15 @@ pub async fn run(
             say_gone(system, *member, ended.iter().find(|(ended, _)| ended == member));
         }
         for member in running.difference(&known) {
-            println!("{member} runs again");
+            say(&format!("{member} runs again"));
         }
         known = running;
         if known.is_empty() {
-            println!("everything was stopped");
+            say("everything was stopped");
             return Ok(ExitCode::SUCCESS);
         }
     }
-    println!("stopping everything");
+    say("stopping everything");
     // It may hold the lock.
     drop(watching);
     let _lock = folder::lock(system.folder()).await?;
@@ -97,15 +98,15 @@ fn reap(children: &mut Vec<(Member, Child)>) -> Vec<(Member, ExitStatus)> {
 
 fn say_gone(system: &System, member: Member, ended: Option<&(Member, ExitStatus)>) {
     if !process::is_recorded(system, member) {
-        println!("{member} was stopped");
+        say(&format!("{member} was stopped"));
         return;
     }
     let how = ended.map_or_else(String::new, |(_, status)| format!(" ({status})"));
     let (log, stderr, folder) = (system.log_of(member), system.stderr_of(member), system.folder());
-    println!(
+    say(&format!(
         "{member} died{how}; see {} and {}, and start it again with: sagactl --data {} start {member}",
         log.display(),
         stderr.display(),
         folder.display()
-    );
+    ));
 }

@@ -15,7 +15,7 @@ use super::supervise::{self, ShutdownSignal};
 use super::system::System;
 use super::{broker, catalogue, folder, readiness, stop};
 use crate::http::Http;
-use crate::output::exit;
+use crate::output::{exit, note, say};
 
 /// How to start the system.
 #[derive(Debug, Args)]
@@ -62,10 +62,10 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     drop(lock);
     print_urls(&system, &format!("ready after {:.1?}", began.elapsed()));
     if options.detach {
-        println!("stop it with scripts/down.sh, or: sagactl --data {} down", path.display());
+        say(&format!("stop it with scripts/down.sh, or: sagactl --data {} down", path.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("Ctrl-C stops everything");
+    say("Ctrl-C stops everything");
     let children = started.into_iter().map(|(member, started)| (member, started.child)).collect();
     supervise::run(&system, children, shutdown_signal).await
 }
@@ -94,10 +94,10 @@ fn say_if_running(system: &System) -> bool {
     }
     print_urls(system, "runs already; nothing was changed");
     for member in stopped {
-        println!(
+        say(&format!(
             "{member} does not run; start it with: sagactl --data {} start {member}",
             system.folder().display()
-        );
+        ));
     }
     true
 }
@@ -122,7 +122,7 @@ pub async fn bring_up(
     seed: bool,
 ) -> anyhow::Result<()> {
     let http = Http::new()?;
-    eprintln!("starting the system in {}", system.folder().display());
+    note(&format!("starting the system in {}", system.folder().display()));
     started.push((Member::NATS, process::spawn(system, Member::NATS)?));
     readiness::wait(&http, system, started).await?;
     for member in Member::services() {
@@ -136,19 +136,19 @@ pub async fn bring_up(
             new += usize::from(catalogue::list(&http, system, product).await?);
         }
         catalogue::wait_until_known(&http, system, &shop).await?;
-        eprintln!("  catalogue  {} products, {new} of them new", shop.len());
+        note(&format!("  catalogue  {} products, {new} of them new", shop.len()));
     }
     Ok(())
 }
 
 fn print_urls(system: &System, headline: &str) {
-    println!("{headline}");
+    say(&format!("{headline}"));
     let mut members: Vec<_> = Member::services().collect();
     members.sort_by_key(|member| system.port_of(*member));
     for member in members {
         let url = system.url_of(member);
-        println!("  {member:<10} {url}   {url}/docs");
+        say(&format!("  {member:<10} {url}   {url}/docs"));
     }
-    println!("  {:<10} {}", Member::NATS, system.url_of(Member::NATS));
-    println!("  {:<10} {}", "logs", system.log_dir().display());
+    say(&format!("  {:<10} {}", Member::NATS, system.url_of(Member::NATS)));
+    say(&format!("  {:<10} {}", "logs", system.log_dir().display()));
 }

@@ -2,17 +2,21 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::admin::{Admin, Page, PageOptions};
-use crate::output::text::{moment, one_line, or_nothing, short};
-use crate::output::{Column, left};
+use crate::admin::{Admin, Items, OrList, Page, PageOptions};
+use crate::output::text::{one_line, or_nothing};
+use crate::output::{Column, View, cut, goes, left, when};
 
-/// What is shown of a detail in a table.
-const LONGEST_DETAIL: usize = 80;
+/// What to do with the audit log.
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// List its entries, newest first; --operator NAME shows only theirs
+    List(LogOptions),
+}
 
 /// Which entries of the audit log; --operator NAME shows only theirs.
 #[derive(Debug, Args, Serialize)]
@@ -31,9 +35,14 @@ pub struct LogOptions {
 }
 
 /// `sagactl log`: of everybody, or of the operator who is named.
-pub async fn run(admin: &Admin, options: LogOptions, operator: Option<String>) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    admin: &Admin,
+    OrList { command, list }: OrList<LogCommand, LogOptions>,
+    operator: Option<String>,
+) -> anyhow::Result<ExitCode> {
+    let LogCommand::List(options) = command.unwrap_or(LogCommand::List(list));
     let options = LogOptions { operator, ..options };
-    admin.show(&["audit", "log"], &options, options.page.form, list).await
+    admin.list(&["audit", "log"], &options, Items::In("entries"), options.page.form, shown).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,19 +57,17 @@ struct AuditEntry {
 }
 
 const COLUMNS: [Column<AuditEntry>; 7] = [
-    left("when", |entry| moment(entry.at)),
+    when("when", |entry| Some(entry.at)),
     left("who", |entry| entry.operator.clone()),
     left("what", |entry| entry.action.clone()),
     left("to what", |entry| entry.target.clone()),
-    left("outcome", |entry| short(&entry.outcome, LONGEST_DETAIL)),
-    left("why", |entry| or_nothing(entry.reason.as_ref().map(|reason| short(reason, LONGEST_DETAIL)))),
-    left("detail", |entry| {
-        or_nothing(entry.detail.as_ref().map(|detail| short(&one_line(detail), LONGEST_DETAIL)))
-    }),
+    cut(left("outcome", |entry| entry.outcome.clone())),
+    goes(2, cut(left("why", |entry| or_nothing(entry.reason.as_ref())))),
+    goes(1, cut(left("detail", |entry| or_nothing(entry.detail.as_ref().map(one_line))))),
 ];
 
-fn list(page: &Page<AuditEntry>) -> String {
-    page.shown("no entries", &COLUMNS)
+fn shown(page: &Page<AuditEntry>, view: &View) -> String {
+    page.shown("no entries", &COLUMNS, view)
 }
 
 #[cfg(test)]
@@ -71,12 +78,12 @@ mod tests {
 
     #[test]
     fn who_did_what_is_a_table() {
-        let page = from_value(json!({"entries": [
+        let page = from_value(json!({"items": [
             {"id": "1", "at": "2026-11-20T14:18:36Z", "operator": "ada", "action": "dlq.replay",
              "target": "01890000-0000-7000-8000-000000000001", "reason": "bank is back", "outcome": "done"},
             {"id": "2", "at": "2026-11-20T14:18:30Z", "operator": "system", "action": "redrive.stop",
              "target": "01890000-0000-7000-8000-000000000002", "detail": {"failed": 1}, "outcome": "done"},
         ], "next": "abc"}));
-        insta::assert_snapshot!("log", list(&page.expect("a page")));
+        insta::assert_snapshot!("log", shown(&page.expect("a page"), &View::FILE));
     }
 }

@@ -8,13 +8,15 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::admin::{Admin, OfService, OrList, read};
-use crate::output::text::{moment, or_nothing};
-use crate::output::{Column, left, right, say, table};
+use crate::admin::{Admin, Form, Items, OrList, Page, show};
+use crate::output::text::or_nothing;
+use crate::output::{Column, View, cut, goes, left, right, when};
 
 /// What operators make breakers do.
 #[derive(Debug, Subcommand)]
 pub enum BreakerCommand {
+    /// List all breakers of all services
+    List(Form),
     /// Hold one open: nothing is let through until it is closed or reset
     Open(Hold),
     /// Hold one closed: everything is let through until it is opened or reset
@@ -27,6 +29,8 @@ pub enum BreakerCommand {
         /// Why, for the audit log.
         #[arg(long)]
         reason: Option<String>,
+        #[command(flatten)]
+        form: Form,
     },
 }
 
@@ -39,6 +43,8 @@ pub struct Hold {
     /// Why, for the audit log.
     #[arg(long)]
     reason: String,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// A breaker as people name it: `SERVICE/NAME`.
@@ -64,19 +70,28 @@ impl FromStr for BreakerName {
 /// `sagactl breakers`: without a command, a list of all.
 pub async fn run(
     admin: &Admin,
-    OrList { command, form }: OrList<BreakerCommand>,
+    OrList { command, list }: OrList<BreakerCommand>,
 ) -> anyhow::Result<ExitCode> {
-    let (breaker, action, reason) = match command {
-        None => return admin.show(&["breakers"], &(), form, |services: &Vec<_>| list(services)).await,
-        Some(BreakerCommand::Open(Hold { breaker, reason })) => (breaker, "open", Some(reason)),
-        Some(BreakerCommand::Close(Hold { breaker, reason })) => (breaker, "closed", Some(reason)),
-        Some(BreakerCommand::Reset { breaker, reason }) => (breaker, "reset", reason),
+    let (breaker, action, reason, form) = match command.unwrap_or(BreakerCommand::List(list)) {
+        BreakerCommand::List(form) => {
+            return admin.list(&["breakers"], &(), Items::OfEach("breakers"), form, shown).await;
+        }
+        BreakerCommand::Open(Hold { breaker, reason, form }) => (breaker, "open", Some(reason), form),
+        BreakerCommand::Close(Hold { breaker, reason, form }) => (breaker, "closed", Some(reason), form),
+        BreakerCommand::Reset { breaker, reason, form } => (breaker, "reset", reason, form),
     };
     let BreakerName { service, name } = breaker;
     let body = json!({ "action": action, "reason": reason });
-    let now: Breaker = read(admin.post(&["breakers", &service, &name], &body).await?)?;
-    say(&format!("{service}/{} is {}", now.name, now.state));
-    Ok(ExitCode::SUCCESS)
+    let answer = admin.post(&["breakers", &service, &name], &body).await?;
+    show(answer, form, |now: &Breaker, _| format!("{service}/{} is {}", now.name, now.state))
+}
+
+/// A breaker, and whose it is.
+#[derive(Debug, Deserialize)]
+struct BreakerOf {
+    service: String,
+    #[serde(flatten)]
+    breaker: Breaker,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,26 +115,24 @@ struct Transition {
     why: String,
 }
 
-fn list(services: &[OfService<Breaker>]) -> String {
-    let columns: [Column<(&str, &Breaker)>; 8] = [
-        left("breaker", |(service, breaker)| format!("{service}/{}", breaker.name)),
-        left("state", |(_, breaker)| breaker.state.clone()),
-        right("calls", |(_, breaker)| breaker.calls.to_string()),
-        right("failed", |(_, breaker)| share(breaker.failures, breaker.failure_rate)),
-        right("slow", |(_, breaker)| share(breaker.slow, breaker.slow_rate)),
-        right("refused", |(_, breaker)| breaker.refused.to_string()),
-        left("open until", |(_, breaker)| or_nothing(breaker.open_until.map(moment))),
-        left("last change", |(_, breaker)| or_nothing(breaker.transitions.last().map(change))),
-    ];
-    table(&columns, &OfService::items(services)) + &OfService::problems(services)
+const COLUMNS: [Column<BreakerOf>; 9] = [
+    left("breaker", |of| format!("{}/{}", of.service, of.breaker.name)),
+    left("state", |of| of.breaker.state.clone()),
+    goes(3, right("calls", |of| of.breaker.calls.to_string())),
+    goes(5, right("failed", |of| share(of.breaker.failures, of.breaker.failure_rate))),
+    goes(2, right("slow", |of| share(of.breaker.slow, of.breaker.slow_rate))),
+    goes(4, right("refused", |of| of.breaker.refused.to_string())),
+    goes(6, when("open until", |of| of.breaker.open_until)),
+    goes(1, when("last change", |of| of.breaker.transitions.last().map(|last| last.at))),
+    goes(7, cut(left("why", |of| or_nothing(of.breaker.transitions.last().map(|last| &last.why))))),
+];
+
+fn shown(page: &Page<BreakerOf>, view: &View) -> String {
+    page.shown("no breakers", &COLUMNS, view)
 }
 
 fn share(count: u64, percent: Option<u8>) -> String {
     format!("{count} ({})", or_nothing(percent.map(|percent| format!("{percent} %"))))
-}
-
-fn change(transition: &Transition) -> String {
-    format!("{} {}", moment(transition.at), transition.why)
 }
 
 #[cfg(test)]
@@ -138,7 +151,7 @@ mod tests {
     #[test]
     fn breakers_are_a_table_and_a_silent_service_is_named() {
         let policy = json!({"failure_rate": 50});
-        let services: Vec<_> = from_value(json!([
+        let services = json!([
             {"service": "payment", "breakers": [
                 {"name": "bank", "state": "OPEN", "calls": 10, "failures": 6, "slow": 0, "failure_rate": 60,
                  "slow_rate": 0, "refused": 4, "policy": policy, "open_until": "2026-11-20T14:18:46Z",
@@ -149,8 +162,8 @@ mod tests {
                  "transitions": []},
             ]},
             {"service": "inventory", "problem": "inventory does not answer", "breakers": []},
-        ]))
-        .expect("breakers");
-        insta::assert_snapshot!("breakers", list(&services));
+        ]);
+        let page = from_value(Items::OfEach("breakers").listed(services)).expect("breakers");
+        insta::assert_snapshot!("breakers", shown(&page, &View::FILE));
     }
 }

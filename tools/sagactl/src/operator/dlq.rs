@@ -6,27 +6,27 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::dead_letter::change::{self, ChangeOptions, ReplayOptions};
+use super::dead_letter::change::{self, ChangeOptions, DiscardOptions, ReplayOptions};
 use super::dead_letter::edit::{self, EditOptions};
 use super::dead_letter::filter::{FailedAt, Filter, InStatus};
 use super::dead_letter::{group, view};
 use super::redrive::{self, RedriveOptions};
-use crate::admin::{Admin, Form, PageOptions};
+use crate::admin::{Admin, Form, Items, PageOptions};
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DlqCommand {
-    /// List dead letters, the last to fail first
+    /// List dead letters, the last to fail first; those that wait or are replayed when no status is given
     List(Box<ListOptions>),
     /// Count them by status and service
     Count(Form),
-    /// List the ways in which messages failed, the most frequent first; those that are pending when no status is given
+    /// List the ways in which messages failed, the most frequent first; the same statuses as list
     Groups(GroupOptions),
     /// Show all there is to know of one
     Show {
         /// The one to show.
         id: Uuid,
-        /// The API's own JSON; card tokens are in it.
+        /// One JSON object; card tokens are in it.
         #[arg(long)]
         json: bool,
     },
@@ -35,7 +35,7 @@ pub enum DlqCommand {
     /// Hand a message back with other contents
     Edit(EditOptions),
     /// Give dead letters up
-    Discard(ChangeOptions),
+    Discard(DiscardOptions),
     /// Take discarded dead letters back
     Restore(ChangeOptions),
     /// Write a note at a dead letter
@@ -44,6 +44,8 @@ pub enum DlqCommand {
         id: Uuid,
         /// What the note says.
         text: String,
+        #[command(flatten)]
+        form: Form,
     },
     /// Hand many back: a few first, the rest when those did not fail again; stops when they do
     Redrive(Box<RedriveOptions>),
@@ -82,10 +84,12 @@ pub struct GroupOptions {
 
 pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode> {
     match command {
-        DlqCommand::List(options) => admin.show(&["dlq"], &options, options.page.form, view::list).await,
+        DlqCommand::List(options) => {
+            admin.list(&["dlq"], &options, Items::In("dead_letters"), options.page.form, view::list).await
+        }
         DlqCommand::Count(form) => admin.show(&["dlq", "count"], &(), form, view::counts).await,
         DlqCommand::Groups(options) => {
-            admin.show(&["dlq", "groups"], &options, options.form, group::list).await
+            admin.list(&["dlq", "groups"], &options, Items::In("groups"), options.form, group::list).await
         }
         DlqCommand::Show { id, json } => {
             admin.show(&["dlq", &id.to_string()], &(), Form { json }, view::detail).await
@@ -94,7 +98,7 @@ pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode>
         DlqCommand::Edit(options) => edit::run(admin, options).await,
         DlqCommand::Discard(options) => change::discard(admin, options).await,
         DlqCommand::Restore(options) => change::restore(admin, options).await,
-        DlqCommand::Note { id, text } => change::note(admin, id, &text).await,
+        DlqCommand::Note { id, text, form } => change::note(admin, id, &text, form).await,
         DlqCommand::Redrive(options) => redrive::start(admin, *options).await,
     }
 }

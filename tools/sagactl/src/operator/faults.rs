@@ -8,12 +8,12 @@ use reqwest::Method;
 use saga_core::fault::FaultKind;
 use saga_engine::runtime::faults::ActiveFault;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::admin::{Admin, Form, OrList, read};
+use crate::admin::{Admin, Form, Items, OrList, Page, read, show};
 use crate::args::delay_ms;
 use crate::output::text::{one_line, or_nothing};
-use crate::output::{Column, left, right, say, table};
+use crate::output::{Column, View, cut, goes, left, right};
 
 /// What operators do with faults.
 #[derive(Debug, Subcommand)]
@@ -22,16 +22,25 @@ pub enum FaultCommand {
     List(Form),
     /// Plant one; it stays until it is used up or cleared
     Inject(Injection),
-    /// Clear one, or all everywhere
-    Clear {
-        /// Which service; without it, everything is cleared everywhere.
-        #[arg(requires = "id")]
-        service: Option<String>,
-        /// Which of its faults.
-        id: Option<u64>,
-    },
+    /// Clear one, all of a service, or all everywhere
+    Clear(Clearing),
     /// Explain the kinds of faults
-    Kinds,
+    Kinds(Form),
+}
+
+/// What to clear.
+#[derive(Debug, Args)]
+pub struct Clearing {
+    /// Which service's; without it, everything is cleared everywhere.
+    service: Option<String>,
+    /// Which of its faults; without it, all of them.
+    #[arg(requires = "service")]
+    id: Option<u64>,
+    /// Why, for the audit log.
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// What to inject: the request as it is sent.
@@ -57,38 +66,51 @@ pub struct Injection {
     /// Makes the dice of this service repeat themselves.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Why, for the audit log.
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    #[serde(skip)]
+    form: Form,
 }
 
 /// `sagactl faults`. The kinds are known without admin.
 pub async fn run(
     admin: impl FnOnce() -> anyhow::Result<Admin>,
-    OrList { command, form }: OrList<FaultCommand>,
+    OrList { command, list }: OrList<FaultCommand>,
 ) -> anyhow::Result<ExitCode> {
-    match command.unwrap_or(FaultCommand::List(form)) {
-        FaultCommand::List(form) => return admin()?.show(&["faults"], &(), form, list).await,
-        FaultCommand::Kinds => say(&kinds()),
+    match command.unwrap_or(FaultCommand::List(list)) {
+        FaultCommand::List(form) => admin()?.list(&["faults"], &(), Items::In("faults"), form, shown).await,
+        FaultCommand::Kinds(form) => {
+            show(kinds(), form, |page: &Page<Kind>, view| page.shown("no kinds", &KINDS, view))
+        }
         FaultCommand::Inject(injection) => {
-            let InjectedFault { service, fault } = read(admin()?.post(&["faults"], &injection).await?)?;
-            let ActiveFault { kind, id, .. } = fault;
-            say(&format!("planted {kind} in {service}; undo it with: sagactl faults clear {service} {id}"));
+            let answer = admin()?.post(&["faults"], &injection).await?;
+            show(answer, injection.form, |InjectedFault { service, fault }: &InjectedFault, _| {
+                let ActiveFault { kind, id, .. } = fault;
+                format!("planted {kind} in {service}; undo it with: sagactl faults clear {service} {id}")
+            })
         }
-        FaultCommand::Clear { service: Some(service), id: Some(id) } => {
-            admin()?.tell(Method::DELETE, &["faults", &service, &id.to_string()], &json!({})).await?;
-            say(&format!("cleared {id} at {service}"));
-        }
-        FaultCommand::Clear { .. } => clear_all(&admin()?).await?,
+        FaultCommand::Clear(clearing) => clear(&admin()?, clearing).await,
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-async fn clear_all(admin: &Admin) -> anyhow::Result<()> {
-    let Cleared { cleared, unreachable } = read(admin.tell(Method::DELETE, &["faults"], &json!({})).await?)?;
-    say(&format!("cleared {cleared}"));
-    if !unreachable.is_empty() {
-        let names = unreachable.join(", ");
-        anyhow::bail!("not asked, for they do not answer: {names}; clear again when they do");
+async fn clear(admin: &Admin, clearing: Clearing) -> anyhow::Result<ExitCode> {
+    let Clearing { service, id, reason, form } = clearing;
+    let id = id.map(|id| id.to_string());
+    let path: Vec<_> = ["faults"].into_iter().chain(service.as_deref()).chain(id.as_deref()).collect();
+    let answer = admin.tell(Method::DELETE, &path, &json!({ "reason": reason })).await?;
+    let Cleared { cleared, unreachable } = read(answer.clone())?;
+    let shown = show(answer, form, |_: &Value, _| match (&service, &id) {
+        (Some(service), Some(id)) => format!("cleared {id} at {service}"),
+        (Some(service), None) => format!("cleared {cleared} at {service}"),
+        (None, _) => format!("cleared {cleared}"),
+    })?;
+    if unreachable.is_empty() {
+        return Ok(shown);
     }
-    Ok(())
+    let names = unreachable.join(", ");
+    anyhow::bail!("not asked, for they do not answer: {names}; clear again when they do")
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,9 +122,8 @@ struct Cleared {
 
 #[derive(Debug, Deserialize)]
 struct Active {
-    faults: Vec<InjectedFault>,
-    #[serde(default)]
-    unreachable: Vec<String>,
+    #[serde(flatten)]
+    page: Page<InjectedFault>,
     #[serde(default)]
     disabled: Vec<String>,
     #[serde(default)]
@@ -121,25 +142,20 @@ const COLUMNS: [Column<InjectedFault>; 8] = [
     right("id", |of| of.fault.id.to_string()),
     left("kind", |of| one_line(&of.fault.kind.as_str().into())),
     left("step", |of| or_nothing(of.fault.step.as_ref())),
-    right("how often", |of| format!("{} %", of.fault.probability)),
+    goes(2, right("how often", |of| format!("{} %", of.fault.probability))),
     left("how long", |of| {
         of.fault.next.map_or_else(|| "until cleared".to_owned(), |next| format!("next {next}"))
     }),
     right("delay", |of| or_nothing(of.fault.delay_ms.map(|delay| format!("{delay} ms")))),
-    right("hits", |of| of.fault.hits.to_string()),
+    goes(1, right("hits", |of| of.fault.hits.to_string())),
 ];
 
-fn list(active: &Active) -> String {
-    let mut text = if active.faults.is_empty() {
-        "no faults are planted".to_owned()
-    } else {
-        table(&COLUMNS, &active.faults)
-    };
+fn shown(active: &Active, view: &View) -> String {
+    let mut text = active.page.shown("no faults are planted", &COLUMNS, view);
     let seeds = active.seeds.iter().map(|(service, seed)| format!("{service} {seed}")).collect::<Vec<_>>();
     let lines = [
         ("seeds", seeds.join(" · ")),
         ("none can be planted (faults.enabled=false)", active.disabled.join(", ")),
-        ("no answer from", active.unreachable.join(", ")),
     ];
     for (what, whose) in lines.into_iter().filter(|(_, whose)| !whose.is_empty()) {
         text.push_str(&format!("\n{what}: {whose}"));
@@ -147,15 +163,27 @@ fn list(active: &Active) -> String {
     text
 }
 
-fn kinds() -> String {
-    let columns: [Column<(&str, FaultKind)>; 3] = [
-        left("kind", |(_, kind)| kind.name.to_owned()),
-        left("where", |(place, _)| (*place).to_owned()),
-        left("what happens", |(_, kind)| kind.effect.to_owned()),
-    ];
-    let of_a_service = FaultKind::OF_A_SERVICE.map(|kind| ("a service", kind));
-    let of_the_bank = contract::bank::FAULTS.map(|kind| ("the bank", kind));
-    table(&columns, &[&of_a_service[..], &of_the_bank].concat())
+#[derive(Debug, Deserialize)]
+struct Kind {
+    kind: String,
+    #[serde(rename = "where")]
+    place: String,
+    effect: String,
+}
+
+const KINDS: [Column<Kind>; 3] = [
+    left("kind", |kind| kind.kind.clone()),
+    left("where", |kind| kind.place.clone()),
+    cut(left("what happens", |kind| kind.effect.clone())),
+];
+
+/// The kinds there are, as a list.
+fn kinds() -> Value {
+    let told =
+        |place| move |kind: FaultKind| json!({ "kind": kind.name, "where": place, "effect": kind.effect });
+    let of_a_service = FaultKind::OF_A_SERVICE.into_iter().map(told("a service"));
+    let of_the_bank = contract::bank::FAULTS.into_iter().map(told("the bank"));
+    json!({ "items": of_a_service.chain(of_the_bank).collect::<Vec<_>>(), "next": null })
 }
 
 #[cfg(test)]
@@ -166,15 +194,17 @@ mod tests {
 
     #[test]
     fn injected_faults_are_a_table() {
-        let active = from_value(json!({
+        let active = json!({
             "faults": [
                 {"service": "payment", "id": 1, "kind": "fail_permanently", "step": "payment-processing",
                  "probability": 100, "next": 1, "hits": 0},
                 {"service": "bank", "id": 2, "kind": "bank_latency", "probability": 50, "delay_ms": 500, "hits": 7},
             ],
             "unreachable": ["inventory"], "disabled": ["order"], "seeds": {"payment": 42, "bank": 0},
-        }));
-        insta::assert_snapshot!("faults", list(&active.expect("faults")));
-        insta::assert_snapshot!("fault_kinds", kinds());
+        });
+        let active = from_value(Items::In("faults").listed(active)).expect("faults");
+        insta::assert_snapshot!("faults", shown(&active, &View::FILE));
+        let kinds: Page<Kind> = from_value(kinds()).expect("kinds");
+        insta::assert_snapshot!("fault_kinds", kinds.shown("none", &KINDS, &View::FILE));
     }
 }

@@ -37,9 +37,9 @@ pub enum OperatorCommand {
     /// Planted faults: list them; inject or clear some
     Faults(OrList<faults::FaultCommand>),
     /// What waits to be published; try again what was given up
-    Outbox(OrList<outbox::OutboxCommand>),
+    Outbox(OrList<outbox::OutboxCommand, outbox::OutboxOptions>),
     /// The audit log: who did what, newest first; --operator NAME shows only theirs
-    Log(audit_log::LogOptions),
+    Log(OrList<audit_log::LogCommand, audit_log::LogOptions>),
 }
 
 /// Runs one; `admin` is only made when somebody is to be asked. `named` is who was named as the operator.
@@ -55,6 +55,6 @@ pub async fn run(
         OperatorCommand::Breakers(command) => breakers::run(&admin()?, command).await,
         OperatorCommand::Faults(command) => faults::run(admin, command).await,
         OperatorCommand::Outbox(command) => outbox::run(&admin()?, command).await,
-        OperatorCommand::Log(options) => audit_log::run(&admin()?, options, named).await,
+        OperatorCommand::Log(command) => audit_log::run(&admin()?, command, named).await,
     }
 }

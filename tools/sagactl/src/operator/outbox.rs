@@ -2,29 +2,35 @@
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use contract::topology::producers;
 use jiff::Timestamp;
 use saga_engine::host::app::PublishedAgain;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::dead_letter;
-use crate::admin::{Admin, OfService, OrList, each, read};
-use crate::output::text::{moment, or_nothing, short};
-use crate::output::{Column, left, right, say, table};
-
-/// What is shown of an error in a table.
-const LONGEST_ERROR: usize = 80;
+use crate::admin::{Admin, Done, Form, Items, OrList, Page, each, read, show};
+use crate::output::text::or_nothing;
+use crate::output::time::moment;
+use crate::output::{Column, View, cut, goes, left, right, when};
 
 /// What operators do with outboxes.
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
+    /// List what waits to be published, and what the broker refused, service by service, the oldest first
+    List(OutboxOptions),
     /// Publish again what failed for good
     Retry {
         /// Service whose outbox it is.
         service: String,
-        /// Which entry; without it, all that failed.
+        /// Which entry; without it, all that failed, which needs a --reason.
         seq: Option<i64>,
+        /// Why, for the audit log.
+        #[arg(long, required_unless_present = "seq")]
+        reason: Option<String>,
+        #[command(flatten)]
+        form: Form,
     },
     /// Publish once more what a broker that lost its data was told before; whoever has handled it does nothing
     Republish {
@@ -35,51 +41,55 @@ pub enum OutboxCommand {
         since: Timestamp,
         /// Why, for the audit log.
         #[arg(long)]
-        reason: Option<String>,
+        reason: String,
+        #[command(flatten)]
+        form: Form,
     },
 }
 
+/// Which entries to list.
+#[derive(Debug, Args, Serialize)]
+pub struct OutboxOptions {
+    #[command(flatten)]
+    #[serde(skip)]
+    form: Form,
+}
+
 /// `sagactl outbox`: without a command, a list of what waits or failed.
-pub async fn run(admin: &Admin, OrList { command, form }: OrList<OutboxCommand>) -> anyhow::Result<ExitCode> {
-    match command {
-        None => admin.show(&["outbox"], &(), form, |services: &Vec<_>| list(services)).await,
-        Some(OutboxCommand::Retry { service, seq }) => {
-            let answer = admin.post(&["outbox", &service, "retry"], &json!({ "seq": seq })).await?;
-            let Retried { retried } = read(answer)?;
-            say(&format!("{service} tries {retried} again"));
-            Ok(ExitCode::SUCCESS)
+pub async fn run(
+    admin: &Admin,
+    OrList { command, list }: OrList<OutboxCommand, OutboxOptions>,
+) -> anyhow::Result<ExitCode> {
+    match command.unwrap_or(OutboxCommand::List(list)) {
+        OutboxCommand::List(options) => {
+            admin.list(&["outbox"], &options, Items::OfEach("entries"), options.form, shown).await
         }
-        Some(OutboxCommand::Republish { service, since, reason }) => {
-            republish(admin, service, since, reason).await
+        OutboxCommand::Retry { service, seq, reason, form } => {
+            let body = json!({ "seq": seq, "reason": reason });
+            let answer = admin.post(&["outbox", &service, "retry"], &body).await?;
+            show(answer, form, |Retried { retried }: &Retried, _| format!("{service} tries {retried} again"))
+        }
+        OutboxCommand::Republish { service, since, reason, form } => {
+            let services =
+                service.map_or_else(|| producers().map(str::to_owned).collect(), |service| vec![service]);
+            let body = &json!({ "since": since, "reason": reason });
+            each(services, form, async |service| republish(admin, service, since, body).await).await
         }
     }
 }
 
 /// Each service by itself: one that does not answer keeps no other from it.
-async fn republish(
-    admin: &Admin,
-    service: Option<String>,
-    since: Timestamp,
-    reason: Option<String>,
-) -> anyhow::Result<ExitCode> {
-    let body = &json!({ "since": since, "reason": reason });
-    let services = match service {
-        Some(service) => vec![service],
-        None => {
-            let all: Vec<OfService<Entry>> = read(admin.ask(&["outbox"], &()).await?)?;
-            all.into_iter().map(|of| of.service).collect()
+async fn republish(admin: &Admin, service: &str, since: Timestamp, body: &Value) -> anyhow::Result<Done> {
+    let mut answer = admin.post(&["outbox", service, "republish"], body).await?;
+    let PublishedAgain { republished, kept_since } = read(answer.clone())?;
+    let beyond = match since < kept_since {
+        true => {
+            format!("; what was published before {} is not kept (retention.published)", moment(kept_since))
         }
+        false => String::new(),
     };
-    each(services, async |service| {
-        let answer = admin.post(&["outbox", service, "republish"], body).await?;
-        let PublishedAgain { republished, kept_since } = read(answer)?;
-        let beyond = match since < kept_since {
-            true => format!("; what was published before {kept_since:.0} is not kept (retention.published)"),
-            false => String::new(),
-        };
-        Ok(format!("{service} publishes {republished} again{beyond}"))
-    })
-    .await
+    answer["service"] = service.into();
+    Ok(Done { answer, told: format!("{service} publishes {republished} again{beyond}") })
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,6 +99,7 @@ struct Retried {
 
 #[derive(Debug, Deserialize)]
 struct Entry {
+    service: String,
     seq: i64,
     subject: String,
     status: String,
@@ -97,25 +108,18 @@ struct Entry {
     created_at: Timestamp,
 }
 
-fn list(services: &[OfService<Entry>]) -> String {
-    let columns: [Column<(&str, &Entry)>; 7] = [
-        left("service", |(service, _)| (*service).to_owned()),
-        right("seq", |(_, entry)| entry.seq.to_string()),
-        left("status", |(_, entry)| entry.status.clone()),
-        left("subject", |(_, entry)| entry.subject.clone()),
-        right("attempts", |(_, entry)| entry.attempts.to_string()),
-        left("since", |(_, entry)| moment(entry.created_at)),
-        left("last error", |(_, entry)| {
-            or_nothing(entry.last_error.as_ref().map(|error| short(error, LONGEST_ERROR)))
-        }),
-    ];
-    let entries = OfService::items(services);
-    let shown = if entries.is_empty() {
-        "nothing waits to be published".to_owned()
-    } else {
-        table(&columns, &entries)
-    };
-    shown + &OfService::problems(services)
+const COLUMNS: [Column<Entry>; 7] = [
+    left("service", |entry| entry.service.clone()),
+    right("seq", |entry| entry.seq.to_string()),
+    left("status", |entry| entry.status.clone()),
+    left("subject", |entry| entry.subject.clone()),
+    goes(1, right("attempts", |entry| entry.attempts.to_string())),
+    goes(2, when("since", |entry| Some(entry.created_at))),
+    cut(left("last error", |entry| or_nothing(entry.last_error.as_ref()))),
+];
+
+fn shown(page: &Page<Entry>, view: &View) -> String {
+    page.shown("nothing waits to be published", &COLUMNS, view)
 }
 
 #[cfg(test)]
@@ -126,16 +130,16 @@ mod tests {
 
     #[test]
     fn what_waits_is_a_table_and_a_silent_service_is_named() {
-        let services: Vec<_> = from_value(json!([
+        let services = json!([
             {"service": "order", "entries": [
                 {"seq": 7, "id": "01890000-0000-7000-8000-000000000001", "subject": "order.created",
                  "status": "FAILED", "attempts": 8, "last_error": "payload too large\nat 1",
                  "created_at": "2026-11-20T14:18:36Z"},
             ], "problem": null},
             {"service": "payment", "problem": "payment does not answer"},
-        ]))
-        .expect("outboxes");
-        insta::assert_snapshot!("outbox", list(&services));
-        assert_eq!(list(&[]), "nothing waits to be published");
+        ]);
+        let page = from_value(Items::OfEach("entries").listed(services)).expect("outboxes");
+        insta::assert_snapshot!("outbox", shown(&page, &View::FILE));
+        assert_eq!(shown(&Page::of(vec![]), &View::FILE), "nothing waits to be published");
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Not;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use contract::money::Money;
 use contract::saga::SagaStatus;
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::admin::{Admin, Form, Page, PageOptions};
+use crate::admin::{Admin, Form, Items, Page, PageOptions};
 use crate::args::one_of;
-use crate::output::text::{listed, moment, one_line, or_nothing};
-use crate::output::{Column, left, right, table};
+use crate::output::text::{listed, one_line, or_nothing};
+use crate::output::{Column, View, cut, goes, left, right, table, time, when};
 
 /// What to do with sagas.
 #[derive(Debug, Subcommand)]
@@ -41,7 +42,7 @@ pub struct ListOptions {
     #[serde(skip_serializing_if = "Not::not")]
     overdue: bool,
     /// Only those whose next step is this one.
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(contract::saga::steps()))]
     stuck_at: Option<String>,
     /// Only of this customer.
     #[arg(long)]
@@ -56,7 +57,9 @@ pub struct ListOptions {
 
 pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode> {
     match command {
-        SagaCommand::List(options) => admin.show(&["sagas"], &options, options.page.form, list).await,
+        SagaCommand::List(options) => {
+            admin.list(&["sagas"], &options, Items::In("sagas"), options.page.form, list).await
+        }
         SagaCommand::Show { id, form } => admin.show(&["sagas", &id.to_string()], &(), form, detail).await,
     }
 }
@@ -75,9 +78,9 @@ struct Saga {
 }
 
 impl Saga {
-    fn deadline(&self) -> Option<String> {
+    fn deadline(&self, view: &View) -> Option<String> {
         let overdue = if self.overdue { " OVERDUE" } else { "" };
-        self.deadline.map(|deadline| moment(deadline) + overdue)
+        self.deadline.map(|deadline| view.moment_in_full(deadline) + overdue)
     }
 }
 
@@ -98,6 +101,7 @@ struct Detail {
 
 #[derive(Debug, Deserialize)]
 struct Moment {
+    occurred_at: Timestamp,
     after_ms: i64,
     #[serde(rename = "type")]
     fact: String,
@@ -107,26 +111,28 @@ struct Moment {
     detail: Value,
 }
 
-const COLUMNS: [Column<Saga>; 7] = [
+const COLUMNS: [Column<Saga>; 8] = [
     left("saga", |saga| saga.id.clone()),
     left("status", |saga| saga.status.clone()),
     left("waits for", |saga| or_nothing(saga.next.as_ref().map(|next| &next.step))),
-    left("customer", |saga| or_nothing(saga.customer.as_ref())),
-    right("total", |saga| or_nothing(saga.total)),
-    left("deadline", |saga| or_nothing(saga.deadline())),
-    left("last fact", |saga| or_nothing(saga.last_fact_at.map(moment))),
+    goes(3, left("customer", |saga| or_nothing(saga.customer.as_ref()))),
+    goes(2, right("total", |saga| or_nothing(saga.total))),
+    goes(4, when("deadline", |saga| saga.deadline)),
+    left("overdue", |saga| if saga.overdue { "OVERDUE" } else { "" }.to_owned()),
+    goes(1, when("last fact", |saga| saga.last_fact_at)),
 ];
 
-fn list(page: &Page<Saga>) -> String {
-    page.shown("no sagas", &COLUMNS)
+fn list(page: &Page<Saga>, view: &View) -> String {
+    page.shown("no sagas", &COLUMNS, view)
 }
 
-const TIMELINE: [Column<Moment>; 5] = [
-    right("after", |said| format!("+{} ms", said.after_ms)),
-    left("who", |said| said.producer.clone()),
+const TIMELINE: [Column<Moment>; 6] = [
+    goes(2, left("at", |said| time::clock(said.occurred_at))),
+    right("after", |said| time::after(said.after_ms)),
+    goes(3, left("who", |said| said.producer.clone())),
     left("said", |said| said.fact.clone()),
-    left("message", |said| said.message_id.clone()),
-    left("detail", |said| if said.detail.is_null() { String::new() } else { one_line(&said.detail) }),
+    goes(1, left("message", |said| said.message_id.clone())),
+    cut(left("detail", |said| if said.detail.is_null() { String::new() } else { one_line(&said.detail) })),
 ];
 
 const OWED: [Column<Owed>; 3] = [
@@ -135,21 +141,22 @@ const OWED: [Column<Owed>; 3] = [
     left("will say", |owed| owed.fact.clone()),
 ];
 
-fn detail(detail: &Detail) -> String {
+fn detail(detail: &Detail, view: &View) -> String {
     let saga = &detail.saga;
     let head = listed(&[
         ("status", Some(saga.status.clone())),
         ("cancelled because", saga.cancelled_because.clone()),
         ("customer", saga.customer.clone()),
         ("total", saga.total.map(|total| total.to_string())),
-        ("deadline", saga.deadline()),
+        ("deadline", saga.deadline(view)),
+        ("first fact", detail.timeline.first().map(|said| view.moment_in_full(said.occurred_at))),
     ]);
     let owed = if detail.remaining.is_empty() {
         "nobody owes anything".to_owned()
     } else {
-        format!("still to come\n{}", table(&OWED, &detail.remaining))
+        format!("still to come\n{}", table(&OWED, &detail.remaining, view))
     };
-    format!("saga {}\n{head}\n{}\n\n{owed}\n", saga.id, table(&TIMELINE, &detail.timeline))
+    format!("saga {}\n{head}\n{}\n\n{owed}\n", saga.id, table(&TIMELINE, &detail.timeline, view))
 }
 
 #[cfg(test)]
@@ -171,9 +178,9 @@ mod tests {
     fn a_page_of_sagas_is_a_table() {
         let bare =
             json!({"id": "01890000-0000-7000-8000-000000000002", "status": "STARTED", "overdue": false});
-        let page: Page<Saga> = from_value(json!({"sagas": [item(), bare], "next": "abc"})).expect("a page");
-        insta::assert_snapshot!("saga_list", list(&page));
-        assert_eq!(list(&Page { items: vec![], next: None }), "no sagas");
+        let page: Page<Saga> = from_value(json!({"items": [item(), bare], "next": "abc"})).expect("a page");
+        insta::assert_snapshot!("saga_list", list(&page, &View::FILE));
+        assert_eq!(list(&Page::of(vec![]), &View::FILE), "no sagas");
     }
 
     #[test]
@@ -183,7 +190,7 @@ mod tests {
             {"after_ms": 0, "type": "OrderCreated", "producer": "order", "causation_id": "c",
              "message_id": "01890000-0000-7000-8000-00000000000a", "occurred_at": "2026-11-20T14:18:36Z",
              "detail": {"customer": "ada", "total": {"amount_minor": 3_798, "currency": "EUR"}}},
-            {"after_ms": 12, "type": "StockReserved", "producer": "inventory", "causation_id": "c",
+            {"after_ms": 40_314, "type": "StockReserved", "producer": "inventory", "causation_id": "c",
              "message_id": "01890000-0000-7000-8000-00000000000b", "occurred_at": "2026-11-20T14:18:36Z",
              "detail": {}},
         ]);
@@ -191,6 +198,6 @@ mod tests {
             {"step": "payment-processing", "owner": "payment", "fact": "PaymentProcessed"},
             {"step": "order-confirmation", "owner": "order", "fact": "OrderConfirmed"},
         ]);
-        insta::assert_snapshot!("saga_show", detail(&from_value(saga).expect("a saga")));
+        insta::assert_snapshot!("saga_show", detail(&from_value(saga).expect("a saga"), &View::FILE));
     }
 }

@@ -2,11 +2,21 @@
 
 // The codes it ends with, and errors that choose theirs.
 pub mod exit;
-// Values as people read them.
-pub mod text;
 
-mod say;
+// Values as people read them; times among them.
+pub mod text;
+pub mod time;
+
+// For whom it is, in which colours.
+mod style;
+mod view;
+
+// Tables, as wide as there is room.
+mod fit;
 mod table;
 
-pub use self::say::{complain, say};
-pub use self::table::{Column, left, right, table, table_with_sum};
+mod say;
+
+pub use self::say::{complain, look, note, say, say_json, view};
+pub use self::table::{Column, cut, goes, left, right, table, table_with_sum, when};
+pub use self::view::{Color, View};

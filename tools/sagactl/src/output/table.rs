@@ -1,27 +1,69 @@
-//! Pure: tables for people.
+//! Pure: tables for people, as wide as there is room.
 
 use comfy_table::{CellAlignment, Table};
+use jiff::Timestamp;
+use unicode_width::UnicodeWidthChar as _;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::fit::{Wish, fit};
+use super::text::{or_nothing, printable};
+use super::view::View;
+
+/// A text that is cut keeps at least so much.
+const LEAST: usize = 12;
 
 /// A column of a table of `T`.
 pub struct Column<T> {
     header: &'static str,
     alignment: CellAlignment,
-    cell: fn(&T) -> String,
+    cell: Cell<T>,
+    is_cut: bool,
+    goes: Option<u8>,
+}
+
+enum Cell<T> {
+    Text(fn(&T) -> String),
+    Moment(fn(&T) -> Option<Timestamp>),
 }
 
 /// A column of text.
 pub const fn left<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
-    Column { header, alignment: CellAlignment::Left, cell }
+    Column { header, alignment: CellAlignment::Left, cell: Cell::Text(cell), is_cut: false, goes: None }
 }
 
 /// A column of numbers.
 pub const fn right<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
-    Column { header, alignment: CellAlignment::Right, cell }
+    Column { header, alignment: CellAlignment::Right, cell: Cell::Text(cell), is_cut: false, goes: None }
 }
 
-/// A table. A row is a line however narrow the terminal is: an id that is cut in pieces cannot be copied.
-pub fn table<T>(columns: &[Column<T>], rows: &[T]) -> String {
-    draw(columns, rows).to_string()
+/// A column of moments.
+pub const fn when<T>(header: &'static str, cell: fn(&T) -> Option<Timestamp>) -> Column<T> {
+    Column { header, alignment: CellAlignment::Left, cell: Cell::Moment(cell), is_cut: false, goes: None }
+}
+
+/// Where there is little room it is left out, after those with a lower number.
+pub const fn goes<T>(order: u8, column: Column<T>) -> Column<T> {
+    Column { goes: Some(order), ..column }
+}
+
+/// Where there is little room its text is cut. Never for ids: one that is cut cannot be copied.
+pub const fn cut<T>(column: Column<T>) -> Column<T> {
+    Column { is_cut: true, ..column }
+}
+
+impl<T> Column<T> {
+    fn shown(&self, row: &T, view: &View) -> String {
+        let text = match self.cell {
+            Cell::Text(cell) => cell(row),
+            Cell::Moment(cell) => or_nothing(cell(row).map(|at| view.moment(at))),
+        };
+        printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// A table, a row a line. Of what there is no room for it says the names below.
+pub fn table<T>(columns: &[Column<T>], rows: &[T], view: &View) -> String {
+    drawn(columns, rows, None, view)
 }
 
 /// The same with one more row below.
@@ -29,17 +71,92 @@ pub fn table_with_sum<T, const COLUMNS: usize>(
     columns: &[Column<T>; COLUMNS],
     rows: &[T],
     sum: [String; COLUMNS],
+    view: &View,
 ) -> String {
-    draw(columns, rows).add_row(sum).to_string()
+    drawn(columns, rows, Some(sum.to_vec()), view)
 }
 
-fn draw<T>(columns: &[Column<T>], rows: &[T]) -> Table {
+fn drawn<T>(columns: &[Column<T>], rows: &[T], sum: Option<Vec<String>>, view: &View) -> String {
+    let row = |row: &T| columns.iter().map(|column| column.shown(row, view)).collect::<Vec<_>>();
+    let cells: Vec<Vec<String>> = rows.iter().map(row).chain(sum).collect();
+    let wishes: Vec<_> =
+        columns.iter().enumerate().map(|(index, column)| wish(column, index, &cells)).collect();
+    let widths = view.width.map_or_else(|| natural(&wishes), |room| fit(&wishes, room));
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
-    table.set_header(columns.iter().map(|column| column.header));
-    table.add_rows(rows.iter().map(|row| columns.iter().map(|column| (column.cell)(row))));
-    for (column, drawn) in columns.iter().zip(table.column_iter_mut()) {
+    table.set_header(kept(columns.iter().map(|column| column.header.to_owned()), &widths));
+    table.add_rows(cells.into_iter().map(|cells| kept(cells.into_iter(), &widths)));
+    let shown = columns.iter().zip(&widths).filter(|(_, width)| width.is_some());
+    for ((column, _), drawn) in shown.zip(table.column_iter_mut()) {
         drawn.set_cell_alignment(column.alignment);
     }
-    table
+    let missing: Vec<_> = columns
+        .iter()
+        .zip(&widths)
+        .filter(|(_, width)| width.is_none())
+        .map(|(column, _)| column.header)
+        .collect();
+    let note = format!("\nno room for {} (--wide shows all)", missing.join(", "));
+    if missing.is_empty() { table.to_string() } else { table.to_string() + &note }
+}
+
+fn wish<T>(column: &Column<T>, index: usize, cells: &[Vec<String>]) -> Wish {
+    let widths = cells.iter().map(|cells| cells[index].width());
+    let natural = widths.max().unwrap_or(0).max(column.header.width());
+    let least = if column.is_cut { LEAST.max(column.header.width()).min(natural) } else { natural };
+    Wish { natural, least, goes: column.goes }
+}
+
+fn natural(wishes: &[Wish]) -> Vec<Option<usize>> {
+    wishes.iter().map(|wish| Some(wish.natural)).collect()
+}
+
+/// The cells that are shown, none wider than it may be.
+fn kept(cells: impl Iterator<Item = String>, widths: &[Option<usize>]) -> Vec<String> {
+    cells.zip(widths).filter_map(|(cell, width)| width.map(|width| shortened(cell, width))).collect()
+}
+
+fn shortened(text: String, longest: usize) -> String {
+    if text.width() <= longest {
+        return text;
+    }
+    let mut room = longest.saturating_sub(1);
+    let fits = |character: &char| {
+        let left = room.checked_sub(character.width().unwrap_or(0));
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "01890000-0000-7000-8000-000000000001";
+    const COLUMNS: [Column<&str>; 4] = [
+        left("id", |_| ID.to_owned()),
+        goes(2, right("count", |_| "7".to_owned())),
+        goes(1, when("at", |_| Some(Timestamp::UNIX_EPOCH))),
+        cut(left("reason", |text| (*text).to_owned())),
+    ];
+    const LONG: &str = "über\nalles hinaus\u{1b}[2J, und noch viel weiter, 日本語日本語日本語日本語";
+
+    #[test]
+    fn a_table_is_never_wider_than_its_terminal_and_ids_stay_whole() {
+        for width in 56..200 {
+            let text = table(&COLUMNS, &[LONG, "short"], &View { width: Some(width), now: None });
+            let (drawn, note) = text.split_once("\nno room").unwrap_or((&text, ""));
+            assert!(drawn.lines().all(|line| line.width() <= width), "{width}:\n{text}");
+            assert_eq!(text.matches(ID).count(), 2, "{width}:\n{text}");
+            assert_eq!(note.contains("count"), !drawn.contains("count"), "{width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_goes_into_a_file_is_whole() {
+        let text = table(&COLUMNS, &[LONG], &View::FILE);
+        assert!(text.contains("weiter, 日本語日本語日本語日本語") && text.contains("1970-01-01"), "{text}");
+        assert!(text.contains("über alles hinaus\\u{1b}[2J"), "{text}");
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 pub const NOTHING: &str = "–";
@@ -33,11 +32,6 @@ pub fn one_line(value: &Value) -> String {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
     }
-}
-
-/// A moment, to the second, UTC.
-pub fn moment(at: Timestamp) -> String {
-    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 /// The beginning of a text, in one line.

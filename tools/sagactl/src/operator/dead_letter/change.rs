@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::admin::{Admin, each, read};
+use crate::admin::{Admin, Done, Form, each, read, show};
 use crate::output::exit::{self, refuse};
-use crate::output::{complain, say};
+use crate::output::{complain, say, say_json};
 
 /// Which dead letters to replay.
 #[derive(Debug, Args)]
@@ -28,6 +28,21 @@ pub struct ReplayOptions {
     /// Why, for the audit log.
     #[arg(long)]
     reason: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Which dead letters to give up.
+#[derive(Debug, Args)]
+pub struct DiscardOptions {
+    /// The dead letters that are meant.
+    #[arg(required = true)]
+    id: Vec<Uuid>,
+    /// Why, for the audit log.
+    #[arg(long)]
+    reason: String,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// Which dead letters to change.
@@ -39,22 +54,31 @@ pub struct ChangeOptions {
     /// Why, for the audit log.
     #[arg(long)]
     reason: Option<String>,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// `sagactl dlq replay`.
 pub async fn replay(admin: &Admin, options: ReplayOptions) -> anyhow::Result<ExitCode> {
-    let ReplayOptions { id, fingerprint, force, reason } = options;
+    let ReplayOptions { id, fingerprint, force, reason, form } = options;
     let body = json!({ "fingerprint": fingerprint, "force": force.then_some(true), "reason": reason });
     if fingerprint.is_some() {
-        return replay_group(admin, &body).await;
+        return replay_group(admin, &body, form).await;
     }
-    each(id, async |id| standing(admin.post(&["dlq", id, "replay"], &body).await.context("not replayed")?))
-        .await
+    each(id, form, async |id| {
+        standing(admin.post(&["dlq", id, "replay"], &body).await.context("not replayed")?)
+    })
+    .await
 }
 
-async fn replay_group(admin: &Admin, body: &Value) -> anyhow::Result<ExitCode> {
-    let Replayed { replayed, refused } = read(admin.post(&["dlq", "replay"], body).await?)?;
-    say(&format!("{replayed} replayed, {} refused", refused.len()));
+async fn replay_group(admin: &Admin, body: &Value, form: Form) -> anyhow::Result<ExitCode> {
+    let answer = admin.post(&["dlq", "replay"], body).await?;
+    let Replayed { replayed, refused } = read(answer.clone())?;
+    if form.json {
+        say_json(&answer);
+    } else {
+        say(&format!("{replayed} replayed, {} refused", refused.len()));
+    }
     for Refused { id, detail } in &refused {
         complain(&refuse(format!("{id}: not replayed: {detail}")));
     }
@@ -62,26 +86,29 @@ async fn replay_group(admin: &Admin, body: &Value) -> anyhow::Result<ExitCode> {
 }
 
 /// `sagactl dlq discard`.
-pub async fn discard(admin: &Admin, ChangeOptions { id, reason }: ChangeOptions) -> anyhow::Result<ExitCode> {
+pub async fn discard(admin: &Admin, options: DiscardOptions) -> anyhow::Result<ExitCode> {
+    let DiscardOptions { id, reason, form } = options;
     let body = json!({ "reason": reason });
-    each(id, async |id| {
+    each(id, form, async |id| {
         standing(admin.tell(Method::DELETE, &["dlq", id], &body).await.context("not discarded")?)
     })
     .await
 }
 
 /// `sagactl dlq restore`.
-pub async fn restore(admin: &Admin, ChangeOptions { id, reason }: ChangeOptions) -> anyhow::Result<ExitCode> {
+pub async fn restore(admin: &Admin, options: ChangeOptions) -> anyhow::Result<ExitCode> {
+    let ChangeOptions { id, reason, form } = options;
     let body = json!({ "reason": reason });
-    each(id, async |id| standing(admin.post(&["dlq", id, "restore"], &body).await.context("not restored")?))
-        .await
+    each(id, form, async |id| {
+        standing(admin.post(&["dlq", id, "restore"], &body).await.context("not restored")?)
+    })
+    .await
 }
 
 /// `sagactl dlq note`.
-pub async fn note(admin: &Admin, id: Uuid, text: &str) -> anyhow::Result<ExitCode> {
-    admin.post(&["dlq", &id.to_string(), "notes"], &json!({ "text": text })).await?;
-    say(&format!("noted at {id}"));
-    Ok(ExitCode::SUCCESS)
+pub async fn note(admin: &Admin, id: Uuid, text: &str, form: Form) -> anyhow::Result<ExitCode> {
+    let answer = admin.post(&["dlq", &id.to_string(), "notes"], &json!({ "text": text })).await?;
+    show(answer, form, |_: &Value, _| format!("noted at {id}"))
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,7 +131,7 @@ struct Standing {
 }
 
 /// What became of a dead letter.
-pub fn standing(dead_letter: Value) -> anyhow::Result<String> {
-    let Standing { id, status } = read(dead_letter)?;
-    Ok(format!("{id} is {status}"))
+pub fn standing(dead_letter: Value) -> anyhow::Result<Done> {
+    let Standing { id, status } = read(dead_letter.clone())?;
+    Ok(Done { answer: dead_letter, told: format!("{id} is {status}") })
 }

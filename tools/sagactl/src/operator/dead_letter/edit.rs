@@ -15,10 +15,9 @@ use uuid::Uuid;
 
 use super::change::standing;
 use super::secrets;
-use crate::admin::{Admin, read};
+use crate::admin::{Admin, Done, Form, read, show};
 use crate::args;
 use crate::output::exit::{self, Refusal, refuse};
-use crate::output::say;
 
 /// What to write instead. With none of --new-data, --payload and --file an editor is opened on the data.
 #[derive(Debug, Args)]
@@ -40,6 +39,8 @@ pub struct EditOptions {
     /// Even one that was replayed three times, or whose replay is under way and seems lost.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// Which part of a message is replaced.
@@ -52,14 +53,16 @@ enum Part {
 
 /// `sagactl dlq edit`.
 pub async fn run(admin: &Admin, options: EditOptions) -> anyhow::Result<ExitCode> {
-    let EditOptions { id, new_data, payload, file, reason, force } = options;
+    let EditOptions { id, new_data, payload, file, reason, force, form } = options;
     let body = json!({ "reason": reason, "force": force.then_some(true) });
-    match (new_data, payload, file) {
+    let edited = match (new_data, payload, file) {
         (Some(data), ..) => send(admin, id, body, Part::Data, data).await,
         (None, Some(payload), _) => send(admin, id, body, Part::Payload, payload).await,
         (None, None, Some(path)) => send(admin, id, body, Part::Data, from_file(&path)?).await,
         (None, None, None) => by_hand(admin, id, body).await,
-    }
+    };
+    let Done { answer, told } = standing(edited?)?;
+    show(answer, form, |_: &Value, _| told)
 }
 
 async fn send(
@@ -68,7 +71,7 @@ async fn send(
     mut body: Value,
     part: Part,
     mut value: Value,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<Value> {
     if secrets::is_hidden(&value) {
         let envelope = fetch(admin, id).await?.envelope()?;
         let original = match part {
@@ -79,12 +82,11 @@ async fn send(
     }
     body[<&str>::from(part)] = value;
     let edited = admin.post(&["dlq", &id.to_string(), "edit"], &body).await;
-    say(&standing(edited.with_context(|| format!("{id}: not edited"))?)?);
-    Ok(ExitCode::SUCCESS)
+    edited.with_context(|| format!("{id}: not edited"))
 }
 
 /// Opens an editor on the data. What was written there is not lost when it is refused.
-async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<ExitCode> {
+async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<Value> {
     if !std::io::stdin().is_terminal() {
         return Err(refuse(
             "say what to write with --new-data, --payload or --file: an editor needs a terminal",

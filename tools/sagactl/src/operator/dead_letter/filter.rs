@@ -10,14 +10,26 @@ use crate::args::{duration, one_of};
 
 #[derive(Debug, Args, Serialize)]
 pub struct InStatus {
-    /// Only in these statuses, e.g. PENDING,REPLAYING.
-    #[arg(long, ignore_case = true, value_delimiter = ',', value_parser = one_of(DeadLetterStatus::ALL.iter().map(|status| status.as_str())))]
-    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "joined")]
+    /// Only in these statuses, separated by commas.
+    #[arg(long, ignore_case = true, value_delimiter = ',', default_values = UNRESOLVED, value_parser = one_of(names().chain([ALL])))]
+    #[serde(serialize_with = "joined")]
     status: Vec<String>,
 }
 
-fn joined<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&names.join(","))
+/// The statuses of what is not over.
+const UNRESOLVED: [&str; 2] = ["PENDING", "REPLAYING"];
+/// Every status.
+const ALL: &str = "ALL";
+
+fn names() -> impl Iterator<Item = &'static str> {
+    DeadLetterStatus::ALL.iter().map(|status| status.as_str())
+}
+
+fn joined<S: Serializer>(wanted: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    if wanted.iter().any(|name| name == ALL) {
+        return serializer.serialize_str(&names().collect::<Vec<_>>().join(","));
+    }
+    serializer.serialize_str(&wanted.join(","))
 }
 
 /// Where a message failed.
@@ -103,8 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn no_filter_is_none() {
-        assert_eq!(asked(""), Some(json!({})));
+    fn without_a_status_what_is_not_over_is_meant() {
+        assert_eq!(asked(""), Some(json!({"status": "PENDING,REPLAYING"})));
+        let all = json!({"status": "PENDING,REPLAYING,RESOLVED,DISCARDED"});
+        assert_eq!(asked("--status all"), Some(all));
     }
 
     #[test]

@@ -3,17 +3,9 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::output::text::{moment, or_nothing, short};
-use crate::output::{Column, left, right, table};
-
-/// What is shown of a reason in a table.
-const LONGEST_REASON: usize = 60;
-
-/// Groups, the largest first.
-#[derive(Debug, Deserialize)]
-pub struct Groups {
-    groups: Vec<DeadLetterGroup>,
-}
+use crate::admin::Page;
+use crate::output::text::or_nothing;
+use crate::output::{Column, View, cut, goes, left, right, table, when};
 
 /// Dead letters with one fingerprint.
 #[derive(Debug, Deserialize)]
@@ -32,22 +24,22 @@ pub struct DeadLetterGroup {
 const COLUMNS: [Column<DeadLetterGroup>; 9] = [
     left("fingerprint", |group| group.fingerprint.clone()),
     right("count", |group| group.count.to_string()),
-    left("service", |group| group.service.clone()),
+    goes(4, left("service", |group| group.service.clone())),
     left("step", |group| group.step.clone()),
-    left("type", |group| or_nothing(group.message_type.as_ref())),
-    left("first failed", |group| moment(group.first_failed_at)),
-    left("last failed", |group| moment(group.last_failed_at)),
-    left("sample", |group| group.sample.clone()),
-    left("reason", |group| short(&group.reason, LONGEST_REASON)),
+    goes(3, left("type", |group| or_nothing(group.message_type.as_ref()))),
+    goes(1, when("first failed", |group| Some(group.first_failed_at))),
+    goes(5, when("last failed", |group| Some(group.last_failed_at))),
+    goes(2, left("sample", |group| group.sample.clone())),
+    cut(left("reason", |group| group.reason.clone())),
 ];
 
-pub fn list(Groups { groups }: &Groups) -> String {
-    if groups.is_empty() { "no dead letters".to_owned() } else { group_table(groups) }
+pub fn list(page: &Page<DeadLetterGroup>, view: &View) -> String {
+    page.shown("no dead letters", &COLUMNS, view)
 }
 
 /// Groups as a table.
-pub fn group_table(groups: &[DeadLetterGroup]) -> String {
-    table(&COLUMNS, groups)
+pub fn group_table(groups: &[DeadLetterGroup], view: &View) -> String {
+    table(&COLUMNS, groups, view)
 }
 
 #[cfg(test)]
@@ -63,8 +55,8 @@ mod tests {
             "message_type": "StockReserved", "reason": "injected", "first_failed_at": "2026-11-20T14:18:36Z",
             "last_failed_at": "2026-11-20T14:18:37Z", "sample": "01890000-0000-7000-8000-000000000001",
         });
-        let groups = from_value(json!({"groups": [group]}));
-        insta::assert_snapshot!("dlq_groups", list(&groups.expect("groups")));
-        assert_eq!(list(&Groups { groups: vec![] }), "no dead letters");
+        let groups = from_value(json!({"items": [group]}));
+        insta::assert_snapshot!("dlq_groups", list(&groups.expect("groups"), &View::FILE));
+        assert_eq!(list(&Page::of(vec![]), &View::FILE), "no dead letters");
     }
 }

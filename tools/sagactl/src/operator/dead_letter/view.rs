@@ -11,11 +11,9 @@ use serde_json::Value;
 
 use super::secrets;
 use crate::admin::Page;
-use crate::output::text::{indented, listed, moment, one_line, or_nothing, short};
-use crate::output::{Column, left, right};
+use crate::output::text::{indented, listed, one_line, or_nothing};
+use crate::output::{Column, View, cut, goes, left, right, when};
 
-/// What is shown of a reason in a table.
-const LONGEST_REASON: usize = 60;
 /// What is shown of a message that is no JSON.
 const LONGEST_NOISE: usize = 2_000;
 
@@ -45,18 +43,18 @@ pub struct DeadLetter {
 const COLUMNS: [Column<DeadLetter>; 9] = [
     left("dead letter", |dead_letter| dead_letter.id.clone()),
     left("status", |dead_letter| dead_letter.status.clone()),
-    left("service", |dead_letter| dead_letter.service.clone()),
+    goes(3, left("service", |dead_letter| dead_letter.service.clone())),
     left("step", |dead_letter| dead_letter.step.clone()),
-    left("type", |dead_letter| or_nothing(dead_letter.message_type.as_ref())),
-    right("attempts", |dead_letter| dead_letter.attempts.to_string()),
-    right("replays", |dead_letter| dead_letter.replays.to_string()),
-    left("last failed", |dead_letter| moment(dead_letter.last_failed_at)),
-    left("reason", |dead_letter| short(&dead_letter.reason, LONGEST_REASON)),
+    goes(2, left("type", |dead_letter| or_nothing(dead_letter.message_type.as_ref()))),
+    goes(1, right("attempts", |dead_letter| dead_letter.attempts.to_string())),
+    goes(4, right("replays", |dead_letter| dead_letter.replays.to_string())),
+    goes(5, when("last failed", |dead_letter| Some(dead_letter.last_failed_at))),
+    cut(left("reason", |dead_letter| dead_letter.reason.clone())),
 ];
 
 /// A page of them.
-pub fn list(page: &Page<DeadLetter>) -> String {
-    page.shown("no dead letters", &COLUMNS)
+pub fn list(page: &Page<DeadLetter>, view: &View) -> String {
+    page.shown("no dead letters in these statuses (--status ALL shows all)", &COLUMNS, view)
 }
 
 /// How many dead letters there are.
@@ -68,7 +66,7 @@ pub struct Counts {
     by_service: BTreeMap<String, u64>,
 }
 
-pub fn counts(counts: &Counts) -> String {
+pub fn counts(counts: &Counts, _: &View) -> String {
     let mut text = format!("{} unresolved\n", counts.total);
     for (name, counts) in [("by status", &counts.by_status), ("unresolved by service", &counts.by_service)] {
         let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
@@ -127,8 +125,8 @@ struct Moment {
 }
 
 /// All there is to know of it, but for secrets.
-pub fn detail(detail: &Detail) -> String {
-    let mut text = head(detail);
+pub fn detail(detail: &Detail, view: &View) -> String {
+    let mut text = head(detail, view);
     let mut section = |name: &str, body: &str| {
         if !body.is_empty() {
             let _ = write!(text, "\n{name}\n{}", indented(body.trim_end(), 2));
@@ -137,13 +135,13 @@ pub fn detail(detail: &Detail) -> String {
     section("error", &error(&detail.dead_letter.reason, &detail.error_chain));
     section("delivery", &detail.delivery.as_ref().map(delivery).unwrap_or_default());
     section("message", &message(detail));
-    let note = |note: &Note| format!("{} {}: {}\n", moment(note.at), note.operator, note.text);
+    let note = |note: &Note| format!("{} {}: {}\n", view.moment_in_full(note.at), note.operator, note.text);
     section("notes", &detail.notes.iter().map(note).collect::<String>());
-    section("history", &detail.history.iter().map(happened).collect::<String>());
+    section("history", &detail.history.iter().map(|past| happened(past, view)).collect::<String>());
     text
 }
 
-fn head(detail: &Detail) -> String {
+fn head(detail: &Detail, view: &View) -> String {
     let dead_letter = &detail.dead_letter;
     let message_type = dead_letter.message_type.as_deref().unwrap_or("unknown type");
     let edited = match &detail.original {
@@ -160,8 +158,8 @@ fn head(detail: &Detail) -> String {
         ("fingerprint", Some(dead_letter.fingerprint.clone())),
         ("attempts", Some(dead_letter.attempts.to_string())),
         ("replays", Some(dead_letter.replays.to_string())),
-        ("first failed", Some(moment(dead_letter.first_failed_at))),
-        ("last failed", Some(moment(dead_letter.last_failed_at))),
+        ("first failed", Some(view.moment_in_full(dead_letter.first_failed_at))),
+        ("last failed", Some(view.moment_in_full(dead_letter.last_failed_at))),
         ("redrive", dead_letter.redrive.clone()),
         ("version", Some(dead_letter.version.to_string())),
     ]);
@@ -198,12 +196,12 @@ fn message(detail: &Detail) -> String {
     format!("{} bytes that are no JSON:\n{noise}", bytes.len())
 }
 
-fn happened(past: &Moment) -> String {
+fn happened(past: &Moment, view: &View) -> String {
     let by = past.operator.as_ref().map(|operator| format!(" by {operator}")).unwrap_or_default();
     let because = past.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let detail = past.detail.as_ref().filter(|detail| !detail.is_null());
     let detail = detail.map(|detail| format!(" ({})", one_line(detail))).unwrap_or_default();
-    format!("{} {}{by}{because}{detail}\n", moment(past.at), past.what)
+    format!("{} {}{by}{because}{detail}\n", view.moment_in_full(past.at), past.what)
 }
 
 #[cfg(test)]
@@ -228,9 +226,9 @@ mod tests {
         let mut noise = dead_letter();
         noise["message_type"] = Value::Null;
         noise["reason"] = format!("not an envelope: {}", "x".repeat(100)).into();
-        let page = from_value(json!({"dead_letters": [dead_letter(), noise], "next": "abc"}));
-        insta::assert_snapshot!("dlq_list", list(&page.expect("a page")));
-        assert_eq!(list(&Page { items: vec![], next: None }), "no dead letters");
+        let page = from_value(json!({"items": [dead_letter(), noise], "next": "abc"}));
+        insta::assert_snapshot!("dlq_list", list(&page.expect("a page"), &View::FILE));
+        assert!(list(&Page::of(vec![]), &View::FILE).starts_with("no dead letters"));
     }
 
     #[test]
@@ -252,7 +250,7 @@ mod tests {
         for (name, value) in more.as_object().expect("members") {
             whole[name] = value.clone();
         }
-        let shown = detail(&from_value(whole).expect("a dead letter"));
+        let shown = detail(&from_value(whole).expect("a dead letter"), &View::FILE);
         assert!(!shown.contains("tok_ok"), "{shown}");
         insta::assert_snapshot!("dlq_show", shown);
     }
@@ -262,7 +260,7 @@ mod tests {
         let mut whole = dead_letter();
         whole["payload"] = Value::Null;
         whole["payload_base64"] = STANDARD.encode(b"\xffgarbage\x1b[2J").into();
-        let shown = detail(&from_value(whole).expect("a dead letter"));
+        let shown = detail(&from_value(whole).expect("a dead letter"), &View::FILE);
         assert!(shown.contains("12 bytes that are no JSON:\n  \u{fffd}garbage"), "{shown}");
     }
 
@@ -272,6 +270,6 @@ mod tests {
             "total": 3, "by_service": {"payment": 3},
             "by_status": {"PENDING": 2, "REPLAYING": 1, "RESOLVED": 0, "DISCARDED": 0},
         });
-        insta::assert_snapshot!("dlq_count", counts(&from_value(numbers).expect("counts")));
+        insta::assert_snapshot!("dlq_count", counts(&from_value(numbers).expect("counts"), &View::FILE));
     }
 }

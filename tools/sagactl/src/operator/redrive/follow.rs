@@ -13,6 +13,7 @@ use super::events::Events;
 use super::view::{Ending, Redrive};
 use crate::admin::{Admin, Form, read, show};
 use crate::output::exit::{self, Refusal, refuse};
+use crate::output::note;
 
 /// Admin says something at least every 5 seconds.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -39,7 +40,7 @@ pub async fn run(admin: &Admin, id: &str, form: Form) -> anyhow::Result<ExitCode
     };
     let end = outcome.with_context(|| format!("redrive {id}"))?;
     let redrive: Redrive = read(end.clone())?;
-    show(end, form, |redrive: &Redrive| format!("redrive {id} is {}", redrive.progress()))?;
+    show(end, form, |redrive: &Redrive, _| format!("redrive {id} is {}", redrive.progress()))?;
     verdict(&redrive)
 }
 
@@ -139,7 +140,7 @@ impl Progress {
         if self.lines && redrive.ending().is_none() && (is_due || self.printed != redrive.status) {
             self.printed_at = Some(Instant::now());
             self.printed.clone_from(&redrive.status);
-            eprintln!("  {}", redrive.progress());
+            note(&format!("  {}", redrive.progress()));
         }
     }
 }

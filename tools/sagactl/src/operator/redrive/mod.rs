@@ -13,9 +13,9 @@ use uuid::Uuid;
 
 use self::view::{Preview, Redrive};
 use super::dead_letter::filter::Filter;
-use crate::admin::{Admin, Form, PageOptions, read, said, show};
+use crate::admin::{Admin, Form, Items, PageOptions, read, said, show};
 use crate::output::exit::refuse;
-use crate::output::say;
+use crate::output::{View, say, view as looks};
 
 /// What to do with redrives.
 #[derive(Debug, Subcommand)]
@@ -34,12 +34,12 @@ pub enum RedriveCommand {
     /// Go on with one that is paused or stopped
     Resume(ChangeOptions),
     /// Send nothing more ever
-    Cancel(ChangeOptions),
+    Cancel(CancelOptions),
     /// Watch one until it ends. Exit code 0 when it is done, 2 when it stopped or was cancelled
     Follow {
         /// The one to watch.
         id: Uuid,
-        /// Only its end, as the API's own JSON.
+        /// Only its end, as one JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -53,6 +53,20 @@ pub struct ChangeOptions {
     /// Why, for the audit log.
     #[arg(long)]
     reason: Option<String>,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Which redrive to give up.
+#[derive(Debug, Args)]
+pub struct CancelOptions {
+    /// The redrive that is meant.
+    id: Uuid,
+    /// Why, for the audit log.
+    #[arg(long)]
+    reason: String,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// What to hand back, and how.
@@ -78,7 +92,7 @@ pub struct RedriveOptions {
     /// Start it, and do not watch it.
     #[arg(long)]
     detach: bool,
-    /// The API's own JSON: of the preview, of the start with --detach, else of the end.
+    /// One JSON object: of the preview, of the start with --detach, else of the end.
     #[arg(long)]
     json: bool,
 }
@@ -115,14 +129,14 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
         )));
     }
     if !form.json {
-        say(&view::preview(&preview));
+        say(&view::preview(&preview, &looks()));
     }
     body["preview"] = Value::Null;
     let answer = admin.post(&["dlq", "redrive"], &body).await?;
     let started: Redrive = read(answer.clone())?;
     let id = &started.id;
     if options.detach {
-        return show(answer, form, |_: &Redrive| {
+        return show(answer, form, |_: &Redrive, _: &View| {
             format!("redrive {id} is under way; watch it with: sagactl redrive follow {id}")
         });
     }
@@ -134,13 +148,17 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
 
 pub async fn run(admin: &Admin, command: RedriveCommand) -> anyhow::Result<ExitCode> {
     match command {
-        RedriveCommand::List(page) => admin.show(&["dlq", "redrive"], &page, page.form, view::list).await,
+        RedriveCommand::List(page) => {
+            admin.list(&["dlq", "redrive"], &page, Items::In("redrives"), page.form, view::list).await
+        }
         RedriveCommand::Show { id, form } => {
             admin.show(&["dlq", "redrive", &id.to_string()], &(), form, view::detail).await
         }
         RedriveCommand::Pause(change) => tell(admin, "pause", change).await,
         RedriveCommand::Resume(change) => tell(admin, "resume", change).await,
-        RedriveCommand::Cancel(change) => tell(admin, "cancel", change).await,
+        RedriveCommand::Cancel(CancelOptions { id, reason, form }) => {
+            tell(admin, "cancel", ChangeOptions { id, reason: Some(reason), form }).await
+        }
         RedriveCommand::Follow { id, json } => follow::run(admin, &id.to_string(), Form { json }).await,
     }
 }
@@ -148,12 +166,10 @@ pub async fn run(admin: &Admin, command: RedriveCommand) -> anyhow::Result<ExitC
 async fn tell(
     admin: &Admin,
     what: &str,
-    ChangeOptions { id, reason }: ChangeOptions,
+    ChangeOptions { id, reason, form }: ChangeOptions,
 ) -> anyhow::Result<ExitCode> {
     let answer = admin.post(&["dlq", "redrive", &id.to_string(), what], &json!({ "reason": reason })).await?;
-    let redrive: Redrive = read(answer)?;
-    say(&format!("redrive {} is {}", redrive.id, redrive.progress()));
-    Ok(ExitCode::SUCCESS)
+    show(answer, form, |redrive: &Redrive, _| format!("redrive {} is {}", redrive.id, redrive.progress()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use strum::EnumString;
 
 use crate::admin::Page;
 use crate::operator::dead_letter::group::{DeadLetterGroup, group_table};
-use crate::output::text::{listed, moment, one_line};
-use crate::output::{Column, left, right};
+use crate::output::text::{listed, one_line};
+use crate::output::{Column, View, cut, goes, left, right, when};
 
 /// A redrive as admin tells it.
 #[derive(Debug, Clone, Deserialize)]
@@ -71,20 +71,20 @@ impl Redrive {
 const COLUMNS: [Column<Redrive>; 9] = [
     left("redrive", |redrive| redrive.id.clone()),
     left("status", |redrive| redrive.status.clone()),
-    left("filter", |redrive| one_line(&redrive.filter)),
-    left("who", |redrive| redrive.operator.clone()),
-    right("matching", |redrive| redrive.matching.to_string()),
+    cut(left("filter", |redrive| one_line(&redrive.filter))),
+    goes(2, left("who", |redrive| redrive.operator.clone())),
+    goes(3, right("matching", |redrive| redrive.matching.to_string())),
     right("resolved", |redrive| redrive.resolved.to_string()),
     right("failed", |redrive| redrive.failed.to_string()),
     right("to come", |redrive| redrive.remaining.to_string()),
-    left("started", |redrive| moment(redrive.created_at)),
+    goes(1, when("started", |redrive| Some(redrive.created_at))),
 ];
 
-pub fn list(page: &Page<Redrive>) -> String {
-    page.shown("no redrives", &COLUMNS)
+pub fn list(page: &Page<Redrive>, view: &View) -> String {
+    page.shown("no redrives", &COLUMNS, view)
 }
 
-pub fn detail(redrive: &Redrive) -> String {
+pub fn detail(redrive: &Redrive, view: &View) -> String {
     let rate =
         redrive.rate.map_or_else(|| "as fast as it goes".to_owned(), |rate| format!("{rate} a second"));
     let force = if redrive.force { ", forced" } else { "" };
@@ -97,8 +97,8 @@ pub fn detail(redrive: &Redrive) -> String {
         ("round", Some(redrive.round.to_string())),
         ("who", Some(redrive.operator.clone())),
         ("why", Some(redrive.reason.clone())),
-        ("started", Some(moment(redrive.created_at))),
-        ("last change", Some(moment(redrive.updated_at))),
+        ("started", Some(view.moment_in_full(redrive.created_at))),
+        ("last change", Some(view.moment_in_full(redrive.updated_at))),
     ]);
     format!("redrive {}\n{lines}", redrive.id)
 }
@@ -115,14 +115,14 @@ pub struct Preview {
     groups: Vec<DeadLetterGroup>,
 }
 
-pub fn preview(preview: &Preview) -> String {
+pub fn preview(preview: &Preview, view: &View) -> String {
     let Preview { matching, replayable, over_limit, groups } = preview;
     let mut text = format!("{matching} match, {replayable} of them can be replayed");
     if *over_limit > 0 {
         text.push_str(&format!("; {over_limit} were replayed too often (--force takes them all the same)"));
     }
     if !groups.is_empty() {
-        text.push_str(&format!("\n{}", group_table(groups)));
+        text.push_str(&format!("\n{}", group_table(groups, view)));
     }
     text
 }
@@ -147,14 +147,17 @@ pub mod tests {
 
     #[test]
     fn redrives_are_a_table() {
-        let page = json!({"redrives": [redrive("RUNNING"), redrive("DONE")], "next": null});
-        insta::assert_snapshot!("redrive_list", list(&from_value(page).expect("a page")));
-        assert_eq!(list(&Page { items: vec![], next: None }), "no redrives");
+        let page = json!({"items": [redrive("RUNNING"), redrive("DONE")], "next": null});
+        insta::assert_snapshot!("redrive_list", list(&from_value(page).expect("a page"), &View::FILE));
+        assert_eq!(list(&Page::of(vec![]), &View::FILE), "no redrives");
     }
 
     #[test]
     fn a_redrive_says_why_it_stopped() {
-        insta::assert_snapshot!("redrive_show", detail(&from_value(redrive("STOPPED")).expect("a redrive")));
+        insta::assert_snapshot!(
+            "redrive_show",
+            detail(&from_value(redrive("STOPPED")).expect("a redrive"), &View::FILE)
+        );
     }
 
     #[test]
@@ -169,7 +172,7 @@ pub mod tests {
     fn a_preview_says_what_is_left_out() {
         let few = json!({"preview": true, "matching": 3, "replayable": 2, "over_limit": 1, "groups": []});
         assert_eq!(
-            preview(&from_value(few).expect("a preview")),
+            preview(&from_value(few).expect("a preview"), &View::FILE),
             "3 match, 2 of them can be replayed; 1 were replayed too often (--force takes them all the same)"
         );
     }

@@ -1,0 +1,32 @@
+//! Shell: the command line about itself: manual pages, and what shells complete.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::command::Arguments;
+use crate::output::say;
+
+const NAME: &str = "sagactl";
+
+/// `sagactl completions SHELL`: to standard output.
+pub fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut script);
+    // Whoever closes the pipe has read enough.
+    let _ = std::io::stdout().write_all(&script);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `sagactl man DIR`: `sagactl.1`, `sagactl-dlq.1`, `sagactl-dlq-list.1` and so on.
+pub fn pages(folder: &Path) -> anyhow::Result<ExitCode> {
+    let unwritable = || format!("the manual cannot be written into {}", folder.display());
+    std::fs::create_dir_all(folder).with_context(unwritable)?;
+    clap_mangen::generate_to(Arguments::command(), folder).with_context(unwritable)?;
+    say(&format!("the manual is in {0}; read it with: man {0}/{NAME}.1", folder.display()));
+    Ok(ExitCode::SUCCESS)
+}

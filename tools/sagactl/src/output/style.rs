@@ -1,0 +1,88 @@
+//! Pure: colours of the words that say how something stands. The word says it too: a colour is never the only sign.
+
+/// How something stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tone {
+    Good,
+    /// It goes on, or waits.
+    Busy,
+    /// Somebody should look.
+    Bad,
+}
+
+impl Tone {
+    /// The colour, as terminals take it (ECMA-48, SGR).
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Good => "\u{1b}[32m",
+            Self::Busy => "\u{1b}[33m",
+            Self::Bad => "\u{1b}[31m",
+        }
+    }
+}
+
+const PLAIN: &str = "\u{1b}[0m";
+
+/// Every word in capitals that says how something stands: sagas, orders, dead letters, redrives, breakers, the outbox,
+/// reconciliation.
+const fn tone_of(word: &str) -> Option<Tone> {
+    Some(match word.as_bytes() {
+        b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED" => Tone::Good,
+        b"STARTED" | b"IN_PROGRESS" | b"COMPENSATING" | b"COMPENSATED" | b"PENDING" | b"REPLAYING"
+        | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"IN_FLIGHT" => {
+            Tone::Busy
+        }
+        b"FAILED" | b"TIMED_OUT" | b"PARKED" | b"OVERDUE" | b"DISCARDED" | b"STOPPED" | b"CANCELLED"
+        | b"OPEN" | b"FORCED_OPEN" | b"UNBALANCED" | b"GREW" => Tone::Bad,
+        _ => return None,
+    })
+}
+
+/// The text with its words coloured. It is as wide as before.
+pub fn painted(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(is_part) {
+        let (before, word_on) = rest.split_at(start);
+        let end = word_on.find(|character| !is_part(character)).unwrap_or(word_on.len());
+        let (word, after) = word_on.split_at(end);
+        shown.push_str(before);
+        match tone_of(word) {
+            Some(tone) => shown.extend([tone.code(), word, PLAIN]),
+            None => shown.push_str(word),
+        }
+        rest = after;
+    }
+    shown + rest
+}
+
+fn is_part(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::saga::SagaStatus;
+    use saga_core::dead_letter::DeadLetterStatus;
+
+    use super::*;
+
+    #[test]
+    fn whole_words_are_coloured_and_nothing_else_is_changed() {
+        let text = "│ 7 is FAILED │ UNFAILED FAILED_ Failed │ über DONE";
+        let shown = painted(text);
+        assert_eq!(shown.matches(PLAIN).count(), 2, "{shown:?}");
+        assert!(shown.contains("\u{1b}[31mFAILED\u{1b}[0m │ UNFAILED"), "{shown:?}");
+        let codes = [Tone::Good.code(), Tone::Bad.code(), PLAIN];
+        assert_eq!(codes.into_iter().fold(shown, |shown, code| shown.replace(code, "")), text);
+    }
+
+    #[test]
+    fn every_status_has_its_colour() {
+        let sagas = SagaStatus::ALL.iter().map(|status| status.as_str());
+        let dead_letters = DeadLetterStatus::ALL.iter().map(|status| status.as_str());
+        for status in sagas.chain(dead_letters) {
+            assert!(tone_of(status).is_some(), "{status}");
+        }
+    }
+}

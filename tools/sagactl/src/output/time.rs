@@ -1,0 +1,90 @@
+//! Pure: moments and lengths of time as people read them.
+
+use jiff::Timestamp;
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+/// A moment, to the second, UTC.
+pub fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
+/// The time of day, to the second, UTC, where the day is known.
+pub fn clock(at: Timestamp) -> String {
+    at.strftime("%H:%M:%S").to_string()
+}
+
+/// How far away a moment is: `3 min ago`, `in 40 s`; beyond a day the moment itself.
+pub fn distance(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second() - at.as_second();
+    match seconds {
+        0 => "just now".to_owned(),
+        1..DAY => format!("{} ago", coarse(seconds)),
+        _ if -DAY < seconds && seconds < 0 => format!("in {}", coarse(-seconds)),
+        _ => moment(at),
+    }
+}
+
+/// A length of time in one unit.
+fn coarse(seconds: i64) -> String {
+    match seconds {
+        ..MINUTE => format!("{seconds} s"),
+        MINUTE..HOUR => format!("{} min", seconds / MINUTE),
+        HOUR.. => format!("{} h", seconds / HOUR),
+    }
+}
+
+/// How long after another moment something was: `+12 ms`, `+40 s`, `+3 min 20 s`.
+pub fn after(ms: i64) -> String {
+    let (seconds, tenths) = (ms / 1_000, ms % 1_000 / 100);
+    match seconds {
+        ..1 => format!("+{ms} ms"),
+        1..10 if tenths > 0 => format!("+{seconds}.{tenths} s"),
+        1..MINUTE => format!("+{seconds} s"),
+        MINUTE..HOUR => format!("+{} min {} s", seconds / MINUTE, seconds % MINUTE),
+        HOUR.. => format!("+{} h {} min", seconds / HOUR, seconds % HOUR / MINUTE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_a_while_ago_is_said_in_one_unit_and_what_was_long_ago_with_its_day() {
+        let now: Timestamp = "2026-11-20T14:18:36Z".parse().expect("a moment");
+        let at = |seconds: i64| Timestamp::from_second(now.as_second() + seconds).expect("a moment");
+        for (seconds, shown) in [
+            (0, "just now"),
+            (-1, "1 s ago"),
+            (-59, "59 s ago"),
+            (-60, "1 min ago"),
+            (-3_599, "59 min ago"),
+            (-7_200, "2 h ago"),
+            (40, "in 40 s"),
+            (7_300, "in 2 h"),
+            (-DAY, "2026-11-19 14:18:36Z"),
+            (DAY, "2026-11-21 14:18:36Z"),
+        ] {
+            assert_eq!(distance(at(seconds), now), shown, "{seconds} s");
+        }
+        assert_eq!(clock(now), "14:18:36");
+    }
+
+    #[test]
+    fn a_length_of_time_is_never_a_heap_of_milliseconds() {
+        for (ms, shown) in [
+            (0, "+0 ms"),
+            (999, "+999 ms"),
+            (1_000, "+1 s"),
+            (1_250, "+1.2 s"),
+            (40_314, "+40 s"),
+            (200_000, "+3 min 20 s"),
+            (3_660_000, "+1 h 1 min"),
+        ] {
+            assert_eq!(after(ms), shown);
+        }
+    }
+}
