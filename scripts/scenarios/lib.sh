@@ -241,7 +241,7 @@ mend_what_faults_left() {
   for redrive in $(get "$admin/api/admin/dlq/redrive" \
     ".redrives[] | select(.operator == \"$operator\" and .status != \"DONE\" and .status != \"CANCELLED\").id"); do
     show "  cancelling redrive $redrive"
-    ask POST "dlq/redrive/$redrive/cancel" >/dev/null
+    ask POST "dlq/redrive/$redrive/cancel" '{"reason":"left by a scenario that was cut off"}' >/dev/null
   done
   if [[ $(injected_letters) != 0 ]]; then
     show "  handing back the dead letters of faults made on purpose"

@@ -226,6 +226,12 @@ fn wanted_by(created: &OrderCreated) -> Vec<StockLine> {
     by_sku(created.lines.iter().map(|line| (line.sku.as_str(), line.quantity)))
 }
 
+/// Lines in words.
+fn in_words(lines: &[StockLine]) -> String {
+    let lines: Vec<_> = lines.iter().map(|line| format!("{} {}", line.quantity, line.sku)).collect();
+    if lines.is_empty() { "nothing".to_owned() } else { lines.join(", ") }
+}
+
 /// What lines ask for, by sku: lines of one sku share its stock.
 fn by_sku<'a>(lines: impl Iterator<Item = (&'a str, u32)>) -> Vec<StockLine> {
     let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
@@ -255,8 +261,8 @@ fn sell(confirmed: &OrderConfirmed, work: &mut Work<'_>) -> Reaction<InventorySe
     if let Reservation::Held(lines) = work.row::<Reservation>(order)
         && *lines != promised
     {
-        let disagreement =
-            format!("{promised:?} was confirmed, which is not what the order holds: {lines:?}");
+        let [promised, held] = [&promised, lines].map(|lines| in_words(lines));
+        let disagreement = format!("confirmed were {promised}, and the order holds {held}");
         return Err(Refusal::Broken(disagreement));
     }
     match work.decide::<Reservation>(order, &ReservationCommand::Sell) {

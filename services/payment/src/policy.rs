@@ -91,6 +91,17 @@ pub enum BankAnswer {
     Undone,
 }
 
+impl BankAnswer {
+    /// What it says, in a sentence.
+    fn told(&self) -> String {
+        match self {
+            Self::Captured { reference } => format!("the bank answered that it captured {reference}"),
+            Self::Refused { reason } => format!("the bank refused: {}", reason.as_str()),
+            Self::Undone => "the bank answered that nothing is captured".to_owned(),
+        }
+    }
+}
+
 /// A payment as people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentView {
@@ -309,8 +320,7 @@ fn meaning(task: &BankTask, answer: Result<&Value, &FailedTry>) -> Result<Paymen
             BankCall::Refund | BankCall::Reverse,
             why @ (Ok(BankAnswer::Captured { .. } | BankAnswer::Refused { .. }) | Err(_)),
         ) => {
-            let why =
-                why.map_or_else(|failed| failed.reason(), |answer| format!("the bank answered {answer:?}"));
+            let why = why.map_or_else(|failed| failed.reason(), |answer| answer.told());
             return Err(format!("the money of order {} cannot be given back: {why}", task.order));
         }
     })

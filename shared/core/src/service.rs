@@ -228,8 +228,8 @@ pub trait Service: Sized + Send + Sync + 'static {
         command: &Self::Command,
         work: &mut UnitOfWork<'_, Self::Fact>,
     ) -> Result<Self::Reply, Refusal<Self::Rejection>> {
-        let _ = work;
-        Err(Refusal::Broken(format!("{} takes no commands ({command:?})", Self::NAME)))
+        let _ = (command, work);
+        Err(Refusal::Broken(format!("{} takes no commands", Self::NAME)))
     }
 
     /// The rows that a message needs: unless said otherwise, of each kind the one with the saga's id.
@@ -292,6 +292,6 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The refusal.
     fn fall_due(&self, row: &RowKey, work: &mut UnitOfWork<'_, Self::Fact>) -> Reaction<Self> {
         let _ = work;
-        Err(Refusal::Broken(format!("no row of {} is ever due ({row:?})", Self::NAME)))
+        Err(Refusal::Broken(format!("no row of {} is ever due ({}/{})", Self::NAME, row.kind, row.id)))
     }
 }

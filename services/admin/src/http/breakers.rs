@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Change, Operator, needed};
+use super::extract::{Because, Change, Operator, needed};
 use super::{Admin, known_service};
 use crate::audit_log::Action;
 use crate::other_services::{each, on_the_broker};
@@ -76,10 +76,9 @@ async fn turn(
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
         return Err(unknown());
     }
-    let because = "forcing a breaker needs one";
     let (what, reason) = match action {
-        BreakerAction::Open => (Action::BreakerOpen, needed(reason, because)?),
-        BreakerAction::Closed => (Action::BreakerClosed, needed(reason, because)?),
+        BreakerAction::Open => (Action::BreakerOpen, needed(reason, Because::Forces)?),
+        BreakerAction::Closed => (Action::BreakerClosed, needed(reason, Because::Forces)?),
         BreakerAction::Reset => (Action::BreakerReset, reason),
     };
     let target = format!("{service}/{name}");

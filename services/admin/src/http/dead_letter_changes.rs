@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::dead_letters::detail;
-use super::extract::{Ask, Change, Operator, Why, checked_reason, needed};
+use super::extract::{Ask, Because, Change, Operator, Why, checked_reason, needed};
 use crate::commands::CommandKind;
 use crate::dead_letter::events::Replay;
 use crate::dead_letter::history::DeadLetterDetail;
@@ -52,13 +52,13 @@ async fn replay(
     Change { admin, path: id, operator, body }: Change<Uuid, ReplayOne>,
 ) -> Result<(StatusCode, Json<DeadLetterItem>), Problem> {
     let ReplayOne { force, reason, version } = body;
-    let reason = if force { needed(reason, "force needs one")? } else { reason };
+    let reason = if force { needed(reason, Because::Forces)? } else { reason };
     let kind = CommandKind::Replay(id, Replay { force, version, ..Replay::default() });
     let item = admin.change(By { operator, reason }, kind).await?;
     Ok((StatusCode::ACCEPTED, Json(item)))
 }
 
-/// Give a dead letter up: its message is not handled after all.
+/// Give a dead letter up, which needs a reason: its message is not handled after all.
 #[utoipa::path(delete, path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path), Operator, Why),
     request_body(content = Option<Why>), responses(
     (status = 200, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -72,7 +72,7 @@ async fn discard(
     Ask(body): Ask<Why>,
 ) -> Result<Json<DeadLetterItem>, Problem> {
     // Some clients send no body with DELETE: the reason may come in the address.
-    let reason = body.reason.or(checked_reason(query.reason)?);
+    let reason = needed(body.reason.or(checked_reason(query.reason)?), Because::GivesUp)?;
     admin.change(By { operator, reason }, CommandKind::Discard(id)).await.map(Json)
 }
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::dead_letters::found;
-use super::extract::{Change, Operator, invalid_request, needed};
+use super::extract::{Because, Change, Operator, invalid_request, needed};
 use crate::commands::CommandKind;
 use crate::dead_letter::edit::{self, Edit, Made};
 use crate::dead_letter::events::{DeadLetterRejection, Replay};
@@ -60,7 +60,7 @@ async fn edit_dead_letter(
     Change { admin, path: id, operator, body }: Change<Uuid, EditDeadLetter>,
 ) -> Result<(StatusCode, Json<DeadLetterItem>), Problem> {
     let EditDeadLetter { data, payload, reason, force, version } = body;
-    let reason = needed(reason, "an edit needs one")?;
+    let reason = needed(reason, Because::Forces)?;
     let edit = match (data, payload) {
         (Some(data), None) => Edit::Data(data),
         (None, Some(payload)) => Edit::Payload(payload),

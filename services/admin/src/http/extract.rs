@@ -108,13 +108,29 @@ pub(super) struct Why {
     pub(super) reason: Option<String>,
 }
 
+/// Why a reason is needed: this is the rule, and there are no others. The command line goes by it too.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Because {
+    /// Something is given up: nobody comes back to it unless they are told.
+    GivesUp,
+    /// Something goes on, or is held, against what the services would decide by themselves.
+    Forces,
+    /// Many messages are changed, none of them named.
+    ChangesMany,
+}
+
 /// A reason, where one is needed.
 ///
 /// # Errors
 /// 422 without one.
-pub(super) fn needed(reason: Option<String>, what: &str) -> Result<Option<String>, Problem> {
+pub(super) fn needed(reason: Option<String>, because: Because) -> Result<Option<String>, Problem> {
+    let because = match because {
+        Because::GivesUp => "this gives something up",
+        Because::Forces => "this forces or holds something",
+        Because::ChangesMany => "this changes many messages at once",
+    };
     match reason {
-        None => Err(Problem::field("reason", format!("is required: {what}"))),
+        None => Err(Problem::field("reason", format!("is required: {because}"))),
         given => Ok(given),
     }
 }

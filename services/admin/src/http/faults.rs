@@ -24,7 +24,10 @@ use crate::other_services::{self, each};
 use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
-    OpenApiRouter::new().routes(routes!(faults, inject, clear_all)).routes(routes!(clear))
+    OpenApiRouter::new()
+        .routes(routes!(faults, inject, clear_all))
+        .routes(routes!(clear_service))
+        .routes(routes!(clear))
 }
 
 /// A fault, and where it is.
@@ -168,6 +171,27 @@ async fn clear_all(
             Ok(all)
         });
     cleared.await.map(Json)
+}
+
+/// End all faults of one service, or of the bank.
+#[utoipa::path(delete, path = "/api/admin/faults/{service}", params(("service" = String, Path), Operator),
+    request_body(content = Option<Why>), responses(
+    (status = 200, body = Cleared), (status = 404, body = Problem), (status = 503, body = Problem),
+))]
+async fn clear_service(
+    Change { admin, path: service, operator, body: Why { reason } }: Change<String, Why>,
+) -> Result<Json<Cleared>, Problem> {
+    known_service(&service, &other_services::all())?;
+    let (by, target) = (By { operator, reason }, service.clone());
+    let cleared = admin.logged(by, Action::FaultClearAll, target, None, async {
+        if service == crate::NAME {
+            return Ok(u64::try_from(admin.app.faults.clear()).unwrap_or(u64::MAX));
+        }
+        let ClearedThere { cleared } =
+            admin.services.tell(Method::DELETE, &service, "/internal/faults", None).await?;
+        Ok(cleared)
+    });
+    Ok(Json(Cleared { cleared: cleared.await?, unreachable: vec![] }))
 }
 
 /// End one fault, by the number it has in its service.

@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Change, Operator, checked_filter, needed};
+use super::extract::{Because, Change, Operator, checked_filter, needed};
 use crate::audit_log::{Action, DONE};
 use crate::commands::{CommandKind, Many, Reply, Wish};
 use crate::dead_letter::events::Replay;
@@ -161,7 +161,7 @@ struct ReplayMany {
 async fn replay(
     Change { admin, path: (), operator, body }: Change<(), ReplayMany>,
 ) -> Result<Json<Many>, Problem> {
-    let reason = needed(body.reason, "replaying many needs one")?;
+    let reason = needed(body.reason, Because::ChangesMany)?;
     let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
     if meant.ids.len() > MOST_REPLAYED {
         let detail =
@@ -195,7 +195,7 @@ struct ChangeMany {
 async fn discard(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
-    let reason = needed(body.reason, "giving many up needs one")?;
+    let reason = needed(body.reason, Because::GivesUp)?;
     let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Discard };
     admin.of_each(By { operator, reason }, Action::DiscardMany, meant, part).await
@@ -208,7 +208,7 @@ async fn discard(
 async fn restore(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
-    let reason = needed(body.reason, "taking many up again needs one")?;
+    let reason = needed(body.reason, Because::ChangesMany)?;
     let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Discarded], &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Restore };
     admin.of_each(By { operator, reason }, Action::RestoreMany, meant, part).await
@@ -268,7 +268,7 @@ struct ExtendMany {
 async fn extend(
     Change { admin, path: (), operator, body }: Change<(), ExtendMany>,
 ) -> Result<Json<Many>, Problem> {
-    let reason = needed(body.reason, "an extension needs one")?;
+    let reason = needed(body.reason, Because::ChangesMany)?;
     let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
     let mut meant = Meant::of(body.ids, body.filter, &open, &admin).await?;
     meant.ids = sagas_of(&admin, meant.ids).await?;
@@ -293,7 +293,7 @@ struct ExtendOne {
 async fn extend_one(
     Change { admin, path: id, operator, body }: Change<Uuid, ExtendOne>,
 ) -> Result<Json<Many>, Problem> {
-    let reason = needed(body.reason, "an extension needs one")?;
+    let reason = needed(body.reason, Because::ChangesMany)?;
     let meant = Meant { ids: vec![id], target: id.to_string(), detail: json!({ "matching": 1 }) };
     extended(&admin, By { operator, reason }, meant, body.seconds).await
 }

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::extract::{Change, Operator};
+use super::extract::{Because, Change, Operator, needed};
 use super::{Admin, known_service};
 use crate::audit_log::Action;
 use crate::other_services::{each, on_the_broker};
@@ -35,18 +35,31 @@ struct OutboxOf {
     /// Why it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// Whether more may wait than are shown here.
+    more: bool,
+}
+
+/// Entries of one service that an answer holds.
+const MOST: usize = 1000;
+
+impl OutboxOf {
+    fn new(service: &'static str, answer: Result<Vec<OutboxItem>, Problem>) -> Self {
+        match answer {
+            Ok(entries) => {
+                Self { service, more: entries.len() >= MOST, entries: Some(entries), problem: None }
+            }
+            Err(problem) => Self { service, entries: None, problem: Some(problem.detail), more: false },
+        }
+    }
 }
 
 /// Show what waits to be published, and what the broker refused.
 #[utoipa::path(get, path = "/api/admin/outbox", responses((status = 200, body = Vec<OutboxOf>)))]
 async fn outbox(State(admin): State<Admin>) -> Result<Json<Vec<OutboxOf>>, Problem> {
-    let entries = admin.app.store.outbox(1000).await?;
-    let mut all = vec![OutboxOf { service: crate::NAME, entries: Some(entries), problem: None }];
+    let entries = admin.app.store.outbox(MOST).await?;
+    let mut all = vec![OutboxOf::new(crate::NAME, Ok(entries))];
     let asked = each(on_the_broker(), |service| admin.services.get(service, "/internal/outbox"));
-    all.extend(asked.await.into_iter().map(|(service, answer)| match answer {
-        Ok(entries) => OutboxOf { service, entries: Some(entries), problem: None },
-        Err(problem) => OutboxOf { service, entries: None, problem: Some(problem.detail) },
-    }));
+    all.extend(asked.await.into_iter().map(|(service, answer)| OutboxOf::new(service, answer)));
     Ok(Json(all))
 }
 
@@ -54,7 +67,7 @@ async fn outbox(State(admin): State<Admin>) -> Result<Json<Vec<OutboxOf>>, Probl
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RetryEntries {
-    /// The one at this position; all that the broker refused without it.
+    /// The one at this position; all that the broker refused without it, which needs a reason.
     #[garde(inner(range(min = 0)))]
     seq: Option<i64>,
     /// Why, 1 to 500 characters; kept in the audit log.
@@ -80,17 +93,26 @@ async fn retry(
 ) -> Result<Json<Retried>, Problem> {
     let RetryEntries { seq, reason } = body;
     known_service(&service, &on_the_broker())?;
+    let reason = if seq.is_none() { needed(reason, Because::ChangesMany)? } else { reason };
     let detail = seq.map(|seq| json!({ "seq": seq }));
     let retried =
         admin.logged(By { operator, reason }, Action::OutboxRetry, service.clone(), detail, async {
-            if service == crate::NAME {
+            let retried = if service == crate::NAME {
                 let retried = admin.app.store.retry_failed(seq).await?;
                 admin.app.engine.relay_wake().notify_one();
-                return Ok(Retried { retried });
+                Retried { retried }
+            } else {
+                let query = seq.map(|seq| format!("?seq={seq}")).unwrap_or_default();
+                let path = format!("/internal/outbox/retry{query}");
+                admin.services.tell(Method::POST, &service, &path, None).await?
+            };
+            match (retried, seq) {
+                (Retried { retried: 0 }, Some(seq)) => {
+                    let what = format!("entry {seq} in the outbox of {service} that the broker refused");
+                    Err(Problem::not_found(what))
+                }
+                (retried, _) => Ok(retried),
             }
-            let query = seq.map(|seq| format!("?seq={seq}")).unwrap_or_default();
-            let path = format!("/internal/outbox/retry{query}");
-            admin.services.tell::<Retried>(Method::POST, &service, &path, None).await
         });
     retried.await.map(Json)
 }
@@ -103,7 +125,7 @@ struct RepublishEntries {
     #[garde(skip)]
     #[schema(value_type = String, format = DateTime)]
     since: Timestamp,
-    /// Why, 1 to 500 characters; kept in the audit log.
+    /// Why, 1 to 500 characters; kept in the audit log. Required.
     #[garde(inner(length(chars, min = 1, max = 500)))]
     reason: Option<String>,
 }
@@ -119,6 +141,7 @@ async fn republish(
 ) -> Result<Json<PublishedAgain>, Problem> {
     let RepublishEntries { since, reason } = body;
     known_service(&service, &on_the_broker())?;
+    let reason = needed(reason, Because::ChangesMany)?;
     let detail = Some(json!({ "since": since }));
     let republished =
         admin.logged(By { operator, reason }, Action::OutboxRepublish, service.clone(), detail, async {

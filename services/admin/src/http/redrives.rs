@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Change, Operator, Why, checked_filter, needed};
+use super::extract::{Because, Change, Operator, Why, checked_filter, needed};
 use crate::commands::CommandKind;
 use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::grouping::{DeadLetterGroup, groups};
@@ -118,7 +118,7 @@ async fn start(
         let preview = Preview { preview: true, matching, replayable, over_limit, worth, groups };
         return Ok(Json(preview).into_response());
     }
-    let reason = needed(asked.reason, "a redrive needs one")?;
+    let reason = needed(asked.reason, Because::ChangesMany)?;
     let (id, by) = (Uuid::now_v7(), By { operator, reason });
     let (canary, rate, force) = (asked.canary, asked.rate, asked.force);
     let plan = Plan { filter, canary, rate, force, by: by.clone(), matching };
@@ -210,11 +210,14 @@ async fn resume(asked: Change<Uuid, Why>) -> Result<Json<RedriveView>, Problem> 
     steer(asked, RedriveCommand::Resume).await
 }
 
-/// Send nothing more, ever. What is on its way goes on.
+/// Send nothing more, ever; needs a reason. What is on its way goes on.
 #[utoipa::path(post, path = "/api/admin/dlq/redrive/{id}/cancel", params(("id" = Uuid, Path), Operator),
-    request_body(content = Option<Why>), responses(
+    request_body = Why, responses(
     (status = 200, body = RedriveView), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 422, body = Problem),
 ))]
 async fn cancel(asked: Change<Uuid, Why>) -> Result<Json<RedriveView>, Problem> {
-    steer(asked, RedriveCommand::Cancel).await
+    let Change { admin, path, operator, body: Why { reason } } = asked;
+    let reason = needed(reason, Because::GivesUp)?;
+    steer(Change { admin, path, operator, body: Why { reason } }, RedriveCommand::Cancel).await
 }

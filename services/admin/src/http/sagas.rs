@@ -129,6 +129,7 @@ async fn sagas(
         query.equals.push(("status", status.as_str().into()));
     }
     if let Some(step) = params.stuck_at {
+        check_step(&step)?;
         query.equals.push(("next_step", FieldValue::Text(step)));
     }
     if let Some(customer) = params.customer {
@@ -142,6 +143,16 @@ async fn sagas(
     let item = |row: &FoundRow| Ok(SagaItem::of(row, now)?.0);
     let (sagas, unreadable) = readable(&page, item);
     Ok(Json(SagaPage { sagas, unreadable, next }))
+}
+
+/// # Errors
+/// 422 for what is no step that a saga may wait for.
+fn check_step(step: &str) -> Result<(), Problem> {
+    if contract::saga::steps().any(|known| known == step) {
+        return Ok(());
+    }
+    let steps = contract::saga::steps().collect::<Vec<_>>().join(", ");
+    Err(Problem::field("stuck_at", format!("there is no step {step}; steps are {steps}")))
 }
 
 /// A saga with its history.

@@ -16,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
-use super::extract::{Change, Operator, needed};
+use super::extract::{Because, Change, Operator, needed};
 use crate::audit_log::Action;
 use crate::other_services::all;
 use crate::reconciliation::ledgers::Baseline;
@@ -114,7 +114,7 @@ async fn accept(
     Change { admin, path: (), operator, body }: Change<(), Accept>,
 ) -> Result<Json<Baseline>, Problem> {
     let Accept { step, reason } = body;
-    let reason = needed(reason, "who reads the audit later wants to know")?;
+    let reason = needed(reason, Because::GivesUp)?;
     let missed = report::missed_for_ever(&admin.app, &admin.services, &step).await?;
     let baseline = Baseline { missed, at: admin.app.clock.now() };
     let detail = serde_json::to_value(baseline).map_err(|error| Problem::internal(&error))?;

@@ -1,7 +1,7 @@
 //! Pure: all that is known of one order, field by field, and what must hold between it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 
 use contract::fact::FactType;
 use contract::money::Money;
@@ -12,6 +12,8 @@ use contract::reconciliation::{
 };
 use contract::saga_view::SagaView;
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::findings::Rule;
 
@@ -130,7 +132,7 @@ impl Account {
             faults.must(
                 customer.is_none_or(|customer| *customer == order.customer),
                 Rule::CustomersAgree,
-                || format!("order {:?}, {who} {:?}", order.customer, customer.map_or("", String::as_str)),
+                || format!("order {}, {who} {}", order.customer, customer.map_or("", String::as_str)),
             );
         }
         let charged = self.moved().map(|charge| ("bank", charge.amount));
@@ -222,13 +224,13 @@ impl Account {
         };
         faults.must(agree, Rule::BankIsPayments, || {
             let (came, went) = (list(&payment.captured), list(&payment.refunded));
-            format!("payment {:?}, captured {came} and refunded {went}; {}", payment.state, bank())
+            format!("payment {}, captured {came} and refunded {went}; {}", named(Some(payment.state)), bank())
         });
         if matches!(payment.state, PaymentState::Captured | PaymentState::Refunded) {
             let is_its_own = self.moved().any(|charge| charge.id == payment.reference);
             faults.must(is_its_own, Rule::BankIsPayments, || {
                 let own = list(self.moved().map(|charge| &charge.id));
-                format!("payment says {:?}, the bank's charges of the order are {own}", payment.reference)
+                format!("payment says {}, the bank's charges of the order are {own}", payment.reference)
             });
         }
     }
@@ -297,8 +299,13 @@ fn line_text(line: &contract::order::Line) -> String {
     format!("{} {} at {}", line.quantity, line.sku, line.unit_price)
 }
 
-fn named(state: Option<impl Debug>) -> String {
-    state.map_or_else(|| "none".to_owned(), |state| format!("{state:?}"))
+/// A state by the name that the API has for it.
+fn named(state: Option<impl Serialize>) -> String {
+    match state.map(serde_json::to_value) {
+        None => "none".to_owned(),
+        Some(Ok(Value::String(name))) => name,
+        Some(other) => other.map(|value| value.to_string()).unwrap_or_default(),
+    }
 }
 
 fn time(at: Option<&Timestamp>) -> String {

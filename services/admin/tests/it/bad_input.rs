@@ -144,7 +144,8 @@ async fn bad_commands_concerning_dead_letters_are_refused_by_field() {
         .map(|(path, body, status, field)| (Method::POST, path, Some(body), status, field))
         .collect();
     cases.push((Method::POST, one("replay"), Some(json!(7)), 422, "."));
-    cases.push((Method::DELETE, format!("/dlq/{UNKNOWN}"), None, 404, ""));
+    cases.push((Method::DELETE, format!("/dlq/{UNKNOWN}?reason=x"), None, 404, ""));
+    cases.push((Method::DELETE, format!("/dlq/{id}"), None, 422, "reason"));
     cases.push((Method::DELETE, "/dlq/x".to_owned(), None, 400, ""));
     cases.push((Method::DELETE, format!("/dlq/{id}?reason="), None, 422, "reason"));
     cases.push((Method::DELETE, format!("/dlq/{id}?why=x"), None, 400, "why"));
@@ -184,11 +185,13 @@ async fn bad_redrives_are_refused_by_field() {
         .map(|(body, status, field)| (Method::POST, "/dlq/redrive".to_owned(), Some(body), status, field))
         .collect();
     for what in ["pause", "resume", "cancel"] {
-        cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/{what}"), None, 404, ""));
+        let why = Some(json!({"reason": "x"}));
+        cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/{what}"), why, 404, ""));
         cases.push((Method::POST, format!("/dlq/redrive/x/{what}"), None, 400, ""));
         let empty = json!({"reason": ""});
         cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/{what}"), Some(empty), 422, "reason"));
     }
+    cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/cancel"), None, 422, "reason"));
     refused(&admin, cases).await;
 }
 
@@ -225,12 +228,21 @@ async fn impossible_faults_and_unknown_breakers_are_refused_by_field() {
             breaker(&format!("admin/{step}"), json!({"action": "closed"}), 422, "reason"),
             breaker(&format!("admin/{step}"), json!({"action": "reset", "x": 1}), 422, "x"),
             breaker("admin/a%2F..%2Fb", json!({"action": "reset"}), 404, ""),
+            (Method::DELETE, "/faults/nowhere".to_owned(), None, 404, ""),
             (Method::DELETE, "/faults/nowhere/1".to_owned(), None, 404, ""),
             (Method::DELETE, "/faults/admin/x".to_owned(), None, 400, ""),
             (Method::POST, "/outbox/nowhere/retry".to_owned(), None, 404, ""),
             (Method::POST, "/outbox/bank/retry".to_owned(), None, 404, ""),
             (Method::POST, "/outbox/admin/retry".to_owned(), Some(json!({"seq": -1})), 422, "seq"),
             (Method::POST, "/outbox/admin/retry".to_owned(), Some(json!({"seq": "x"})), 422, "seq"),
+            (Method::POST, "/outbox/admin/retry".to_owned(), None, 422, "reason"),
+            (
+                Method::POST,
+                "/outbox/admin/republish".to_owned(),
+                Some(json!({"since": "2020-01-01T00:00:00Z"})),
+                422,
+                "reason",
+            ),
         ],
     )
     .await;
@@ -318,6 +330,7 @@ async fn where_it_is_required_whoever_changes_something_says_who_they_are() {
         (Method::POST, "/breakers/admin/outside".to_owned(), json!({"action": "reset"})),
         (Method::POST, "/faults".to_owned(), json!({"service": "admin", "kind": "pause"})),
         (Method::DELETE, "/faults".to_owned(), json!({})),
+        (Method::DELETE, "/faults/admin".to_owned(), json!({})),
         (Method::DELETE, "/faults/admin/1".to_owned(), json!({})),
         (Method::POST, "/outbox/admin/retry".to_owned(), json!({})),
     ];

@@ -268,10 +268,10 @@ async fn a_redrive_is_paused_resumed_and_cancelled() {
     admin.post("/dlq/redrive", &same, 409).await;
     assert_eq!(admin.post(&path("resume"), &json!({}), 200).await["status"], "CANARY");
     admin.plays(&redrive, "RUNNING", |fact| services.handles(fact)).await;
-    let cancelled = admin.post(&path("cancel"), &json!({}), 200).await;
+    let cancelled = admin.post(&path("cancel"), &json!({"reason": "a test"}), 200).await;
     assert_eq!(cancelled["status"], "CANCELLED");
     admin.post(&path("resume"), &json!({}), 409).await;
-    admin.post(&path("cancel"), &json!({}), 409).await;
+    admin.post(&path("cancel"), &json!({"reason": "a test"}), 409).await;
     let log = admin.get(&format!("/audit/log?target={redrive}")).await;
     let actions = each(&log["entries"], "action");
     assert_eq!(actions, ["redrive.cancel", "redrive.resume", "redrive.pause", "redrive.start"]);

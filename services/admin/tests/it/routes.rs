@@ -72,7 +72,7 @@ async fn dead_letters_are_listed_by_their_last_failure_page_by_page_each_once() 
 async fn counts_and_groups_come_from_admins_own_view() {
     let admin = admin_with(12).await;
     admin.hears(&handled(&numbered(0))).await;
-    admin.delete(&format!("/dlq/{}", numbered(1).id), 200).await;
+    admin.delete(&format!("/dlq/{}?reason=hopeless", numbered(1).id), 200).await;
     admin.post(&format!("/dlq/{}/replay", numbered(2).id), &json!({}), 202).await;
     let wanted = json!({
         "total": 10,
@@ -175,7 +175,8 @@ async fn a_dead_letter_is_given_up_and_taken_up_again() {
     let admin = admin_with(1).await;
     let path = format!("/dlq/{}", numbered(0).id);
     assert_eq!(admin.delete(&format!("{path}?reason=a%20test"), 200).await["status"], "DISCARDED");
-    admin.delete(&path, 409).await;
+    admin.delete(&format!("{path}?reason=again"), 409).await;
+    admin.delete(&path, 422).await;
     admin.post(&format!("{path}/replay"), &json!({}), 409).await;
     assert_eq!(admin.post(&format!("{path}/restore"), &json!({}), 200).await["status"], "PENDING");
     let told: Vec<_> = admin.tells().await.iter().map(|told| told.message_type().name).collect();
@@ -399,14 +400,15 @@ async fn refused_entries_are_published_after_all() {
     let now = Timestamp::now() + SignedDuration::from_secs(1);
     admin.refuse(seq, now).await;
     for (service, body, retried) in
-        [("admin", json!({"seq": seq + 1}), 0), ("payment", json!({"seq": seq}), 1), ("admin", json!({}), 0)]
+        [("payment", json!({"seq": seq}), 1), ("admin", json!({"reason": "mended"}), 0)]
     {
         let answer = admin.post(&format!("/outbox/{service}/retry"), &body, 200).await;
         assert_eq!(answer, json!({"retried": retried}), "{service} {body}");
     }
+    admin.post("/outbox/admin/retry", &json!({"seq": seq + 1}), 404).await;
     assert_eq!(admin.tells().await.len(), 1);
     let entries = admin.get("/audit/log?action=outbox.retry").await["entries"].clone();
-    assert_eq!((&entries[1]["target"], &entries[1]["detail"]), (&json!("payment"), &json!({"seq": seq})));
+    assert_eq!((&entries[2]["target"], &entries[2]["detail"]), (&json!("payment"), &json!({"seq": seq})));
 }
 
 #[tokio::test]
@@ -416,7 +418,8 @@ async fn what_was_published_is_published_once_more_for_whoever_says_why() {
     assert_eq!(admin.tells().await.len(), 1);
     let (early, late) = ("2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z");
     for (since, republished) in [(late, 0), (early, 1)] {
-        let answer = admin.post("/outbox/admin/republish", &json!({"since": since}), 200).await;
+        let answer =
+            admin.post("/outbox/admin/republish", &json!({"since": since, "reason": "disk"}), 200).await;
         assert_eq!(answer["republished"], republished, "since {since}");
         assert!(answer["kept_since"].as_str().is_some_and(|kept| kept > early), "{answer}");
     }

@@ -1,17 +1,20 @@
 //! Shell: what every service answers to operators' programs: `/internal/…`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use futures::future::join_all;
 use garde::Validate;
 use jiff::Timestamp;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::machinery::{Machinery, StepState};
 use saga_core::service::{Service, steps_of};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use super::app::{App, PublishedAgain};
 use super::http::{Body, Params, Problem, Segment};
@@ -55,20 +58,13 @@ async fn machinery<S: Service, X: Send + Sync + 'static>(
 /// When the store fails.
 pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result<Machinery, Problem> {
     // The broker first: what it no longer waits for is committed, so the tallies, read later, have it.
-    let mut heard = Vec::new();
-    for step in steps_of::<S>() {
-        let mut waiting = Some(0);
-        let mut subjects = Vec::new();
-        for durable in Durable::all(S::NAME, &[step]) {
-            subjects.extend(durable.subscription.subjects(S::NAME));
-            let more = match &app.bus {
-                Some(bus) => bus.waiting(durable).await.ok(),
-                None => Some(0),
-            };
-            waiting = waiting.zip(more).map(|(all, more)| all + more);
-        }
-        heard.push((step.name, subjects, waiting));
-    }
+    let heard = join_all(steps_of::<S>().into_iter().map(async |step| {
+        let durables = Durable::all(S::NAME, &[step]);
+        let subjects = durables.iter().flat_map(|durable| durable.subscription.subjects(S::NAME)).collect();
+        let waiting = join_all(durables.into_iter().map(|durable| waiting(app, durable))).await;
+        (step.name, subjects, waiting.into_iter().sum())
+    }));
+    let heard: Vec<_> = heard.await;
     let tallies = app.store.tallies().await?;
     let stats = app.store.stats().await?;
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
@@ -90,6 +86,18 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
         published: tallies.published,
         steps,
     })
+}
+
+/// What a broker says at once when it is there: whoever asks for everything is not kept waiting for one that is not.
+const BROKER_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// How many messages wait at the broker; `None` when it does not say.
+async fn waiting<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<u64> {
+    let Some(bus) = &app.bus else { return Some(0) };
+    if !bus.is_connected() {
+        return None;
+    }
+    timeout(BROKER_ANSWERS_WITHIN, bus.waiting(durable)).await.ok()?.ok()
 }
 
 async fn verify<S: Service, X: Send + Sync + 'static>(

@@ -1,5 +1,6 @@
 //! Shell: a service's process: `main` parses the command line, `run` does the rest.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -35,15 +36,57 @@ struct Arguments {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Operation {
-    /// Delete the rows of a kind and fold them anew from the events; the service must be stopped.
+    /// Delete the rows of a kind and fold them anew from the events; the service must be stopped. Exit code 4 when there
+    /// is no such kind.
     Rebuild {
         /// Kind of rows, e.g. "saga".
         kind: String,
+        #[command(flatten)]
+        more: More,
     },
     /// Check every page, and every row against the fold of its events; the service must be stopped. Exit code 1 when
     /// something is wrong, or there is no database.
-    Verify,
+    Verify {
+        #[command(flatten)]
+        more: More,
+    },
 }
+
+/// What may stand before the command may stand behind it as well.
+// Two options, not a global one: of a global one that is given in both places, only the last would count.
+#[derive(Debug, Clone, Default, clap::Args)]
+struct More {
+    /// TOML file with settings.
+    #[arg(id = "more_config", long = "config", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One setting, e.g. --set http.bind=127.0.0.1:9000 (may be repeated).
+    #[arg(id = "more_set", long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Arguments {
+    /// The settings of all places; those behind the command win.
+    fn sources(&self) -> Sources {
+        let more = match &self.operation {
+            None => &More::default(),
+            Some(Operation::Rebuild { more, .. } | Operation::Verify { more }) => more,
+        };
+        let file = more.config.clone().or_else(|| self.config.clone());
+        Sources { file, flags: self.set.iter().chain(&more.set).cloned().collect() }
+    }
+}
+
+/// A kind of rows that a service does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("{service} has no rows of kind {kind}; it has {known}")]
+struct UnknownKind {
+    service: &'static str,
+    kind: String,
+    known: String,
+}
+
+/// There is no such thing, as in the other programs.
+const UNKNOWN: u8 = 4;
 
 /// Runs a service from its command line to its end. Errors are one line on standard error and exit code 1.
 pub fn main<S: Service, X>(program: Program<S, X>) -> ExitCode
@@ -52,15 +95,15 @@ where
 {
     let arguments = Arguments::command().name(S::NAME).get_matches();
     let arguments = Arguments::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
-    let sources = Sources { file: arguments.config, flags: arguments.set };
-    let outcome = settings::load::<X>(S::NAME, program.defaults, &sources)
+    let outcome = settings::load::<X>(S::NAME, program.defaults, &arguments.sources())
         .map_err(anyhow::Error::from)
         .and_then(|settings| start(program, settings, arguments.operation));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}: {error:#}", S::NAME);
-            ExitCode::FAILURE
+            // A closed pipe at the other end is no failure of ours.
+            let _ = writeln!(std::io::stderr(), "{}: {error:#}", S::NAME);
+            if error.is::<UnknownKind>() { ExitCode::from(UNKNOWN) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -107,9 +150,9 @@ fn operate(
         let opening = Opening { service, must_exist, check_within, accept_loss: &accept_loss };
         let store = SqliteStore::open_as(&database, rows, &opening)?;
         match operation {
-            Operation::Rebuild { kind } => {
+            Operation::Rebuild { kind, .. } => {
                 let Some(kind) = names.iter().find(|name| **name == kind) else {
-                    anyhow::bail!("{service} has no rows of kind {kind:?}; it has {}", names.join(", "));
+                    return Err(UnknownKind { service, kind, known: names.join(", ") }.into());
                 };
                 let before = store.verify().await?;
                 let rows = store.rebuild(kind).await?;
@@ -118,11 +161,11 @@ fn operate(
                     "kind": kind, "rows": rows, "digest_before": before.digest, "digest_after": after.digest,
                     "identical": before.digest == after.digest, "differing": after.differing,
                 });
-                println!("{report}");
+                print(&report);
             }
-            Operation::Verify => {
+            Operation::Verify { .. } => {
                 let report = store.verify().await?;
-                println!("{}", serde_json::to_string(&report)?);
+                print(&serde_json::to_value(&report)?);
                 if !report.differing.is_empty() {
                     anyhow::bail!("rows differ from their events: {}", report.differing.join(", "));
                 }
@@ -130,4 +173,26 @@ fn operate(
         }
         Ok(())
     })
+}
+
+/// Prints a report in one line. Whoever closes the pipe has read enough.
+fn print(report: &serde_json::Value) {
+    let _ = writeln!(std::io::stdout(), "{report}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(line: &str) -> Vec<String> {
+        Arguments::try_parse_from(line.split(' ')).expect("arguments").sources().flags
+    }
+
+    #[test]
+    fn settings_may_stand_before_and_behind_the_command() {
+        Arguments::command().debug_assert();
+        assert_eq!(flags("order --set a=1 verify"), ["a=1"]);
+        assert_eq!(flags("order verify --set a=1"), ["a=1"]);
+        assert_eq!(flags("order --set a=1 rebuild order --set a=2 --set b=3"), ["a=1", "a=2", "b=3"]);
+    }
 }

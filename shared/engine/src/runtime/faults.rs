@@ -184,9 +184,12 @@ impl Faults {
             let why = format!("is not one that this service can be told: {}", names.join(", "));
             return Err(FaultRefusal::Impossible("kind", why));
         };
-        let is_here = step.is_none_or(|step| self.0.steps.contains(&step));
+        if let Some(step) = step.filter(|step| !self.0.steps.contains(step)) {
+            let steps = self.0.steps.join(", ");
+            let why = format!("{step} is no step of this service; steps are {steps}");
+            return Err(FaultRefusal::Impossible("step", why));
+        }
         let rules = [
-            (is_here, "step", "is no step of this service"),
             (step.is_none() || kind.takes_step, "step", "does not go with this kind"),
             (
                 new.probability.is_none_or(|percent| (1..=100).contains(&percent)),

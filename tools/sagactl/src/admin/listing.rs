@@ -73,7 +73,7 @@ impl Items {
 }
 
 fn of_each(name: &str, services: Vec<Value>) -> Map<String, Value> {
-    let (mut items, mut unreachable) = (Vec::new(), Vec::new());
+    let (mut items, mut unreachable, mut cut) = (Vec::new(), Vec::new(), Vec::new());
     for mut of in services {
         let service = of["service"].take();
         if let Value::Array(own) = of[name].take() {
@@ -82,6 +82,9 @@ fn of_each(name: &str, services: Vec<Value>) -> Map<String, Value> {
                 item
             }));
         }
+        if of["more"] == true {
+            cut.push(service.clone());
+        }
         if let problem @ Value::String(_) = of["problem"].take() {
             unreachable.push(json!({ "service": service, "problem": problem }));
         }
@@ -89,6 +92,7 @@ fn of_each(name: &str, services: Vec<Value>) -> Map<String, Value> {
     let mut list = Map::new();
     list.insert("items".to_owned(), items.into());
     list.insert("unreachable".to_owned(), unreachable.into());
+    list.insert("cut".to_owned(), cut.into());
     list
 }
 
@@ -105,6 +109,9 @@ pub struct Page<T> {
     /// Services whose items are missing.
     #[serde(default)]
     unreachable: Vec<Silent>,
+    /// Services that have more than they tell at once.
+    #[serde(default)]
+    cut: Vec<String>,
 }
 
 /// A service that did not answer, and why.
@@ -118,7 +125,7 @@ impl<T> Page<T> {
     /// A page of these.
     #[cfg(test)]
     pub const fn of(items: Vec<T>) -> Self {
-        Self { items, next: None, unreadable: vec![], unreachable: vec![] }
+        Self { items, next: None, unreadable: vec![], unreachable: vec![], cut: vec![] }
     }
 
     /// A table, or `nothing`; then what is missing from it, and where the next page begins.
@@ -130,6 +137,9 @@ impl<T> Page<T> {
         }
         for Silent { service, problem } in &self.unreachable {
             let _ = write!(text, "\n{service} cannot be asked: {problem}");
+        }
+        if !self.cut.is_empty() {
+            let _ = write!(text, "\nmore wait than are shown: {}", self.cut.join(", "));
         }
         if let Some(cursor) = &self.next {
             let _ = write!(text, "\nmore with --cursor {cursor}");
@@ -158,12 +168,12 @@ mod tests {
     #[test]
     fn what_services_answered_one_by_one_is_one_list() {
         let services = json!([
-            {"service": "order", "breakers": [{"name": "a"}, {"name": "b"}]},
+            {"service": "order", "breakers": [{"name": "a"}, {"name": "b"}], "more": true},
             {"service": "payment", "breakers": [], "problem": "payment does not answer"},
         ]);
         let wanted = json!({
             "items": [{"name": "a", "service": "order"}, {"name": "b", "service": "order"}], "next": null,
-            "unreachable": [{"service": "payment", "problem": "payment does not answer"}],
+            "unreachable": [{"service": "payment", "problem": "payment does not answer"}], "cut": ["order"],
         });
         assert_eq!(Items::OfEach("breakers").listed(services), wanted);
     }
@@ -172,12 +182,18 @@ mod tests {
     fn a_page_says_what_is_missing_from_it() {
         let page: Page<String> = serde_json::from_value(json!({
             "items": ["pen"], "next": "abc", "unreadable": ["7"],
-            "unreachable": [{"service": "bank", "problem": "it does not answer"}],
+            "unreachable": [{"service": "bank", "problem": "it does not answer"}], "cut": ["order"],
         }))
         .expect("a page");
         let columns = [left("sku", |sku: &String| sku.clone())];
         let shown = page.shown("none", &columns, &View::FILE);
-        for said in ["pen", "damaged, and not shown: 7", "bank cannot be asked: it does", "--cursor abc"] {
+        for said in [
+            "pen",
+            "damaged, and not shown: 7",
+            "bank cannot be asked: it does",
+            "more wait than are shown: order",
+            "--cursor abc",
+        ] {
             assert!(shown.contains(said), "{shown}");
         }
         assert_eq!(Page::of(vec![]).shown("none", &columns, &View::FILE), "none");

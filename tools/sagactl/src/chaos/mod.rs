@@ -25,7 +25,7 @@ use self::verdict::{Found, Verdict};
 use crate::args::duration;
 use crate::http::Http;
 use crate::local::{Member, Ports, RunningSystem, Setting, ShutdownSignal, System};
-use crate::output::{exit, note, say};
+use crate::output::{exit, note, say, say_json};
 use crate::reconciliation::{self, LONGEST_WAIT};
 
 /// How much, and how long.
@@ -67,9 +67,9 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     let plan = plan::of(options.length, |sides| dice.u64(..sides));
     let folder = tempfile::Builder::new().prefix("saga-chaos.").tempdir().context("no temporary folder")?;
     note(&format!(
-        "seed {seed}: {} disruptions in {:?}, in {}",
+        "seed {seed}: {} disruptions in {}, in {}",
         plan.len(),
-        options.length,
+        humantime_serde::re::humantime::format_duration(options.length),
         folder.path().display()
     ));
     let ports = free_ports();
@@ -92,7 +92,11 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     };
     running.stop().await?;
     let verdict = outcome?;
-    say(&verdict.text(options.json)?);
+    if options.json {
+        say_json(&serde_json::to_value(&verdict)?);
+    } else {
+        say(&verdict.text());
+    }
     if verdict.is_good() {
         return Ok(ExitCode::SUCCESS);
     }

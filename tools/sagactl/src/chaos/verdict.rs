@@ -90,11 +90,8 @@ impl Verdict {
         self.complaints.is_empty()
     }
 
-    /// For people, or as one JSON object.
-    pub fn text(&self, json: bool) -> serde_json::Result<String> {
-        if json {
-            return serde_json::to_string(self);
-        }
+    /// For people.
+    pub fn text(&self) -> String {
         let harms: Vec<_> =
             self.disruptions.iter().map(|(harm, count)| format!("{count} × {harm}")).collect();
         let mut lines = vec![
@@ -108,7 +105,7 @@ impl Verdict {
         if self.is_good() {
             lines.push("✔ nothing was lost, doubled or left undone; the books balance".to_owned());
         }
-        Ok(lines.join("\n"))
+        lines.join("\n")
     }
 }
 

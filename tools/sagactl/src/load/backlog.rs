@@ -21,8 +21,11 @@ impl Backlog {
         let quarter = until.saturating_sub(from) / 4;
         let second = self.mean_thousandths(from + quarter, from + quarter * 2);
         let last = self.mean_thousandths(until.saturating_sub(quarter), until);
+        // What is settled when the last order is sent was a hiccup, not a backlog.
+        let end = self.mean_thousandths(until.saturating_sub(quarter * 2 / 5), until);
         let (Some(second), Some(last)) = (second, last) else { return false };
-        last * 2 > second * 3 && last > second + u64::from(rate) * 250
+        let most = second + u64::from(rate) * 250;
+        last * 2 > second * 3 && last > most && end.is_none_or(|end| end > most)
     }
 
     fn mean_thousandths(&self, from: Duration, until: Duration) -> Option<u64> {
@@ -54,6 +57,13 @@ mod tests {
         assert!(grew(|sample| 10 + sample * 10));
     }
 
+    /// A broker that was restarted, say: everything waited for a moment, and then it was over.
+    #[test]
+    fn what_is_settled_in_the_end_did_not_grow() {
+        assert!(grew(|sample| if sample > 460 { 2_000 } else { 10 }));
+        assert!(!grew(|sample| if (460..530).contains(&sample) { 2_000 } else { 10 }));
+    }
+
     /// Half as high again is not more than half as high again, and at rest a handful means nothing: what is in between
     /// the second and the last quarter, before and after them, does not count.
     #[test]
@@ -73,8 +83,8 @@ mod tests {
                 (119, second + 1),
                 (120, 900),
                 (139, 1),
-                (140, last + 1),
-                (159, last - 1),
+                (140, last - 1),
+                (159, last + 1),
                 (160, 7),
             ];
             for (tenth, in_flight) in tenths {

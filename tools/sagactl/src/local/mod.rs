@@ -21,6 +21,7 @@ mod running;
 mod single;
 pub mod status;
 mod supervise;
+mod told;
 mod up;
 
 // The products it sells.
@@ -53,7 +54,7 @@ pub enum LocalCommand {
     /// Stop one process
     Stop(One),
     /// Start one process again, and wait until it is ready
-    Start(One),
+    Start(single::StartOptions),
     /// Kill one process (SIGKILL), as a crash would
     Kill(One),
     /// Delete the rows of a kind and fold them anew from the events; the service must be stopped
@@ -79,7 +80,7 @@ pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitC
         LocalCommand::Down => stop::down(&folder).await,
         LocalCommand::Status { json } => status::run(&system()?, json).await,
         LocalCommand::Stop(One { name }) => single::stop(&system()?, name).await,
-        LocalCommand::Start(One { name }) => single::start(&system()?, name).await,
+        LocalCommand::Start(options) => single::start(system()?, options).await,
         LocalCommand::Kill(One { name }) => single::kill(&system()?, name).await,
         LocalCommand::Rebuild { service, kind } => rebuild::run(&system()?, service, &kind),
     }

@@ -14,9 +14,10 @@ use super::process::{self, Started};
 use super::system::System;
 use crate::http::Http;
 use crate::output::note;
+use crate::output::text::one_line;
 
 /// Longest start: a broker with a large store reads it first.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 /// One question may take this long.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// While somebody is late, their names are said this often.
@@ -67,10 +68,14 @@ async fn greets_with_jetstream(port: u16) -> std::io::Result<bool> {
 }
 
 /// Waits until all that were started are ready, saying so of each.
-pub async fn wait(http: &Http, system: &System, started: &mut [(Member, Started)]) -> anyhow::Result<()> {
-    let until = Instant::now() + LIMIT;
+pub async fn wait(
+    http: &Http,
+    system: &System,
+    started: &mut [(Member, Started)],
+    limit: Duration,
+) -> anyhow::Result<()> {
     let mut late: Vec<Member> = started.iter().map(|(member, _)| *member).collect();
-    let waits = started.iter_mut().map(|(member, started)| wait_for(http, system, *member, started, until));
+    let waits = started.iter_mut().map(|(member, started)| wait_for(http, system, *member, started, limit));
     let mut waits: FuturesUnordered<_> = waits.collect();
     let mut reminder = tokio::time::interval_at((Instant::now() + REMIND_EVERY).into(), REMIND_EVERY);
     loop {
@@ -93,15 +98,19 @@ async fn wait_for(
     system: &System,
     member: Member,
     started: &mut Started,
-    until: Instant,
+    limit: Duration,
 ) -> anyhow::Result<Member> {
+    let until = Instant::now() + limit;
     loop {
         if condition(http, system, member).await.ready {
             return Ok(member);
         }
         let failed = match started.child.try_wait()? {
             Some(status) => format!("ended right after its start ({status})"),
-            None if Instant::now() >= until => format!("is not ready after {}s", LIMIT.as_secs()),
+            None if Instant::now() >= until => {
+                let limit = humantime_serde::re::humantime::format_duration(limit);
+                format!("is not ready after {limit}{}", what_is_missing(http, system, member).await)
+            }
             None => {
                 tokio::time::sleep(process::POLL).await;
                 continue;
@@ -127,5 +136,38 @@ mod tests {
         assert_eq!(told.complaints, ["broker: not connected"]);
         let silent = Condition::told(false, &Value::Null);
         assert!(!silent.ready && !silent.degraded && silent.complaints.is_empty());
+    }
+}
+
+/// What it says itself of why it is not ready.
+async fn what_is_missing(http: &Http, system: &System, member: Member) -> String {
+    let url = format!("{}/readyz", system.url_of(member));
+    match http.get_within(&url, ASK_TIMEOUT).await {
+        _ if member == Member::NATS => String::new(),
+        Ok(answer) => format!(" ({})", missing(&answer.body)),
+        Err(error) => format!(" ({error:#})"),
+    }
+}
+
+/// The checks that fail, of those that a service names.
+fn missing(readiness: &Value) -> String {
+    let checks = readiness.get("checks").and_then(Value::as_object).into_iter().flatten();
+    let failing =
+        checks.filter(|(_, said)| *said != "ok").map(|(check, said)| format!("{check}: {}", one_line(said)));
+    let failing: Vec<_> = failing.collect();
+    if failing.is_empty() { "it does not say why".to_owned() } else { failing.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_what_fails() {
+        let said = json!({"ready": false, "checks": {"store": "ok", "broker": "not connected", "steps": "one waits"}});
+        assert_eq!(missing(&said), "broker: not connected; steps: one waits");
+        assert_eq!(missing(&Value::Null), "it does not say why");
     }
 }

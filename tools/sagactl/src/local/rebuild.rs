@@ -2,22 +2,29 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use super::member::Member;
 use super::process;
 use super::system::System;
+use super::told::told;
+use crate::output::exit;
 
 /// `sagactl rebuild SERVICE KIND`: the service's own report goes to standard output as it is.
 pub fn run(system: &System, service: Member, kind: &str) -> anyhow::Result<ExitCode> {
     if service == Member::NATS {
-        bail!("nats has no rows: name one of {}", Member::names(Member::services()));
+        return Err(exit::refuse(format!(
+            "nats has no rows: name one of {}",
+            Member::names(Member::services())
+        )));
     }
     if let Some(running) = process::find(system, service) {
-        bail!("{service} runs (pid {}): stop it first with sagactl stop {service}", running.pid);
+        let stop = told(system.folder(), &format!("stop {service}"));
+        return Err(exit::refuse(format!("{service} runs (pid {}): stop it first with {stop}", running.pid)));
     }
     let program = system.program_of(service);
     let status = Command::new(&program).args(system.arguments_of(service)).args(["rebuild", kind]).status();
     let status = status.with_context(|| process::unstartable(&program))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    // It has said why itself.
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }

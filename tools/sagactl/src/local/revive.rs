@@ -139,7 +139,7 @@ async fn restart(system: &System, http: &Http) -> anyhow::Result<Child> {
     process::wait_for_port(system, Member::NATS).await?;
     broker::configure(system)?;
     let mut started = [(Member::NATS, process::spawn(system, Member::NATS)?)];
-    if let Err(error) = readiness::wait(http, system, &mut started).await {
+    if let Err(error) = readiness::wait(http, system, &mut started, readiness::LIMIT).await {
         stop::one(system, Member::NATS).await?;
         return Err(error);
     }

@@ -11,7 +11,7 @@ use super::readiness::{self, Condition};
 use super::system::System;
 use crate::http::Http;
 use crate::output::text::or_nothing;
-use crate::output::{Column, View, left, right, say, table_with_sum, view};
+use crate::output::{Column, View, left, right, say, say_json, table_with_sum, view};
 
 #[derive(Debug, Serialize)]
 struct Status {
@@ -48,7 +48,11 @@ pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
         rss_mib: mib(all_bytes.sum()),
         processes: rows,
     };
-    say(&if json { serde_json::to_string(&status)? } else { shown(&status, &view()) });
+    if json {
+        say_json(&serde_json::to_value(&status)?);
+    } else {
+        say(&shown(&status, &view()));
+    }
     Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

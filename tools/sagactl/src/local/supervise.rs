@@ -10,12 +10,16 @@ use tokio::sync::mpsc;
 
 use super::member::Member;
 use super::system::System;
+use super::told::told;
 use super::{folder, process, revive, stop};
 use crate::http::Http;
 use crate::output::say;
 
 /// What a person takes for "at once".
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Whoever stops a process forgets it this soon after it is gone: one that is still recorded then has died.
+const FORGOTTEN_WITHIN: Duration = Duration::from_millis(200);
 
 /// SIGINT, SIGTERM and SIGHUP: from the moment this exists they end nothing by themselves.
 pub struct ShutdownSignal([Signal; 3]);
@@ -58,9 +62,13 @@ pub async fn run(
         while let Ok(child) = restarted.try_recv() {
             children.push(child);
         }
-        let ended = reap(&mut children);
+        let mut ended = reap(&mut children);
         let running: BTreeSet<_> =
             Member::all().filter(|member| process::find(system, *member).is_some()).collect();
+        if !known.is_subset(&running) {
+            tokio::time::sleep(FORGOTTEN_WITHIN).await;
+            ended.extend(reap(&mut children));
+        }
         for member in known.difference(&running) {
             say_gone(system, *member, ended.iter().find(|(ended, _)| ended == member));
         }
@@ -69,8 +77,7 @@ pub async fn run(
         }
         known = running;
         if known.is_empty() {
-            say("everything was stopped");
-            return Ok(ExitCode::SUCCESS);
+            return all_are_gone(system);
         }
     }
     say("stopping everything");
@@ -80,6 +87,19 @@ pub async fn run(
     stop::all(system).await?;
     reap(&mut children);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Nothing runs any more: because somebody stopped it, or because it died.
+fn all_are_gone(system: &System) -> anyhow::Result<ExitCode> {
+    let dead = Member::names(Member::all().filter(|member| process::is_recorded(system, *member)));
+    if dead.is_empty() {
+        say("everything was stopped");
+        return Ok(ExitCode::SUCCESS);
+    }
+    anyhow::bail!(
+        "nothing runs any more: {dead} died, and nobody stopped them; see the logs in {}",
+        system.log_dir().display()
+    )
 }
 
 /// Lets the kernel forget children that ended, and tells how they did.
@@ -102,11 +122,11 @@ fn say_gone(system: &System, member: Member, ended: Option<&(Member, ExitStatus)
         return;
     }
     let how = ended.map_or_else(String::new, |(_, status)| format!(" ({status})"));
-    let (log, stderr, folder) = (system.log_of(member), system.stderr_of(member), system.folder());
+    let start = told(system.folder(), &format!("start {member}"));
+    let (log, stderr) = (system.log_of(member), system.stderr_of(member));
     say(&format!(
-        "{member} died{how}; see {} and {}, and start it again with: sagactl --data {} start {member}",
+        "{member} died{how}; see {} and {}, and start it again with: {start}",
         log.display(),
-        stderr.display(),
-        folder.display()
+        stderr.display()
     ));
 }

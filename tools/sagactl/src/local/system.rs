@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::folder::{PLAN_FILE, unwritable, write_whole};
-use super::member::Member;
+use super::member::{Member, Ports};
 use super::plan::Plan;
 
 /// A local system: its folder, an absolute path, and its plan.
@@ -63,6 +63,17 @@ impl System {
             write_whole(&self.folder.join(PLAN_FILE), &text)
         };
         make().with_context(|| unwritable(&self.folder))
+    }
+
+    /// The same, with one more setting of a member; nothing of it is kept.
+    pub fn with(mut self, member: Member, setting: String) -> Self {
+        self.plan.settings.entry(member).or_default().push(setting);
+        self
+    }
+
+    /// Where each listens.
+    pub fn ports(&self) -> &Ports {
+        &self.plan.ports
     }
 
     pub fn folder(&self) -> &Path {
@@ -139,7 +150,6 @@ impl System {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::member::Ports;
     use crate::local::plan::Setting;
 
     fn system() -> System {

@@ -13,6 +13,7 @@ use super::plan::{Plan, Setting};
 use super::process::{self, Started};
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
+use super::told::told;
 use super::{broker, catalogue, folder, readiness, stop};
 use crate::http::Http;
 use crate::output::{exit, note, say};
@@ -26,9 +27,10 @@ pub struct UpOptions {
     /// Delete the data of earlier runs first.
     #[arg(long)]
     fresh: bool,
-    /// Ports from N on: admin N, order, inventory, payment, bank, nats N+5. Without it 8080 to 8084 and 4222.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=65_530))]
-    port_base: Option<u16>,
+    /// Ports from N on: admin N, order, inventory, payment, bank, nats N+5; or "standard": 8080 to 8084 and 4222.
+    /// Without it those of the last time in this folder, at first the standard ones.
+    #[arg(long, value_name = "N", value_parser = ports)]
+    port_base: Option<Ports>,
     /// A setting of a service, e.g. order.service.deadline=5s (may be repeated).
     #[arg(long, value_name = "SERVICE.KEY=VALUE")]
     set: Vec<Setting>,
@@ -37,11 +39,23 @@ pub struct UpOptions {
     no_seed: bool,
 }
 
+/// Reads where the ports begin.
+fn ports(text: &str) -> Result<Ports, String> {
+    match text.parse() {
+        _ if text == "standard" => Ok(Ports::standard()),
+        Ok(base @ 1..=65_530) => Ok(Ports::from_base(base)),
+        Ok(_) | Err(_) => Err("from 1 to 65530, or standard".to_owned()),
+    }
+}
+
 /// `sagactl up`: stays until Ctrl-C, unless it is to detach.
 pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     folder::check_is_ours(&path)?;
-    let plan = plan(options.port_base.map_or_else(Ports::standard, Ports::from_base), options.set)?;
+    let before = System::find(&path)?.map(|system| system.ports().clone());
+    let is_remembered =
+        options.port_base.is_none() && before.as_ref().is_some_and(|ports| *ports != Ports::standard());
+    let plan = plan(options.port_base.or(before).unwrap_or_else(Ports::standard), options.set)?;
     let lock = folder::lock(&path).await?;
     if let Some(system) = System::find(&path)?
         && say_if_running(&system)
@@ -53,16 +67,21 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     let mut started = Vec::new();
     let outcome = tokio::select! {
         outcome = bring_up(&system, &mut started, !options.no_seed) => outcome,
-        () = shutdown_signal.recv() => Err(anyhow::anyhow!("interrupted while starting")),
+        () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted while starting").into()),
     };
     if let Err(error) = outcome {
         stop::all(&system).await?;
         return Err(error);
     }
     drop(lock);
+    if is_remembered {
+        note(
+            "the ports are those of the last time in this folder (--port-base standard for 8080 to 8084 and 4222)",
+        );
+    }
     print_urls(&system, &format!("ready after {:.1?}", began.elapsed()));
     if options.detach {
-        say(&format!("stop it with scripts/down.sh, or: sagactl --data {} down", path.display()));
+        say(&format!("stop it with: {}", told(&path, "down")));
         return Ok(ExitCode::SUCCESS);
     }
     say("Ctrl-C stops everything");
@@ -94,10 +113,8 @@ fn say_if_running(system: &System) -> bool {
     }
     print_urls(system, "runs already; nothing was changed");
     for member in stopped {
-        say(&format!(
-            "{member} does not run; start it with: sagactl --data {} start {member}",
-            system.folder().display()
-        ));
+        let start = told(system.folder(), &format!("start {member}"));
+        say(&format!("{member} does not run; start it with: {start}"));
     }
     true
 }
@@ -124,11 +141,11 @@ pub async fn bring_up(
     let http = Http::new()?;
     note(&format!("starting the system in {}", system.folder().display()));
     started.push((Member::NATS, process::spawn(system, Member::NATS)?));
-    readiness::wait(&http, system, started).await?;
+    readiness::wait(&http, system, started, readiness::LIMIT).await?;
     for member in Member::services() {
         started.push((member, process::spawn(system, member)?));
     }
-    readiness::wait(&http, system, &mut started[1..]).await?;
+    readiness::wait(&http, system, &mut started[1..], readiness::LIMIT).await?;
     if seed {
         let shop = catalogue::shop();
         let mut new = 0;

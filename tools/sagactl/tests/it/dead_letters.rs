@@ -5,11 +5,14 @@ use serde_json::json;
 use crate::operator::{NOBODY, PATIENT, STEP};
 use crate::system::{System, wait_until};
 
+/// What is said when nothing is listed.
+const NONE: &str = "no dead letters in these statuses (--status ALL shows all)\n";
+
 #[tokio::test]
 async fn a_dead_letter_is_found_shown_and_replayed() {
     let system = System::start(&[PATIENT]);
     system.list("pen", 10).await;
-    assert_eq!(system.sagactl(&["dlq", "list"]), "no dead letters\n");
+    assert_eq!(system.sagactl(&["dlq", "list"]), NONE);
     assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0);
     assert_eq!(system.sagactl(&["dlq", "groups"]), "no dead letters\n");
 
@@ -20,7 +23,7 @@ async fn a_dead_letter_is_found_shown_and_replayed() {
         ["payment", STEP, &orders[0]]
     );
     assert!(system.sagactl(&["dlq", "list", "--status", "pending", "--step", STEP]).contains(&id));
-    assert_eq!(system.sagactl(&["dlq", "list", "--service", "inventory"]), "no dead letters\n");
+    assert_eq!(system.sagactl(&["dlq", "list", "--service", "inventory"]), NONE);
     let fingerprint = dead_letter["fingerprint"].as_str().expect("a fingerprint");
     assert!(system.sagactl(&["dlq", "groups"]).contains(fingerprint));
     assert!(system.sagactl(&["saga", "list", "--stuck-at", STEP]).contains(&orders[0]));
@@ -41,7 +44,7 @@ async fn a_dead_letter_is_found_shown_and_replayed() {
     let timeline = system.sagactl(&["saga", "show", &orders[0]]);
     assert!(timeline.contains("OrderConfirmed") && timeline.contains("nobody owes anything"), "{timeline}");
     let log = system.sagactl_json(&["log", "--operator", "ada", "--action", "dlq.replay"]);
-    assert_eq!([&log["entries"][0]["target"], &log["entries"][0]["reason"]], [id.as_str(), "bank is back"]);
+    assert_eq!([&log["items"][0]["target"], &log["items"][0]["reason"]], [id.as_str(), "bank is back"]);
     system.assert_reconciled().await;
 }
 
@@ -53,12 +56,13 @@ async fn a_dead_letter_is_discarded_restored_and_edited() {
     let (id, _) = system.dead_letter();
 
     system.sagactl(&["dlq", "discard", &id, "--reason", "a test"]);
-    system.refused(&["dlq", "discard", &id], 2, "DISCARDED");
+    system.refused(&["dlq", "discard", &id, "--reason", "again"], 2, "DISCARDED");
+    system.refused(&["dlq", "discard", &id], 2, "--reason");
     system.refused(&["dlq", "replay", &id], 2, "DISCARDED");
     system.sagactl(&["dlq", "restore", &id]);
     system.refused(&["dlq", "restore", &id], 2, "PENDING");
     // What is refused does not keep the rest from being done.
-    system.refused(&["dlq", "discard", NOBODY, &id], 4, NOBODY);
+    system.refused(&["dlq", "discard", NOBODY, &id, "--reason", "again"], 4, NOBODY);
     assert_eq!(system.sagactl_json(&["dlq", "show", &id])["status"], "DISCARDED");
     system.sagactl(&["dlq", "restore", &id]);
 

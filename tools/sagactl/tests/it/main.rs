@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod clocks;
+mod commands;
 mod crashes;
 mod dead_letters;
 mod dependencies;
@@ -13,6 +14,7 @@ mod operator;
 mod orders;
 mod overload;
 mod paging;
+mod product;
 mod readme;
 mod redrives;
 mod startup;

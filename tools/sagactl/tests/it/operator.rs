@@ -70,8 +70,8 @@ impl System {
 
     /// The only one, or the last to fail.
     pub fn dead_letter(&self) -> (String, Value) {
-        let page = self.sagactl_json(&["dlq", "list", "--since", "10m"]);
-        let dead_letter = page["dead_letters"][0].clone();
+        let page = self.sagactl_json(&["dlq", "list", "--since", "10m", "--status", "all"]);
+        let dead_letter = page["items"][0].clone();
         (dead_letter["id"].as_str().expect("an id").to_owned(), dead_letter)
     }
 }
@@ -86,7 +86,7 @@ async fn a_breaker_that_is_held_open_lets_nothing_through_until_it_is_reset() {
     let orders = system.place(5).await;
     wait_until("all wait at the broker", async || waiting(&system).await == Some(5)).await;
     let stuck = system.sagactl_json(&["saga", "list", "--stuck-at", STEP]);
-    assert_eq!(stuck["sagas"].as_array().map(Vec::len), Some(5));
+    assert_eq!(stuck["items"].as_array().map(Vec::len), Some(5));
     let is_open =
         |text: &str| text.lines().any(|line| line.contains(&breaker) && line.contains("FORCED_OPEN"));
     assert!(is_open(&system.sagactl(&["breakers"])));
@@ -113,18 +113,33 @@ async fn faults_are_planted_listed_and_cleared() {
     system
         .sagactl(&["faults", "inject", "payment", "delay", "--step", STEP, "--delay", "1ms", "--seed", "7"]);
     let faults = system.sagactl_json(&["faults", "list"]);
-    assert_eq!(faults["faults"].as_array().map(Vec::len), Some(2), "{faults:#}");
+    assert_eq!(faults["items"].as_array().map(Vec::len), Some(2), "{faults:#}");
     assert_eq!(faults["seeds"]["payment"], 7);
     let shown = system.sagactl(&["faults"]);
     assert!(shown.contains("bank_latency") && shown.contains("50 ms"), "{shown}");
-    let of_bank =
-        faults["faults"].as_array().expect("faults").iter().find(|fault| fault["service"] == "bank");
+    let of_bank = faults["items"].as_array().expect("faults").iter().find(|fault| fault["service"] == "bank");
     let id = of_bank.expect("the bank's")["id"].to_string();
     system.sagactl(&["faults", "clear", "bank", &id]);
+    for seed in ["1", "2"] {
+        system.sagactl(&[
+            "faults",
+            "inject",
+            "order",
+            "pause",
+            "--step",
+            "order-confirmation",
+            "--seed",
+            seed,
+        ]);
+    }
+    assert_eq!(system.sagactl(&["faults", "clear", "order", "--reason", "seen"]), "cleared 2 at order\n");
     assert!(system.sagactl(&["faults", "clear"]).starts_with("cleared 1"));
-    assert_eq!(system.sagactl_json(&["faults"])["faults"], Value::Array(vec![]));
+    assert_eq!(system.sagactl_json(&["faults"])["items"], Value::Array(vec![]));
 
     system.refused(&["faults", "clear", "bank", "4711"], 4, "4711");
+    system.refused(&["faults", "clear", "nobody"], 4, "nobody");
+    system.refused(&["faults", "inject", "payment", "delay", "--delay", "1s", "--step", "nope"], 2, STEP);
+    system.refused(&["saga", "list", "--stuck-at", "nope"], 2, STEP);
     system.refused(&["faults", "inject", "payment", "bank_hang"], 2, "kind");
     system.refused(&["faults", "inject", "payment", "delay", "--step", STEP], 2, "--delay");
     system.refused(&["faults", "inject", "payment", "explode"], 2, "faults kinds");
@@ -152,7 +167,9 @@ async fn what_is_not_there_and_who_does_not_answer_have_exit_codes_of_their_own(
     system.refused(&["dlq", "list", "--limit", "201"], 2, "limit");
     system.refused(&["dlq", "list", "--cursor", "x"], 2, "cursor");
     assert_eq!(system.sagactl(&["outbox"]), "nothing waits to be published\n");
-    assert!(system.sagactl(&["outbox", "retry", "order"]).contains("order"));
+    assert!(system.sagactl(&["outbox", "retry", "order", "--reason", "mended"]).contains("order"));
+    system.refused(&["outbox", "retry", "order", "99999"], 4, "99999");
+    system.refused(&["outbox", "retry", "order"], 2, "--reason");
 
     // Another admin needs no data folder; one that is not there is no success.
     let elsewhere = |address: &str| {

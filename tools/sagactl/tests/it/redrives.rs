@@ -28,7 +28,7 @@ async fn a_redrive_stops_when_its_canary_fails_and_is_resumed_when_that_is_mende
     let canary = ["dlq", "redrive", "--step", STEP, "--canary", "1", "--reason", "hope"];
     system.refused(&canary, 2, "stopped");
     let redrives = system.sagactl_json(&["redrive", "list"]);
-    let redrive = &redrives["redrives"][0];
+    let redrive = &redrives["items"][0];
     assert_eq!((&redrive["status"], &redrive["sent"]), (&json!("STOPPED"), &json!(1)));
     let id = redrive["id"].as_str().expect("an id");
     assert!(system.sagactl(&["redrive", "show", id]).contains("stopped because"));
@@ -69,7 +69,7 @@ async fn a_redrive_goes_on_when_nobody_watches_and_when_admin_dies() {
     watching.interrupt();
     assert_eq!(watching.end(), Some(130));
     let redrives = system.sagactl_json(&["redrive", "list"]);
-    let id = redrives["redrives"][0]["id"].as_str().expect("an id");
+    let id = redrives["items"][0]["id"].as_str().expect("an id");
     let mut watching = Watching::begin(&system, &["redrive", "follow", id]);
     watching.hear();
     system.sagactl(&["kill", "admin"]);

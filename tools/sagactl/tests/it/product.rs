@@ -1,0 +1,166 @@
+//! Shell: the command line as a product: what it tells can be done as it is told, and how it ends is true.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::system::{System, programs, wait_until, workspace};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs sagactl without a system.
+fn alone(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut sagactl = Command::new(programs().join("sagactl"));
+    sagactl.args(arguments).current_dir(workspace()).env_remove("SAGA_DATA").env_remove("SAGA_ADMIN");
+    sagactl.envs(variables.iter().copied()).output().expect("sagactl runs")
+}
+
+#[tokio::test]
+async fn what_up_tells_can_be_typed_and_the_ports_are_remembered() {
+    let system = System::not_started();
+    let up = system.try_sagactl(&system.up(&["--detach"], &[]));
+    let told = text(&up.stdout);
+    let down = told.lines().find_map(|line| line.strip_prefix("stop it with: ")).expect("how to stop it");
+    let stopped = Command::new("sh").args(["-c", down]).current_dir("/").output().expect("a shell");
+    assert!(stopped.status.success(), "{down}: {}", text(&stopped.stderr));
+    assert_eq!(system.try_sagactl(&["status"]).status.code(), Some(1), "nothing runs");
+
+    let again = system.try_sagactl(&["up", "--detach"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert!(text(&again.stdout).contains(&system.url("admin", "")), "{}", text(&again.stdout));
+    assert!(text(&again.stderr).contains("--port-base standard"), "{}", text(&again.stderr));
+}
+
+#[tokio::test]
+async fn a_system_that_was_killed_is_not_said_to_have_been_stopped() {
+    let system = System::not_started();
+    let mut command = system.command(&system.up(&[], &[]));
+    let mut up = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
+    let mut lines = BufReader::new(up.stdout.take().expect("a pipe")).lines();
+    let ready = lines.by_ref().map(|line| line.expect("a line")).any(|line| line.contains("Ctrl-C"));
+    assert!(ready, "it came up");
+    let status = system.sagactl(&["status", "--json"]);
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    for process in status["processes"].as_array().expect("processes") {
+        let pid = process["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid");
+        kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it runs");
+    }
+    let rest: Vec<_> = lines.map(|line| line.expect("a line")).collect();
+    let ended = up.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(1), "{rest:#?}");
+    assert!(!rest.iter().any(|line| line.contains("everything was stopped")), "{rest:#?}");
+    assert!(text(&ended.stderr).contains("nothing runs any more: nats"), "{}", text(&ended.stderr));
+}
+
+#[tokio::test]
+async fn a_broker_whose_folder_was_deleted_starts_and_a_late_service_says_what_it_waits_for() {
+    let system = System::start(&[]);
+    system.sagactl(&["stop", "payment"]);
+    system.sagactl(&["stop", "nats"]);
+    let late = system.try_sagactl(&["start", "payment", "--within", "3s"]);
+    assert_eq!(late.status.code(), Some(1));
+    assert!(text(&late.stderr).contains("not ready after 3s (broker: not connected"), "{}", text(&late.stderr));
+
+    // A broker that does not answer keeps the audit no longer than it was told to wait.
+    let began = Instant::now();
+    let audit = system.try_sagactl(&["audit", "--wait", "1s"]);
+    assert!(!audit.status.success() && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+
+    fs::remove_dir_all(system.path().join("nats")).expect("it is there");
+    system.sagactl(&["start", "nats"]);
+    system.sagactl(&["start", "payment"]);
+    wait_until("all are ready", async || system.try_sagactl(&["status"]).status.success()).await;
+}
+
+#[test]
+fn variables_that_are_empty_count_as_not_set() {
+    let empty = ["SAGA_DATA", "SAGA_ADMIN", "SAGA_OPERATOR", "NO_COLOR"].map(|name| (name, ""));
+    let without = alone(&["dlq", "count", "--data", "/nowhere"], &[]);
+    let with = alone(&["dlq", "count", "--data", "/nowhere"], &empty);
+    assert_eq!(text(&with.stderr), text(&without.stderr));
+    let coloured = alone(&["status", "--data", "/nowhere", "--color", "always"], &empty);
+    assert_eq!(coloured.status.code(), Some(1));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_a_sentence_with_what_was_meant() {
+    for (arguments, because) in [
+        (&["dql", "list"][..], "dlq"),
+        (&["dlq", "lst"], "list"),
+        (&["breakers", "opne", "payment/bank"], "open"),
+        (&["saga", "list", "--stuck-at", "nope"], "payment-processing"),
+        (&["up", "--admin", "http://localhost:1"], "--data"),
+        (&["status", "--admin", "http://localhost:1"], "--data"),
+        (&["load", "--rate", "1", "--admin", "http://localhost:1"], "--data"),
+        (&["up", "--port-base", "0"], "standard"),
+        (&["start", "nats", "--accept-loss", "x", "--data", "/nowhere"], "no system"),
+    ] {
+        let output = alone(arguments, &[]);
+        let errors = text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}: {errors}");
+        assert!(errors.lines().count() == 1 && errors.contains(because), "{arguments:?}: {errors}");
+    }
+    // From the environment it is no contradiction: a shell may have it for the other commands.
+    let status = alone(&["status", "--data", "/nowhere"], &[("SAGA_ADMIN", "http://localhost:1")]);
+    assert!(text(&status.stderr).contains("no system in /nowhere"), "{}", text(&status.stderr));
+}
+
+#[test]
+fn whoever_closes_the_pipe_has_read_enough() {
+    let program = programs().join("sagactl");
+    for words in ["faults kinds --json", "faults kinds", "completions bash", "--help"] {
+        let line = format!("{} {words} | true; exit ${{PIPESTATUS[0]}}", program.display());
+        for _ in 0..5 {
+            let output = Command::new("bash").args(["-c", &line]).output().expect("a shell");
+            assert!(output.status.success() && output.stderr.is_empty(), "{words}: {}", text(&output.stderr));
+        }
+    }
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let store = format!("store.url=sqlite:{}", folder.path().join("order.db").display());
+    let verify = programs().join("order");
+    let line = format!("sleep 0; {} verify --set {store} 2>&1 >/dev/full | cat", verify.display());
+    let output = Command::new("bash").args(["-c", &line]).output().expect("a shell");
+    assert!(!text(&output.stdout).contains("panicked"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn colours_are_for_who_wants_them_and_shells_complete_what_there_is() {
+    let kinds = alone(&["faults", "kinds", "--color", "always", "--wide"], &[]);
+    assert!(kinds.status.success());
+    let script = text(&alone(&["completions", "bash"], &[]).stdout);
+    assert!(script.contains("sagactl") && script.contains("redrive"), "{script}");
+    let help = text(&alone(&["--help"], &[]).stdout);
+    for said in ["How it is printed", "Which system", "Reasons:", "items", "Exit codes:"] {
+        assert!(help.contains(said), "{said} is not in:\n{help}");
+    }
+}
+
+#[tokio::test]
+async fn a_loss_is_accepted_for_one_start() {
+    let system = System::start(&[]);
+    system.list("pen", 5).await;
+    system.order(&[("pen", 1)], "tok_ok").await;
+    system.sagactl(&["stop", "payment"]);
+    for file in fs::read_dir(system.path().join("payment")).expect("its folder") {
+        let path = file.expect("a file").path();
+        if path.extension().is_none_or(|extension| extension == "db")
+            || path.to_string_lossy().contains(".db-")
+        {
+            fs::remove_file(path).expect("removed");
+        }
+    }
+    let refused = system.try_sagactl(&["start", "payment"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let errors = text(&refused.stderr);
+    let loss = errors.split("store.accept_loss=").nth(1).expect("the name of the loss");
+    let loss: String = loss.chars().take_while(|character| character.is_alphanumeric() || *character == '-').collect();
+    system.sagactl(&["start", "payment", "--accept-loss", &loss]);
+    system.sagactl(&["status"]);
+}
