@@ -10,7 +10,7 @@ use reqwest::Url;
 use strum::VariantNames as _;
 
 use crate::admin::address;
-use crate::args::{self, operator_name};
+use crate::args::{self, DEFAULT_FOLDER, operator_name};
 use crate::chaos::ChaosOptions;
 use crate::load::LoadOptions;
 use crate::local::{LocalCommand, Member, System};
@@ -108,6 +108,30 @@ impl Command {
             Self::Audit(_) | Self::Operate(_) => false,
         }
     }
+}
+
+/// Which system is meant.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The folder of the local one.
+    pub folder: PathBuf,
+    /// The admin of another one.
+    pub admin: Option<Url>,
+}
+
+/// The system that was named, else that of `$SAGA_DATA` and `$SAGA_ADMIN`. A variable that is empty counts as not set.
+pub fn place(
+    folder: Option<PathBuf>,
+    admin: Option<Url>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Place, String> {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    let folder = folder.or_else(|| set("SAGA_DATA").map(PathBuf::from));
+    // A folder that was named is meant more than a variable.
+    let elsewhere =
+        || set("SAGA_ADMIN").map(|text| address(&text).map_err(|why| format!("SAGA_ADMIN: {why}")));
+    let admin = admin.map_or_else(|| elsewhere().transpose(), |admin| Ok(Some(admin)))?;
+    Ok(Place { folder: folder.unwrap_or_else(|| DEFAULT_FOLDER.into()), admin })
 }
 
 /// The address of the admin that is meant: the one that is named, or the local system's.
@@ -219,5 +243,23 @@ mod tests {
         for line in bad {
             assert!(!parses(line), "{line}");
         }
+    }
+
+    #[test]
+    fn a_variable_that_is_empty_counts_as_not_set() {
+        let of = |set: &[(&str, &str)]| {
+            let find =
+                |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+            place(None, None, find).map(|place| (place.folder, place.admin.map(|admin| admin.to_string())))
+        };
+        let nothing = Ok((DEFAULT_FOLDER.into(), None));
+        assert_eq!(of(&[]), nothing);
+        assert_eq!(of(&[("SAGA_DATA", ""), ("SAGA_ADMIN", "")]), nothing);
+        let set = [("SAGA_DATA", "/data"), ("SAGA_ADMIN", "http://host:1")];
+        assert_eq!(of(&set), Ok(("/data".into(), Some("http://host:1/".to_owned()))));
+        assert!(of(&[("SAGA_ADMIN", "host:1")]).expect_err("no address").starts_with("SAGA_ADMIN: "));
+        let named = Url::parse("http://other:2").ok();
+        let place = place(Some("here".into()), named.clone(), |name| Some(format!("not {name}")));
+        assert_eq!(place, Ok(Place { folder: "here".into(), admin: named }));
     }
 }

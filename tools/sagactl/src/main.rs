@@ -72,7 +72,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         ));
     }
     let variable = |name: &str| std::env::var(name).ok();
-    let place = args::place(common.data, common.admin, variable).map_err(exit::refuse)?;
+    let place = command::place(common.data, common.admin, variable).map_err(exit::refuse)?;
     let folder = std::path::absolute(&place.folder)?;
     let who = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::refuse);
     let admin = || Admin::at(admin_of(place.admin.clone(), &folder)?, who()?);

@@ -15,7 +15,8 @@ fn debug_in(text: &str) -> Option<String> {
     let none = text.split(|character| !is_part(character)).find(|word| *word == "None");
     // A struct: a name that begins with a capital, and an open brace.
     let named = text.split(" { ").collect::<Vec<_>>();
-    let named = named.iter().rev().skip(1).filter_map(|before| before.rsplit(|character| !is_part(character)).next());
+    let named =
+        named.iter().rev().skip(1).filter_map(|before| before.rsplit(|character| !is_part(character)).next());
     let mut named = named.filter(|name| name.starts_with(|first: char| first.is_ascii_uppercase()));
     words.or_else(|| none.map(str::to_owned)).or_else(|| named.next().map(|name| format!("{name} {{ ")))
 }
@@ -42,7 +43,8 @@ impl Reader<'_> {
     fn run(&mut self, line: &str, code: i32) -> String {
         let words: Vec<_> = line.split(' ').collect();
         let output = self.system.try_sagactl(&words);
-        let [out, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        let [out, errors] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
         assert_eq!(output.status.code(), Some(code), "sagactl {line}:\n{out}\n{errors}");
         for text in [&out, &errors] {
             assert_eq!(debug_in(text), None, "sagactl {line}:\n{text}");
@@ -107,7 +109,10 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
         // No envelope at all is refused, in words.
         let code = if line.starts_with("dlq edit") { 2 } else { 0 };
         let shown = reader.run(&format!("{line} --json"), code);
-        assert!(code > 0 || serde_json::from_str::<Value>(&shown).is_ok_and(|answer| answer.is_object()), "{line}: {shown}");
+        assert!(
+            code > 0 || serde_json::from_str::<Value>(&shown).is_ok_and(|answer| answer.is_object()),
+            "{line}: {shown}"
+        );
         if code == 0 && !line.starts_with("dlq") {
             reader.run(line, 0);
         }

@@ -29,7 +29,7 @@ const IMPURE: [&str; 15] = [
     "dbg!",
 ];
 /// The packages that pure code may use: they compute. Every other dependency of the workspace is for shells.
-const PURE_PACKAGES: [&str; 20] = [
+const PURE_PACKAGES: [&str; 21] = [
     "anyhow",
     "bytes",
     "comfy_table",
@@ -50,6 +50,7 @@ const PURE_PACKAGES: [&str; 20] = [
     "serde_path_to_error",
     "humantime_serde",
     "clap",
+    "unicode_width",
 ];
 /// The crates all of whose files are pure.
 const PURE_CRATES: [&str; 2] = ["shared/core", "shared/contract"];

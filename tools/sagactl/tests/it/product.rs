@@ -66,7 +66,11 @@ async fn a_broker_whose_folder_was_deleted_starts_and_a_late_service_says_what_i
     system.sagactl(&["stop", "nats"]);
     let late = system.try_sagactl(&["start", "payment", "--within", "3s"]);
     assert_eq!(late.status.code(), Some(1));
-    assert!(text(&late.stderr).contains("not ready after 3s (broker: not connected"), "{}", text(&late.stderr));
+    assert!(
+        text(&late.stderr).contains("not ready after 3s (broker: not connected"),
+        "{}",
+        text(&late.stderr)
+    );
 
     // A broker that does not answer keeps the audit no longer than it was told to wait.
     let began = Instant::now();
@@ -92,7 +96,7 @@ fn variables_that_are_empty_count_as_not_set() {
 #[test]
 fn what_makes_no_sense_is_refused_in_a_sentence_with_what_was_meant() {
     for (arguments, because) in [
-        (&["dql", "list"][..], "dlq"),
+        (&["breaker", "list"][..], "breakers"),
         (&["dlq", "lst"], "list"),
         (&["breakers", "opne", "payment/bank"], "open"),
         (&["saga", "list", "--stuck-at", "nope"], "payment-processing"),
@@ -156,11 +160,19 @@ async fn a_loss_is_accepted_for_one_start() {
             fs::remove_file(path).expect("removed");
         }
     }
-    let refused = system.try_sagactl(&["start", "payment"]);
+    let mut refused = system.try_sagactl(&["start", "payment"]);
     assert_eq!(refused.status.code(), Some(1));
-    let errors = text(&refused.stderr);
-    let loss = errors.split("store.accept_loss=").nth(1).expect("the name of the loss");
-    let loss: String = loss.chars().take_while(|character| character.is_alphanumeric() || *character == '-').collect();
-    system.sagactl(&["start", "payment", "--accept-loss", &loss]);
+    // The mark beside the database misses something, and then so does the broker: each loss has its name.
+    for _ in 0..2 {
+        let errors = text(&refused.stderr);
+        let Some(loss) =
+            errors.rsplit("store.accept_loss=").next().filter(|_| errors.contains("accept_loss="))
+        else {
+            break;
+        };
+        let loss: String = loss.chars().take_while(char::is_ascii_alphanumeric).collect();
+        refused = system.try_sagactl(&["start", "payment", "--accept-loss", &loss]);
+    }
+    assert!(refused.status.success(), "{}", text(&refused.stderr));
     system.sagactl(&["status"]);
 }
