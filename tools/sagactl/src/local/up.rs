@@ -159,7 +159,7 @@ pub async fn bring_up(
 }
 
 fn print_urls(system: &System, headline: &str) {
-    say(&format!("{headline}"));
+    say(headline);
     let mut members: Vec<_> = Member::services().collect();
     members.sort_by_key(|member| system.port_of(*member));
     for member in members {
