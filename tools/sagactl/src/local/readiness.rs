@@ -120,6 +120,20 @@ async fn wait_for(
     }
 }
 
+/// What it says itself of why it is not ready.
+async fn what_is_missing(http: &Http, system: &System, member: Member) -> String {
+    let url = format!("{}/readyz", system.url_of(member));
+    match http.get_within(&url, ASK_TIMEOUT).await {
+        _ if member == Member::NATS => String::new(),
+        Ok(answer) => {
+            let complaints = Condition::told(false, &answer.body).complaints;
+            let why = if complaints.is_empty() { "it does not say why".to_owned() } else { complaints.join("; ") };
+            format!(" ({why})")
+        }
+        Err(error) => format!(" ({error:#})"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -136,38 +150,5 @@ mod tests {
         assert_eq!(told.complaints, ["broker: not connected"]);
         let silent = Condition::told(false, &Value::Null);
         assert!(!silent.ready && !silent.degraded && silent.complaints.is_empty());
-    }
-}
-
-/// What it says itself of why it is not ready.
-async fn what_is_missing(http: &Http, system: &System, member: Member) -> String {
-    let url = format!("{}/readyz", system.url_of(member));
-    match http.get_within(&url, ASK_TIMEOUT).await {
-        _ if member == Member::NATS => String::new(),
-        Ok(answer) => format!(" ({})", missing(&answer.body)),
-        Err(error) => format!(" ({error:#})"),
-    }
-}
-
-/// The checks that fail, of those that a service names.
-fn missing(readiness: &Value) -> String {
-    let checks = readiness.get("checks").and_then(Value::as_object).into_iter().flatten();
-    let failing =
-        checks.filter(|(_, said)| *said != "ok").map(|(check, said)| format!("{check}: {}", one_line(said)));
-    let failing: Vec<_> = failing.collect();
-    if failing.is_empty() { "it does not say why".to_owned() } else { failing.join("; ") }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_is_missing_is_what_fails() {
-        let said = json!({"ready": false, "checks": {"store": "ok", "broker": "not connected", "steps": "one waits"}});
-        assert_eq!(missing(&said), "broker: not connected; steps: one waits");
-        assert_eq!(missing(&Value::Null), "it does not say why");
     }
 }
