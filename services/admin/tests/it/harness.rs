@@ -105,10 +105,12 @@ impl AdminHarness {
         let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
         let ready: http::Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let router = http::router(routes, &app.settings.http, ready, app.metrics.clone());
-        let stopped = app.stop.clone();
-        background.spawn(async move {
-            let _ = http::serve(listener, router, stopped).await;
-        });
+        background.spawn(http::serve(
+            listener,
+            router,
+            Arc::new(app.settings.http.clone()),
+            app.stop.clone(),
+        ));
         let now = Timestamp::now();
         let until = now + SignedDuration::from_hours(1);
         let lease =

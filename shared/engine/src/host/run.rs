@@ -96,7 +96,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let health = readiness::health(app.clone(), standing);
     let router = http::router(routes, &app.settings.http, health, app.metrics.clone());
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
-    let serving = http::spawn(listener, router, app.stop.clone());
+    let serving = http::spawn(listener, router, app.settings.http.clone(), app.stop.clone());
     let outcome = tokio::select! {
         () = shutdown_signal() => Ok(()),
         Ok(fault) = failure => Err(fault),
@@ -105,7 +105,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     };
     app.stop.cancel();
     info!(service = S::NAME, "stopping");
-    serving.await??;
+    serving.await?;
     outcome
 }
 

@@ -282,10 +282,10 @@ fn gather(service: &str, defaults: &str, sources: &Sources) -> Result<config::Co
 
 impl<X> Settings<X> {
     fn check(&self) -> Result<(), BadSettings> {
+        self.http.check().map_err(|why| BadSettings(format!("http.{why}")))?;
         let rules = [
             (self.engine.batch_max >= 1, "engine.batch_max must be at least 1"),
             (self.engine.queue >= 1, "engine.queue must be at least 1"),
-            (self.http.max_requests >= 1, "http.max_requests must be at least 1"),
             (!self.instance.is_empty(), "instance must not be empty"),
             (!self.engine.timer_poll.is_zero(), "engine.timer_poll must be longer than 0s"),
             (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),
@@ -301,7 +301,6 @@ impl<X> Settings<X> {
             (!self.bus.publish_timeout.is_zero(), "bus.publish_timeout must be longer than 0s"),
             (!self.bus.ack_wait.is_zero(), "bus.ack_wait must be longer than 0s"),
             (self.bus.replicas >= 1, "bus.replicas must be at least 1"),
-            (!self.http.timeout.is_zero(), "http.timeout must be longer than 0s"),
             (!self.task.timeout.is_zero(), "task.timeout must be longer than 0s"),
             (self.retention.chunk >= 1, "retention.chunk must be at least 1"),
             (!self.retention.every.is_zero(), "retention.every must be longer than 0s"),

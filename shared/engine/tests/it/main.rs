@@ -7,6 +7,7 @@ mod broker;
 mod engine;
 mod faults;
 mod held_up;
+mod http;
 mod log_lines;
 mod metrics;
 mod parcels;

@@ -1,15 +1,23 @@
 //! HTTP for every service: one error form, limits, health, metrics, documentation, graceful stop.
 
 mod answer;
+mod connections;
 mod extract;
+mod files;
 mod idempotency;
 mod problem;
 mod readiness;
+mod receiving;
+mod seats;
 mod server;
+mod settings;
+mod wire;
 
 pub use answer::answered;
+pub use connections::{bind, serve, spawn};
 pub use extract::{Body, Params, Segment, wait_preference};
 pub use idempotency::request_key;
 pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Health, Readiness};
-pub use server::{HttpSettings, bind, router, serve, spawn};
+pub use server::router;
+pub use settings::HttpSettings;

@@ -1,4 +1,4 @@
-//! Shell: the router around a service's own routes, and the server under it.
+//! Shell: the router around a service's own routes.
 
 use std::time::Duration;
 
@@ -11,9 +11,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -22,36 +19,9 @@ use utoipa_swagger_ui::SwaggerUi;
 
 use super::problem::Problem;
 use super::readiness::Health;
+use super::receiving::{Patience, whole};
+use super::settings::HttpSettings;
 use crate::host::metrics::Metrics;
-
-/// A stop that takes longer than this is cut short: orchestrators kill after 10 s at the latest.
-const STOP_WITHIN: Duration = Duration::from_secs(9);
-
-/// Settings of the HTTP server.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HttpSettings {
-    /// Address to listen on. Loopback unless told otherwise.
-    pub bind: String,
-    /// Largest body taken, in bytes.
-    pub body_limit_bytes: usize,
-    /// Requests under way at once; more are answered 503. Probes and metrics are not counted.
-    pub max_requests: usize,
-    /// How long a request may take; longer than the longest `Prefer: wait`.
-    #[serde(with = "humantime_serde")]
-    pub timeout: Duration,
-}
-
-impl Default for HttpSettings {
-    fn default() -> Self {
-        Self {
-            bind: String::new(),
-            body_limit_bytes: 64 * 1024,
-            max_requests: 8_192,
-            timeout: Duration::from_secs(40),
-        }
-    }
-}
 
 #[derive(Clone)]
 struct Operations {
@@ -67,7 +37,8 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_text))
         .with_state(Operations { health, metrics });
-    let timeout = settings.timeout;
+    let HttpSettings { timeout, body_timeout, body_limit_bytes, .. } = *settings;
+    let patience = Patience { body_timeout, body_limit_bytes };
     let bounded = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(|_| async {
             Problem::unavailable("too many requests are under way", 1)
@@ -81,8 +52,10 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
         .fallback(
             |request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) },
         )
-        .layer(DefaultBodyLimit::max(settings.body_limit_bytes))
+        // What comes this far is small enough.
+        .layer(DefaultBodyLimit::disable())
         .layer(from_fn(move |request, next| within(timeout, request, next)))
+        .layer(from_fn(move |request, next| whole(patience, request, next)))
         .layer(CatchPanicLayer::custom(|_| Problem::internal(&"a handler panicked").into_response()))
         .layer(map_response(as_problem))
 }
@@ -123,39 +96,4 @@ async fn as_problem(response: Response) -> Response {
         problem.headers_mut().insert(header::ALLOW, allow.clone());
     }
     problem
-}
-
-/// Binds the address.
-///
-/// # Errors
-/// When it is no address, or taken.
-pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, std::io::Result<TcpListener>> {
-    Box::pin(TcpListener::bind(&settings.bind))
-}
-
-/// Serves until `stop`, then lets running requests finish, within 9 seconds.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    let stopped = stop.clone();
-    let serving =
-        axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await });
-    let overdue = async {
-        stop.cancelled().await;
-        tokio::time::sleep(STOP_WITHIN).await;
-    };
-    tokio::select! {
-        served = serving => served,
-        () = overdue => Ok(()),
-    }
-}
-
-/// Does so beside the rest.
-pub fn spawn(
-    listener: TcpListener,
-    router: Router,
-    stop: CancellationToken,
-) -> JoinHandle<std::io::Result<()>> {
-    tokio::spawn(serve(listener, router, stop))
 }

@@ -1,0 +1,225 @@
+//! Shell: accepts connections within a bound, speaks HTTP on each, and ends them when their time is over.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Request, Response, StatusCode};
+use futures::future::BoxFuture;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+use tracing::error;
+
+use super::files::connections_within_the_limit;
+use super::problem::Problem;
+use super::seats::{Seat, Seats, SentAway, Taken};
+use super::settings::HttpSettings;
+use super::wire::{Wire, document};
+
+/// A stop that takes longer than this is cut short: orchestrators kill after 10 s at the latest.
+const STOP_WITHIN: Duration = Duration::from_secs(9);
+/// How often it is looked for who takes too long.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Longest head of a request, and what hyper holds of a connection at most.
+const HEAD_LIMIT_BYTES: usize = 16 * 1024;
+
+/// Binds the address.
+///
+/// # Errors
+/// When it is no address, or taken.
+pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, io::Result<TcpListener>> {
+    Box::pin(TcpListener::bind(&settings.bind))
+}
+
+/// Serves until `stop`, then lets running requests finish, within 9 seconds.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    settings: Arc<HttpSettings>,
+    stop: CancellationToken,
+) {
+    let number = connections_within_the_limit(settings.max_connections);
+    let seats = Seats::new(number, &settings);
+    let mut conversations = JoinSet::new();
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    unless_it_is_the_client(&error).await;
+                    continue;
+                }
+            },
+            _ = look.tick() => {
+                seats.send_away_the_slow(Instant::now());
+                continue;
+            }
+            Some(_) = conversations.join_next() => continue,
+            () = stop.cancelled() => break,
+        };
+        // Dropped, and with it closed, when not even a seat for probes is left: they are free within a second.
+        if let Some(taken) = seats.take().await {
+            conversations.spawn(converse(stream, taken, router.clone(), settings.clone(), stop.clone()));
+        }
+    }
+    drop(listener);
+    seats.send_away_all();
+    let _ = timeout(STOP_WITHIN, async { while conversations.join_next().await.is_some() {} }).await;
+}
+
+/// Does so beside the rest.
+pub fn spawn(
+    listener: TcpListener,
+    router: Router,
+    settings: HttpSettings,
+    stop: CancellationToken,
+) -> JoinHandle<()> {
+    tokio::spawn(serve(listener, router, Arc::new(settings), stop))
+}
+
+/// A client that is gone already is no trouble. Anything else is this side's, and will not be over at once.
+async fn unless_it_is_the_client(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        error!("no connection can be accepted: {error}");
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// What there is to say and hear on one connection.
+async fn converse(
+    stream: TcpStream,
+    taken: Taken,
+    router: Router,
+    settings: Arc<HttpSettings>,
+    stop: CancellationToken,
+) {
+    let seat = &taken.seat;
+    // Who says nothing costs nothing but a socket: no buffers are made before the first byte.
+    tokio::select! {
+        spoken = stream.readable() => if spoken.is_err() { return },
+        _ = seat.sent_away() => return,
+    }
+    // TLS would be accepted here: what follows speaks on anything that reads and writes. The handshake counts as the
+    // head of a request once `seat.hears()` is told of its first byte, and `seat.sent_away()` ends it.
+    let wire = Wire::new(stream, seat.clone(), settings.write_timeout);
+    let answering = seat.clone();
+    let answer =
+        service_fn(move |request: Request<Incoming>| answer(router.clone(), answering.clone(), request));
+    // No timers of hyper's: its only one also runs between requests.
+    let mut connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_buf_size(HEAD_LIMIT_BYTES)
+        .serve_connection(TokioIo::new(wire), answer);
+    let mut is_stopping = false;
+    let sent_away = loop {
+        tokio::select! {
+            _ = poll_fn(|context| connection.poll_without_shutdown(context)) => break None,
+            why = seat.sent_away() => break Some(why),
+            () = stop.cancelled(), if !is_stopping => {
+                is_stopping = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    let parts = connection.into_parts();
+    let (mut wire, is_amid_a_request) = (parts.io.into_inner(), !parts.read_buf.is_empty());
+    match sent_away {
+        Some(why) if is_amid_a_request => {
+            // It takes no waiting: the little that is said fits the socket.
+            let _ = timeout(LINGER, wire.write_all(&document(&last_words(why)))).await;
+        }
+        Some(_) => {}
+        None => tokio::select! {
+            _ = timeout(LINGER, part(wire)) => {}
+            _ = seat.sent_away() => {}
+        },
+    }
+}
+
+/// What is said to a client in the midst of a request.
+fn last_words(why: SentAway) -> Problem {
+    match why {
+        SentAway::TooSlow => Problem::new(StatusCode::REQUEST_TIMEOUT, "the request's head took too long"),
+        SentAway::Crowded => {
+            Problem::unavailable("all connections are taken, and this one has asked for nothing yet", 1)
+        }
+        SentAway::Stopping => Problem::unavailable("the service stops", 5),
+    }
+}
+
+/// How long a client may go on talking after its answer.
+const LINGER: Duration = Duration::from_millis(500);
+/// How much it may say: a body that was refused is on its way already.
+const LINGER_BYTES: u64 = 1024 * 1024;
+
+/// Closes a connection so that what was said last is read: a socket that is closed with unread bytes takes its answer
+/// back (RFC 9112 §9.6).
+async fn part(mut wire: Wire<TcpStream>) -> io::Result<()> {
+    wire.shutdown().await?;
+    tokio::io::copy(&mut wire.take(LINGER_BYTES), &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
+/// The router's answer; until it is sent, the seat is taken by it.
+fn answer(
+    router: Router,
+    seat: Arc<Seat>,
+    request: Request<Incoming>,
+) -> BoxFuture<'static, Result<Response<Answer>, Infallible>> {
+    seat.has_head();
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(seat.clone());
+    Box::pin(async move {
+        let response = router.oneshot(request).await?;
+        Ok(response.map(|body| Answer { body, seat }))
+    })
+}
+
+/// The body of an answer, which is dropped when all of it is made.
+struct Answer {
+    body: Body,
+    seat: Arc<Seat>,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.seat.is_answered();
+    }
+}

@@ -1,0 +1,50 @@
+//! Shell: how many files this process may hold open, which bounds its connections.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tracing::warn;
+
+use super::seats::RESERVE;
+
+/// Files that are no connection of a client: the database, the broker, 128 calls to the outside, what is asked of other
+/// services, and seats for probes.
+const OTHERS: u64 = 320 + RESERVE as u64;
+
+/// As many of `wanted` connections as the process may hold. Its own limit is raised as far as it may be.
+pub(super) fn connections_within_the_limit(wanted: usize) -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
+    let limit =
+        if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
+    let held = bounded(wanted, limit);
+    if held < wanted {
+        warn!(
+            "http.max_connections is {wanted}, and this process may hold {limit} files open: {held} connections at \
+             most; raise the limit (ulimit -n), or lower the setting"
+        );
+    }
+    held
+}
+
+/// Half of very few files are left to the others.
+fn bounded(wanted: usize, limit: u64) -> usize {
+    let left = limit.saturating_sub(OTHERS.min(limit / 2)).max(1);
+    usize::try_from(left).map_or(wanted, |left| wanted.min(left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_to_the_rest_of_the_process() {
+        for (wanted, limit, held) in [
+            (10_000, u64::MAX, 10_000),
+            (10_000, 20_000, 10_000),
+            (10_000, 1_024, 640),
+            (100, 1_024, 100),
+            (10_000, 256, 128),
+            (10_000, 0, 1),
+        ] {
+            assert_eq!(bounded(wanted, limit), held, "{wanted} of {limit}");
+        }
+    }
+}

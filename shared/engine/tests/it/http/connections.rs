@@ -1,0 +1,139 @@
+//! Shell: no client holds the server up: neither by asking slowly, nor by not asking, nor by not reading.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use saga_engine::host::http::HttpSettings;
+use tokio::time::Instant;
+
+use super::server::Server;
+use crate::support::wait_until;
+
+const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const ECHO: &str = "POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+const SHORT: Duration = Duration::from_millis(300);
+
+fn echo(word: &str) -> String {
+    let body = format!(r#"{{"word":"{word}"}}"#);
+    format!("{ECHO}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+#[tokio::test]
+async fn a_head_that_takes_too_long_is_answered_with_408_and_closed() {
+    let server = Server::start(HttpSettings { header_timeout: SHORT, ..HttpSettings::default() }).await;
+    let mut slow = server.hears("GET /livez HTTP/1.1\r\nhost: loc").await;
+    assert!(slow.answer().await.problem(408).contains("head"));
+    assert_eq!(slow.is_closed().await, "");
+    // The same on a connection that has been answered before.
+    let mut second = server.hears(LIVEZ).await;
+    assert_eq!(second.answer().await.status, 200);
+    second.sends("GET /li").await;
+    second.answer().await.problem(408);
+}
+
+#[tokio::test]
+async fn a_body_that_takes_too_long_is_answered_with_408() {
+    let server = Server::start(HttpSettings { body_timeout: SHORT, ..HttpSettings::default() }).await;
+    for framing in ["content-length: 40", "transfer-encoding: chunked"] {
+        let mut slow = server.hears(format!("{ECHO}{framing}\r\n\r\n")).await;
+        let answer = slow.answer().await;
+        assert!(answer.problem(408).contains("http.body_timeout"), "{answer:?}");
+        assert_eq!(slow.is_closed().await, "");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_asks_for_nothing_is_closed_in_silence() {
+    let server = Server::start(HttpSettings { idle_timeout: SHORT, ..HttpSettings::default() }).await;
+    let mut silent = server.hears("").await;
+    let mut asked_once = server.hears(LIVEZ).await;
+    assert_eq!(asked_once.answer().await.status, 200);
+    assert_eq!((silent.is_closed().await, asked_once.is_closed().await), (String::new(), String::new()));
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_holds_no_connection() {
+    let settings = HttpSettings { write_timeout: SHORT, max_connections: 1, ..HttpSettings::default() };
+    let server = Server::start(settings).await;
+    let mut lazy = server.hears("GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    lazy.begins_to_read().await;
+    server.answers(echo("tea")).await.problem(503);
+    wait_until("the seat is free again", async || server.answers(echo("tea")).await.status == 200).await;
+    assert!(lazy.is_closed().await.len() < 64 << 20, "it was cut short");
+}
+
+#[tokio::test]
+async fn who_asks_for_nothing_gives_way_to_who_asks() {
+    let server = Server::start(HttpSettings { max_connections: 10, ..HttpSettings::default() }).await;
+    let half = "POST /echo HTTP/1.1\r\nhost: localhost\r\n";
+    let mut idle = join_all((0..50).map(|_| server.hears(""))).await;
+    let mut half_open = join_all((0..50).map(|_| server.hears(half))).await;
+    let half_sent = format!("{ECHO}content-length: 40\r\n\r\n{{");
+    let _bodies = join_all((0..50).map(|_| server.hears(&half_sent))).await;
+    for _ in 0..50 {
+        assert_eq!(server.answers(echo("tea")).await.body, "tea");
+        assert_eq!(server.answers(LIVEZ).await.status, 200);
+    }
+    assert_eq!(idle[0].is_closed().await, "");
+    assert!(half_open[0].answer().await.problem(503).contains("all connections are taken"));
+}
+
+#[tokio::test]
+async fn probes_are_answered_when_every_connection_is_taken_by_a_request() {
+    let server = Server::start(HttpSettings { max_connections: 3, ..HttpSettings::default() }).await;
+    let mut held = server.holds(3).await;
+    let refused = server.answers(echo("tea")).await;
+    assert!(refused.problem(503).contains("all connections are taken"), "{refused:?}");
+    assert!(refused.head.contains("connection: close") && refused.head.contains("retry-after: 1"));
+    // Not even those who sit on the seats for probes keep them.
+    let _idle = join_all((0..200).map(|_| server.hears(""))).await;
+    for probe in ["/livez", "/readyz", "/metrics"] {
+        let answer = server.answers(format!("GET {probe} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
+        assert_eq!(answer.status, 200, "{probe}: {answer:?}");
+    }
+    server.let_go();
+    for connection in &mut held {
+        assert_eq!(connection.answer().await.body, "let go");
+    }
+    assert_eq!(server.answers(echo("tea")).await.body, "tea");
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_told_so_in_a_problem_document() {
+    let server = Server::start(HttpSettings::default()).await;
+    let long = "x".repeat(20_000);
+    for (bytes, status) in [
+        ("\0\x01\x02\x03\r\n\r\n".to_owned(), 400),
+        ("GET\r\n\r\n".to_owned(), 400),
+        ("GET /livez HTTP/9.9\r\n\r\n".to_owned(), 400),
+        ("GET /livez HTTP/1.1\r\nhost localhost\r\n\r\n".to_owned(), 400),
+        ("GET /livez HTTP/1.1\r\nhost: a\r\ncontent-length: x\r\n\r\n".to_owned(), 400),
+        ("GET /livez HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n".to_owned(), 400),
+        (format!("GET /livez HTTP/1.1\r\nhost: a\r\nlong: {long}\r\n\r\n"), 431),
+        (format!("GET /livez HTTP/1.1\r\nhost: a\r\n{}\r\n", "many: x\r\n".repeat(200)), 431),
+        (format!("GET /{long} HTTP/1.1\r\nhost: a\r\n\r\n"), 431),
+        (format!("{ECHO}content-length: 100000\r\n\r\n"), 413),
+        (format!("{ECHO}transfer-encoding: chunked\r\n\r\n{}", "4000\r\n".to_owned() + &long), 400),
+    ] {
+        let answer = server.answers(&bytes).await;
+        answer.problem(status);
+        assert!(answer.head.contains("connection: close") || status == 413, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_lets_requests_finish_and_waits_for_nobody_else() {
+    let server = Server::start(HttpSettings::default()).await;
+    let mut held = server.holds(1).await;
+    let mut half_open = server.hears("GET /livez HTTP/1.1\r\nho").await;
+    let mut idle = server.hears(LIVEZ).await;
+    assert_eq!(idle.answer().await.status, 200);
+    let begun = Instant::now();
+    server.stop.cancel();
+    half_open.answer().await.problem(503);
+    assert_eq!(idle.is_closed().await, "");
+    server.let_go();
+    assert_eq!(held[0].answer().await.body, "let go");
+    server.ended().await;
+    assert!(begun.elapsed() < Duration::from_secs(9), "nobody else was waited for");
+}

@@ -1,0 +1,4 @@
+//! The doors: who is let in, for how long, and what is said to whoever is not.
+
+mod connections;
+mod server;

@@ -1,0 +1,187 @@
+//! Shell: a server of the test's own, and raw connections to it: what no client would send can be sent.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::routing::{get, post};
+use saga_engine::host::http::{self, Body, Health, HttpSettings, Problem, Readiness};
+use saga_engine::host::metrics::Metrics;
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::support::wait_until;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server with three routes: `POST /echo` takes a JSON body, `GET /held` is answered once it is let go, and
+/// `GET /large` answers more than a socket holds.
+pub struct Server {
+    pub address: SocketAddr,
+    pub stop: CancellationToken,
+    held: Held,
+    serving: JoinHandle<()>,
+}
+
+#[derive(Debug, Deserialize, garde::Validate)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    #[garde(skip)]
+    word: String,
+}
+
+async fn echo(Body(Said { word }, _): Body<Said>) -> String {
+    word
+}
+
+/// Requests that are held until they are let go.
+#[derive(Clone, Default)]
+struct Held {
+    number: Arc<AtomicUsize>,
+    let_go: Arc<Notify>,
+}
+
+async fn held(State(held): State<Held>) -> &'static str {
+    held.number.fetch_add(1, Ordering::SeqCst);
+    held.let_go.notified().await;
+    "let go"
+}
+
+impl Server {
+    /// A server on a free port with these bounds.
+    pub async fn start(settings: HttpSettings) -> Self {
+        let settings = HttpSettings { bind: "127.0.0.1:0".to_owned(), ..settings };
+        let listener = http::bind(&settings).await.expect("a free port");
+        Self::on(listener, settings)
+    }
+
+    fn on(listener: TcpListener, settings: HttpSettings) -> Self {
+        let (address, stop) = (listener.local_addr().expect("an address"), CancellationToken::new());
+        let held_here = Held::default();
+        let routes = OpenApiRouter::new()
+            .route("/echo", post(echo))
+            .route("/held", get(held))
+            .route("/large", get(|| async { "x".repeat(64 << 20) }))
+            .with_state(held_here.clone());
+        let health: Health =
+            Arc::new(|| Box::pin(async { Readiness { ready: true, checks: BTreeMap::new() } }));
+        let router = http::router(routes, &settings, health, Metrics::default());
+        let serving = http::spawn(listener, router, settings, stop.clone());
+        Self { address, stop, held: held_here, serving }
+    }
+
+    /// As many requests of `/held` as these, under way.
+    pub async fn holds(&self, number: usize) -> Vec<Connection> {
+        let request = "GET /held HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let mut held = Vec::new();
+        for under_way in 1..=number {
+            held.push(self.hears(request).await);
+            wait_until("the request is under way", async || {
+                self.held.number.load(Ordering::SeqCst) == under_way
+            })
+            .await;
+        }
+        held
+    }
+
+    /// Answers those.
+    pub fn let_go(&self) {
+        self.held.let_go.notify_waiters();
+    }
+
+    /// A connection on which `bytes` were sent.
+    pub async fn hears(&self, bytes: impl AsRef<[u8]>) -> Connection {
+        let mut stream = TcpStream::connect(self.address).await.expect("a connection");
+        stream.write_all(bytes.as_ref()).await.expect("sent");
+        Connection(stream)
+    }
+
+    /// What is answered to `bytes` when nothing more comes.
+    pub async fn answers(&self, bytes: impl AsRef<[u8]>) -> Answer {
+        self.hears(bytes).await.answer().await
+    }
+
+    /// Resolves when everything has ended.
+    pub async fn ended(self) {
+        timeout(PATIENCE, self.serving).await.expect("it ends").expect("it does not panic");
+    }
+}
+
+/// One connection, byte by byte.
+pub struct Connection(TcpStream);
+
+/// What was answered: the status, the head, the body. Status 0 when the connection was closed without a word.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Connection {
+    pub async fn sends(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.expect("sent");
+    }
+
+    /// Reads the beginning of an answer.
+    pub async fn begins_to_read(&mut self) {
+        let mut some = [0; 100];
+        timeout(PATIENCE, self.0.read_exact(&mut some)).await.expect("in time").expect("an answer");
+    }
+
+    /// The next answer, read as far as its length says.
+    pub async fn answer(&mut self) -> Answer {
+        timeout(PATIENCE, self.read()).await.expect("an answer, or the end")
+    }
+
+    /// Resolves when the other side has closed it; what was said until then.
+    pub async fn is_closed(&mut self) -> String {
+        let mut rest = Vec::new();
+        // A reset is an end as well.
+        let _ = timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("it is closed");
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+
+    async fn read(&mut self) -> Answer {
+        let mut bytes = Vec::new();
+        loop {
+            if let Some(answer) = Answer::parsed(&bytes) {
+                return answer;
+            }
+            if self.0.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                assert!(bytes.is_empty(), "half an answer: {:?}", String::from_utf8_lossy(&bytes));
+                return Answer { status: 0, head: String::new(), body: String::new() };
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn parsed(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let head = head.to_ascii_lowercase();
+        let length = head.split("content-length: ").nth(1)?.lines().next()?.parse::<usize>().ok()?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        (body.len() >= length).then(|| Self { status, head, body: body.to_owned() })
+    }
+
+    /// It must be a problem document of this status; its detail.
+    #[track_caller]
+    pub fn problem(&self, status: u16) -> String {
+        assert!(self.head.contains("content-type: application/problem+json"), "{self:?}");
+        let problem: Problem = serde_json::from_str(&self.body).expect("a problem");
+        assert_eq!((self.status, problem.status), (status, status), "{self:?}");
+        problem.detail
+    }
+}
