@@ -152,9 +152,12 @@ async fn bad_commands_concerning_dead_letters_are_refused_by_field() {
     cases.push((Method::DELETE, format!("/dlq/{id}"), Some(json!({"reason": ""})), 422, "reason"));
     cases.push((Method::PUT, format!("/dlq/{id}"), None, 405, ""));
     refused(&admin, cases).await;
-    let unreadable = admin.request(Method::POST, &one("replay")).body("{");
+    let posts = |what: &str, body: String| {
+        admin.request(Method::POST, &one(what)).header("content-type", "application/json").body(body)
+    };
+    let unreadable = posts("replay", "{".to_owned());
     assert_problem(unreadable, 400, "", "a body that is no JSON").await;
-    let huge = admin.request(Method::POST, &one("notes")).body("x".repeat(600_000));
+    let huge = posts("notes", "x".repeat(600_000));
     assert_problem(huge, 413, "", "a body that is too large").await;
 }
 

@@ -44,7 +44,8 @@ async fn bad_orders_are_refused_by_field_and_nothing_is_stored() {
     ];
     for (body, status, field) in cases {
         let shown = body.chars().take(120).collect::<String>();
-        let request = system.post("order", "/api/orders").body(body);
+        let request =
+            system.post("order", "/api/orders").header("content-type", "application/json").body(body);
         assert_problem(request, status, field, &shown).await;
     }
     assert_eq!(system.get("order", "/internal/ledger").await, before);

@@ -2,6 +2,7 @@
 
 mod answer;
 mod connections;
+mod door;
 mod extract;
 mod files;
 mod idempotency;
@@ -15,6 +16,7 @@ mod wire;
 
 pub use answer::answered;
 pub use connections::{bind, serve, spawn};
+pub use door::REFUSALS;
 pub use extract::{Body, Params, Segment, wait_preference};
 pub use idempotency::request_key;
 pub use problem::{FieldError, Problem};

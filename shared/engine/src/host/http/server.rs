@@ -17,6 +17,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
+use super::door::{Door, guard};
 use super::problem::Problem;
 use super::readiness::Health;
 use super::receiving::{Patience, whole};
@@ -38,6 +39,7 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
         .route("/metrics", get(metrics_text))
         .with_state(Operations { health, metrics });
     let HttpSettings { timeout, body_timeout, body_limit_bytes, .. } = *settings;
+    let door = Arc::new(Door::new(settings));
     let patience = Patience { body_timeout, body_limit_bytes };
     let bounded = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(|_| async {
@@ -56,6 +58,7 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(move |request, next| within(timeout, request, next)))
         .layer(from_fn(move |request, next| whole(patience, request, next)))
+        .layer(from_fn(move |request, next| guard(door.clone(), request, next)))
         .layer(CatchPanicLayer::custom(|_| Problem::internal(&"a handler panicked").into_response()))
         .layer(map_response(as_problem))
 }

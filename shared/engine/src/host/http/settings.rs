@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use axum::http::Uri;
+use axum::http::uri::Authority;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Settings of the HTTP server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -10,6 +12,13 @@ use serde::{Deserialize, Serialize};
 pub struct HttpSettings {
     /// Address to listen on. Loopback unless told otherwise.
     pub bind: String,
+    /// Names that this server goes by (`Host`), beside `localhost`, the name in `bind` and addresses: those of this
+    /// machine's own loopback, or all when it listens elsewhere. `*` is any name.
+    #[serde(deserialize_with = "listed")]
+    pub allowed_hosts: Vec<String>,
+    /// Origins whose pages may ask here (`https://shop.example`), beside this server's own: that of a proxy in front.
+    #[serde(deserialize_with = "listed")]
+    pub allowed_origins: Vec<String>,
     /// Connections at once; fewer where the process may not hold that many files open. When all are taken, the one
     /// that has asked for nothing for longest gives way.
     pub max_connections: usize,
@@ -38,6 +47,8 @@ impl Default for HttpSettings {
     fn default() -> Self {
         Self {
             bind: String::new(),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             // Above max_requests: whoever is one too many hears so.
             max_connections: 10_000,
             idle_timeout: Duration::from_secs(60),
@@ -57,7 +68,11 @@ impl HttpSettings {
     /// # Errors
     /// The sentence names the key, below `http`.
     pub fn check(&self) -> Result<(), &'static str> {
+        let hosts_are_names = self.allowed_hosts.iter().all(|host| is_host(host));
+        let origins_are_some = self.allowed_origins.iter().all(|origin| is_origin(origin));
         let rules = [
+            (hosts_are_names, "allowed_hosts must be names or addresses without scheme and port, or *"),
+            (origins_are_some, "allowed_origins must be of the form https://shop.example, without a path"),
             (self.max_connections >= 1, "max_connections must be at least 1"),
             (!self.idle_timeout.is_zero(), "idle_timeout must be longer than 0s"),
             (!self.header_timeout.is_zero(), "header_timeout must be longer than 0s"),
@@ -71,4 +86,32 @@ impl HttpSettings {
             None => Ok(()),
         }
     }
+}
+
+/// A list, or one text with commas: the environment and flags know no lists.
+fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        Text(String),
+        List(Vec<String>),
+    }
+    Ok(match Given::deserialize(given)? {
+        Given::Text(text) => {
+            text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        }
+        Given::List(list) => list,
+    })
+}
+
+/// Whether a setting can be an origin: a scheme and a host, with a port or without.
+fn is_origin(text: &str) -> bool {
+    text.parse::<Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.authority().is_some())
+        && text.matches('/').count() == 2
+}
+
+/// Whether a setting can be the name of a host, or `*` for any.
+fn is_host(text: &str) -> bool {
+    text == "*"
+        || text.parse::<Authority>().is_ok_and(|authority| authority.host() == text && !text.contains('@'))
 }

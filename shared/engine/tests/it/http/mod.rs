@@ -1,4 +1,5 @@
 //! The doors: who is let in, for how long, and what is said to whoever is not.
 
 mod connections;
+mod door;
 mod server;

@@ -1,7 +1,7 @@
 //! Shell: a server of the test's own, and raw connections to it: what no client would send can be sent.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -60,7 +60,8 @@ async fn held(State(held): State<Held>) -> &'static str {
 impl Server {
     /// A server on a free port with these bounds.
     pub async fn start(settings: HttpSettings) -> Self {
-        let settings = HttpSettings { bind: "127.0.0.1:0".to_owned(), ..settings };
+        let bind = if settings.bind.is_empty() { "127.0.0.1:0".to_owned() } else { settings.bind };
+        let settings = HttpSettings { bind, ..settings };
         let listener = http::bind(&settings).await.expect("a free port");
         Self::on(listener, settings)
     }
@@ -101,7 +102,8 @@ impl Server {
 
     /// A connection on which `bytes` were sent.
     pub async fn hears(&self, bytes: impl AsRef<[u8]>) -> Connection {
-        let mut stream = TcpStream::connect(self.address).await.expect("a connection");
+        let mut stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.address.port())).await.expect("a connection");
         stream.write_all(bytes.as_ref()).await.expect("sent");
         Connection(stream)
     }

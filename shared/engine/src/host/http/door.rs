@@ -1,0 +1,205 @@
+//! Shell: who is let in: what a browser can be tricked into sending to this machine is refused, whatever it asks for.
+//!
+//! A page of anybody's can have its reader's browser send requests here. It cannot hide that: what names this server
+//! stands in `Host`, where the page is from in `Origin` and `Sec-Fetch-Site`, and a body that is sent without asking
+//! first is no `application/json`. All of that is looked at before anything is read or begun.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::uri::Authority;
+use axum::http::{HeaderName, StatusCode, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Body as _;
+
+use super::problem::Problem;
+use super::receiving::last;
+use super::settings::HttpSettings;
+
+/// What any route may answer before it is asked, with its reason: by this door, the bounds, or HTTP itself.
+pub const REFUSALS: [(StatusCode, &str); 9] = [
+    (
+        StatusCode::BAD_REQUEST,
+        "no HTTP/1.1 request, or a header that must be there once is missing or there twice",
+    ),
+    (StatusCode::FORBIDDEN, "a browser sent it for a page of another origin (`http.allowed_origins`)"),
+    (StatusCode::REQUEST_TIMEOUT, "its head or its body took too long"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "its body is larger than `http.body_limit_bytes`"),
+    (StatusCode::URI_TOO_LONG, "its path and parameters are too long"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "its body is not application/json, or is compressed"),
+    (StatusCode::MISDIRECTED_REQUEST, "its `Host` is no name of this server (`http.allowed_hosts`)"),
+    (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "its headers are too many, or too long"),
+    (StatusCode::SERVICE_UNAVAILABLE, "too much is under way; try again after Retry-After"),
+];
+
+/// Headers that say one thing: two of them would be read as one by us and as the other by whoever stands before us.
+const ONCE: [HeaderName; 6] = [
+    header::HOST,
+    header::ORIGIN,
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    HeaderName::from_static("idempotency-key"),
+    HeaderName::from_static("x-operator"),
+];
+
+/// Who is let in.
+pub(super) struct Door {
+    /// Names of this server, in lower case.
+    hosts: Vec<String>,
+    /// Whether it goes by any name.
+    any_host: bool,
+    /// Whether it listens for others than this machine: then nobody knows beforehand by which address they come.
+    is_open: bool,
+    origins: Vec<String>,
+}
+
+impl Door {
+    pub(super) fn new(settings: &HttpSettings) -> Self {
+        let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
+        let mut hosts = lower(&settings.allowed_hosts);
+        let is_open = match settings.bind.parse::<SocketAddr>() {
+            Ok(address) => !address.ip().is_loopback(),
+            Err(_) => {
+                let name = settings.bind.split(':').next().unwrap_or_default().to_ascii_lowercase();
+                let is_open = name != "localhost";
+                hosts.push(name);
+                is_open
+            }
+        };
+        let any_host = hosts.iter().any(|host| host == "*");
+        Self { hosts, any_host, is_open, origins: lower(&settings.allowed_origins) }
+    }
+
+    /// Whether a request may come in.
+    fn lets_in(&self, request: &Request) -> Result<(), Problem> {
+        let headers = request.headers();
+        if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().count() > 1) {
+            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("the header {name} is there twice")));
+        }
+        let host = self.host(request)?;
+        self.origin(request, host)?;
+        content(request)
+    }
+
+    /// A page whose name leads here first to its own server and then to this one is of this origin to its browser,
+    /// and may read what it likes (DNS rebinding). It cannot choose what it is called.
+    fn host<'a>(&self, request: &'a Request) -> Result<Option<&'a str>, Problem> {
+        let host = match request.headers().get(header::HOST) {
+            Some(host) => Some(host.to_str().map_err(|_| bad_host())?),
+            None if request.version() >= Version::HTTP_11 => {
+                return Err(Problem::new(StatusCode::BAD_REQUEST, "the header host is missing"));
+            }
+            None => None,
+        };
+        for authority in host.into_iter().chain(request.uri().authority().map(Authority::as_str)) {
+            // A port is a number, and nobody tells a server who he is.
+            let named: Authority = authority.parse().map_err(|_| bad_host())?;
+            let is_well_formed =
+                !authority.contains('@') && !authority.ends_with(':') && !named.host().is_empty();
+            let rest = authority.strip_prefix(named.host()).ok_or_else(bad_host)?;
+            if !is_well_formed || !(rest.is_empty() || named.port_u16().is_some()) {
+                return Err(bad_host());
+            }
+            if !self.is_called(named.host()) {
+                let detail = format!(
+                    "{:?} is no name of this server; if it is, add it to http.allowed_hosts",
+                    named.host()
+                );
+                return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail));
+            }
+        }
+        Ok(host)
+    }
+
+    /// An address is no name that anybody could have lead here: who asks by one has it from its reader.
+    fn is_called(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let name = host.strip_suffix('.').unwrap_or(&host);
+        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        self.any_host
+            || name == "localhost"
+            || name.ends_with(".localhost")
+            || self.hosts.iter().any(|host| host == name)
+            || address.is_ok_and(|address| self.is_open || address.is_loopback())
+    }
+
+    /// A request of a page is taken when the page is of this server, or of an origin that is allowed. What a browser
+    /// sends for a page of another site is refused, except to show its reader something: a link to `/docs` is no harm.
+    fn origin(&self, request: &Request, host: Option<&str>) -> Result<(), Problem> {
+        let headers = request.headers();
+        let from_elsewhere = |from: &str| {
+            let detail = format!("{from} may not ask here; if it may, add it to http.allowed_origins");
+            Err(Problem::new(StatusCode::FORBIDDEN, detail))
+        };
+        if let Some(origin) = headers.get(header::ORIGIN) {
+            let origin = origin.to_str().unwrap_or("an unreadable origin").to_ascii_lowercase();
+            let authority = origin.split_once("://").map(|(_, authority)| authority);
+            let is_own = authority.is_some() && authority == host.map(str::to_ascii_lowercase).as_deref();
+            return match is_own || self.origins.contains(&origin) {
+                true => Ok(()),
+                false => from_elsewhere(&format!("a page of {origin:?}")),
+            };
+        }
+        let says = |name| headers.get(name).map(|value| value.as_bytes());
+        match says("sec-fetch-site") {
+            None | Some(b"same-origin" | b"none") => Ok(()),
+            Some(_) => {
+                let is_shown = says("sec-fetch-mode") == Some(b"navigate")
+                    && says("sec-fetch-dest") == Some(b"document")
+                    && request.method().is_safe();
+                if is_shown { Ok(()) } else { from_elsewhere("a page of another site") }
+            }
+        }
+    }
+}
+
+fn bad_host() -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "the header host is no name or address with an optional port")
+}
+
+/// A body is JSON and nothing else: a browser sends text and forms to anybody without asking, JSON it does not.
+/// `application/…+json` names formats with a meaning of their own, which nothing here speaks.
+fn content(request: &Request) -> Result<(), Problem> {
+    let headers = request.headers();
+    let unsupported = |detail: String| Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    if let Some(coding) = headers.get(header::CONTENT_ENCODING)
+        && !coding.as_bytes().eq_ignore_ascii_case(b"identity")
+    {
+        return unsupported(format!(
+            "the content-encoding {coding:?} is not understood; send the body as it is"
+        ));
+    }
+    match headers.get(header::CONTENT_TYPE) {
+        Some(given) if !given.to_str().is_ok_and(is_json) => {
+            unsupported(format!("the content-type is {given:?}; only application/json is taken"))
+        }
+        None if !request.body().is_end_stream() => {
+            unsupported("the content-type is missing; only application/json is taken".to_owned())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// `application/json`, if need be with the one charset that JSON has (RFC 8259 §8.1).
+fn is_json(content_type: &str) -> bool {
+    let mut parts = content_type.split(';').map(str::trim);
+    let is_utf8 = |parameter: &str| {
+        parameter.split_once('=').is_some_and(|(name, value)| {
+            name.eq_ignore_ascii_case("charset") && value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+        })
+    };
+    parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+        && parts.all(|parameter| parameter.is_empty() || is_utf8(parameter))
+}
+
+/// Lets a request go on, or says why not.
+pub(super) async fn guard(door: Arc<Door>, request: Request, next: Next) -> Response {
+    match door.lets_in(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) if request.body().is_end_stream() => problem.into_response(),
+        // Its body is not read.
+        Err(problem) => last(problem),
+    }
+}
