@@ -71,6 +71,7 @@ impl Policy<AdminMessage> for AuditEntry {}
 impl Service for AdminService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
     type Fact = AdminMessage;
     type Command = Command;
     type Reply = Reply;

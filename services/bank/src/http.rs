@@ -10,7 +10,7 @@ use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::RowKey;
-use saga_engine::host::http::{Body, Params, Problem, Segment, answered};
+use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line};
 use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, RowWithHistory, with_histories};
 use saga_engine::runtime::faults::Faults;
 use serde::{Deserialize, Serialize};
@@ -46,10 +46,10 @@ struct NewCharge {
     amount: Money,
     /// The card: `tok_ok`, `tok_declined`, `tok_insufficient_funds`, `tok_slow` (answers late),
     /// `tok_error_once` (503 at first), `tok_lost_answer` (charges, but answers 500 at first).
-    #[garde(length(chars, min = 1, max = 100))]
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     token: String,
     /// What it is for, in the merchant's words.
-    #[garde(length(chars, min = 1, max = 100))]
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     reference: String,
 }
 

@@ -12,7 +12,7 @@ use saga_core::decider::Decider;
 use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
-use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key};
+use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line, request_key, trimmed};
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_page, entries_with_history, history, list_page, readable,
 };
@@ -55,8 +55,9 @@ struct NewProduct {
     #[garde(length(chars, min = 1, max = 64), custom(is_sku))]
     #[schema(example = "coffee-beans-1kg")]
     sku: String,
-    /// What people call it.
-    #[garde(length(chars, min = 1, max = 200))]
+    /// What people call it, on one line.
+    #[garde(length(chars, min = 1, max = 200), custom(one_line))]
+    #[serde(deserialize_with = "trimmed")]
     #[schema(example = "Coffee beans, 1 kg")]
     name: String,
     /// Price of one piece.
@@ -79,8 +80,11 @@ const fn yes() -> bool {
     true
 }
 
-/// A sku is part of URLs.
+/// A sku is part of URLs, where a segment of dots leads elsewhere (RFC 3986 §5.2.4): nobody could ask for it.
 fn is_sku(sku: &str, (): &()) -> garde::Result {
+    if [".", ".."].contains(&sku) {
+        return Err(garde::Error::new("a path goes elsewhere by '.' and '..'"));
+    }
     match sku.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
         true => Ok(()),
         false => Err(garde::Error::new("only letters, digits, '.', '_' and '-'")),

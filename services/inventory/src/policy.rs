@@ -138,6 +138,7 @@ impl Policy<Fact> for Reservation {
 impl Service for InventoryService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
     type Fact = Fact;
     type Command = Command;
     type Reply = Reply;

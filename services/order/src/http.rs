@@ -13,7 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
-use saga_engine::host::http::{Body, Params, Problem, Segment, answered, request_key, wait_preference};
+use saga_engine::host::http::{
+    Body, Params, Problem, Segment, answered, one_line, request_key, trimmed, wait_preference,
+};
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
 };
@@ -48,8 +50,9 @@ pub fn routes(app: OrderApp) -> OpenApiRouter {
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlaceOrder {
-    /// Who orders and pays, by any name.
-    #[garde(length(chars, min = 1, max = 100))]
+    /// Who orders and pays, by any name of one line; space around it is not part of it.
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
+    #[serde(deserialize_with = "trimmed")]
     #[schema(example = "ada")]
     customer: String,
     /// What, at most 100 lines.
@@ -65,7 +68,7 @@ struct PlaceOrder {
 #[serde(deny_unknown_fields)]
 struct PlaceLine {
     /// Stock keeping unit.
-    #[garde(length(chars, min = 1, max = 64))]
+    #[garde(length(chars, min = 1, max = 64), custom(one_line))]
     #[schema(example = "coffee-beans-1kg")]
     sku: String,
     /// Pieces, 1 to 10,000.
@@ -84,7 +87,7 @@ struct PlacePayment {
     #[expect(dead_code, reason = "parsed so that another method is refused")]
     method: Method,
     /// Token of the card, e.g. `tok_ok` or `tok_declined`.
-    #[garde(length(chars, min = 1, max = 100))]
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(example = "tok_ok")]
     token: String,
 }

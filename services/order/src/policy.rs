@@ -145,6 +145,7 @@ impl Policy<Fact> for CatalogueItem {}
 impl Service for OrderService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
     type Fact = Fact;
     type Command = Command;
     type Reply = Reply;

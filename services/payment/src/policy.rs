@@ -191,6 +191,7 @@ impl Policy<Fact> for Extension {}
 impl Service for PaymentService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
     type Fact = Fact;
     type Command = Command;
     type Reply = Reply;

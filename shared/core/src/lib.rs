@@ -27,6 +27,7 @@
 //! - [`row`]: rows of any kind, as the engine and the stores handle them.
 //! - [`query`]: how rows are looked up.
 //! - [`machinery`]: how far a service has come with everything it was told.
+//! - [`secrets`]: what nobody is shown.
 //! - `testing` (feature): what every contract promises on the wire, for its tests.
 
 pub mod admission;
@@ -43,6 +44,7 @@ pub mod operator;
 pub mod query;
 pub mod retry;
 pub mod row;
+pub mod secrets;
 pub mod service;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -194,6 +194,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The service through which operators speak to this one's engine: replay, discard, restore. Without one, dead
     /// letters stay where they are.
     const OPERATOR: Option<&'static str> = None;
+    /// Members of messages, wherever they stand in them, that nobody is shown ([`secrets`](crate::secrets)).
+    const SECRETS: &'static [&'static str] = &[];
     /// What it hears and tells.
     type Fact: Message;
     /// What may be asked of it through HTTP.

@@ -3,9 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::Fact;
+use contract::order::SECRETS;
 use saga_core::dead_letter::{DeadLettered, EditedMessage, OperatorMessage};
 use saga_core::ids;
 use saga_core::message::{Envelope, Message, MessageType};
+use saga_core::secrets;
 use serde::Deserialize as _;
 use serde_json::Value;
 use serde_path_to_error::Track;
@@ -39,9 +41,11 @@ pub struct Made {
 /// The member of the request that is at fault.
 pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Made, InvalidField> {
     let id = ids::derived(&["edited", &dead_letter.id.to_string(), &revision.to_string()]);
+    let parked = BASE64.decode(&dead_letter.payload_base64).unwrap_or_default();
+    let parked: Value = serde_json::from_slice(&parked).unwrap_or_default();
     let envelope = match edit {
-        Edit::Data(data) => with_data(dead_letter, id, data)?,
-        Edit::Payload(payload) => of_payload(id, payload)?,
+        Edit::Data(data) => with_data(dead_letter, id, &kept_secret("data", data, &parked["data"])?)?,
+        Edit::Payload(payload) => of_payload(id, &kept_secret("payload", payload, &parked)?)?,
     };
     if let Some(member) = broken_promise(dead_letter, &envelope) {
         let data = if matches!(edit, Edit::Data(_)) { "data" } else { "payload.data" };
@@ -54,6 +58,16 @@ pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Ma
     let message_type = named(&envelope.message_type).ok_or_else(|| unknown(&envelope.message_type))?;
     let message = EditedMessage { message_id: id, payload_base64: BASE64.encode(payload) };
     Ok(Made { message, message_type, producer: envelope.producer })
+}
+
+/// What an operator gives, with the secrets that were blanked when it was shown.
+fn kept_secret(member: &str, given: &Value, parked: &Value) -> Result<Value, InvalidField> {
+    let mut kept = given.clone();
+    secrets::put_back(&mut kept, parked, &SECRETS).map_err(|path| {
+        let detail = format!("{} stands for what was there before, and nothing was", secrets::BLANK);
+        invalid(format!("{member}.{path}"), detail)
+    })?;
+    Ok(kept)
 }
 
 /// What was promised by the message that was parked, as far as it can be read, and is not kept by what it shall be.

@@ -22,9 +22,9 @@ pub struct DeadLetterDetail {
     /// Where the broker had it; absent for calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
-    /// The payload, when it is JSON.
+    /// The payload, when it is JSON; a card token in it is `***`.
     pub payload: Value,
-    /// The payload byte for byte, base64; empty when it was too large to be announced.
+    /// The payload byte for byte, base64, but for card tokens; empty when it was too large to be announced.
     pub payload_base64: String,
     /// What was parked at first; absent unless it was edited.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
 use garde::Validate;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
 use saga_engine::host::internal_api;
 use saga_engine::runtime::admission::{BreakerAction, BreakerView};
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,8 @@ struct Turn {
     /// `open` and `closed` hold until another action; `reset` lets it work by itself again.
     action: BreakerAction,
     /// Why, 1 to 500 characters; not needed for `reset`.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
-use saga_engine::host::http::{Params, Problem, Segment};
+use saga_engine::host::http::{Params, Problem, Segment, one_line, trimmed, trimmed_if_any};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -36,7 +36,8 @@ struct ReplayOne {
     /// Even if three replays have failed, or one is under way that may have got lost. Needs a reason.
     force: bool,
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Only if the dead letter is still at this version.
     version: Option<u64>,
@@ -93,7 +94,8 @@ async fn restore(
 #[serde(deny_unknown_fields)]
 struct NewNote {
     /// The note, 1 to 2000 characters.
-    #[garde(length(chars, min = 1, max = 2000))]
+    #[garde(length(chars, min = 1, max = 2000), custom(one_line))]
+    #[serde(deserialize_with = "trimmed")]
     text: String,
 }
 

@@ -6,7 +6,7 @@ use garde::Validate;
 use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::machinery::Machinery;
 use saga_core::service::steps_of;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -33,14 +33,15 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 #[serde(deny_unknown_fields, default)]
 #[garde(allow_unvalidated)]
 struct EditDeadLetter {
-    /// What the message says: replaces the envelope's `data`.
+    /// What the message says: replaces the envelope's `data`. A card token that is `***` stays what it was.
     #[schema(value_type = Option<Object>)]
     data: Option<Value>,
-    /// The whole envelope; its id is replaced.
+    /// The whole envelope; its id is replaced, and a card token that is `***` stays what it was.
     #[schema(value_type = Option<Object>)]
     payload: Option<Value>,
     /// Why, 1 to 500 characters; always needed, and kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Even if three replays have failed, or one is under way that may have got lost.
     force: bool,

@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use contract::order::SECRETS;
 use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::dead_letter::DeadLettered;
@@ -226,14 +227,15 @@ fn payload_of(announced: &DeadLettered) -> Value {
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
-/// A dead letter with everything known of it, or 404.
+/// A dead letter with everything known of it but what is secret, or 404.
 pub(super) async fn detail(admin: &Admin, id: Uuid) -> Result<DeadLetterDetail, Problem> {
-    let (item, history) = found(admin, id).await?;
+    let (item, mut history) = found(admin, id).await?;
+    history.announced = history.announced.map(|announced| announced.discreet(&SECRETS));
     let payload = history.announced.as_ref().map(payload_of).unwrap_or_default();
     history.detail(item, payload).ok_or_else(|| Problem::internal(&"a dead letter without an announcement"))
 }
 
-/// Show a dead letter with everything known of it. Its version is also the `ETag`.
+/// Show a dead letter with everything known of it; card tokens are blanked (`***`). Its version is also the `ETag`.
 #[utoipa::path(get, path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path)), responses(
     (status = 200, body = DeadLetterDetail), (status = 404, body = Problem),
 ))]

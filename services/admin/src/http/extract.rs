@@ -4,7 +4,7 @@ use axum::body::{Body as RawBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use garde::Validate;
-use saga_engine::host::http::{Body, FieldError, Problem, Segment};
+use saga_engine::host::http::{Body, FieldError, Problem, Segment, one_line, trimmed_if_any};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::{IntoParams, ToSchema};
@@ -104,7 +104,8 @@ where
 #[into_params(parameter_in = Query)]
 pub(super) struct Why {
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     pub(super) reason: Option<String>,
 }
 
@@ -140,6 +141,9 @@ pub(super) fn needed(reason: Option<String>, because: Because) -> Result<Option<
 /// # Errors
 /// 422 for one that is empty or too long.
 pub(super) fn checked_reason(reason: Option<String>) -> Result<Option<String>, Problem> {
+    if let Some(Err(error)) = reason.as_ref().map(|reason| one_line(reason, &())) {
+        return Err(Problem::field("reason", error.to_string()));
+    }
     match reason.as_ref().map(|reason| reason.chars().count()) {
         None | Some(1..=LONGEST_REASON) => Ok(reason),
         Some(_) => Err(Problem::field("reason", format!("must be 1 to {LONGEST_REASON} characters"))),

@@ -8,7 +8,7 @@ use axum::http::{Method, StatusCode};
 use contract::bank;
 use garde::Validate;
 use saga_core::fault::FaultKind;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
 use saga_engine::host::internal_api;
 use saga_engine::runtime::faults::{ActiveFault, FaultsView, NewFault};
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,8 @@ struct InjectFault {
     /// Starts the random numbers of all faults of the service anew.
     seed: Option<u64>,
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 

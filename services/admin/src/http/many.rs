@@ -7,7 +7,7 @@ use axum::Json;
 use garde::Validate;
 use jiff::SignedDuration;
 use saga_core::dead_letter::DeadLetterStatus;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Problem, one_line, trimmed, trimmed_if_any};
 use saga_engine::runtime::clock::Clock as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -148,7 +148,8 @@ struct ReplayMany {
     /// All that it matches now, at most 100000; at least one member.
     filter: Option<Filter>,
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Even if three replays have failed, or one is under way that may have got lost.
     force: bool,
@@ -184,7 +185,8 @@ struct ChangeMany {
     /// All that it matches now, at most 100000; at least one member.
     filter: Option<Filter>,
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 
@@ -225,7 +227,8 @@ struct NoteMany {
     /// All that it matches now, at most 100000; at least one member.
     filter: Option<Filter>,
     /// The note, 1 to 2000 characters.
-    #[garde(length(chars, min = 1, max = 2000))]
+    #[garde(length(chars, min = 1, max = 2000), custom(one_line))]
+    #[serde(deserialize_with = "trimmed")]
     text: String,
 }
 
@@ -256,7 +259,8 @@ struct ExtendMany {
     #[garde(range(min = 1, max = LONGEST_WAIT_S))]
     seconds: u32,
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 
@@ -283,7 +287,8 @@ struct ExtendOne {
     #[garde(range(min = 1, max = LONGEST_WAIT_S))]
     seconds: u32,
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use axum::http::Method;
 use garde::Validate;
 use jiff::Timestamp;
 use saga_engine::host::app::PublishedAgain;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
 use saga_engine::store::OutboxItem;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -71,7 +71,8 @@ struct RetryEntries {
     #[garde(inner(range(min = 0)))]
     seq: Option<i64>,
     /// Why, 1 to 500 characters; kept in the audit log.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 
@@ -126,7 +127,8 @@ struct RepublishEntries {
     #[schema(value_type = String, format = DateTime)]
     since: Timestamp,
     /// Why, 1 to 500 characters; kept in the audit log. Required.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 

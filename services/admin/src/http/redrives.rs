@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use saga_core::query::Query;
-use saga_engine::host::http::{Params, Problem, Segment};
+use saga_engine::host::http::{Params, Problem, Segment, one_line, trimmed_if_any};
 use saga_engine::host::reading::readable;
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,8 @@ struct StartRedrive {
     #[garde(inner(range(min = 1, max = 10_000)))]
     rate: Option<u32>,
     /// Why, 1 to 500 characters; not needed for a preview.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Even those of which three replays have failed.
     #[serde(default)]

@@ -8,7 +8,7 @@ use axum::extract::State;
 use futures::future::join_all;
 use garde::Validate;
 use saga_core::machinery::Machinery;
-use saga_engine::host::http::{Check, Params, Problem};
+use saga_engine::host::http::{Check, Params, Problem, one_line, trimmed_if_any};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -99,7 +99,8 @@ struct Accept {
     #[garde(length(bytes, min = 1, max = 200))]
     step: String,
     /// Why, 1 to 500 characters; kept in the audit log. Required.
-    #[garde(inner(length(chars, min = 1, max = 500)))]
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 

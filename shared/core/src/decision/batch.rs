@@ -220,6 +220,7 @@ impl<'a, S: Service> Batch<'a, S> {
         place: (&'static str, Uuid),
         failed: &FailedTry,
     ) -> MessageOutcome<S::Rejection> {
+        let failed = &failed.discreet(&delivered.payload, S::SECRETS);
         let earlier = delivered.earlier.as_ref();
         let before = earlier.map_or(0, |earlier| earlier.attempts);
         let first_failed_at = earlier.map_or(self.now, |earlier| earlier.first_failed_at);
@@ -281,7 +282,8 @@ impl<'a, S: Service> Batch<'a, S> {
         answer: &Result<Value, FailedTry>,
     ) -> MessageOutcome<S::Rejection> {
         let claim = self.loaded.tasks.get(&task.id).copied();
-        let mut answer = answer.clone();
+        let mut answer =
+            answer.clone().map_err(|failed| failed.discreet(task.payload.as_bytes(), S::SECRETS));
         let attempts = match &mut answer {
             // An answer counts whoever's claim it came under: the key of the call makes it the only one there is.
             Ok(_) if claim.is_some() => task.attempts + 1,

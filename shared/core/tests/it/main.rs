@@ -4,5 +4,6 @@ mod admission;
 mod breaker;
 mod decision;
 mod machinery;
+mod secrets;
 mod steps;
 mod wire;

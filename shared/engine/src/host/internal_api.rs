@@ -10,7 +10,7 @@ use axum::{Json, Router};
 use futures::future::join_all;
 use garde::Validate;
 use jiff::Timestamp;
-use saga_core::dead_letter::DeadLettered;
+use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
 use saga_core::machinery::{Machinery, StepState};
 use saga_core::service::{Service, steps_of};
 use serde::{Deserialize, Serialize};
@@ -140,7 +140,7 @@ async fn republish<S: Service, X: Send + Sync + 'static>(
     Ok(Json(app.republish(since).await?))
 }
 
-/// The dead letters that failed last, newest first.
+/// The dead letters that failed last, newest first, without what is secret.
 #[derive(Debug, Serialize)]
 struct NewestDeadLetters {
     entries: Vec<DeadLettered>,
@@ -155,7 +155,8 @@ async fn dead_letters<S: Service, X: Send + Sync + 'static>(
 ) -> Result<Json<NewestDeadLetters>, Problem> {
     let StoredDeadLetters { readable, unreadable } = app.store.dead_letters(LIMIT + 1).await?;
     let more = readable.len() + unreadable.len() > LIMIT;
-    let entries = readable.into_iter().take(LIMIT).map(|stored| stored.dead_letter).collect();
+    let shown = |stored: StoredDeadLetter| stored.dead_letter.discreet(S::SECRETS);
+    let entries = readable.into_iter().take(LIMIT).map(shown).collect();
     let unreadable = unreadable.iter().map(|id| format!("dead_letter/{id}")).collect();
     Ok(Json(NewestDeadLetters { entries, unreadable, more }))
 }

@@ -4,6 +4,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
+use saga_core::secrets::blank;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -109,25 +110,6 @@ pub async fn for_each_event(
         if is_last {
             return Ok(());
         }
-    }
-}
-
-fn blank(value: &mut serde_json::Value, secret: &[&str]) {
-    match value {
-        serde_json::Value::Object(members) => {
-            for (name, member) in members {
-                if secret.contains(&name.as_str()) {
-                    *member = serde_json::Value::from("***");
-                } else {
-                    blank(member, secret);
-                }
-            }
-        }
-        serde_json::Value::Array(items) => items.iter_mut().for_each(|item| blank(item, secret)),
-        serde_json::Value::Null
-        | serde_json::Value::Bool(_)
-        | serde_json::Value::Number(_)
-        | serde_json::Value::String(_) => {}
     }
 }
 

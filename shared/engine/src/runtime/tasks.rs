@@ -143,7 +143,13 @@ impl<S: Service> One<S> {
         let Some(Waiting { mut task, .. }) = Self::ask(&engine, waiting).await else {
             return permit.give_back();
         };
-        let called = call(handler.as_ref(), &task, timeout).await;
+        let called = call(handler.as_ref(), &task, timeout).await.map_err(|failed| {
+            let failed = failed.discreet(task.payload.as_bytes(), S::SECRETS);
+            let (correlation_id, message_id, step) = (task.correlation_id, task.id, task.kind.as_str());
+            let attempt = task.attempts + 1;
+            warn!(%correlation_id, %message_id, step, attempt, "call failed: {}", failed.reason());
+            failed
+        });
         let end = match &called {
             Ok(_) => CallEnd::Answered,
             Err(failed) if failed.kind == FailureKind::Permanent => CallEnd::Refused,
@@ -181,8 +187,5 @@ async fn call(handler: &dyn TaskHandler, task: &Task, timeout: Duration) -> Resu
         }
         Err(_) => FailedTry::new(FailureKind::Transient, format!("no answer within {timeout:?}")),
     };
-    let (correlation_id, message_id, step) = (task.correlation_id, task.id, task.kind.as_str());
-    let attempt = task.attempts + 1;
-    warn!(%correlation_id, %message_id, step, attempt, "call failed: {}", failed.reason());
     Err(failed)
 }

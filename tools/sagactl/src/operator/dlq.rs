@@ -26,7 +26,7 @@ pub enum DlqCommand {
     Show {
         /// The one to show.
         id: Uuid,
-        /// One JSON object; card tokens are in it.
+        /// The API's own JSON.
         #[arg(long)]
         json: bool,
     },

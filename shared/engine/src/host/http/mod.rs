@@ -12,6 +12,7 @@ mod receiving;
 mod seats;
 mod server;
 mod settings;
+mod text;
 mod wire;
 
 pub use answer::answered;
@@ -23,3 +24,4 @@ pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Health, Readiness};
 pub use server::router;
 pub use settings::HttpSettings;
+pub use text::{one_line, trimmed, trimmed_if_any};
