@@ -188,6 +188,15 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("engine.timer_poll=0s", "engine.timer_poll"),
         ("http.max_requests=0", "http.max_requests"),
         ("http.timeout=0s", "http.timeout"),
+        ("http.max_connections=0", "http.max_connections"),
+        ("http.header_timeout=0s", "http.header_timeout"),
+        ("http.body_timeout=0s", "http.body_timeout"),
+        ("http.idle_timeout=0s", "http.idle_timeout"),
+        ("http.write_timeout=0s", "http.write_timeout"),
+        ("http.allowed_hosts=http://shop.example", "http.allowed_hosts"),
+        ("http.allowed_hosts=shop.example:443", "http.allowed_hosts"),
+        ("http.allowed_origins=shop.example", "http.allowed_origins"),
+        ("http.allowed_origins=https://shop.example/", "http.allowed_origins"),
         ("instance=", "instance"),
         ("relay.poll=0s", "relay.poll"),
         ("relay.batch=0", "relay.batch"),
@@ -218,6 +227,9 @@ fn the_least_that_is_possible_is_allowed() {
         "engine.batch_max=1",
         "engine.queue=1",
         "http.max_requests=1",
+        "http.max_connections=1",
+        "http.allowed_hosts=shop.example, 192.0.2.7,*",
+        "http.allowed_origins=https://shop.example,http://localhost:3000",
         "relay.batch=1",
         "relay.lease=1s",
         "retry.max_attempts=1",
@@ -349,4 +361,12 @@ fn what_is_kept_is_kept_for_as_long_as_its_own_setting_says() {
     assert_eq!(cutoffs.keys.to_string(), "2026-03-03T10:00:00Z");
     let for_ever = RetentionSettings { inbox: Duration::MAX, ..retention };
     assert_eq!(for_ever.cutoffs(now).inbox, jiff::Timestamp::MIN);
+}
+
+#[test]
+fn names_of_the_server_are_given_as_a_list_or_with_commas() {
+    let of = |file: &str, flags: &[&str]| read(file, flags).expect("settings").http.allowed_hosts;
+    assert_eq!(of("[http]\nallowed_hosts = [\"a.example\", \"b\"]\n", &[]), ["a.example", "b"]);
+    assert_eq!(of("", &["http.allowed_hosts= a.example, b,"]), ["a.example", "b"]);
+    assert!(of("", &[]).is_empty());
 }

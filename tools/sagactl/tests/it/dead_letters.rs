@@ -66,9 +66,8 @@ async fn a_dead_letter_is_discarded_restored_and_edited() {
     assert_eq!(system.sagactl_json(&["dlq", "show", &id])["status"], "DISCARDED");
     system.sagactl(&["dlq", "restore", &id]);
 
-    let mut data = system.sagactl_json(&["dlq", "show", &id])["payload"]["data"].clone();
-    assert_eq!(data["payment"]["token"], "tok_ok");
-    data["payment"]["token"] = "***".into();
+    let data = &system.sagactl_json(&["dlq", "show", &id])["payload"]["data"];
+    assert_eq!(data["payment"]["token"], "***", "it is shown to nobody");
     system.refused(&["dlq", "edit", &id, "--reason", "a test"], 2, "--new-data");
     system.refused(&["dlq", "edit", &id, "--reason", "a test", "--new-data", "{}"], 2, "data");
     let file = system.path().join("data.json");
