@@ -14,7 +14,6 @@ use super::process::{self, Started};
 use super::system::System;
 use crate::http::Http;
 use crate::output::note;
-use crate::output::text::one_line;
 
 /// Longest start: a broker with a large store reads it first.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -127,7 +126,8 @@ async fn what_is_missing(http: &Http, system: &System, member: Member) -> String
         _ if member == Member::NATS => String::new(),
         Ok(answer) => {
             let complaints = Condition::told(false, &answer.body).complaints;
-            let why = if complaints.is_empty() { "it does not say why".to_owned() } else { complaints.join("; ") };
+            let why =
+                if complaints.is_empty() { "it does not say why".to_owned() } else { complaints.join("; ") };
             format!(" ({why})")
         }
         Err(error) => format!(" ({error:#})"),

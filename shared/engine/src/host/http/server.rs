@@ -1,5 +1,6 @@
 //! Shell: the router around a service's own routes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,8 +10,6 @@ use axum::http::header;
 use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::catch_panic::CatchPanicLayer;

@@ -74,8 +74,9 @@ impl Server {
             .route("/held", get(held))
             .route("/large", get(|| async { "x".repeat(64 << 20) }))
             .with_state(held_here.clone());
-        let health: Health =
-            Arc::new(|| Box::pin(async { Readiness { ready: true, checks: BTreeMap::new() } }));
+        let health: Health = Arc::new(|| {
+            Box::pin(async { Readiness { ready: true, degraded: false, checks: BTreeMap::new() } })
+        });
         let router = http::router(routes, &settings, health, Metrics::default());
         let serving = http::spawn(listener, router, settings, stop.clone());
         Self { address, stop, held: held_here, serving }
