@@ -75,6 +75,28 @@ impl FactType {
         }
     }
 
+    /// The one service that says it.
+    #[must_use]
+    pub const fn producer(self) -> &'static str {
+        match self {
+            Self::OrderCreated | Self::OrderConfirmed | Self::OrderCancelled => "order",
+            Self::StockReserved
+            | Self::StockReservationFailed
+            | Self::StockReleased
+            | Self::StockReplenished
+            | Self::ProductListed
+            | Self::PriceChanged => "inventory",
+            Self::PaymentProcessed | Self::PaymentFailed | Self::PaymentRefunded | Self::PaymentVoided => {
+                "payment"
+            }
+        }
+    }
+
+    /// Every type that this service says.
+    pub fn said_by(service: &str) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |fact| fact.producer() == service)
+    }
+
     /// The name in the envelope.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -115,6 +115,8 @@ pub fn steps() -> impl Iterator<Item = &'static str> {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum SagaStatus {
+    /// Facts were heard of an order whose creation was not: it is still to come, or nobody created such an order.
+    Unknown,
     /// Nobody has reacted yet.
     Started,
     /// Some stages are done.
@@ -148,7 +150,8 @@ impl SagaStatus {
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Compensated => true,
-            Self::Started
+            Self::Unknown
+            | Self::Started
             | Self::InProgress
             | Self::Parked
             | Self::TimedOut
@@ -162,9 +165,9 @@ impl SagaStatus {
     #[must_use]
     pub fn awaits(self, step: &str) -> bool {
         match (role_of(step), self) {
-            (StepRole::Forward, Self::Started | Self::InProgress | Self::Parked) | (StepRole::Beside, _) => {
-                true
-            }
+            // What nobody has created yet, as far as the view has heard, may have been.
+            (StepRole::Forward, Self::Unknown | Self::Started | Self::InProgress | Self::Parked)
+            | (StepRole::Beside, _) => true,
             (
                 StepRole::Forward,
                 Self::Completed | Self::TimedOut | Self::Compensating | Self::Compensated | Self::Failed,
@@ -173,7 +176,8 @@ impl SagaStatus {
             // Who undoes may have heard of the cancellation before the view has.
             (
                 StepRole::Undoing,
-                Self::Started
+                Self::Unknown
+                | Self::Started
                 | Self::InProgress
                 | Self::Parked
                 | Self::Completed

@@ -93,6 +93,9 @@ impl SagaView {
     /// Where the saga stands.
     #[must_use]
     pub fn status(&self) -> SagaStatus {
+        if !self.has(FactType::OrderCreated) {
+            return SagaStatus::Unknown;
+        }
         if !self.has(FactType::OrderCancelled) {
             return if self.has(FactType::OrderConfirmed) {
                 SagaStatus::Completed
@@ -104,12 +107,13 @@ impl SagaView {
                 SagaStatus::Started
             };
         }
-        let mut undoing_steps = ORDER_SAGA.iter().filter_map(|stage| stage.undoing_step);
-        if undoing_steps.any(|step| self.is_parked_at(step)) {
-            return SagaStatus::Failed;
-        }
         if !ORDER_SAGA.iter().any(|stage| self.is_undoing_owed(stage)) {
             return SagaStatus::Compensated;
+        }
+        // What is parked after its stage was undone keeps nobody waiting.
+        let mut owed = ORDER_SAGA.iter().filter(|stage| self.is_undoing_owed(stage));
+        if owed.any(|stage| stage.undoing_step.is_some_and(|step| self.is_parked_at(step))) {
+            return SagaStatus::Failed;
         }
         let something_undone =
             ORDER_SAGA.iter().flat_map(|stage| stage.undone_by).any(|fact| self.has(*fact));
@@ -122,6 +126,10 @@ impl SagaView {
     /// Who owes the next steps, in the order of the saga.
     #[must_use]
     pub fn remaining(&self) -> Vec<Owed> {
+        // Nobody owes anything to what nobody has ordered.
+        if !self.has(FactType::OrderCreated) {
+            return Vec::new();
+        }
         let owed = |stage: &Stage, step: &str, fact| Owed {
             step: step.to_owned(),
             owner: stage.owner.to_owned(),
@@ -318,13 +326,35 @@ mod tests {
         assert_eq!(status_after(&mended), SagaStatus::Compensated);
     }
 
+    /// The stranger's facts of an order that there is not; the same facts, once somebody has created it.
+    #[test]
+    fn facts_of_an_order_that_nobody_created_make_no_saga() {
+        let foreign = ["OrderConfirmed", "OrderCancelled", "PaymentProcessed", "DeadLettered"];
+        for (index, fact) in foreign.iter().enumerate() {
+            let mut view = SagaView::default();
+            view.hear(&heard(index as u128, fact));
+            assert_eq!((view.status(), view.remaining()), (SagaStatus::Unknown, vec![]), "{fact}");
+            view.hear(&heard(99, "OrderCreated"));
+            assert_ne!(view.status(), SagaStatus::Unknown, "{fact} came before it");
+        }
+    }
+
+    /// A cancellation that comes once more, and cannot be read then, undoes nothing of what is undone.
+    #[test]
+    fn what_is_parked_after_everything_was_undone_needs_nobody() {
+        let undone = ["OrderCreated", "OrderCancelled", "StockReleased", "PaymentVoided", "DeadLettered"];
+        assert_eq!(status_after(&undone), SagaStatus::Compensated);
+    }
+
     /// A clear no left nothing to undo.
     #[test]
     fn a_declined_payment_owes_no_other_answer() {
         let mut view = SagaView::default();
         let mut declined = heard(1, "PaymentFailed");
         declined.detail.payment_failed_because = Some(PaymentFailure::Declined);
-        for fact in [declined, heard(2, "OrderCancelled"), heard(3, "StockReleased")] {
+        for fact in
+            [declined, heard(2, "OrderCancelled"), heard(3, "StockReleased"), heard(4, "OrderCreated")]
+        {
             view.hear(&fact);
         }
         assert_eq!((view.status(), view.remaining()), (SagaStatus::Compensated, vec![]));

@@ -111,17 +111,32 @@ impl<S: Service> Input<S> {
         Self { id, correlation_id, jitter: 0, kind: InputKind::Command { command, key } }
     }
 
-    /// A message for a step. One that cannot be read still gets an id, `fallback_id`.
+    /// A message for a step. One that cannot be read still gets an id, `fallback_id`; so does one that comes from
+    /// outside, whatever id and saga it claims: those may be somebody's.
     #[must_use]
     pub fn message(step: &'static Step, payload: Bytes, fallback_id: Uuid, jitter: u32) -> Self {
-        let (id, correlation_id, message_type, content) = match Envelope::from_bytes(&payload) {
+        Self::heard(step, payload, fallback_id, None, jitter)
+    }
+
+    fn heard(
+        step: &'static Step,
+        payload: Bytes,
+        fallback_id: Uuid,
+        delivery: Option<Delivery>,
+        jitter: u32,
+    ) -> Self {
+        let envelope = Envelope::from_bytes(&payload).and_then(|envelope| {
+            let subject = delivery.as_ref().map_or("", |delivery| &delivery.subject);
+            misplaced::<S>(&envelope, step, subject).map_or(Ok(envelope), Err)
+        });
+        let (id, correlation_id, message_type, content) = match envelope {
             Ok(envelope) => {
                 let content = Content::of(&envelope, step);
                 (envelope.id, envelope.correlation_id, Some(envelope.message_type), content)
             }
             Err(error) => (fallback_id, fallback_id, None, Err(error)),
         };
-        let (earlier, delivery, failure) = (None, None, None);
+        let (earlier, failure) = (None, None);
         let delivered = Delivered { step, payload, content, message_type, earlier, delivery, failure };
         Self { id, correlation_id, jitter, kind: InputKind::Message(delivered) }
     }
@@ -129,9 +144,8 @@ impl<S: Service> Input<S> {
     /// A message that failed before, for another try.
     #[must_use]
     pub fn retried(step: &'static Step, retry: Retry, jitter: u32) -> Self {
-        let mut input = Self::message(step, retry.payload, retry.message_id, jitter);
+        let mut input = Self::heard(step, retry.payload, retry.message_id, retry.delivery, jitter);
         if let InputKind::Message(delivered) = &mut input.kind {
-            delivered.delivery = retry.delivery;
             delivered.earlier = Some(Earlier {
                 message_id: retry.message_id,
                 attempts: retry.attempts,
@@ -145,21 +159,20 @@ impl<S: Service> Input<S> {
     /// The same message once more, in a try that fails.
     #[must_use]
     pub fn again(&self, delivered: &Delivered<S::Fact>, failure: FailedTry) -> Self {
-        let fallback_id = self.id;
-        let mut input = Self::message(delivered.step, delivered.payload.clone(), fallback_id, self.jitter);
+        let (fallback_id, delivery) = (self.id, delivered.delivery.clone());
+        let payload = delivered.payload.clone();
+        let mut input = Self::heard(delivered.step, payload, fallback_id, delivery, self.jitter);
         if let InputKind::Message(again) = &mut input.kind {
-            (again.earlier, again.delivery) = (delivered.earlier.clone(), delivered.delivery.clone());
+            again.earlier.clone_from(&delivered.earlier);
         }
         input.failing(Some(failure))
     }
 
-    /// The message, with what the broker says of it.
+    /// A message that the broker delivers to a step, known by its place there when it has no id of its own.
     #[must_use]
-    pub fn delivered(mut self, delivery: Delivery) -> Self {
-        if let InputKind::Message(delivered) = &mut self.kind {
-            delivered.delivery = Some(delivery);
-        }
-        self
+    pub fn delivered(step: &'static Step, payload: Bytes, delivery: Delivery, jitter: u32) -> Self {
+        let fallback_id = ids::of_stream_position(&delivery.stream, delivery.sequence);
+        Self::heard(step, payload, fallback_id, Some(delivery), jitter)
     }
 
     /// The message, in a try that fails; `None` leaves it as it is.
@@ -222,6 +235,23 @@ impl<S: Service> Input<S> {
         }
     }
 
+    /// Whether it is a message that nobody of this system sent: no envelope, or none that its producer says there.
+    #[must_use]
+    pub const fn is_foreign(&self) -> bool {
+        match &self.kind {
+            InputKind::Message(Delivered { content: Err(why), .. }) => match why {
+                Undecodable::NotAnEnvelope(_) | Undecodable::Misplaced { .. } => true,
+                Undecodable::UnknownType(_)
+                | Undecodable::UnknownVersion { .. }
+                | Undecodable::BadData { .. } => false,
+            },
+            InputKind::Message(_)
+            | InputKind::Command { .. }
+            | InputKind::Called { .. }
+            | InputKind::Due { .. } => false,
+        }
+    }
+
     /// The dead letter that the input replays.
     pub(crate) fn replayed(&self) -> Option<Uuid> {
         match &self.kind {
@@ -256,6 +286,22 @@ impl<S: Service> Input<S> {
             | InputKind::Due { .. } => None,
         }
     }
+}
+
+/// Why a message cannot be its producer's: that one says no such thing to this step, or says it on another subject.
+/// What the broker lets anyone say is still not everybody's to say. A type that this build does not know may be news.
+fn misplaced<S: Service>(envelope: &Envelope, step: &Step, subject: &str) -> Option<Undecodable> {
+    let Envelope { producer, message_type, .. } = envelope;
+    let is_known = S::Fact::named(message_type).or_else(|| DeadLetterMessage::named(message_type)).is_some();
+    let belongs = match step.subject_of(producer, message_type, S::NAME) {
+        Some(place) => subject.is_empty() || subject == place,
+        None => !is_known && step.hears.iter().any(|subscription| subscription.producer == producer),
+    };
+    (!belongs).then(|| Undecodable::Misplaced {
+        message_type: message_type.clone(),
+        producer: producer.clone(),
+        place: if subject.is_empty() { step.name } else { subject }.to_owned(),
+    })
 }
 
 impl<F: Message> Content<F> {

@@ -151,6 +151,16 @@ pub enum Undecodable {
     /// Not JSON, or not an envelope.
     #[error("not an envelope")]
     NotAnEnvelope(#[source] serde_json::Error),
+    /// Whoever its envelope names says nothing of the kind in this place: it comes from outside.
+    #[error("{message_type} of {producer:?} does not belong on {place}")]
+    Misplaced {
+        /// Name of the type that the envelope says.
+        message_type: String,
+        /// Who is said to have said it.
+        producer: String,
+        /// The subject on which it came; the step that was to have it, when that is not known.
+        place: String,
+    },
     /// A type that this build does not know.
     #[error("unknown type {0:?}")]
     UnknownType(String),

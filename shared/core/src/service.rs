@@ -80,6 +80,15 @@ impl Step {
         self.hears.iter().flat_map(|subscription| subscription.types).any(|heard| heard.name == name)
     }
 
+    /// The subject on which `producer` says messages of the type with this name to `listener`, whose step this is;
+    /// `None` when the step does not hear such a message from that producer.
+    #[must_use]
+    pub fn subject_of(&self, producer: &str, name: &str, listener: &str) -> Option<String> {
+        let of_producer = self.hears.iter().filter(|subscription| subscription.producer == producer);
+        let mut types = of_producer.flat_map(|subscription| subscription.types);
+        types.find(|heard| heard.name == name).map(|heard| heard.subject(producer, listener))
+    }
+
     /// Whether the engine itself reacts, to what operators ask: such a step is in no service's declaration.
     #[must_use]
     pub const fn is_for_operators(&self) -> bool {

@@ -231,8 +231,9 @@ impl Broker {
     /// Where a message is, as the broker tells those it delivers it to.
     #[must_use]
     pub fn delivery(&self, index: usize) -> Delivery {
-        let producer = self.messages[index].subject.split('.').next().unwrap_or_default();
-        Delivery { stream: stream_of(producer), sequence: index as u64, headers: vec![] }
+        let subject = self.messages[index].subject.clone();
+        let stream = stream_of(subject.split('.').next().unwrap_or_default());
+        Delivery { stream, sequence: index as u64, subject, headers: vec![] }
     }
 
     /// The id under which steps know a message: its place, when it has none.

@@ -20,6 +20,9 @@ use super::findings::Rule;
 /// A deadline fires within a second, under load with the next batches; an order that is later than this is stuck.
 const LATE: SignedDuration = SignedDuration::from_secs(30);
 
+/// Where a fact comes from that no history tells.
+const FROM_OUTSIDE: &str = "no history says so: it came from outside, or its service has lost it";
+
 /// What one order must be held against, beside what is said of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Standard<'a> {
@@ -62,7 +65,8 @@ impl Account {
     pub fn faults(&self, standard: Standard<'_>) -> Vec<Fault> {
         let mut faults = Faults(Vec::new());
         match &self.order {
-            None => faults.must(!self.has_traces(), Rule::EverythingHasAnOrder, || self.traces()),
+            None if self.has_traces() => faults.must(false, Rule::EverythingHasAnOrder, || self.traces()),
+            None => self.check_strangers(standard.heard_since, &mut faults),
             Some(order) => {
                 self.check_order(order, standard, &mut faults);
                 self.check_customer_and_amounts(order, &mut faults);
@@ -83,9 +87,18 @@ impl Account {
         self.charges.iter().filter(moved)
     }
 
+    /// Whether some service acted on an order that there is not.
     fn has_traces(&self) -> bool {
-        let is_heard = self.view.as_ref().is_some_and(|view| !heard(view).is_empty());
-        self.reservation.is_some() || self.payment.is_some() || self.moved().count() > 0 || is_heard
+        self.reservation.is_some() || self.payment.is_some() || self.moved().count() > 0
+    }
+
+    /// Facts about an order that no service knows anything of: whoever said them is none of ours.
+    fn check_strangers(&self, since: Timestamp, faults: &mut Faults) {
+        let heard = self.view.iter().flat_map(heard).filter(|(_, at)| *at >= since);
+        let names: Vec<_> = heard.map(|(fact, _)| fact.name()).collect();
+        faults.must(names.is_empty(), Rule::FactsAreOurs, || {
+            format!("no service knows this order, heard {}; {FROM_OUTSIDE}", list(names))
+        });
     }
 
     fn traces(&self) -> String {
@@ -251,6 +264,13 @@ impl Account {
             let (said, heard) = (said.get(fact), heard.get(fact));
             // The histories keep microseconds.
             let micros = |at: &&Timestamp| at.as_microsecond();
+            if said.is_none() {
+                let is_accepted = heard.is_some_and(|at| *at < since);
+                faults.must(is_accepted, Rule::FactsAreOurs, || {
+                    format!("{} heard {}; {FROM_OUTSIDE}", fact.name(), time(heard))
+                });
+                continue;
+            }
             let is_too_early = heard.is_none() && said.is_some_and(|at| *at < since);
             let agree = said.as_ref().map(micros) == heard.as_ref().map(micros);
             faults.must(agree || is_too_early, Rule::ViewIsWhatWasSaid, || {

@@ -13,6 +13,8 @@ pub enum Rule {
     EveryOrderEnds,
     /// What is known of an order is known of one that there is.
     EverythingHasAnOrder,
+    /// What was heard, some service's history says it said.
+    FactsAreOurs,
     /// An order costs what its lines cost.
     TotalIsItsLines,
     /// A line has a price that its product has had.
@@ -60,6 +62,7 @@ impl Rule {
         match self {
             Self::EveryOrderEnds => "every order ends",
             Self::EverythingHasAnOrder => "everything belongs to an order",
+            Self::FactsAreOurs => "every fact was said by a service",
             Self::TotalIsItsLines => "total = sum of the lines",
             Self::PricesAreTheCatalogues => "prices are the catalogue's",
             Self::LinesAgree => "lines agree",
@@ -94,6 +97,7 @@ impl Rule {
             | Self::FactsArePublished => true,
             // Asked of several ledgers, which were not read at the same moment.
             Self::EverythingHasAnOrder
+            | Self::FactsAreOurs
             | Self::PricesAreTheCatalogues
             | Self::LinesAgree
             | Self::CustomersAgree

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use admin::AdminApp;
 use admin::policy::{AdminMessage, AdminService};
+use contract::FactType;
 use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{Method, RequestBuilder};
@@ -258,11 +259,12 @@ pub fn each(list: &Value, member: &str) -> Vec<Value> {
     list.as_array().expect("a list").iter().map(|one| one[member].clone()).collect()
 }
 
-/// A message of payment that says this.
+/// A message that says this, of the service that says such facts; of payment, what every service says.
 fn said(message: &AdminMessage) -> Input<AdminService> {
     let name = message.message_type().name;
     let step = AdminService::steps().iter().find(|step| step.is_told(name)).expect("some step hears this");
-    Input::message(step, envelope("payment", message).into(), Uuid::nil(), 0)
+    let producer = FactType::named(name).map_or("payment", FactType::producer);
+    Input::message(step, envelope(producer, message).into(), Uuid::nil(), 0)
 }
 
 /// Gives admin a breaker that is no step's, as the services that it stands in for have; nothing is called.

@@ -47,13 +47,15 @@ fn what_remains_of_a_cancelled_saga_is_what_each_has_to_undo() {
             &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled],
             &[release, ("payment", "payment-refund", PaymentRefunded)],
         ),
-        (&[OrderCancelled, PaymentVoided], &[release]),
-        (&[OrderCancelled, StockReservationFailed, PaymentVoided], &[]),
+        (&[OrderCreated, OrderCancelled, PaymentVoided], &[release]),
+        (&[OrderCreated, OrderCancelled, StockReservationFailed, PaymentVoided], &[]),
         // Who refuses, and did it all the same, has to undo it.
-        (&[OrderCancelled, StockReservationFailed, StockReserved, PaymentVoided], &[release]),
-        (&[OrderCancelled, StockReleased, PaymentRefunded], &[]),
+        (&[OrderCreated, OrderCancelled, StockReservationFailed, StockReserved, PaymentVoided], &[release]),
+        (&[OrderCreated, OrderCancelled, StockReleased, PaymentRefunded], &[]),
         (&[OrderCreated, StockReserved, PaymentProcessed, OrderConfirmed], &[]),
-        (&[OrderConfirmed], &[]),
+        (&[OrderCreated, OrderConfirmed], &[]),
+        // Nobody has ordered this.
+        (&[OrderCancelled], &[]),
     ] {
         let view = after(said);
         let owed = view.remaining();
@@ -73,7 +75,7 @@ fn only_an_unclear_refusal_of_the_payment_is_undone() {
         (PaymentFailure::LimitExceeded, false),
         (PaymentFailure::Exhausted, true),
     ] {
-        let mut view = after(&[FactType::OrderCancelled, FactType::StockReleased]);
+        let mut view = after(&[FactType::OrderCreated, FactType::OrderCancelled, FactType::StockReleased]);
         let failed = PaymentFailed { order: id(42), payment: payment_id(id(42)), reason };
         view.hear(&heard(9, OperatorMessage::Fact(failed.into())));
         assert_eq!(!view.remaining().is_empty(), is_owed, "{reason:?}");

@@ -13,7 +13,7 @@ pub enum DeadLetterOrigin {
     /// A message of a service of this system.
     #[default]
     Message,
-    /// A message that is no envelope: nobody knows who sent it.
+    /// A message that is no envelope, or one that its producer does not say there: nobody knows who sent it.
     Foreign,
     /// A call to the outside.
     Task,
@@ -35,6 +35,9 @@ pub struct Delivery {
     pub stream: String,
     /// Its place there.
     pub sequence: u64,
+    /// The subject on which it was said, e.g. `order.created`; empty when an earlier build wrote this down.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
     /// Headers, in the order of their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,

@@ -193,18 +193,14 @@ impl<'a, S: Service> Batch<'a, S> {
         let content = content.as_ref().map_err(|error| {
             Failure::Failed(FailedTry { chain: error_links(error), kind: FailureKind::Permanent })
         })?;
-        let name = match content {
-            Content::Fact(message) => message.fact.message_type().name,
-            Content::Operator(message) => message.message_type().name,
-        };
-        if !step.is_told(name) {
-            return Err(Failure::permanent(format!("{} does not hear {name}", step.name)));
-        }
         match content {
             Content::Fact(message) => self.react(input, |service, work| service.hear(step, message, work)),
             Content::Operator(message) => match message.command() {
                 Some(command) => self.operate(&command).map_err(Failure::permanent),
-                None => Err(Failure::permanent(format!("{name} is no command"))),
+                None => {
+                    let name = message.message_type().name;
+                    Err(Failure::permanent(format!("{name} is no command")))
+                }
             },
         }
     }

@@ -80,9 +80,9 @@ impl<'a> Parked<'a> {
     fn of<S: Service>(input: &'a Input<S>) -> Self {
         match &input.kind {
             InputKind::Message(Delivered { payload, message_type, delivery, .. }) => Self {
-                origin: match message_type {
-                    Some(_) => DeadLetterOrigin::Message,
-                    None => DeadLetterOrigin::Foreign,
+                origin: match input.is_foreign() {
+                    true => DeadLetterOrigin::Foreign,
+                    false => DeadLetterOrigin::Message,
                 },
                 payload,
                 message_type: message_type.clone(),

@@ -17,7 +17,8 @@ use saga_core::testing::{
 use uuid::Uuid;
 
 /// Members that may be missing: then the reader goes without.
-const OPTIONAL: [(&str, &str); 12] = [
+const OPTIONAL: [(&str, &str); 13] = [
+    ("DeadLettered", "subject"),
     ("DeadLetterDiscarded", "replays"),
     ("DeadLettered", "message_type"),
     ("DeadLettered", "saga"),
@@ -125,6 +126,7 @@ fn examples() -> [DeadLetterMessage; 5] {
         delivery: Some(Delivery {
             stream: "ORDER".to_owned(),
             sequence: 7,
+            subject: "order.created".to_owned(),
             headers: vec![("Nats-Msg-Id".to_owned(), id(45).to_string())],
         }),
         payload_base64: "e30=".to_owned(),

@@ -27,6 +27,13 @@ pub struct OutcomeLabels {
     pub outcome: &'static str,
 }
 
+/// Name of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StepLabels {
+    /// The step.
+    pub step: String,
+}
+
 /// Name of a breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BreakerLabels {
@@ -39,6 +46,7 @@ pub struct BreakerLabels {
 pub struct Metrics {
     registry: Arc<Registry>,
     inputs: Family<OutcomeLabels, Counter>,
+    foreign: Family<StepLabels, Counter>,
     calls: Family<OutcomeLabels, Counter>,
     store_faults: Counter,
     published: Counter,
@@ -66,6 +74,7 @@ impl Default for Metrics {
         let metrics = Self {
             registry: Arc::default(),
             inputs: Family::default(),
+            foreign: Family::default(),
             calls: Family::default(),
             store_faults: Counter::default(),
             published: Counter::default(),
@@ -88,6 +97,11 @@ impl Default for Metrics {
             latest: Arc::default(),
         };
         registry.register("saga_input", "Inputs settled, by step and outcome", metrics.inputs.clone());
+        registry.register(
+            "message_foreign",
+            "Messages parked that nobody of this system sent, by step",
+            metrics.foreign.clone(),
+        );
         registry.register("saga_call", "Calls to the outside, by task and outcome", metrics.calls.clone());
         registry.register("store_faults", "Batches that could not be stored", metrics.store_faults.clone());
         registry.register("outbox_published", "Messages published", metrics.published.clone());
@@ -148,6 +162,10 @@ impl Default for Metrics {
 impl Observer for Metrics {
     fn input_settled(&self, source: &str, outcome: &'static str) {
         self.inputs.get_or_create(&OutcomeLabels { step: source.to_owned(), outcome }).inc();
+    }
+
+    fn foreign_parked(&self, step: &str) {
+        self.foreign.get_or_create(&StepLabels { step: step.to_owned() }).inc();
     }
 
     fn call_ended(&self, kind: &str, end: &'static str) {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tracing::error;
 
 use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, NatsBus};
-use super::pulling::{headers_of, in_words, messages_of, stored, tell};
+use super::pulling::{headers_of, in_words, messages_of, said_on, stored, tell};
 use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
 
 /// Advisories asked for at once: one that waits here for another would come again, and count as told twice.
@@ -114,10 +114,8 @@ impl Advisories {
             self.current = Some(message);
             match read {
                 Ok(advisory) => {
-                    let (payload, headers) = fetch(&self.bus, &advisory).await?;
+                    let (payload, delivery) = fetch(&self.bus, &advisory).await?;
                     let why = advisory.why(is_terminated);
-                    let (stream, sequence) = (advisory.stream, advisory.stream_seq);
-                    let delivery = Delivery { stream, sequence, headers };
                     let durable = advisory.consumer;
                     return Ok(GivenUp { durable, payload, delivery, why, is_terminated, told });
                 }
@@ -131,17 +129,22 @@ impl Advisories {
 }
 
 /// The message as the stream has it; empty when the stream no longer does.
-async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<(Bytes, Vec<(String, String)>), BusError> {
+async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<(Bytes, Delivery), BusError> {
     let (stream, sequence) = (&advisory.stream, advisory.stream_seq);
     let found = async {
         let stream = bus.jetstream.get_stream_no_info(stream).await?;
         stored(&stream, sequence).await
     };
+    let place = Delivery { stream: stream.clone(), sequence, ..Delivery::default() };
     Ok(match bus.in_time(found).await.map_err(in_words)? {
-        Some(stored) => (stored.payload, headers_of(Some(&stored.headers))),
+        Some(stored) => {
+            let headers = Some(&stored.headers);
+            let subject = said_on(&stored.subject, headers);
+            (stored.payload, Delivery { subject, headers: headers_of(headers), ..place })
+        }
         None => {
             error!(stream, sequence, "given up, and gone from its stream");
-            (Bytes::new(), vec![])
+            (Bytes::new(), place)
         }
     })
 }

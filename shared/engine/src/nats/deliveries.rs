@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::advisories::Advisories;
 use super::connection::{BusFault, NatsBus};
-use super::pulling::{Pull, headers_of, in_words, messages_of, tell};
+use super::pulling::{Pull, headers_of, in_words, messages_of, said_on, tell};
 use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable};
 
 impl Bus for NatsBus {
@@ -185,7 +185,8 @@ impl BusMessage for NatsMessage {
     fn delivery(&self) -> Delivery {
         let sequence = self.message.info().map_or(0, |info| info.stream_sequence);
         let headers = headers_of(self.message.headers.as_ref());
-        Delivery { stream: self.stream.clone(), sequence, headers }
+        let subject = said_on(&self.message.subject, self.message.headers.as_ref());
+        Delivery { stream: self.stream.clone(), sequence, subject, headers }
     }
 
     async fn acknowledge(&self) -> Result<(), BusError> {

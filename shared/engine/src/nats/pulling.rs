@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
+use async_nats::{HeaderMap, HeaderValue};
 use futures::future::BoxFuture;
 use saga_core::retry::error_chain;
 
@@ -53,6 +53,14 @@ pub(super) async fn stored<I: Send + Sync>(
 /// An error in one line.
 pub(super) fn in_words(error: BoxedError) -> BusError {
     error_chain(error.as_ref())
+}
+
+/// The subject on which a message was said. What the broker itself has copied to `subject`, as it does for whoever may
+/// change a stream or ask one, was said where the original was (NATS ADR-28, ADR-31).
+pub(super) fn said_on(subject: &str, headers: Option<&HeaderMap>) -> String {
+    let of_originals = headers.into_iter().flat_map(|headers| headers.get_all("Nats-Subject"));
+    let elsewhere = of_originals.map(HeaderValue::as_str).find(|original| *original != subject);
+    elsewhere.unwrap_or(subject).to_owned()
 }
 
 /// Headers, in the order of their names.

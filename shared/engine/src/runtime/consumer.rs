@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use saga_core::fault::FaultKind;
-use saga_core::ids;
 use saga_core::input::{Input, Outcome};
 use saga_core::service::Service;
 use tokio::sync::mpsc;
@@ -249,10 +248,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
     }
 
     fn input(&self, message: &impl BusMessage) -> Input<S> {
-        let delivery = message.delivery();
-        let fallback_id = ids::of_stream_position(&delivery.stream, delivery.sequence);
-        Input::message(self.admission.step(), message.payload(), fallback_id, fastrand::u32(..))
-            .delivered(delivery)
+        Input::delivered(self.admission.step(), message.payload(), message.delivery(), fastrand::u32(..))
     }
 }
 

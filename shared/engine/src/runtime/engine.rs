@@ -430,6 +430,9 @@ impl<S: Service> Loop<S> {
         let mut changes = settlement.changes.as_slice();
         for ((input, outcome), on_settled) in inputs.iter().zip(settlement.outcomes).zip(settled) {
             self.parts.observer.input_settled(input.source(), outcome.name());
+            if input.is_foreign() && matches!(outcome, Outcome::Message(MessageOutcome::Dead(_))) {
+                self.parts.observer.foreign_parked(input.source());
+            }
             log_line::say(input, &outcome, log_line::changes_of(input.id, &mut changes));
             on_settled(outcome);
         }

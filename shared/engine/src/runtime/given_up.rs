@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use saga_core::dead_letter::Delivery;
-use saga_core::ids;
 use saga_core::input::Input;
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::service::Service;
@@ -74,9 +73,7 @@ async fn take<S: Service>(
     let step = admission.step();
     let failure = failure(admission, &given_up);
     let GivenUp { payload, delivery, .. } = given_up;
-    let fallback_id = ids::of_stream_position(&delivery.stream, delivery.sequence);
-    let input =
-        Input::message(step, payload, fallback_id, fastrand::u32(..)).delivered(delivery).failing(failure);
+    let input = Input::delivered(step, payload, delivery, fastrand::u32(..)).failing(failure);
     engine.settle(input).await.map(drop)
 }
 

@@ -8,6 +8,9 @@ pub trait Observer: Send + Sync + 'static {
     /// An input was settled: what reacted to it, and the outcome's name.
     fn input_settled(&self, _source: &str, _outcome: &'static str) {}
 
+    /// A message that nobody of this system sent was parked by this step.
+    fn foreign_parked(&self, _step: &str) {}
+
     /// A call to the outside ended: the task's kind, and `answered` or `failed`.
     fn call_ended(&self, _kind: &str, _end: &'static str) {}
 

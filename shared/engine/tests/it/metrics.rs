@@ -16,6 +16,7 @@ fn everything_that_happens_is_counted_under_its_name() {
     let metrics = Metrics::default();
     metrics.input_settled("shelf-filling", "done");
     metrics.input_settled("shelf-filling", "done");
+    metrics.foreign_parked("shelf-filling");
     metrics.call_ended("supply", "failed");
     metrics.batch_committed(3, Duration::from_millis(4));
     metrics.batch_not_stored();
@@ -24,6 +25,7 @@ fn everything_that_happens_is_counted_under_its_name() {
     let text = metrics.text().expect("metrics");
     for line in [
         "saga_input_total{step=\"shelf-filling\",outcome=\"done\"} 2",
+        "message_foreign_total{step=\"shelf-filling\"} 1",
         "saga_call_total{step=\"supply\",outcome=\"failed\"} 1",
         "store_commit_seconds_sum 0.004",
         "engine_batch_inputs_sum 3.0",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use contract::FactType;
 use contract::topology::{PARTICIPANTS, Participant};
 use saga_core::service::{Service, Step};
 
@@ -12,6 +13,11 @@ fn declares<S: Service>(steps: &[Step], defaults: &str, calls: &[&str]) {
     let Participant { port, has_stream, hears, calls: known_calls, .. } = known.expect("it is listed");
     let heard: BTreeSet<_> = steps.iter().flat_map(|step| step.hears).map(|heard| heard.producer).collect();
     assert_eq!(heard, hears.iter().copied().collect(), "{} hears", S::NAME);
+    for subscription in steps.iter().flat_map(|step| step.hears) {
+        for fact in subscription.types.iter().filter_map(|heard| FactType::named(heard.name)) {
+            assert_eq!(fact.producer(), subscription.producer, "{} hears {fact:?}", S::NAME);
+        }
+    }
     assert_eq!(S::OPERATOR.is_some(), *has_stream, "{} has a stream", S::NAME);
     assert!(defaults.contains(&format!(":{port}\"")), "{} listens on {port}:\n{defaults}", S::NAME);
     assert_eq!(&calls, known_calls, "{} calls", S::NAME);

@@ -225,7 +225,7 @@ fn what_a_service_cannot_do_for_an_operator_is_a_dead_letter_itself() {
     let said = DeadLetterMessage::DeadLettered(Box::new(stored(&world).dead_letter));
     let input = Input::message(operations(), till::envelope(90, &said).into(), Uuid::nil(), 0);
     let (writes, _) = world.take(input);
-    assert_eq!(writes.parked[0].reason, "till-operations does not hear DeadLettered");
+    assert_eq!(writes.parked[0].reason, "DeadLettered of \"shop\" does not belong on till-operations");
     let input = delivered(WATCHING, &till::envelope(91, &said));
     assert_eq!(world.take(input).1, "retried", "no command, to a step that hears of dead letters");
 }

@@ -4,6 +4,7 @@ use saga_core::dead_letter::{DeadLetterMessage, DeadLetterOrigin, DeadLettered, 
 use saga_core::decision::{InboxState, Writes};
 use saga_core::input::Input;
 use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::waiting::Retry;
 use uuid::Uuid;
 
 use super::envelope;
@@ -11,25 +12,21 @@ use super::till::{self, COUNTING, Fact, Mood, WATCHING, World, delivered, paid};
 
 #[test]
 fn what_can_never_work_is_parked_at_once_with_what_is_wrong_with_it() {
-    let counted = Fact::Counted { in_tin: "a".to_owned(), before: 0, after: 0, heard: false };
     let edited = |from: &str, to: &str| {
         let text = String::from_utf8(paid(1, "a", 5, Mood::Fine)).expect("text");
         assert!(text.contains(from), "{text}");
         text.replace(from, to).into_bytes()
     };
-    let lost = DeadLetterMessage::DeadLettered(Box::new(a_dead_letter()));
     for (payload, reason) in [
         (paid(1, "a", 5, Mood::Broken), "the lid is off"),
         (paid(1, "a", 5, Mood::Panics), "panicked: it is dark in a"),
         (edited("\"Paid\"", "\"Praised\""), "unknown type \"Praised\""),
         (edited("\"version\":1", "\"version\":2"), "unknown version 2 of Paid, this build reads 1"),
         (edited("\"coins\"", "\"coin\""), "data is no Paid: data did not match any variant of untagged enum"),
-        (till::envelope(1, &counted), "counting does not hear Counted"),
-        (till::envelope(1, &lost), "counting does not hear DeadLettered"),
     ] {
         let mut world = World::new();
-        let delivery = Delivery { stream: "SHOP".to_owned(), sequence: 7, headers: vec![] };
-        let input = delivered(COUNTING, &payload).delivered(delivery.clone());
+        let delivery = said_on("shop.paid");
+        let input = Input::delivered(COUNTING, payload.clone().into(), delivery.clone(), u32::MAX);
         let (writes, name) = world.take(input);
         let [dead] = &writes.parked[..] else { panic!("one dead letter: {writes:?}") };
         assert!(dead.reason.starts_with(reason), "{} is not: {reason}", dead.reason);
@@ -53,6 +50,64 @@ fn what_is_no_envelope_is_parked_under_its_place_in_the_stream() {
     assert_eq!((dead.origin, dead.saga, &dead.message_type), (DeadLetterOrigin::Foreign, None, &None));
     assert_eq!(dead.message_id, saga_core::ids::of_stream_position("SHOP", 7));
     assert_ne!(dead.message_id, saga_core::ids::of_stream_position("SHOP", 8));
+}
+
+/// A stranger may claim to be anyone, under any id and of any saga. What the one it names does not say in that place
+/// is nobody's: neither the id nor the saga is taken from it, or the real message would be known already.
+#[test]
+fn what_its_producer_does_not_say_there_is_parked_as_nobodys() {
+    let text = |payload: Vec<u8>| String::from_utf8(payload).expect("text");
+    let (fine, of_shop) = (text(paid(1, "a", 5, Mood::Fine)), "\"producer\":\"shop\"");
+    let of = |producer: &str| fine.replace(of_shop, &format!("\"producer\":\"{producer}\""));
+    let counted = Fact::Counted { in_tin: "a".to_owned(), before: 0, after: 0, heard: false };
+    let lost = DeadLetterMessage::DeadLettered(Box::new(a_dead_letter()));
+    let cases = [
+        (of("mallory"), "shop.paid", "Paid of \"mallory\" does not belong on shop.paid"),
+        (of("till"), "", "Paid of \"till\" does not belong on counting"),
+        (fine.clone(), "shop.counted", "Paid of \"shop\" does not belong on shop.counted"),
+        (fine.clone(), "mallory.paid", "Paid of \"shop\" does not belong on mallory.paid"),
+        (text(till::envelope(1, &counted)), "shop.paid", "Counted of \"shop\" does not belong on shop.paid"),
+        (text(till::envelope(1, &lost)), "", "DeadLettered of \"shop\" does not belong on counting"),
+        (
+            of("mallory").replace("\"Paid\"", "\"Praised\""),
+            "",
+            "Praised of \"mallory\" does not belong on counting",
+        ),
+    ];
+    for (payload, subject, reason) in cases {
+        let mut world = World::new();
+        let payload = payload.into_bytes();
+        let (writes, name) =
+            world.take(Input::delivered(COUNTING, payload.clone().into(), said_on(subject), u32::MAX));
+        let [dead] = &writes.parked[..] else { panic!("one dead letter: {writes:?}") };
+        assert_eq!((name, &dead.reason[..]), ("dead", reason));
+        let place = saga_core::ids::of_stream_position("SHOP", 7);
+        assert_eq!((dead.origin, dead.message_id), (DeadLetterOrigin::Foreign, place));
+        assert_eq!((dead.saga, &dead.message_type), (None, &None));
+        // A replay asks the same of it, and the real message is no duplicate of it.
+        let retry = Retry { delivery: Some(said_on(subject)), ..replayed(dead, payload) };
+        world.inbox.insert(("counting", place), InboxState::Waiting);
+        assert_eq!(world.take(Input::retried(COUNTING, retry, 0)).1, "dead");
+        assert_eq!(world.take(delivered(COUNTING, fine.as_bytes())).1, "done");
+    }
+}
+
+fn said_on(subject: &str) -> Delivery {
+    Delivery { stream: "SHOP".to_owned(), sequence: 7, subject: subject.to_owned(), headers: vec![] }
+}
+
+fn replayed(dead: &DeadLettered, payload: Vec<u8>) -> Retry {
+    Retry {
+        step: dead.step.clone(),
+        message_id: dead.message_id,
+        payload: payload.into(),
+        attempts: 0,
+        next_attempt: dead.last_failed_at,
+        first_failed_at: dead.first_failed_at,
+        last_error: dead.reason.clone(),
+        delivery: None,
+        dead_letter: None,
+    }
 }
 
 /// What one service says of its dead letters is for another whose step hears it: nobody would hear of it otherwise.

@@ -420,14 +420,14 @@ pub fn paid(id: u128, tin: &str, coins: i64, mood: Mood) -> Vec<u8> {
     envelope(id, &Fact::Paid { tin: tin.to_owned(), coins, mood })
 }
 
-/// The bytes of a message with this id.
+/// The bytes of a message with this id: the shop's, or an operator's.
 pub fn envelope(id: u128, message: &impl Message) -> Vec<u8> {
-    let MessageType { name, version, .. } = message.message_type();
+    let MessageType { name, version, is_addressed, .. } = message.message_type();
     let envelope = Envelope {
         id: Uuid::from_u128(id),
         message_type: name.to_owned(),
         version,
-        producer: "shop".to_owned(),
+        producer: if is_addressed { "desk" } else { "shop" }.to_owned(),
         correlation_id: Uuid::from_u128(0x5A6A),
         causation_id: Uuid::nil(),
         occurred_at: NOON,

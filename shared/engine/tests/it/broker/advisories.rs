@@ -39,7 +39,15 @@ async fn a_message_that_nobody_ever_acknowledges_becomes_one_dead_letter_with_ev
     assert_eq!(STANDARD.decode(&dead_letter.payload_base64).expect("base64"), arrived(id(7), "tea", 1));
     assert_eq!((dead_letter.reason.as_str(), *attempts), ("the broker gave it up after 2 deliveries", 1));
     let headers = vec![("Nats-Msg-Id".to_owned(), id(7).to_string())];
-    assert_eq!(delivery, &Some(Delivery { stream: "COURIER".to_owned(), sequence: 1, headers }));
+    assert_eq!(
+        delivery,
+        &Some(Delivery {
+            stream: "COURIER".to_owned(),
+            sequence: 1,
+            subject: "courier.parcels_arrived".to_owned(),
+            headers
+        })
+    );
     assert_eq!(harness.tea().await.pieces, 0);
     // It waits for a human like any other, and a redelivery does not handle it.
     let again = harness.settle_together(vec![heard(arrived(id(7), "tea", 1))]).await;

@@ -12,6 +12,7 @@ mod publishing;
 mod replays;
 mod shut;
 mod silent;
+mod strangers;
 mod timing;
 
 use saga_engine::store::Published;

@@ -116,19 +116,20 @@ async fn a_dead_letter_has_everything_about_the_message() {
         (
             arrived(id(1), "tea", 3),
             operating(),
-            Some("ParcelsArrived"),
-            &["depot-operations does not hear ParcelsArrived"],
+            None,
+            &["ParcelsArrived of \"courier\" does not belong on courier.parcels_arrived"],
         ),
         (arrived(id(1), UNREADABLE, 3), FILLING, Some("ParcelsArrived"), &["panicked: row"]),
     ] {
         let mut harness = OperatorHarness::new().with_attempts(5);
         harness.is_asked(0, DepotCommand::List("tea")).await;
-        let message = || Input::message(step, payload.clone(), id(404), 0).delivered(place());
+        let message = || Input::delivered(step, payload.clone(), place(), 0);
         assert_eq!(harness.hears_one(9, message).await, "dead", "{links:?}");
         let stored = harness.dead_letter().await;
         let dead_letter = stored.dead_letter;
         let is_envelope = message_type.is_some();
-        let (message_id, saga) = if is_envelope { (id(1), Some(id(1))) } else { (id(404), None) };
+        let nobodys = saga_core::ids::of_stream_position("COURIER", 42);
+        let (message_id, saga) = if is_envelope { (id(1), Some(id(1))) } else { (nobodys, None) };
         let origin = if is_envelope { DeadLetterOrigin::Message } else { DeadLetterOrigin::Foreign };
         assert_eq!(
             (stored.status, stored.revision, stored.known_as),
@@ -168,7 +169,7 @@ async fn a_dead_letter_remembers_its_place_at_the_broker_through_retries_replays
     let mut deaths = 0;
     loop {
         let mut harness = OperatorHarness::dying_after(deaths).with_attempts(2);
-        let tea = || heard(arrived(id(1), "tea", 3)).delivered(place());
+        let tea = || Input::delivered(FILLING, arrived(id(1), "tea", 3), place(), 0);
         assert_eq!(harness.hears_one(0, tea).await, "retried");
         assert_eq!(harness.tries_again(1).await, ["dead"]);
         let dead_letter = harness.dead_letter().await.dead_letter;
@@ -229,7 +230,12 @@ async fn a_step_with_retries_of_its_own_has_those() {
 fn place() -> Delivery {
     let headers = [("Nats-Msg-Id", "1"), ("traceparent", "00-0af7-b7ad-01")];
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    Delivery { stream: "COURIER".to_owned(), sequence: 42, headers }
+    Delivery {
+        stream: "COURIER".to_owned(),
+        sequence: 42,
+        subject: "courier.parcels_arrived".to_owned(),
+        headers,
+    }
 }
 
 fn failing(input: Input<Depot>, kind: FailureKind) -> Input<Depot> {

@@ -173,7 +173,12 @@ fn everything_about(number: u128) -> DeadLettered {
 
 fn place() -> Delivery {
     let headers = vec![("Nats-Msg-Id".to_owned(), "1".to_owned())];
-    Delivery { stream: "COURIER".to_owned(), sequence: u64::from(u32::MAX) * 9, headers }
+    Delivery {
+        stream: "COURIER".to_owned(),
+        sequence: u64::from(u32::MAX) * 9,
+        subject: "courier.parcels_arrived".to_owned(),
+        headers,
+    }
 }
 
 async fn park(store: &Arc<dyn Store>, dead_letters: impl IntoIterator<Item = DeadLettered>) -> Promise {
