@@ -48,7 +48,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         .map_err(|error| anyhow::anyhow!("http.bind {}: {error}", settings.http.bind))?;
     let bus = match program.producers.is_empty() {
         true => None,
-        false => Some(NatsBus::connect(settings.bus.clone(), &settings.instance).await?),
+        false => Some(NatsBus::connect_as(settings.bus.clone(), S::NAME, &settings.instance).await?),
     };
     let metrics = super::metrics::Metrics::default();
     let faults = Faults::new(settings.faults.clone(), program.faults, steps);
@@ -121,12 +121,13 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
 ) {
     let Some(bus) = app.bus.clone() else { return std::future::pending().await };
     if !bus.is_connected() {
-        info!("waiting for the broker at {}", app.settings.bus.url);
+        info!("waiting for the broker at {}", app.settings.bus.shown_url());
     }
     if let Err(fault) = bus.reached().await {
         let _ = failed.send(fault.into());
         return std::future::pending().await;
     }
+    bus.warn_if_open();
     let mut asking = AskingAgain::default();
     while let Err(fault) = bus.ensure_streams(&producers).await {
         app.publishing.hold(&error_chain(&fault), Timestamp::now());

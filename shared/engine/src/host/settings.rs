@@ -312,6 +312,9 @@ impl<X> Settings<X> {
                 "retention.inbox must not be shorter than bus.retention: a fact delivered late would be handled twice",
             ),
         ];
+        if let Some(complaint) = self.bus.tls.complaint() {
+            return Err(BadSettings(complaint.to_owned()));
+        }
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, sentence)) => Err(BadSettings((*sentence).to_owned())),
             None => Ok(()),

@@ -12,7 +12,8 @@ use saga_core::retry::error_chain;
 use serde::Deserialize;
 use tracing::error;
 
-use super::connection::{ADVISORY_KINDS, ADVISORY_STREAM, NatsBus};
+use super::connection::{ADVISORY_KINDS, NatsBus};
+use super::permissions::{ADVISORY_STREAM, advisories_of};
 use super::pulling::{headers_of, in_words, messages_of, said_on, stored, tell};
 use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
 
@@ -64,7 +65,7 @@ impl Advisories {
         };
         let listener = durables.first().map_or("nobody", |durable| durable.listener);
         let config = pull::Config {
-            durable_name: Some(format!("{listener}-advisories")),
+            durable_name: Some(advisories_of(listener)),
             deliver_policy: consumer::DeliverPolicy::All,
             ack_policy: consumer::AckPolicy::Explicit,
             ack_wait: bus.settings.ack_wait,

@@ -1,29 +1,40 @@
 //! Shell: the connection to NATS and the streams of the system.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::{self, Context, stream};
-use async_nats::{ConnectOptions, Event};
+use async_nats::jetstream::context::CreateStreamErrorKind;
+use async_nats::jetstream::{self, Context, ErrorCode, stream};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use futures::TryStreamExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use saga_core::service::stream_of;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// The stream of the broker's advisories.
-pub(super) const ADVISORY_STREAM: &str = "ADVISORY";
-/// What it keeps.
+use super::entry::{BadFile, Shown, TlsSettings, by_credentials};
+use super::permissions::{ADVISORY_STREAM, inbox_of};
+
+/// What the stream of the broker's advisories keeps.
 pub(super) const ADVISORY_KINDS: [&str; 2] = ["MAX_DELIVERIES", "MSG_TERMINATED"];
 /// The oldest broker that is trusted: since 2.15 an atomic batch costs one fsync, and 2.12 brought them.
 const MINIMUM_VERSION: (u64, u64) = (2, 15);
 
-/// Settings of the broker.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Settings of the broker. `Debug` shows no secret: an address may hold one.
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BusSettings {
-    /// Where it is, `nats://HOST:PORT`.
+    /// Where it is, `nats://HOST:PORT`, or `tls://HOST:PORT`.
     pub url: String,
+    /// File with the credentials of the service's own user: the seed of an nkey, or a `.creds` file. Without one the
+    /// broker must let anyone in.
+    pub credentials: Option<PathBuf>,
+    /// Whom to trust there, and how the broker knows this client.
+    pub tls: TlsSettings,
     /// Copies of each stream: 1 on one machine, 3 in a cluster.
     pub replicas: usize,
     /// How long facts are kept.
@@ -51,6 +62,8 @@ impl Default for BusSettings {
     fn default() -> Self {
         Self {
             url: "nats://127.0.0.1:4222".to_owned(),
+            credentials: None,
+            tls: TlsSettings::default(),
             replicas: 1,
             retention: Duration::from_hours(24 * 7),
             duplicate_window: Duration::from_secs(20),
@@ -63,23 +76,75 @@ impl Default for BusSettings {
     }
 }
 
+impl fmt::Debug for BusSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (url, Self { credentials, tls, .. }) = (self.shown_url(), self);
+        let mut shown = f.debug_struct("BusSettings");
+        shown.field("url", &url).field("credentials", credentials).field("tls", tls).finish_non_exhaustive()
+    }
+}
+
+impl BusSettings {
+    /// Where the broker is, without the user and the password that the address may hold.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        Shown(&self.url).to_string()
+    }
+
+    /// What to do about a connection that cannot be made, when that is known.
+    fn advice(&self, problem: &str) -> Option<String> {
+        let is = |kind: ConnectErrorKind| problem.contains(&kind.to_string());
+        if is(ConnectErrorKind::AuthorizationViolation) || is(ConnectErrorKind::Authentication) {
+            return Some(match &self.credentials {
+                Some(file) => format!(
+                    "it does not know the user of {}: its configuration must name that user's key, or bus.credentials \
+                     another file",
+                    file.display()
+                ),
+                None => {
+                    "it lets in only users that it knows: bus.credentials names the file of one".to_owned()
+                }
+            });
+        }
+        let trusted = self.tls.ca.as_ref().map(|ca| format!("by whom {} names", ca.display()));
+        let trusted =
+            trusted.unwrap_or_else(|| "by whom this system trusts, and bus.tls.ca names nobody".to_owned());
+        // The client does not say which of these it is.
+        let is_tls = self.tls.ca.is_some() || self.url.starts_with("tls:");
+        (is(ConnectErrorKind::Tls) || (is_tls && is(ConnectErrorKind::Io))).then(|| {
+            format!(
+                "it is not there, or TLS cannot be agreed on: its certificate is not signed {trusted}, or not for this \
+                 address, or it wants one of this client (bus.tls.cert, bus.tls.key)"
+            )
+        })
+    }
+}
+
 /// Why the broker cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BusFault {
     /// The address or the options make no sense.
     #[error("broker {url}: cannot connect")]
     Connect {
-        /// As the settings have it ([`BusSettings::url`]).
+        /// As the settings have it ([`BusSettings::shown_url`]).
         url: String,
         /// What the client said.
         source: async_nats::ConnectError,
+    },
+    /// What lets the service in cannot be read.
+    #[error("broker {url}: cannot connect")]
+    File {
+        /// As the settings have it ([`BusSettings::shown_url`]).
+        url: String,
+        /// Which file, of which setting.
+        source: BadFile,
     },
     /// The broker is too old.
     #[error(
         "broker {url} is nats-server {found}; this system needs 2.15 or newer: run scripts/setup.sh, or upgrade it"
     )]
     TooOld {
-        /// As the settings have it ([`BusSettings::url`]).
+        /// As the settings have it ([`BusSettings::shown_url`]).
         url: String,
         /// The version that the server says it has.
         found: String,
@@ -103,43 +168,115 @@ pub struct NatsBus {
     pub(super) client: async_nats::Client,
     pub(super) jetstream: Context,
     pub(super) settings: BusSettings,
+    /// Who it is at the broker.
+    user: String,
+}
+
+/// What was told of the connection, so that it is told once.
+struct Told {
+    settings: BusSettings,
+    /// The last problem, until there is a connection.
+    problem: Mutex<Option<String>>,
+}
+
+impl Told {
+    fn new(settings: BusSettings) -> Arc<Self> {
+        Arc::new(Self { settings, problem: Mutex::default() })
+    }
+
+    fn tell(&self, event: &Event) {
+        match event {
+            Event::Connected => {
+                *self.problem.lock() = None;
+                info!("broker connected");
+            }
+            Event::Disconnected => warn!("broker disconnected, trying to reconnect"),
+            Event::ServerError(error) => warn!("broker says: {error}"),
+            Event::ClientError(error) => self.complain(error.to_string()),
+            Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {
+                warn!("broker: {event}");
+            }
+        }
+    }
+
+    /// An attempt follows the other, and fails for the same reason.
+    fn complain(&self, problem: String) {
+        let mut last = self.problem.lock();
+        if last.as_ref() == Some(&problem) {
+            return;
+        }
+        let advice = self.settings.advice(&problem).map_or_else(String::new, |advice| format!(": {advice}"));
+        warn!("broker connection: {}: {problem}{advice}", self.settings.shown_url());
+        *last = Some(problem);
+    }
 }
 
 impl NatsBus {
     /// Connects. When the broker is not there the connection goes on trying; [`NatsBus::is_connected`] tells.
     ///
     /// # Errors
-    /// When the address is none.
+    /// When the address is none, or a file cannot be used that lets this client in.
     pub fn connect(settings: BusSettings, name: &str) -> BoxFuture<'_, Result<Self, BusFault>> {
-        Box::pin(Self::connecting(settings, name))
+        Self::connect_as(settings, name, name)
     }
 
-    async fn connecting(settings: BusSettings, name: &str) -> Result<Self, BusFault> {
-        let client = ConnectOptions::new()
+    /// The same, as a user of the broker: answers come to where nobody else hears them. `name` tells connections of one
+    /// user apart.
+    ///
+    /// # Errors
+    /// As [`NatsBus::connect`].
+    pub fn connect_as<'a>(
+        settings: BusSettings,
+        user: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Self, BusFault>> {
+        Box::pin(Self::connecting(settings, user, name))
+    }
+
+    async fn connecting(settings: BusSettings, user: &str, name: &str) -> Result<Self, BusFault> {
+        let url = settings.shown_url();
+        let bad_file = |source| BusFault::File { url: url.clone(), source };
+        let options = settings.tls.apply(ConnectOptions::new()).map_err(bad_file)?;
+        let options = match &settings.credentials {
+            Some(file) => by_credentials(options, file).map_err(bad_file)?,
+            None => options,
+        };
+        let told = Told::new(settings.clone());
+        let client = options
             .name(name)
+            .custom_inbox_prefix(inbox_of(user))
             .retry_on_initial_connect()
             .max_reconnects(None)
             .connection_timeout(Duration::from_secs(2))
             .ping_interval(Duration::from_secs(5))
             // Quick at first, never hammering: half a second is what an operator does not notice.
             .reconnect_delay_callback(|attempts| Duration::from_millis((attempts as u64 * 50).min(500)))
-            .event_callback(|event| async move {
-                match event {
-                    Event::Connected => info!("broker connected"),
-                    Event::Disconnected => warn!("broker disconnected, trying to reconnect"),
-                    Event::ServerError(error) => warn!("broker says: {error}"),
-                    Event::ClientError(error) => warn!("broker connection: {error}"),
-                    Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {
-                        warn!("broker: {event}")
-                    }
-                }
+            .event_callback(move |event| {
+                told.tell(&event);
+                std::future::ready(())
             })
             .connect(&settings.url)
             .await
-            .map_err(|source| BusFault::Connect { url: settings.url.clone(), source })?;
+            .map_err(|source| BusFault::Connect { url, source })?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(settings.publish_timeout);
-        Ok(Self { client, jetstream, settings })
+        Ok(Self { client, jetstream, settings, user: user.to_owned() })
+    }
+
+    /// Says so when the broker lets in whoever reaches it: then any of them can say anything.
+    pub fn warn_if_open(&self) {
+        if !self.client.server_info().auth_required {
+            warn!(
+                "broker {} lets anyone in, and whoever reaches it can say what a service says: give it users, and each \
+                 service its own (bus.credentials)",
+                self.settings.shown_url()
+            );
+        }
+    }
+
+    /// Whether this connection makes the stream of a service: its own, and any where anyone may make any.
+    pub(super) fn makes_stream_of(&self, service: &str) -> bool {
+        self.settings.credentials.is_none() || service == self.user
     }
 
     /// Whether the broker is there right now.
@@ -173,12 +310,13 @@ impl NatsBus {
         let mut parts = found.split(['.', '-']).map(|part| part.parse::<u64>().unwrap_or(0));
         let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
         if version < MINIMUM_VERSION {
-            return Err(BusFault::TooOld { url: self.settings.url.clone(), found });
+            return Err(BusFault::TooOld { url: self.settings.shown_url(), found });
         }
         Ok(())
     }
 
-    /// Makes every stream of these producers that is not there, and brings the others up to these settings.
+    /// Makes every stream of these producers that is not there, and brings the others up to these settings. Where the
+    /// broker knows its users, each makes its own.
     ///
     /// # Errors
     /// When the broker refuses or does not answer.
@@ -187,7 +325,7 @@ impl NatsBus {
         producers: &'a [&'static str],
     ) -> BoxFuture<'a, Result<(), BusFault>> {
         Box::pin(async move {
-            for service in producers {
+            for service in producers.iter().filter(|service| self.makes_stream_of(service)) {
                 self.ensure_stream(service).await?;
             }
             self.ensure_advisory_stream().await
@@ -227,7 +365,23 @@ impl NatsBus {
             max_age: self.settings.retention,
             ..stream::Config::default()
         };
-        self.keep_stream(config).await
+        match self.settings.credentials {
+            None => self.keep_stream(config).await,
+            Some(_) => self.make_stream(config).await,
+        }
+    }
+
+    /// Makes a stream that is everybody's, and nobody's to change: as it is, it will do.
+    async fn make_stream(&self, config: stream::Config) -> Result<(), BusFault> {
+        let stream = config.name.clone();
+        let making = async {
+            match self.jetstream.create_stream(config).await {
+                Ok(_) => Ok(()),
+                Err(error) if is_there(&error.kind()) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        self.in_time(making).await.map_err(|source| BusFault::Stream { stream, source })
     }
 
     /// Makes a stream that is not there, and brings one that is up to this.
@@ -261,4 +415,8 @@ impl NatsBus {
     pub const fn jetstream(&self) -> &Context {
         &self.jetstream
     }
+}
+
+fn is_there(why: &CreateStreamErrorKind) -> bool {
+    matches!(why, CreateStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NAME_EXIST)
 }

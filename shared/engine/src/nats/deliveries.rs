@@ -9,12 +9,15 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use saga_core::dead_letter::Delivery;
 use saga_core::retry::error_chain;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::advisories::Advisories;
 use super::connection::{BusFault, NatsBus};
 use super::pulling::{Pull, headers_of, in_words, messages_of, said_on, tell};
 use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable};
+
+/// How often it is tried whether another service has made its stream.
+const STREAM_POLL: Duration = Duration::from_millis(100);
 
 impl Bus for NatsBus {
     type Deliveries = NatsDeliveries;
@@ -81,13 +84,22 @@ fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFaul
         filter_subjects: durable.subscription.subjects(durable.listener),
         ..pull::Config::default()
     };
+    let producer = durable.subscription.producer;
     Box::pin(async move {
-        match bus.in_time(bus.jetstream.create_consumer_on_stream(config, &stream)).await {
-            Ok(consumer) => Ok(consumer),
-            Err(source) => {
-                // The stream may have gone with the broker's disk.
-                bus.ensure_stream(durable.subscription.producer).await?;
-                Err(BusFault::Stream { stream, source })
+        let until = Instant::now() + bus.settings.publish_timeout;
+        loop {
+            let creating = bus.jetstream.create_consumer_on_stream(config.clone(), &stream);
+            match bus.in_time(creating).await {
+                Ok(consumer) => return Ok(consumer),
+                // Its service is about to make it, when all start together.
+                Err(_) if !bus.makes_stream_of(producer) && Instant::now() < until => {
+                    sleep(STREAM_POLL).await;
+                }
+                Err(source) => {
+                    // The stream may have gone with the broker's disk, and this service's own with it.
+                    bus.ensure_streams(&[producer, durable.listener]).await?;
+                    return Err(BusFault::Stream { stream, source });
+                }
             }
         }
     })

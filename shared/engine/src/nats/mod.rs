@@ -6,10 +6,14 @@ pub(crate) mod anew;
 mod atomic_batch;
 mod connection;
 mod deliveries;
+mod entry;
 mod marking;
+mod permissions;
 mod publisher;
 mod pulling;
 mod timing;
 
 pub use connection::{BusFault, BusSettings, NatsBus};
+pub use entry::TlsSettings;
+pub use permissions::Permissions;
 pub use publisher::Publisher;

@@ -6,7 +6,8 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use super::connection::{ADVISORY_STREAM, BoxedError, BusFault, NatsBus};
+use super::connection::{BoxedError, BusFault, NatsBus};
+use super::permissions::ADVISORY_STREAM;
 use crate::runtime::clock::Clock;
 
 /// Questions in one measurement: the one that was answered soonest says most, as with NTP (RFC 5905, section 10).

@@ -213,6 +213,8 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("bus.max_deliver=1", "bus.max_deliver"),
         ("bus.publish_timeout=0s", "bus.publish_timeout"),
         ("bus.replicas=0", "bus.replicas"),
+        ("bus.tls.cert=/client.pem", "bus.tls.key"),
+        ("bus.tls.key=/client.key", "bus.tls.cert"),
         ("nonsense", "nonsense"),
     ] {
         let refusal = read("", &[flag]).expect_err(flag).to_string();

@@ -11,12 +11,12 @@ use futures::StreamExt as _;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
 use saga_core::message::{Envelope, Message as _};
 use saga_core::service::stream_of;
-use saga_engine::nats::{BusSettings, NatsBus};
+use saga_engine::nats::NatsBus;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::measured::Arrival;
-use crate::local::{Member, System};
+use crate::local::{SAGACTL, System};
 use crate::output::note;
 
 /// A broker on the same machine connects at once.
@@ -40,9 +40,9 @@ const PRODUCERS: [(&str, &[FactType]); 3] = [
 
 /// Starts hearing all facts of sagas that are published from now on.
 pub async fn listen(system: &System, to: &mpsc::Sender<Arrival>) -> anyhow::Result<()> {
-    let url = system.url_of(Member::NATS);
-    let bus =
-        NatsBus::connect(BusSettings { url: url.clone(), ..BusSettings::default() }, "sagactl-load").await?;
+    let settings = system.bus_settings_of(SAGACTL);
+    let url = settings.shown_url();
+    let bus = NatsBus::connect_as(settings, SAGACTL, "sagactl-load").await?;
     let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
     for (producer, facts) in PRODUCERS {

@@ -1,7 +1,8 @@
 //! Shell: the folder of a local system: whose it is, and who may start or stop processes in it.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,24 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(half_done, path)
 }
 
+/// The same, of what is nobody else's business: only this user may read it.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let half_done = path.with_extension("new");
+    // One that a crash left behind may be readable by others.
+    match fs::remove_file(&half_done) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&half_done)?;
+    file.write_all(bytes)?;
+    fs::rename(half_done, path)
+}
+
+/// Makes a folder, unless it is there, into which only this user may look.
+pub fn create_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 /// What is said of a folder in which nothing can be made.
 pub fn unwritable(folder: &Path) -> String {
     format!("{} cannot be written: choose another folder with --data", folder.display())
@@ -86,6 +105,23 @@ pub fn unwritable(folder: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_private_is_readable_by_nobody_else_whatever_was_there_before() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+        let (inner, path) = (folder.path().join("inner"), folder.path().join("inner/secret.nk"));
+        create_private(&inner).expect("a folder");
+        for left_behind in [&path, &path.with_extension("new")] {
+            fs::write(left_behind, "old").expect("a file");
+            fs::set_permissions(left_behind, fs::Permissions::from_mode(0o644)).expect("it is ours");
+        }
+        write_private(&path, b"new").expect("it is written");
+        assert_eq!((mode(&inner), mode(&path)), (0o700, 0o600));
+        assert_eq!(fs::read(&path).expect("it is there"), b"new");
+        create_private(&inner).expect("it is there already");
+    }
 
     #[test]
     fn a_folder_with_other_things_is_left_alone() {

@@ -13,6 +13,7 @@ mod broker;
 mod process;
 mod readiness;
 mod stop;
+mod users;
 
 // What can be asked of the system.
 mod rebuild;
@@ -37,6 +38,7 @@ pub use self::plan::Setting;
 pub use self::running::RunningSystem;
 pub use self::supervise::ShutdownSignal;
 pub use self::system::System;
+pub use self::users::SAGACTL;
 
 /// What to do with the local system.
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use saga_engine::nats::BusSettings;
 
 use super::folder::{PLAN_FILE, unwritable, write_whole};
 use super::member::{Member, Ports};
@@ -122,6 +123,22 @@ impl System {
         self.data_of(Member::NATS).join("nats.conf")
     }
 
+    /// The file by which a user gets in at the broker: a service, or this program.
+    pub fn credentials_of(&self, user: &str) -> PathBuf {
+        self.credentials_dir().join(format!("{user}.nk"))
+    }
+
+    /// Not there in the folder of a system that an earlier build made, until the next `up`.
+    pub fn credentials_dir(&self) -> PathBuf {
+        self.folder.join("credentials")
+    }
+
+    /// How this program itself, or a service, is to go to the broker.
+    pub fn bus_settings_of(&self, user: &str) -> BusSettings {
+        let credentials = Some(self.credentials_of(user)).filter(|file| file.exists());
+        BusSettings { url: self.url_of(Member::NATS), credentials, ..BusSettings::default() }
+    }
+
     /// What one process is started with.
     pub fn arguments_of(&self, member: Member) -> Vec<String> {
         let Some(participant) = member.participant() else {
@@ -140,7 +157,9 @@ impl System {
             Member::services().filter(|other| participant.calls.contains(&other.to_string().as_str()));
         settings.extend(called.map(|called| format!("service.{called}={}", self.url_of(called))));
         if participant.has_stream {
-            settings.push(format!("bus.url={}", self.url_of(Member::NATS)));
+            let BusSettings { url, credentials, .. } = self.bus_settings_of(participant.name);
+            settings.push(format!("bus.url={url}"));
+            settings.extend(credentials.map(|file| format!("bus.credentials={}", file.display())));
         }
         settings.extend(self.plan.settings.get(&member).into_iter().flatten().cloned());
         settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]).collect()
@@ -160,6 +179,20 @@ mod tests {
             .collect();
         let plan = Plan::new(Ports::from_base(7000), "/bin-dir".into(), "/nats-server".into(), settings);
         System { folder: "/data".into(), plan }
+    }
+
+    /// The system of an earlier build has none, and goes on as it is.
+    #[test]
+    fn a_service_is_told_of_its_credentials_once_there_are_any() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let system = System { folder: folder.path().to_owned(), ..system() };
+        let settings = |member| system.arguments_of(member).join(" ");
+        assert!(!settings(Member::ORDER).contains("bus.credentials"));
+        fs::create_dir(system.credentials_dir()).expect("a folder");
+        let file = system.credentials_of("order");
+        fs::write(&file, "SU").expect("a file");
+        assert!(settings(Member::ORDER).contains(&format!("--set bus.credentials={}", file.display())));
+        assert!(!settings(Member::ADMIN).contains("bus.credentials"), "each has its own");
     }
 
     #[test]

@@ -127,6 +127,7 @@ pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
         folder::wipe(path)?;
     }
     system.create()?;
+    broker::make_users(&system)?;
     broker::configure(&system)?;
     Member::all().for_each(|member| process::forget(&system, member));
     Ok(system)

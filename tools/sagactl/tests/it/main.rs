@@ -21,5 +21,7 @@ mod readme;
 mod redrives;
 mod secrets;
 mod startup;
+mod strangers;
 mod system;
+mod users;
 mod wiring;

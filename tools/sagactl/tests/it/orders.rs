@@ -76,7 +76,7 @@ async fn many_buyers_of_few_pieces_get_exactly_those() {
 async fn what_cannot_be_read_is_parked_and_listed_and_the_rest_goes_on() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
-    let broker = async_nats::connect(system.broker_url()).await.expect("the broker");
+    let (broker, _) = system.broker_as("order").await;
     let jetstream = async_nats::jetstream::new(broker);
     let alien = r#"{"id":"01890000-0000-7000-8000-000000000001","type":"OrderCreated","version":99,"producer":"order",
         "correlation_id":"01890000-0000-7000-8000-000000000002","causation_id":"01890000-0000-7000-8000-000000000003",

@@ -7,7 +7,7 @@ use crate::system::{System, order_for, wait_until};
 
 impl System {
     /// The sum of a program's counters of this name that have all of these labels.
-    async fn metric(&self, program: &str, name: &str, labels: &[&str]) -> f64 {
+    pub async fn metric(&self, program: &str, name: &str, labels: &[&str]) -> f64 {
         let text = self.http.get(self.url(program, "/metrics")).send().await.expect("an answer");
         let text = text.text().await.expect("text");
         let matching = text.lines().filter(|line| {

@@ -3,6 +3,7 @@
 mod advisories;
 mod connecting;
 pub mod consuming;
+mod entering;
 mod faults;
 mod holding;
 mod losing;

@@ -27,6 +27,8 @@ pub struct Nats {
     process: Option<Child>,
     /// Subjects on which nobody may say anything: what is asked there gets no answer.
     denied: Vec<&'static str>,
+    /// What its configuration has beside.
+    more: String,
 }
 
 impl Nats {
@@ -36,10 +38,18 @@ impl Nats {
         nats
     }
 
+    /// One with this in its configuration.
+    pub async fn start_with(more: String) -> Self {
+        let mut nats = Self::not_yet_started();
+        nats.more = more;
+        nats.restart().await;
+        nats
+    }
+
     /// A broker whose address is known before it is there.
     pub fn not_yet_started() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        Self { port: free_port(), folder, process: None, denied: vec![] }
+        Self { port: free_port(), folder, process: None, denied: vec![], more: String::new() }
     }
 
     /// Starts it, on the port and with the data it had before.
@@ -50,6 +60,7 @@ impl Nats {
             "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n",
             folder.join("jetstream")
         );
+        text += &self.more;
         if !self.denied.is_empty() {
             let permissions = format!("{{ publish: {{ deny: {:?} }} }}", self.denied);
             text += &format!(

@@ -1,0 +1,117 @@
+//! Shell: messages from outside: whoever has got in at the broker says what is none of this system's, and neither the
+//! view of the sagas nor the books are led astray.
+
+use async_nats::Client;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::system::{System, wait_until};
+
+/// Says something on a subject that the user may use, and waits until the broker has it.
+async fn say(client: &Client, subject: &str, payload: &str) {
+    let jetstream = async_nats::jetstream::new(client.clone());
+    let ack = jetstream.publish(subject.to_owned(), payload.to_owned().into()).await.expect("published");
+    ack.await.expect("stored");
+}
+
+fn envelope(number: u128, message_type: &str, producer: &str, order: &str, data: &Value) -> String {
+    json!({
+        "id": Uuid::from_u128(number), "type": message_type, "version": 1, "producer": producer,
+        "correlation_id": order, "causation_id": Uuid::nil(), "occurred_at": "2026-01-01T00:00:00Z", "data": data,
+    })
+    .to_string()
+}
+
+/// Whoever has the credentials of the order service has those of no other, and cannot speak for one.
+#[tokio::test]
+async fn what_comes_from_outside_is_parked_and_counted_and_changes_no_saga() {
+    let system = System::start(&[]);
+    system.list("pen", 10).await;
+    let confirmed = system.order(&[("pen", 1)], "tok_ok").await;
+    let cancelled = system.order(&[("pen", 1)], "tok_declined").await;
+    let status =
+        async |order: &str| system.get("admin", &format!("/api/admin/sagas/{order}")).await["status"].clone();
+    let [confirmed, cancelled] = [&confirmed, &cancelled].map(|order| order["id"].as_str().expect("an id"));
+    wait_until("both are over", async || {
+        (status(confirmed).await, status(cancelled).await) == ("COMPLETED".into(), "COMPENSATED".into())
+    })
+    .await;
+    let before = system.assert_reconciled().await;
+
+    let (order, _) = system.broker_as("order").await;
+    let about = |order: &str| json!({"order": order, "lines": [], "reason": "operator"});
+    for (number, subject, message_type, producer, of) in [
+        (1, "order.created", "PaymentProcessed", "payment", confirmed),
+        (2, "order.cancelled", "StockReserved", "inventory", cancelled),
+        (3, "order.cancelled", "OrderCancelled", "mallory", cancelled),
+        (4, "order.created", "OrderCancelled", "order", confirmed),
+        (5, "order.confirmed", "OrderEaten", "mallory", confirmed),
+    ] {
+        say(&order, subject, &envelope(number, message_type, producer, of, &about(of))).await;
+    }
+    say(&order, "order.cancelled", "no envelope at all").await;
+    let large = "x".repeat(2 * 1024 * 1024);
+    let refused = order
+        .publish("order.created", large.into())
+        .await
+        .and(order.flush().await.map_err(|_| async_nats::PublishErrorKind::Send.into()));
+    assert!(refused.is_err(), "what is too large gets nowhere");
+
+    // Of those who hear `order.created`, `order.confirmed` and `order.cancelled`: the view of each, inventory, payment.
+    let parked = async || system.get("admin", "/api/admin/dlq?limit=100").await["dead_letters"].clone();
+    wait_until("all are parked", async || parked().await.as_array().is_some_and(|parked| parked.len() == 15))
+        .await;
+    for dead_letter in parked().await.as_array().expect("a list") {
+        assert_eq!(dead_letter["saga"], Value::Null, "{dead_letter}");
+        let reason = dead_letter["reason"].as_str().expect("a reason");
+        assert!(
+            reason.contains("does not belong on order.") || reason.starts_with("not an envelope"),
+            "{reason}"
+        );
+    }
+    assert_eq!(
+        (status(confirmed).await, status(cancelled).await),
+        ("COMPLETED".into(), "COMPENSATED".into())
+    );
+    let counted = system.metric("inventory", "message_foreign_total", &[]).await;
+    assert!(counted >= 6.0, "{counted}");
+    let after = system.assert_reconciled().await;
+    assert_eq!(after["summary"]["orders"], before["summary"]["orders"]);
+}
+
+/// A fact about an order that there is not makes no saga, and the books name it for what it is.
+#[tokio::test]
+async fn a_fact_of_an_order_that_nobody_created_makes_no_saga() {
+    let system = System::start(&["order.retry.max_attempts=1"]);
+    system.list("pen", 10).await;
+    let real = system.order(&[("pen", 1)], "tok_ok").await;
+    system.assert_reconciled().await;
+    let nowhere = Uuid::from_u128(0x5EED).to_string();
+    let data = json!({
+        "order": nowhere, "payment": contract::payment_id(Uuid::from_u128(0x5EED)), "bank_reference": "forged",
+        "amount": {"amount_minor": 1_000, "currency": "EUR"},
+    });
+    let (payment, _) = system.broker_as("payment").await;
+    say(&payment, "payment.processed", &envelope(1, "PaymentProcessed", "payment", &nowhere, &data)).await;
+    let path = format!("/api/admin/sagas/{nowhere}");
+    wait_until("the view has heard it", async || {
+        let answer = system.http.get(system.url("admin", &path)).send().await.expect("an answer");
+        answer.status() == 200
+    })
+    .await;
+    let shown = system.get("admin", &path).await;
+    assert_eq!((&shown["status"], &shown["remaining"]), (&"UNKNOWN".into(), &json!([])), "{shown}");
+    let unknown = system.get("admin", "/api/admin/sagas?status=UNKNOWN").await;
+    assert_eq!(unknown["sagas"][0]["id"], nowhere.as_str(), "{unknown}");
+
+    let report = system.get("admin", "/api/admin/audit?wait=10").await;
+    let found = report["discrepancies"].as_array().expect("a list");
+    let of = |rule: &str| found.iter().filter(|it| it["rule"] == rule).count();
+    assert_eq!(of("every fact was said by a service"), 1, "{report:#}");
+    assert_eq!(
+        of("every fact was said by a service") + of("published = handled + waiting + dead"),
+        found.len()
+    );
+    assert!(found.iter().all(|it| it["subject"] != real["id"]), "{report:#}");
+    assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
+}

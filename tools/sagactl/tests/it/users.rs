@@ -1,0 +1,200 @@
+//! Shell: each service is a user of the broker, may do there what it needs, and is refused the rest.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::system::{System, order_for, wait_until};
+
+/// A broker of this machine answers in milliseconds, and refuses in as many.
+const SOON: Duration = Duration::from_secs(5);
+
+impl System {
+    /// The file by which a user gets in.
+    fn credentials(&self, user: &str) -> PathBuf {
+        self.path().join(format!("credentials/{user}.nk"))
+    }
+
+    /// A connection as this user, and what the broker complains of.
+    pub async fn broker_as(&self, user: &str) -> (Client, mpsc::UnboundedReceiver<String>) {
+        let seed = std::fs::read_to_string(self.credentials(user)).expect("credentials");
+        let (complaints, complained) = mpsc::unbounded_channel();
+        let client = ConnectOptions::with_nkey(seed.trim().to_owned())
+            .custom_inbox_prefix(format!("_INBOX.{user}"))
+            .event_callback(move |event| {
+                let _ = complaints.send(event.to_string());
+                std::future::ready(())
+            })
+            .connect(self.broker_url())
+            .await
+            .expect("the broker knows the user");
+        (client, complained)
+    }
+}
+
+/// What a stranger would say who has got hold of one service's credentials: that the order is paid.
+fn paid(order: &str) -> String {
+    let payment = Uuid::from_u128(9);
+    let data = json!({"payment": payment, "order": order, "amount": {"amount_minor": 1_000, "currency": "EUR"}, "bank_reference": "forged"});
+    json!({
+        "id": Uuid::from_u128(8), "type": "PaymentProcessed", "version": 1, "producer": "payment", "correlation_id": order,
+        "causation_id": Uuid::from_u128(7), "occurred_at": "2026-01-01T00:00:00Z", "data": data,
+    })
+    .to_string()
+}
+
+/// Says something, or asks, and hears the broker refuse it.
+async fn is_refused(system: &System, user: &str, subject: &str, body: String) {
+    let (client, mut complaints) = system.broker_as(user).await;
+    client.publish(subject.to_owned(), body.into()).await.expect("the connection is there");
+    client.flush().await.expect("the connection is there");
+    let refused = async {
+        while let Some(complaint) = complaints.recv().await {
+            let complaint = complaint.to_lowercase();
+            if complaint.contains("permissions violation") && complaint.contains(&subject.to_lowercase()) {
+                return;
+            }
+        }
+    };
+    timeout(SOON, refused).await.unwrap_or_else(|_| panic!("{user} was not refused {subject}"));
+}
+
+/// The one thing that nobody but payment may say confirms an order.
+#[tokio::test]
+async fn a_payment_that_another_service_forges_is_refused_by_the_broker() {
+    let system = System::start(&["payment.faults.seed=1"]);
+    system.list("pen", 10).await;
+    system.sagactl(&["stop", "payment"]);
+    let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
+    let placed: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+    let order = placed["id"].as_str().expect("an id");
+    for user in ["order", "inventory", "admin", "sagactl"] {
+        is_refused(&system, user, "payment.processed", paid(order)).await;
+    }
+    let anyone = async_nats::connect(system.broker_url()).await;
+    assert!(anyone.is_err(), "nobody gets in without credentials");
+    system.sagactl(&["start", "payment"]);
+    wait_until("it is paid for", async || {
+        system.get("order", &format!("/api/orders/{order}")).await["status"] == "CONFIRMED"
+    })
+    .await;
+    // What every service needs works: all of this went through, and nothing was refused.
+    system.assert_reconciled().await;
+    for service in ["order", "inventory", "payment", "admin"] {
+        let log = std::fs::read_to_string(system.path().join(format!("log/{service}.log"))).expect("a log");
+        assert!(!log.to_lowercase().contains("violation"), "{service}:\n{log}");
+        assert!(!log.contains("lets anyone in"), "{service}");
+    }
+}
+
+#[tokio::test]
+async fn no_user_may_change_what_is_anothers_or_read_its_answers() {
+    let system = System::start(&[]);
+    let producers = ["order", "inventory", "payment", "admin"];
+    let a_consumer = |stream: &str, name: &str| {
+        json!({"stream_name": stream, "config": {"durable_name": name, "ack_policy": "explicit"}}).to_string()
+    };
+    for user in producers.into_iter().chain(["sagactl"]) {
+        for other in producers.into_iter().filter(|other| *other != user) {
+            let stream = other.to_uppercase();
+            is_refused(&system, user, &format!("{other}.created"), String::new()).await;
+            is_refused(&system, user, &format!("$JS.API.STREAM.UPDATE.{stream}"), "{}".to_owned()).await;
+        }
+        for stream in ["ORDER", "PAYMENT", "ADVISORY"] {
+            for what in ["DELETE", "PURGE", "MSG.DELETE"] {
+                is_refused(&system, user, &format!("$JS.API.STREAM.{what}.{stream}"), String::new()).await;
+            }
+        }
+        let durable = "$JS.API.CONSUMER.DURABLE.CREATE.PAYMENT.mine";
+        is_refused(&system, user, durable, a_consumer("PAYMENT", "mine")).await;
+        // Sagactl has consumers of its own, under names that nobody knows before.
+        if user != "sagactl" {
+            let durable = "$JS.API.CONSUMER.DELETE.PAYMENT.order-confirmation";
+            is_refused(&system, user, durable, String::new()).await;
+        }
+        is_refused(&system, user, "$JS.ACK.PAYMENT.admin-nobody.1.1.1.1.0", "+ACK".to_owned()).await;
+    }
+    for (user, stream, name) in [
+        ("order", "ORDER", "order-spy"),
+        ("order", "PAYMENT", "admin-saga-view-payment"),
+        ("inventory", "PAYMENT", "inventory-spy"),
+        ("payment", "ADMIN", "order-operations"),
+    ] {
+        let subject = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}");
+        is_refused(&system, user, &subject, a_consumer(stream, name)).await;
+        is_refused(&system, user, &format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"), "1".to_owned())
+            .await;
+    }
+    for (user, heard) in
+        [("order", "_INBOX.payment.>"), ("inventory", "_INBOX.>"), ("admin", ">"), ("sagactl", "payment.>")]
+    {
+        let (client, mut complaints) = system.broker_as(user).await;
+        let mut messages = client.subscribe(heard).await.expect("the connection is there");
+        client.flush().await.expect("the connection is there");
+        let refused = async {
+            while let Some(complaint) = complaints.recv().await {
+                if complaint.to_lowercase().contains("permissions violation for subscription") {
+                    return;
+                }
+            }
+        };
+        timeout(SOON, refused).await.unwrap_or_else(|_| panic!("{user} hears {heard}"));
+        assert!(timeout(Duration::from_millis(1), messages.next()).await.is_err(), "nothing comes");
+    }
+}
+
+/// A system that an earlier build made has no credentials: it runs on as it is, and gets them with the next `up`.
+#[tokio::test]
+async fn credentials_are_for_nobody_elses_eyes_and_a_system_without_gets_them_with_the_next_start() {
+    let system = System::start(&[]);
+    system.list("pen", 10).await;
+    let order = system.order(&[("pen", 1)], "tok_ok").await;
+    let mode = |path: &str| {
+        let path = system.path().join(path);
+        std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777
+    };
+    let users = ["admin", "order", "inventory", "payment", "sagactl"];
+    for user in users {
+        assert_eq!(mode(&format!("credentials/{user}.nk")), 0o600, "{user}");
+    }
+    assert_eq!((mode("credentials"), mode("nats/nats.conf")), (0o700, 0o600));
+    let configured = std::fs::read_to_string(system.path().join("nats/nats.conf")).expect("it is there");
+    for user in users {
+        let seed = std::fs::read_to_string(system.credentials(user)).expect("credentials");
+        assert!(!configured.contains(seed.trim()), "the broker has no secret");
+        for log in ["nats", "order", "inventory", "payment", "admin"] {
+            let log = std::fs::read_to_string(system.path().join(format!("log/{log}.log"))).expect("a log");
+            assert!(!log.contains(seed.trim()), "{user}");
+        }
+    }
+
+    // The broker alone, its configuration lost.
+    system.sagactl(&["stop", "nats"]);
+    std::fs::remove_file(system.path().join("nats/nats.conf")).expect("it was there");
+    system.sagactl(&["start", "nats"]);
+    assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
+
+    // As the build before left it.
+    system.sagactl(&["down"]);
+    std::fs::remove_dir_all(system.path().join("credentials")).expect("they were there");
+    for program in ["nats", "order"] {
+        // Neither is locked out of what is there.
+        system.sagactl(&["start", program]);
+    }
+    assert!(!system.path().join("credentials").exists());
+    async_nats::connect(system.broker_url()).await.expect("it lets anyone in, as before");
+    system.sagactl(&["down"]);
+    system.sagactl(&system.up(&["--detach"], &[]));
+    assert_eq!(mode("credentials/order.nk"), 0o600);
+    assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
+    let path = format!("/api/orders/{}", order["id"].as_str().expect("an id"));
+    assert_eq!(system.get("order", &path).await["status"], "CONFIRMED");
+    system.assert_reconciled().await;
+}
