@@ -19,6 +19,8 @@ pub const BANK: &str = "bank";
 
 /// How a message is found to be unreadable.
 const UNREADABLE: [&str; 4] = ["not an envelope", "unknown type", "unknown version", "data is no"];
+/// How one is found to be nobody's.
+const MISPLACED: &str = "does not belong on";
 
 /// Whether this is a fault, and not something that the business says.
 fn is_fault(reason: &str) -> bool {
@@ -33,9 +35,9 @@ fn is_fault(reason: &str) -> bool {
     struck.iter().any(|why| reason.contains(why)) || is_poison(reason)
 }
 
-/// Whether it could not be read.
+/// Whether it could not be read, or was said by nobody who says such things there.
 fn is_poison(reason: &str) -> bool {
-    UNREADABLE.iter().any(|why| reason.starts_with(why))
+    UNREADABLE.iter().any(|why| reason.starts_with(why)) || reason.contains(MISPLACED)
 }
 
 /// Takes note of a batch that is durable.

@@ -217,7 +217,11 @@ fn replay<S: Service>(
                 next_attempt: writes.decided_at,
                 first_failed_at: dead.first_failed_at,
                 last_error: dead.reason.clone(),
-                delivery: dead.delivery.clone(),
+                delivery: dead.delivery.clone().map(|delivery| match &dead.original {
+                    None => delivery,
+                    // What an operator made of it was said on no subject: the step alone decides.
+                    Some(_) => Delivery { subject: String::new(), ..delivery },
+                }),
                 dead_letter: Some(dead.id),
             };
             if is_under_way && edited.is_none() {

@@ -55,7 +55,8 @@ impl Permissions {
             let stream = stream_of(producer);
             [
                 of_stream("INFO", &stream),
-                format!("$JS.API.CONSUMER.CREATE.{stream}.*"),
+                // Without a name: the broker gives one, and no durable is made or changed.
+                format!("$JS.API.CONSUMER.CREATE.{stream}"),
                 format!("$JS.API.CONSUMER.INFO.{stream}.*"),
                 format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"),
                 format!("$JS.API.CONSUMER.DELETE.{stream}.*"),
