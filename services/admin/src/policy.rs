@@ -242,7 +242,8 @@ fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), Stri
             work.publish(AdminMessage::Fact(DeadlineExtensionRequested { order, deadline: until }.into()));
             Ok(())
         }
-        over @ (SagaStatus::Completed
+        over @ (SagaStatus::Unknown
+        | SagaStatus::Completed
         | SagaStatus::TimedOut
         | SagaStatus::Compensating
         | SagaStatus::Compensated

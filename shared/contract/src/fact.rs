@@ -18,6 +18,7 @@ use crate::order::{
     DeadlineExtended, DeadlineExtensionRequested, OrderCancelled, OrderConfirmed, OrderCreated,
 };
 use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided};
+use crate::topology::OPERATOR;
 
 /// Everything that services tell each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, EnumDiscriminants)]
@@ -79,7 +80,10 @@ impl FactType {
     #[must_use]
     pub const fn producer(self) -> &'static str {
         match self {
-            Self::OrderCreated | Self::OrderConfirmed | Self::OrderCancelled => "order",
+            Self::OrderCreated | Self::OrderConfirmed | Self::OrderCancelled | Self::DeadlineExtended => {
+                "order"
+            }
+            Self::DeadlineExtensionRequested => OPERATOR,
             Self::StockReserved
             | Self::StockReservationFailed
             | Self::StockReleased

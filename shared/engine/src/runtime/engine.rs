@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::{self, Rules, Writes};
-use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, Outcome, RequestKey};
+use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome, RequestKey};
 use saga_core::retry::{FailedTry, FailureKind, error_chain};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
