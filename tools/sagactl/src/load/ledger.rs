@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use contract::FactType;
 use contract::heard_fact::HeardFact;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
@@ -45,6 +46,7 @@ struct Open {
 struct Saga {
     view: SagaView,
     first_heard: Duration,
+    last_heard: Duration,
     /// Its number in this run; facts from elsewhere may come before the one that tells.
     number: Option<u64>,
     ended: Option<(Duration, SagaStatus)>,
@@ -105,12 +107,16 @@ impl Ledger {
         if self.remembered.contains(&order) {
             return None;
         }
-        let saga = self.sagas.entry(order).or_insert_with(|| Saga { first_heard: at, ..Saga::default() });
+        let new = || Saga { first_heard: at, last_heard: at, ..Saga::default() };
+        let saga = self.sagas.entry(order).or_insert_with(new);
         saga.view.hear(fact);
         let status = saga.view.status();
         if status.is_terminal() {
-            saga.ended.get_or_insert((at, status));
+            // What tells whose it is may come last: it had ended by then.
+            let is_late = fact.message_type == FactType::OrderCreated.name();
+            saga.ended.get_or_insert((if is_late { saga.last_heard } else { at }, status));
         }
+        saga.last_heard = at;
         if let Some(customer) = &fact.detail.customer {
             saga.number = self.schedule.number_of(customer);
             let open = saga.number.and_then(|number| self.open.get_mut(&number));
@@ -171,7 +177,6 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use contract::FactType;
     use contract::heard_fact::FactDetail;
     use contract::order::CancelReason;
     use jiff::Timestamp;

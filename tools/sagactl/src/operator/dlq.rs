@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::dead_letter::change::{self, ChangeOptions, DiscardOptions, ReplayOptions};
+use super::dead_letter::change::{self, DiscardOptions, NoteOptions, ReplayOptions, RestoreOptions};
 use super::dead_letter::edit::{self, EditOptions};
 use super::dead_letter::filter::{FailedAt, Filter, InStatus};
 use super::dead_letter::{group, view};
@@ -37,16 +37,9 @@ pub enum DlqCommand {
     /// Give dead letters up
     Discard(DiscardOptions),
     /// Take discarded dead letters back
-    Restore(ChangeOptions),
-    /// Write a note at a dead letter
-    Note {
-        /// The one to write it at.
-        id: Uuid,
-        /// What the note says.
-        text: String,
-        #[command(flatten)]
-        form: Form,
-    },
+    Restore(RestoreOptions),
+    /// Write a note at dead letters
+    Note(NoteOptions),
     /// Hand many back: a few first, the rest when those did not fail again; stops when they do
     Redrive(Box<RedriveOptions>),
 }
@@ -98,7 +91,7 @@ pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode>
         DlqCommand::Edit(options) => edit::run(admin, options).await,
         DlqCommand::Discard(options) => change::discard(admin, options).await,
         DlqCommand::Restore(options) => change::restore(admin, options).await,
-        DlqCommand::Note { id, text, form } => change::note(admin, id, &text, form).await,
+        DlqCommand::Note(options) => change::note(admin, options).await,
         DlqCommand::Redrive(options) => redrive::start(admin, *options).await,
     }
 }

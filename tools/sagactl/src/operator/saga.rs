@@ -2,6 +2,7 @@
 
 use std::ops::Not;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -9,11 +10,14 @@ use contract::money::Money;
 use contract::saga::SagaStatus;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::admin::{Admin, Form, Items, Page, PageOptions};
-use crate::args::one_of;
+use super::dead_letter::change::many;
+use super::dead_letter::filter::{Meant, Which};
+use crate::admin::{Admin, Done, Form, Items, Page, PageOptions, each};
+use crate::args::{duration, one_of};
+use crate::output::exit::refuse;
 use crate::output::text::{listed, one_line, or_nothing};
 use crate::output::{Column, View, cut, goes, left, right, table, time, when};
 
@@ -29,6 +33,25 @@ pub enum SagaCommand {
         #[command(flatten)]
         form: Form,
     },
+    /// Let orders wait longer, so that there is time to mend what is in their way; those that have ended, or are past
+    /// their deadline, are refused
+    Extend(ExtendOptions),
+}
+
+/// Which orders are to wait longer, and for how long.
+#[derive(Debug, Args)]
+pub struct ExtendOptions {
+    /// These orders, by their ids; or those behind all dead letters that the options below match.
+    #[command(flatten)]
+    which: Which,
+    /// From now on, e.g. 10m; at most 24h.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    wait: Duration,
+    /// Why, for the audit log.
+    #[arg(long)]
+    reason: String,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// Which sagas to list.
@@ -60,7 +83,29 @@ pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode
         SagaCommand::List(options) => {
             admin.list(&["sagas"], &options, Items::In("sagas"), options.page.form, list).await
         }
+        SagaCommand::Extend(options) => extend(admin, options).await,
         SagaCommand::Show { id, form } => admin.show(&["sagas", &id.to_string()], &(), form, detail).await,
+    }
+}
+
+async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCode> {
+    let ExtendOptions { which, wait, reason, form } = options;
+    let body = json!({ "seconds": wait.as_secs(), "reason": reason });
+    match which.meant()? {
+        Meant::All(filter) => many(admin, &["sagas", "extend"], "extended", &filter, body, form).await,
+        Meant::Each(ids) => {
+            each(ids, form, async |id| {
+                let answer = admin.post(&["sagas", id, "extend"], &body).await?;
+                match answer["refused"][0]["detail"].as_str() {
+                    Some(why) => Err(refuse(format!("not extended: {why}"))),
+                    None => Ok(Done {
+                        told: format!("{id} waits longer, once the order service has heard"),
+                        answer,
+                    }),
+                }
+            })
+            .await
+        }
     }
 }
 
@@ -73,6 +118,8 @@ struct Saga {
     total: Option<Money>,
     deadline: Option<Timestamp>,
     overdue: bool,
+    #[serde(default)]
+    parked: Vec<Parked>,
     cancelled_because: Option<String>,
     last_fact_at: Option<Timestamp>,
 }
@@ -82,6 +129,12 @@ impl Saga {
         let overdue = if self.overdue { " OVERDUE" } else { "" };
         self.deadline.map(|deadline| view.moment_in_full(deadline) + overdue)
     }
+}
+
+#[derive(Debug, Deserialize)]
+struct Parked {
+    letter: String,
+    step: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -143,8 +196,11 @@ const OWED: [Column<Owed>; 3] = [
 
 fn detail(detail: &Detail, view: &View) -> String {
     let saga = &detail.saga;
+    let in_the_way = |parked: &Parked| format!("{} (dead letter {})", parked.step, parked.letter);
+    let parked: Vec<_> = saga.parked.iter().map(in_the_way).collect();
     let head = listed(&[
         ("status", Some(saga.status.clone())),
+        ("parked", (!parked.is_empty()).then(|| parked.join(", "))),
         ("cancelled because", saga.cancelled_because.clone()),
         ("customer", saga.customer.clone()),
         ("total", saga.total.map(|total| total.to_string())),

@@ -32,8 +32,8 @@ const fn tone_of(word: &str) -> Option<Tone> {
         | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"IN_FLIGHT" => {
             Tone::Busy
         }
-        b"FAILED" | b"TIMED_OUT" | b"PARKED" | b"OVERDUE" | b"DISCARDED" | b"STOPPED" | b"CANCELLED"
-        | b"OPEN" | b"FORCED_OPEN" | b"UNBALANCED" | b"GREW" => Tone::Bad,
+        b"FAILED" | b"UNKNOWN" | b"TIMED_OUT" | b"PARKED" | b"OVERDUE" | b"DISCARDED" | b"STOPPED"
+        | b"CANCELLED" | b"OPEN" | b"FORCED_OPEN" | b"UNBALANCED" | b"GREW" => Tone::Bad,
         _ => return None,
     })
 }

@@ -89,6 +89,7 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
     let letter = |at: usize| letters["items"][at]["id"].as_str().expect("an id").to_owned();
     let lines = [
         format!("saga show {}", orders[0]),
+        format!("saga extend {} --for 10m --reason x", orders[0]),
         "dlq count".to_owned(),
         format!("dlq show {}", letter(0)),
         format!("dlq note {} asked", letter(0)),

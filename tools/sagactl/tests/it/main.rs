@@ -19,6 +19,7 @@ mod paging;
 mod product;
 mod readme;
 mod redrives;
+mod rescue;
 mod secrets;
 mod startup;
 mod strangers;

@@ -1,33 +1,37 @@
 //! Shell: replaying, discarding and restoring dead letters, and writing notes at them.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
-use crate::admin::{Admin, Done, Form, each, read, show};
+use super::filter::{Filter, Meant, Which};
+use super::outcome;
+use crate::admin::{Admin, Done, Form, each, read, said};
+use crate::args::duration;
 use crate::output::exit::{self, refuse};
 use crate::output::{complain, say, say_json};
 
 /// Which dead letters to replay.
 #[derive(Debug, Args)]
 pub struct ReplayOptions {
-    /// Those to replay.
-    #[arg(required_unless_present = "fingerprint", conflicts_with = "fingerprint")]
-    id: Vec<Uuid>,
-    /// All pending ones that failed in this way, at most 1000.
-    #[arg(long, requires = "reason")]
-    fingerprint: Option<String>,
+    #[command(flatten)]
+    which: Which,
     /// Even one that was replayed three times, or whose replay is under way and seems lost.
     #[arg(long, requires = "reason")]
     force: bool,
-    /// Why, for the audit log.
+    /// Why, for the audit log; needed for many, and with --force.
     #[arg(long)]
     reason: Option<String>,
+    /// Wait until it is known what came of it, for 30s or as long as is said here. Exit code 0 when all took effect, 2
+    /// when one failed again or changed nothing, 1 when it is not known in time.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "30s", value_parser = duration)]
+    wait: Option<Duration>,
     #[command(flatten)]
     form: Form,
 }
@@ -35,9 +39,8 @@ pub struct ReplayOptions {
 /// Which dead letters to give up.
 #[derive(Debug, Args)]
 pub struct DiscardOptions {
-    /// The dead letters that are meant.
-    #[arg(required = true)]
-    id: Vec<Uuid>,
+    #[command(flatten)]
+    which: Which,
     /// Why, for the audit log.
     #[arg(long)]
     reason: String,
@@ -47,75 +50,153 @@ pub struct DiscardOptions {
 
 /// Which dead letters to change.
 #[derive(Debug, Args)]
-pub struct ChangeOptions {
-    /// The dead letters that are meant.
-    #[arg(required = true)]
-    id: Vec<Uuid>,
-    /// Why, for the audit log.
+pub struct RestoreOptions {
+    #[command(flatten)]
+    which: Which,
+    /// Why, for the audit log; needed for many.
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
     form: Form,
 }
 
-/// `sagactl dlq replay`.
-pub async fn replay(admin: &Admin, options: ReplayOptions) -> anyhow::Result<ExitCode> {
-    let ReplayOptions { id, fingerprint, force, reason, form } = options;
-    let body = json!({ "fingerprint": fingerprint, "force": force.then_some(true), "reason": reason });
-    if fingerprint.is_some() {
-        return replay_group(admin, &body, form).await;
-    }
-    each(id, form, async |id| {
-        standing(admin.post(&["dlq", id, "replay"], &body).await.context("not replayed")?)
-    })
-    .await
+/// What to write down, at which dead letters.
+#[derive(Debug, Args)]
+pub struct NoteOptions {
+    /// The dead letters, by their ids, unless the options below say which; then what the note says.
+    #[arg(required = true, value_name = "[ID]... TEXT")]
+    words: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    form: Form,
 }
 
-async fn replay_group(admin: &Admin, body: &Value, form: Form) -> anyhow::Result<ExitCode> {
-    let answer = admin.post(&["dlq", "replay"], body).await?;
-    let Replayed { replayed, refused } = read(answer.clone())?;
-    if form.json {
-        say_json(&answer);
-    } else {
-        say(&format!("{replayed} replayed, {} refused", refused.len()));
+/// `sagactl dlq replay`.
+pub async fn replay(admin: &Admin, options: ReplayOptions) -> anyhow::Result<ExitCode> {
+    let ReplayOptions { which, force, reason, wait, form } = options;
+    let body = said(&json!({ "force": force.then_some(true), "reason": reason }))?;
+    let one =
+        async |id: &str| standing(admin.post(&["dlq", id, "replay"], &body).await.context("not replayed")?);
+    match (which.meant()?, wait) {
+        (Meant::Each(ids), None) => each(ids, form, one).await,
+        (Meant::Each(ids), Some(wait)) => {
+            let replayed = async |id: &str| {
+                one(id).await?;
+                outcome::of(admin, id, wait).await
+            };
+            each(ids, form, replayed).await
+        }
+        (Meant::All(filter), None) => many(admin, &["dlq", "replay"], "replayed", &filter, body, form).await,
+        (Meant::All(filter), Some(wait)) => {
+            let ids = outcome::matching(admin, &filter).await?;
+            let mut asked = body;
+            asked["ids"] = json!(ids);
+            let many: Many = read(admin.post(&["dlq", "replay"], &asked).await?)?;
+            complain_of(&many, "replayed");
+            let refused: BTreeSet<&str> = many.refused.iter().map(|refused| refused.id.as_str()).collect();
+            let sent = ids.iter().filter(|id| !refused.contains(id.as_str())).collect();
+            let known = each(sent, form, async |id: &str| outcome::of(admin, id, wait).await).await?;
+            Ok(if many.refused.is_empty() { known } else { ExitCode::from(exit::REFUSED) })
+        }
     }
-    for Refused { id, detail } in &refused {
-        complain(&refuse(format!("{id}: not replayed: {detail}")));
-    }
-    Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
 }
 
 /// `sagactl dlq discard`.
 pub async fn discard(admin: &Admin, options: DiscardOptions) -> anyhow::Result<ExitCode> {
-    let DiscardOptions { id, reason, form } = options;
+    let DiscardOptions { which, reason, form } = options;
     let body = json!({ "reason": reason });
-    each(id, form, async |id| {
-        standing(admin.tell(Method::DELETE, &["dlq", id], &body).await.context("not discarded")?)
-    })
-    .await
+    match which.meant()? {
+        Meant::All(filter) => many(admin, &["dlq", "discard"], "discarded", &filter, body, form).await,
+        Meant::Each(ids) => {
+            each(ids, form, async |id| {
+                standing(admin.tell(Method::DELETE, &["dlq", id], &body).await.context("not discarded")?)
+            })
+            .await
+        }
+    }
 }
 
 /// `sagactl dlq restore`.
-pub async fn restore(admin: &Admin, options: ChangeOptions) -> anyhow::Result<ExitCode> {
-    let ChangeOptions { id, reason, form } = options;
+pub async fn restore(admin: &Admin, options: RestoreOptions) -> anyhow::Result<ExitCode> {
+    let RestoreOptions { which, reason, form } = options;
     let body = json!({ "reason": reason });
-    each(id, form, async |id| {
-        standing(admin.post(&["dlq", id, "restore"], &body).await.context("not restored")?)
-    })
-    .await
+    match which.meant()? {
+        Meant::All(filter) => many(admin, &["dlq", "restore"], "restored", &filter, body, form).await,
+        Meant::Each(ids) => {
+            each(ids, form, async |id| {
+                standing(admin.post(&["dlq", id, "restore"], &body).await.context("not restored")?)
+            })
+            .await
+        }
+    }
 }
 
 /// `sagactl dlq note`.
-pub async fn note(admin: &Admin, id: Uuid, text: &str, form: Form) -> anyhow::Result<ExitCode> {
-    let answer = admin.post(&["dlq", &id.to_string(), "notes"], &json!({ "text": text })).await?;
-    show(answer, form, |_: &Value, _| format!("noted at {id}"))
+pub async fn note(admin: &Admin, options: NoteOptions) -> anyhow::Result<ExitCode> {
+    let NoteOptions { mut words, filter, form } = options;
+    let text = words.pop().unwrap_or_default();
+    let body = json!({ "text": text });
+    let id = |word: String| word.parse().map_err(|error| refuse(format!("{word:?} is no id: {error}")));
+    let which = Which { id: words.into_iter().map(id).collect::<Result<_, _>>()?, filter };
+    match which.meant()? {
+        Meant::All(filter) => many(admin, &["dlq", "notes"], "noted", &filter, body, form).await,
+        Meant::Each(ids) => {
+            each(ids, form, async |id| {
+                let answer = admin.post(&["dlq", id, "notes"], &body).await.context("not noted")?;
+                Ok(Done { answer, told: format!("noted at {id}") })
+            })
+            .await
+        }
+    }
 }
 
+/// Does one thing to all that a filter matches: `body` with it, to this path.
+pub async fn many(
+    admin: &Admin,
+    path: &[&str],
+    done: &str,
+    filter: &Value,
+    mut body: Value,
+    form: Form,
+) -> anyhow::Result<ExitCode> {
+    body["filter"] = filter.clone();
+    told(admin.post(path, &body).await?, done, form)
+}
+
+/// Tells what became of many.
+pub fn told(answer: Value, done: &str, form: Form) -> anyhow::Result<ExitCode> {
+    let many: Many = read(answer.clone())?;
+    if form.json {
+        say_json(&answer);
+    } else {
+        let refused = many.refused.len() as u64 + many.more_refused;
+        say(&format!("{} {done}, {refused} refused", many.done));
+    }
+    complain_of(&many, done);
+    Ok(if many.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
+}
+
+/// The first refusals; they are much alike.
+fn complain_of(many: &Many, done: &str) {
+    for Refused { id, detail } in many.refused.iter().take(MOST_COMPLAINTS) {
+        complain(&refuse(format!("{id}: not {done}: {detail}")));
+    }
+    let more = (many.refused.len().saturating_sub(MOST_COMPLAINTS)) as u64 + many.more_refused;
+    if more > 0 {
+        complain(&refuse(format!("{more} more were not {done}")));
+    }
+}
+
+/// Refusals that people are shown.
+const MOST_COMPLAINTS: usize = 10;
+
 #[derive(Debug, Deserialize)]
-struct Replayed {
-    replayed: u64,
-    #[serde(default)]
+struct Many {
+    done: u64,
     refused: Vec<Refused>,
+    #[serde(default)]
+    more_refused: u64,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,9 +4,12 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::DeadLetterStatus;
 use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::admin::said;
 use crate::args::{duration, one_of};
+use crate::output::exit::refuse;
 
 #[derive(Debug, Args, Serialize)]
 pub struct InStatus {
@@ -71,6 +74,41 @@ pub struct Filter {
     text: Option<String>,
 }
 
+/// Which dead letters are meant.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// These, by their ids; or all that the options below match when it is asked.
+    pub id: Vec<Uuid>,
+    #[command(flatten)]
+    pub filter: Filter,
+}
+
+/// What was meant.
+#[derive(Debug, PartialEq)]
+pub enum Meant {
+    /// These, one after another.
+    Each(Vec<Uuid>),
+    /// All that this filter matches.
+    All(Value),
+}
+
+impl Which {
+    /// What was meant, unless that would be nothing, all there is, or both.
+    pub fn meant(self) -> anyhow::Result<Meant> {
+        let filter = said(&self.filter)?;
+        match (self.id.is_empty(), filter == json!({})) {
+            (false, true) => Ok(Meant::Each(self.id)),
+            (true, false) => Ok(Meant::All(filter)),
+            (true, true) => Err(refuse(
+                "say which dead letters: by their ids, or by what they have in common, e.g. with --fingerprint",
+            )),
+            (false, false) => {
+                Err(refuse("name dead letters by their ids or by what they have in common, not both"))
+            }
+        }
+    }
+}
+
 /// Reads a moment: `10m` is ten minutes ago.
 pub fn moment(text: &str) -> Result<Timestamp, String> {
     let bad = || "write it like 10m (ago) or 2026-01-31T12:00:00Z".to_owned();
@@ -82,10 +120,8 @@ pub fn moment(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use serde_json::{Value, json};
 
     use super::*;
-    use crate::admin::said;
 
     #[derive(Debug, Parser, Serialize)]
     struct Line {
@@ -119,6 +155,25 @@ mod tests {
         assert_eq!(asked(""), Some(json!({"status": "PENDING,REPLAYING"})));
         let all = json!({"status": "PENDING,REPLAYING,RESOLVED,DISCARDED"});
         assert_eq!(asked("--status all"), Some(all));
+    }
+
+    #[derive(Debug, Parser)]
+    struct Those {
+        #[command(flatten)]
+        which: Which,
+    }
+
+    #[test]
+    fn some_are_meant_by_their_ids_or_by_a_filter_and_never_all() {
+        let meant = |line: &str| {
+            let words = line.split_whitespace();
+            let those = Those::try_parse_from(std::iter::once("x").chain(words)).expect("it parses");
+            those.which.meant().ok()
+        };
+        let id = Uuid::from_u128(7);
+        assert_eq!(meant(&id.to_string()), Some(Meant::Each(vec![id])));
+        assert_eq!(meant("--step x"), Some(Meant::All(json!({"step": "x"}))));
+        assert_eq!((meant(""), meant(&format!("{id} --step x"))), (None, None));
     }
 
     #[test]

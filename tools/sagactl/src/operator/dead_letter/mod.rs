@@ -7,7 +7,9 @@ pub mod filter;
 pub mod group;
 mod secrets;
 pub mod view;
+pub mod worth;
 
-// What is done with them: replay, discard, restore, note; edit.
+// What is done with them: replay, discard, restore, note; what came of a replay; edit.
 pub mod change;
 pub mod edit;
+mod outcome;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::secrets;
+use super::worth::{Effect, Worth, waited_for};
 use crate::admin::Page;
 use crate::output::text::{indented, listed, one_line, or_nothing};
 use crate::output::{Column, View, cut, goes, left, right, when};
@@ -38,9 +39,11 @@ pub struct DeadLetter {
     #[serde(default)]
     edited: bool,
     version: i64,
+    worth: Option<Worth>,
+    effect: Option<Effect>,
 }
 
-const COLUMNS: [Column<DeadLetter>; 9] = [
+const COLUMNS: [Column<DeadLetter>; 10] = [
     left("dead letter", |dead_letter| dead_letter.id.clone()),
     left("status", |dead_letter| dead_letter.status.clone()),
     goes(3, left("service", |dead_letter| dead_letter.service.clone())),
@@ -49,6 +52,7 @@ const COLUMNS: [Column<DeadLetter>; 9] = [
     goes(1, right("attempts", |dead_letter| dead_letter.attempts.to_string())),
     goes(4, right("replays", |dead_letter| dead_letter.replays.to_string())),
     goes(5, when("last failed", |dead_letter| Some(dead_letter.last_failed_at))),
+    goes(6, left("waited for", |dead_letter| waited_for(dead_letter.worth.as_ref()))),
     cut(left("reason", |dead_letter| dead_letter.reason.clone())),
 ];
 
@@ -160,6 +164,8 @@ fn head(detail: &Detail, view: &View) -> String {
         ("replays", Some(dead_letter.replays.to_string())),
         ("first failed", Some(view.moment_in_full(dead_letter.first_failed_at))),
         ("last failed", Some(view.moment_in_full(dead_letter.last_failed_at))),
+        ("worth", dead_letter.worth.as_ref().map(Worth::told)),
+        ("effect", dead_letter.effect.as_ref().map(Effect::told)),
         ("redrive", dead_letter.redrive.clone()),
         ("version", Some(dead_letter.version.to_string())),
     ]);

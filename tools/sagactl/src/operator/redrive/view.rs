@@ -7,6 +7,7 @@ use strum::EnumString;
 
 use crate::admin::Page;
 use crate::operator::dead_letter::group::{DeadLetterGroup, group_table};
+use crate::operator::dead_letter::worth::WorthOfMany;
 use crate::output::text::{listed, one_line};
 use crate::output::{Column, View, cut, goes, left, right, when};
 
@@ -29,6 +30,8 @@ pub struct Redrive {
     pub matching: u64,
     sent: u64,
     resolved: u64,
+    #[serde(default)]
+    in_vain: u64,
     failed: u64,
     in_flight: u64,
     remaining: u64,
@@ -61,9 +64,13 @@ impl Redrive {
 
     /// Where it stands, in one line.
     pub fn progress(&self) -> String {
-        let Self { status, sent, resolved, failed, in_flight, remaining, .. } = self;
+        let Self { status, sent, resolved, in_vain, failed, in_flight, remaining, .. } = self;
+        let vain = match in_vain {
+            0 => String::new(),
+            in_vain => format!(" ({in_vain} of them changed nothing: their sagas had ended)"),
+        };
         format!(
-            "{status}: {sent} sent, {resolved} resolved, {failed} failed, {in_flight} in flight, {remaining} to come"
+            "{status}: {sent} sent, {resolved} resolved{vain}, {failed} failed, {in_flight} in flight, {remaining} to come"
         )
     }
 }
@@ -111,15 +118,20 @@ pub struct Preview {
     /// Those of them that may be replayed.
     pub replayable: u64,
     over_limit: u64,
+    #[serde(flatten)]
+    worth: WorthOfMany,
     #[serde(default)]
     groups: Vec<DeadLetterGroup>,
 }
 
 pub fn preview(preview: &Preview, view: &View) -> String {
-    let Preview { matching, replayable, over_limit, groups } = preview;
+    let Preview { matching, replayable, over_limit, worth, groups } = preview;
     let mut text = format!("{matching} match, {replayable} of them can be replayed");
     if *over_limit > 0 {
         text.push_str(&format!("; {over_limit} were replayed too often (--force takes them all the same)"));
+    }
+    if *matching > 0 {
+        text.push_str(&format!("; {}", worth.told()));
     }
     if !groups.is_empty() {
         text.push_str(&format!("\n{}", group_table(groups, view)));
@@ -170,10 +182,11 @@ pub mod tests {
 
     #[test]
     fn a_preview_says_what_is_left_out() {
-        let few = json!({"preview": true, "matching": 3, "replayable": 2, "over_limit": 1, "groups": []});
+        let few = json!({"preview": true, "matching": 3, "replayable": 2, "over_limit": 1, "awaited": 1, "ended": 2, "groups": []});
         assert_eq!(
             preview(&from_value(few).expect("a preview"), &View::FILE),
-            "3 match, 2 of them can be replayed; 1 were replayed too often (--force takes them all the same)"
+            "3 match, 2 of them can be replayed; 1 were replayed too often (--force takes them all the same); 1 are still \
+             waited for; 2 are over, and a replay of them changes nothing"
         );
     }
 }

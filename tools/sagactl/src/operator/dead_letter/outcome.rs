@@ -1,0 +1,92 @@
+//! Shell: what came of a replay, waited for.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::worth::{Effect, Worth};
+use crate::admin::{Admin, Done, read, said};
+use crate::output::exit::{self, Refusal};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Of these a replay can be waited for together; more are a redrive's work.
+const MOST: usize = 1_000;
+
+#[derive(Debug, Deserialize)]
+struct Standing {
+    status: String,
+    reason: String,
+    effect: Option<Effect>,
+    worth: Option<Worth>,
+}
+
+/// Waits until a dead letter is not being replayed any more, and tells what came of it.
+///
+/// # Errors
+/// When it failed again, changed nothing, or is still under way when the time is over.
+pub async fn of(admin: &Admin, id: &str, wait: Duration) -> anyhow::Result<Done> {
+    let until = Instant::now() + wait;
+    loop {
+        let answer = admin.ask(&["dlq", id], &()).await?;
+        let now: Standing = read(answer.clone())?;
+        match now.status.as_str() {
+            "REPLAYING" if Instant::now() < until => sleep(PAUSE).await,
+            "REPLAYING" => {
+                let detail = "still being replayed; its service may be away: sagactl status tells";
+                return Err(Refusal::new(exit::FAILED, detail).into());
+            }
+            "RESOLVED" => return resolved(id, answer, now.effect.as_ref()),
+            status => {
+                let worth = now.worth.map(|worth| format!(" ({})", worth.told())).unwrap_or_default();
+                let detail = format!("{status} again: {}{worth}", now.reason);
+                return Err(Refusal::new(exit::REFUSED, detail).into());
+            }
+        }
+    }
+}
+
+fn resolved(id: &str, answer: Value, effect: Option<&Effect>) -> anyhow::Result<Done> {
+    match effect {
+        Some(Effect::TookEffect) | None => {
+            let told = effect.map_or("it is handled", Effect::told_in_short);
+            Ok(Done { answer, told: format!("{id} is RESOLVED: {told}") })
+        }
+        Some(effect @ (Effect::ChangedNothing | Effect::Rejected { .. })) => {
+            Err(Refusal::new(exit::REFUSED, format!("RESOLVED, but {}", effect.told())).into())
+        }
+    }
+}
+
+/// Ids of what waits and matches, oldest last.
+///
+/// # Errors
+/// When there are too many to wait for.
+pub async fn matching(admin: &Admin, filter: &Value) -> anyhow::Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Page {
+        dead_letters: Vec<Item>,
+        next: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Item {
+        id: String,
+    }
+    let mut query = said(filter)?;
+    query["status"] = "PENDING".into();
+    query["limit"] = 200.into();
+    let mut ids = Vec::new();
+    loop {
+        let page: Page = read(admin.ask(&["dlq"], &query).await?)?;
+        ids.extend(page.dead_letters.into_iter().map(|item| item.id));
+        if ids.len() > MOST {
+            let detail = format!("more than {MOST} match: use sagactl dlq redrive, which watches them");
+            return Err(Refusal::new(exit::REFUSED, detail).into());
+        }
+        let Some(next) = page.next else { return Ok(ids) };
+        query["cursor"] = next.into();
+    }
+}

@@ -1,0 +1,94 @@
+//! Pure: what replays are worth, and what they did, for people.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::output::text::NOTHING;
+use crate::output::time;
+
+/// What handling a dead letter would be worth.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Worth {
+    awaited: bool,
+    saga_status: Option<String>,
+    until: Option<Timestamp>,
+}
+
+impl Worth {
+    /// In a sentence.
+    pub fn told(&self) -> String {
+        let saga = self.saga_status.as_ref().map(|status| format!(", which is {status}")).unwrap_or_default();
+        match (self.awaited, self.until) {
+            (true, Some(until)) => format!("its saga{saga} waits for it until {}", time::clock(until)),
+            (true, None) => format!("its saga{saga} waits for it"),
+            (false, _) => format!("its saga{saga} does not wait for it any more: a replay changes nothing"),
+        }
+    }
+
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        if self.awaited { "yes" } else { "no" }
+    }
+}
+
+/// What handling many would be worth.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct WorthOfMany {
+    pub awaited: u64,
+    pub ended: u64,
+    pub first_until: Option<Timestamp>,
+    pub last_until: Option<Timestamp>,
+}
+
+impl WorthOfMany {
+    /// In a sentence.
+    pub fn told(&self) -> String {
+        let waits = match (self.first_until, self.last_until) {
+            (Some(first), Some(last)) => {
+                format!(", the first until {}, the last until {}", time::clock(first), time::clock(last))
+            }
+            _ => String::new(),
+        };
+        let ended = match self.ended {
+            0 => String::new(),
+            ended => format!("; {ended} are over, and a replay of them changes nothing"),
+        };
+        format!("{} are still waited for{waits}{ended}", self.awaited)
+    }
+}
+
+/// What handling it did.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Effect {
+    TookEffect,
+    ChangedNothing,
+    Rejected { reason: String },
+}
+
+impl Effect {
+    /// In a sentence.
+    pub fn told(&self) -> String {
+        match self {
+            Self::TookEffect => "it took effect".to_owned(),
+            Self::ChangedNothing => {
+                "it changed nothing: its saga had ended, or somebody had done it".to_owned()
+            }
+            Self::Rejected { reason } => format!("it changed nothing: {reason}"),
+        }
+    }
+
+    /// In a few words.
+    pub fn told_in_short(&self) -> &'static str {
+        match self {
+            Self::TookEffect => "it took effect",
+            Self::ChangedNothing | Self::Rejected { .. } => "it changed nothing",
+        }
+    }
+}
+
+/// Whether it is still waited for, in a word.
+pub fn waited_for(worth: Option<&Worth>) -> String {
+    worth.map_or(NOTHING, Worth::word).to_owned()
+}

@@ -1,0 +1,71 @@
+//! Shell: sagas that a dead letter holds up: they say so, are given time, and a replay tells whether it saved them.
+
+use serde_json::json;
+
+use crate::operator::STEP;
+use crate::system::{System, wait_until};
+
+#[tokio::test]
+async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is_not() {
+    let system = System::start(&["order.service.deadline=20s"]);
+    system.list("pen", 10).await;
+    let orders = system.park(2).await;
+    let [saved, lost] = &orders[..] else { panic!("two orders: {orders:?}") };
+    let saga = async |id: &String| system.sagactl_json(&["saga", "show", id]);
+    wait_until("both are parked", async || {
+        saga(saved).await["status"] == "PARKED" && saga(lost).await["status"] == "PARKED"
+    })
+    .await;
+    let letter =
+        async |id: &String| saga(id).await["parked"][0]["letter"].as_str().expect("its id").to_owned();
+    let (rescuing, in_vain) = (letter(saved).await, letter(lost).await);
+    let group = system.sagactl_json(&["dlq", "groups"])["items"][0].clone();
+    assert_eq!([&group["count"], &group["awaited"], &group["ended"]], [2, 2, 0]);
+    let cause = group["fingerprint"].as_str().expect("a fingerprint").to_owned();
+
+    // Both get time before the cause is mended: that of the orders, as the order service says.
+    let before = saga(saved).await["deadline"].clone();
+    let extend = ["saga", "extend", "--fingerprint", &cause, "--for", "10m", "--reason", "the bank mends it"];
+    assert_eq!(system.sagactl(&extend).trim(), "2 extended, 0 refused");
+    wait_until("the order waits longer", async || {
+        let deadline = saga(saved).await["deadline"].clone();
+        deadline != before
+            && deadline == system.get("order", &format!("/api/orders/{saved}")).await["deadline"]
+    })
+    .await;
+    let cancel = system.post("order", &format!("/api/orders/{lost}/cancel")).json(&json!({}));
+    assert!(cancel.send().await.expect("an answer").status().is_success());
+    wait_until("it is compensated", async || saga(lost).await["status"] == "COMPENSATED").await;
+    let group = system.sagactl_json(&["dlq", "groups"])["items"][0].clone();
+    assert_eq!([&group["awaited"], &group["ended"]], [1, 1]);
+
+    let told = system.sagactl(&["dlq", "replay", &rescuing, "--wait"]);
+    assert_eq!(told.trim(), format!("{rescuing} is RESOLVED: it took effect"));
+    system.wait_until_confirmed(&[saved.clone()]).await;
+    system.refused(&["dlq", "replay", &in_vain, "--wait=20s"], 2, "RESOLVED, but it changed nothing");
+    let too_late = ["saga", "extend", saved, "--for", "10m", "--reason", "x"];
+    system.refused(&too_late, 2, "the saga is COMPLETED");
+    system.assert_reconciled().await;
+}
+
+#[tokio::test]
+async fn a_replay_that_fails_again_is_told_and_many_are_given_up_at_once() {
+    let system = System::start(&[crate::operator::PATIENT]);
+    system.list("pen", 10).await;
+    system.park(3).await;
+    let (id, shown) = system.dead_letter();
+    assert!(shown["worth"]["awaited"].as_bool().is_some_and(|awaited| awaited), "{shown}");
+    system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", "1"]);
+    system.refused(&["dlq", "replay", &id, "--wait"], 2, "PENDING again: ");
+    let by_step = ["--step", STEP];
+    let noted = system.sagactl(&[&["dlq", "note", "the fault is injected"], &by_step[..]].concat());
+    assert_eq!(noted.trim(), "3 noted, 0 refused");
+    let discarded = system.sagactl(&[&["dlq", "discard", "--reason", "a test"], &by_step[..]].concat());
+    assert_eq!(discarded.trim(), "3 discarded, 0 refused");
+    let restored = system.sagactl(&[&["dlq", "restore", "--reason", "a test"], &by_step[..]].concat());
+    assert_eq!(restored.trim(), "3 restored, 0 refused");
+    system.refused(&["dlq", "discard", "--reason", "all"], 2, "say which dead letters");
+    let waited = [&["dlq", "replay", "--reason", "mended", "--wait"], &by_step[..]].concat();
+    assert_eq!(system.sagactl(&waited).lines().filter(|line| line.ends_with("it took effect")).count(), 3);
+    system.assert_reconciled().await;
+}
