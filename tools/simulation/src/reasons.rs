@@ -11,7 +11,7 @@ pub const BROKEN: &str = "injected: this can never work";
 /// Why the broker does not deliver a message any more.
 pub const GIVEN_UP: &str = "the broker gave it up";
 /// Why a confirmed order is not sold: somebody edited it on its way to the stock.
-pub const DISAGREES: &str = "is not what the order holds";
+pub const DISAGREES: &str = ", and the order holds ";
 /// Why a call to the bank fails.
 pub const NO_ANSWER: &str = "the bank: ";
 /// Why a call to the bank has no end.

@@ -43,7 +43,7 @@ async fn many_are_given_up_taken_up_again_and_noted_by_a_filter_each_written_dow
 async fn those_that_it_cannot_be_done_to_are_named_and_the_rest_is_done() {
     let (admin, _) = admin_with(2).await;
     let [one, two] = [0, 1].map(|number| numbered(number).id);
-    admin.delete(&format!("/dlq/{one}"), 200).await;
+    admin.post("/dlq/discard", &json!({"ids": [one], "reason": WHY}), 200).await;
     let unknown = Uuid::from_u128(404);
     let asked = json!({"ids": [one, two, two, unknown], "reason": WHY});
     let answer = admin.post("/dlq/discard", &asked, 200).await;

@@ -111,10 +111,10 @@ fn what_a_service_does_not_declare_it_refuses_by_name() {
     assert!(writes.to_read.is_empty(), "nothing is on record");
     let reasons: Vec<_> = outcomes.iter().map(|outcome| format!("{outcome:?}")).collect();
     for (reason, expected) in reasons.iter().zip([
-        "Command(Faulted(\"bare takes no commands (\\\"dance\\\")\"))",
+        "Command(Faulted(\"bare takes no commands\"))",
         "Message(Dead(\"listening has no reaction to Rung\"))",
         "Message(Dead(\"bare makes no calls (collect)\"))",
-        "Due(Faulted(\"no row of bare is ever due (RowKey { kind: \\\"tin\\\", id: \\\"a\\\" })\"))",
+        "Due(Faulted(\"no row of bare is ever due (tin/a)\"))",
         "Message(Duplicate)",
     ]) {
         assert_eq!(reason, expected);

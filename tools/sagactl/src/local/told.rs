@@ -16,6 +16,8 @@ pub fn told(folder: &Path, words: &str) -> String {
 /// How this program is called from here: by its name where the shell finds it, else by its path.
 fn program() -> String {
     let Ok(this) = env::current_exe() else { return "sagactl".to_owned() };
+    // As Linux calls a program that a newer one has taken the place of since (proc(5)).
+    let this = PathBuf::from(this.to_string_lossy().trim_end_matches(" (deleted)"));
     let path = env::var_os("PATH").unwrap_or_default();
     let is_found =
         env::split_paths(&path).map(|folder| folder.join("sagactl")).find(|program| program.is_file());

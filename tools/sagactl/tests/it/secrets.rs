@@ -118,7 +118,7 @@ async fn send_a_card_number(system: &System) {
             "payment": {"customer": "ada", "total": {"amount_minor": 1, "currency": "EUR"}, "token": CARD},
         },
     });
-    let broker = async_nats::connect(system.broker_url()).await.expect("the broker");
+    let (broker, _) = system.broker_as("inventory").await;
     broker.publish("inventory.stock_reserved", message.to_string().into()).await.expect("published");
     broker.flush().await.expect("published");
 }
