@@ -7,6 +7,7 @@
 //! - [`saga`]: the order saga's shape, declared once; [`saga_view`]: where one saga stands, as a fold of what was
 //!   heard; [`heard_fact`]: what it keeps of each message.
 //! - [`reconciliation`]: what each service tells of its ledger, so that stock, money and orders can be compared.
+//! - [`overview`]: how the whole system is, in one look, and whether somebody must do something.
 //! - [`money`]: amounts in minor units.
 
 pub mod bank;
@@ -15,6 +16,7 @@ pub mod heard_fact;
 pub mod inventory;
 pub mod money;
 pub mod order;
+pub mod overview;
 pub mod payment;
 pub mod reconciliation;
 pub mod saga;
