@@ -94,6 +94,7 @@ impl AdminHarness {
             admission,
             publishing: Default::default(),
             standstills: Default::default(),
+            standing: Default::default(),
             faults,
             settings,
             met,

@@ -14,6 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::metrics::Metrics;
 use super::settings::Settings;
+use super::standing::Standing;
 use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
 use crate::runtime::clock::{BrokerClock, Clock as _};
@@ -42,6 +43,8 @@ pub struct App<S: Service, X> {
     pub publishing: HeldUp,
     /// Its steps that make no progress although messages wait.
     pub standstills: Standstills,
+    /// How its checks stand, and since when.
+    pub standing: Standing,
     /// The faults injected into this process; never any while `faults.enabled` is false.
     pub faults: Faults,
     /// Everything that was set, as it was read at the start.
@@ -65,6 +68,7 @@ impl<S: Service, X> Clone for App<S, X> {
             admission: self.admission.clone(),
             publishing: self.publishing.clone(),
             standstills: self.standstills.clone(),
+            standing: self.standing.clone(),
             faults: self.faults.clone(),
             settings: self.settings.clone(),
             met: self.met.clone(),

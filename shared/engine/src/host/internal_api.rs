@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::app::{App, PublishedAgain};
+use super::condition::Condition;
 use super::http::{Body, Params, Problem, Segment};
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::{Bus as _, Durable};
@@ -31,6 +32,7 @@ const LIMIT: usize = 1000;
 pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
     Router::new()
         .route("/internal/machinery", get(machinery::<S, X>))
+        .route("/internal/condition", get(condition::<S, X>))
         .route("/internal/verify", get(verify::<S, X>))
         .route("/internal/outbox", get(outbox::<S, X>))
         .route("/internal/outbox/retry", post(retry_failed::<S, X>))
@@ -44,6 +46,10 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
         )
         .route("/internal/faults/{id}", delete(clear_fault::<S, X>))
         .with_state(app)
+}
+
+async fn condition<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<Condition> {
+    Json(Condition::of(&app).await)
 }
 
 async fn machinery<S: Service, X: Send + Sync + 'static>(

@@ -2,6 +2,7 @@
 
 pub mod app;
 mod asking;
+pub mod condition;
 pub mod embedded;
 pub mod http;
 pub mod internal_api;
@@ -14,6 +15,7 @@ pub mod reading;
 pub mod resilience;
 mod run;
 pub mod settings;
+pub mod standing;
 pub mod timekeeping;
 mod upkeep;
 

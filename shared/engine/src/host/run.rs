@@ -18,8 +18,9 @@ use super::app::{App, Program};
 use super::asking::AskingAgain;
 use super::http::Problem;
 use super::log::LostLines;
-use super::readiness::{self, Standing};
+use super::readiness;
 use super::settings::Settings;
+use super::standing::Standing;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
 use crate::nats::{NatsBus, Publisher, anew};
 use crate::runtime::admission::StepAdmission;
@@ -71,6 +72,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         admission,
         publishing,
         standstills,
+        standing: Standing::default(),
         faults,
         settings,
         met,
@@ -78,8 +80,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         stop,
     };
 
-    let standing = Standing::default();
-    spawn(&mut loops, Box::pin(readiness::watch(app.clone(), standing.clone())));
+    spawn(&mut loops, Box::pin(readiness::watch(app.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
     spawn(&mut loops, Box::pin(lost.tell(app.metrics.clone())));
     let (failed, failure) = tokio::sync::oneshot::channel();
@@ -93,7 +94,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     }
     let meeting = middleware::from_fn_with_state(app.clone(), refuse_before_the_meeting);
     let routes = (program.routes)(app.clone()).layer(meeting).merge(internal_api::routes(app.clone()).into());
-    let health = readiness::health(app.clone(), standing);
+    let health = readiness::health(app.clone());
     let router = http::router(routes, &app.settings.http, health, app.metrics.clone());
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
     let serving = http::spawn(listener, router, app.settings.http.clone(), app.stop.clone());

@@ -68,6 +68,13 @@ impl Standstills {
         self.0.lock().clear();
     }
 
+    /// Since when a step has stood still, when that is for longer than `limit`.
+    #[must_use]
+    pub fn since(&self, step: &str, limit: Duration, now: Timestamp) -> Option<Timestamp> {
+        let since = self.0.lock().get(step)?.since;
+        (now.duration_since(since) > signed(limit)).then_some(since)
+    }
+
     /// Which steps have stood still for longer than `limit`, how many messages wait for each, and since when.
     #[must_use]
     pub fn in_words(&self, limit: Duration, now: Timestamp) -> Option<String> {

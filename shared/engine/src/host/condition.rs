@@ -1,0 +1,85 @@
+//! Shell: how one service is, in one look: whether it is ready, what waits, what is held back. Made for who asks often,
+//! and soon: what is counted is what readiness counts anyway.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use saga_core::breaker::State;
+use saga_core::machinery::Stats;
+use saga_core::service::{Service, Step, steps_of};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::app::App;
+use super::http::Readiness;
+use super::readiness;
+use crate::runtime::admission::BreakerView;
+use crate::runtime::bus::{Bus as _, Durable};
+use crate::runtime::clock::Clock as _;
+
+/// A broker that is there answers sooner; who looks at everything at once waits for none that is not.
+const BROKER_ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+/// How one service is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Condition {
+    /// What its checks found.
+    pub readiness: Readiness,
+    /// What its store says; `None` when it cannot be asked, which is a check.
+    pub stats: Option<Stats>,
+    /// Its breakers that are not closed, or are held closed.
+    pub breakers: Vec<BreakerView>,
+    /// What waits for each of its steps.
+    pub steps: Vec<StepCondition>,
+}
+
+/// What waits for a step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StepCondition {
+    /// Its name.
+    pub step: String,
+    /// Messages that the broker has for it; `None` when it does not say.
+    pub waiting: Option<u64>,
+    /// Since when messages wait and it settles none.
+    pub stands_still_since: Option<Timestamp>,
+}
+
+impl Condition {
+    /// How this service is now.
+    pub async fn of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Self {
+        let (stats, steps) = tokio::join!(app.store.stats(), steps_now(app));
+        let readiness = readiness::of(app, &stats);
+        let breakers = app.admission.breakers().into_iter().filter(is_worth_a_look).collect();
+        Self { readiness, stats: stats.ok(), breakers, steps }
+    }
+}
+
+fn is_worth_a_look(breaker: &BreakerView) -> bool {
+    match breaker.state {
+        State::Open | State::HalfOpen | State::ForcedOpen | State::ForcedClosed => true,
+        State::Closed => false,
+    }
+}
+
+async fn steps_now<S: Service, X: Send + Sync>(app: &App<S, X>) -> Vec<StepCondition> {
+    let (now, limit) = (app.clock.now(), app.settings.engine.ready_standstill);
+    let steps = steps_of::<S>().into_iter().map(async |step| StepCondition {
+        step: step.name.to_owned(),
+        waiting: waiting_for(app, step).await,
+        stands_still_since: app.standstills.since(step.name, limit, now),
+    });
+    join_all(steps).await
+}
+
+/// How many messages the broker has for a step; `None` when it does not say soon.
+pub async fn waiting_for<S: Service, X: Send + Sync>(app: &App<S, X>, step: &'static Step) -> Option<u64> {
+    let Some(bus) = &app.bus else { return Some(0) };
+    if !bus.is_connected() {
+        return None;
+    }
+    let durables = Durable::all(S::NAME, &[step]);
+    let asked = join_all(durables.into_iter().map(|durable| bus.waiting(durable)));
+    let answers = timeout(BROKER_ANSWERS_WITHIN, asked).await.ok()?;
+    answers.into_iter().map(Result::ok).sum()
+}
