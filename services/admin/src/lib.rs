@@ -8,6 +8,7 @@
 //! - `rows`: single rows, read from the store
 //! - [`dead_letter`]: dead letters as admin knows them, and what operators make of them
 //! - [`redrive`]: many of them handed back one after another
+//! - `glance`: where sagas and dead letters stand, counted
 //! - [`audit_log`]: who did what, and why
 //! - [`commands`]: what operators may ask for, and what they get for an answer
 //! - [`policy`]: what the steps and the commands change, and whom that tells
@@ -20,6 +21,7 @@ pub mod audit_log;
 pub mod commands;
 pub mod dead_letter;
 pub mod driver;
+mod glance;
 pub mod http;
 mod other_services;
 pub mod policy;

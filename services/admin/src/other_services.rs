@@ -6,6 +6,7 @@ use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
 use reqwest::{Client, Method, Response, StatusCode};
 use saga_core::retry::error_chain;
+use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Problem, Readiness};
 use saga_engine::host::reading::Page;
 use serde::de::DeserializeOwned;
@@ -68,6 +69,14 @@ impl OtherServices {
         let unreachable = |error| does_not_answer(service, error);
         let request = self.http.get(self.url(service, "/readyz")?).timeout(SOON);
         request.send().await.map_err(unreachable)?.json().await.map_err(unreachable)
+    }
+
+    /// What `service` says of itself in one look.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn condition(&self, service: &str) -> Result<Condition, Problem> {
+        self.get_soon(service, "/internal/condition").await
     }
 
     /// What `service` answers at `path`, soon.

@@ -21,31 +21,31 @@ use super::worth::WorthOfMany;
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct DeadLetterGroup {
     /// What they have in common.
-    fingerprint: String,
+    pub(crate) fingerprint: String,
     /// How many there are.
-    count: u64,
+    pub(crate) count: u64,
     /// The service that parked them.
-    service: String,
+    pub(crate) service: String,
     /// The step that failed, or the kind of task.
-    step: String,
+    pub(crate) step: String,
     /// Whether they are messages, something that is none, or calls.
     origin: DeadLetterOrigin,
     /// Type of the messages, when it could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     message_type: Option<String>,
     /// Why the latest of them failed.
-    reason: String,
+    pub(crate) reason: String,
     /// When the earliest of them failed last.
     #[schema(value_type = String, format = DateTime)]
     first_failed_at: Timestamp,
     /// When the latest of them failed last.
     #[schema(value_type = String, format = DateTime)]
-    last_failed_at: Timestamp,
+    pub(crate) last_failed_at: Timestamp,
     /// Id of the latest of them, to look at.
-    sample: Uuid,
+    pub(crate) sample: Uuid,
     /// What handling them would be worth now.
     #[serde(flatten)]
-    worth: WorthOfMany,
+    pub(crate) worth: WorthOfMany,
 }
 
 /// Dead letters by cause, largest group first.

@@ -35,6 +35,7 @@ use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::reading::{self, Found};
 use crate::dead_letter::view::DeadLetterView;
 use crate::dead_letter::weighing;
+use crate::glance;
 use crate::rows;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
@@ -100,6 +101,12 @@ struct DeadLetterPage {
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// How many there are on all pages; not counted, and absent, with `text`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    /// Messages that this view has still to hear; absent when the broker does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    behind: Option<u64>,
 }
 
 /// List the dead letters of all services.
@@ -125,12 +132,20 @@ async fn list(
     let statuses = statuses(params.status.as_deref())?;
     let wanted = Wanted { filter: checked_filter(filter, "")?, statuses, ..Wanted::default() };
     let store = admin.app.store.as_ref();
-    let Found { dead_letters, unreadable, next } =
-        reading::find(store, &wanted, true, after.as_ref(), limit).await?;
+    let total = async {
+        match &wanted.filter.text {
+            None => glance::counted(store, DeadLetterView::KIND, "status", wanted.query()).await,
+            Some(_) => None,
+        }
+    };
+    let found = reading::find(store, &wanted, true, after.as_ref(), limit);
+    let (found, total, behind) = tokio::join!(found, total, admin.behind());
+    let Found { dead_letters, unreadable, next } = found?;
     let mut dead_letters: Vec<_> =
         dead_letters.iter().filter_map(|(id, view)| DeadLetterItem::of(*id, view)).collect();
     weighing::weigh(store, &mut dead_letters, admin.app.clock.now()).await?;
-    Ok(Json(DeadLetterPage { dead_letters, unreadable, next: next.as_ref().map(cursor) }))
+    let next = next.as_ref().map(cursor);
+    Ok(Json(DeadLetterPage { dead_letters, unreadable, next, total, behind }))
 }
 
 /// How many dead letters there are.

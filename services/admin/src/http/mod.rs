@@ -10,6 +10,7 @@ mod extract;
 mod faults;
 mod many;
 mod outbox;
+mod overview;
 mod paging;
 mod redrive_watch;
 mod redrives;
@@ -18,7 +19,12 @@ mod services;
 
 use std::sync::Arc;
 
+use contract::overview::BooksLook;
+use futures::future::join_all;
+use parking_lot::Mutex;
 use saga_core::input::Input;
+use saga_core::service::steps_of;
+use saga_engine::host::condition::waiting_for;
 use saga_engine::host::http::{Problem, answered};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -32,6 +38,7 @@ use crate::commands::{Command, CommandKind, Rejection, Reply};
 use crate::dead_letter::events::DeadLetterRejection;
 use crate::dead_letter::item::DeadLetterItem;
 use crate::other_services::OtherServices;
+use crate::policy::AdminService;
 use crate::redrive::events::RedriveRejection;
 use crate::request::By;
 
@@ -52,6 +59,8 @@ struct Admin {
     app: AdminApp,
     services: OtherServices,
     streams: Arc<Semaphore>,
+    /// What the last audit came to, as long as this process runs.
+    books: Arc<Mutex<Option<BooksLook>>>,
 }
 
 /// What operators may ask, with its description.
@@ -71,7 +80,8 @@ pub fn routes(app: AdminApp) -> OpenApiRouter {
         .merge(outbox::routes())
         .merge(audit_entries::routes())
         .merge(services::routes())
-        .with_state(Admin { app, services, streams })
+        .merge(overview::routes())
+        .with_state(Admin { app, services, streams, books: Arc::default() })
 }
 
 impl Admin {
@@ -97,6 +107,13 @@ impl Admin {
                 Err(Problem::internal(&"a changed dead letter that is none"))
             }
         }
+    }
+
+    /// Messages that admin's own steps have still to hear: so far its views are behind. `None` when the broker does not
+    /// say soon.
+    async fn behind(&self) -> Option<u64> {
+        let steps = steps_of::<AdminService>().into_iter();
+        join_all(steps.map(|step| waiting_for(&self.app, step))).await.into_iter().sum()
     }
 
     /// Asks a service for something: it is written down before, with who wants it, and its outcome afterwards.

@@ -7,7 +7,7 @@ use contract::money::Money;
 use contract::saga::SagaStatus;
 use contract::saga_view::{Owed, SagaView};
 use jiff::Timestamp;
-use saga_core::decider::FieldValue;
+use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
@@ -20,6 +20,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
+use crate::glance::{self, WaitsOf};
 use crate::rows;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
@@ -58,12 +59,21 @@ struct SagaItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_fact_at: Option<Timestamp>,
+    /// Since when it waits for what comes next; absent once it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    waits_since: Option<Timestamp>,
+    /// Until when its order waits; absent when nothing ends the waiting, or it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    waits_until: Option<Timestamp>,
 }
 
 impl SagaItem {
     fn of(row: &FoundRow, now: Timestamp) -> Result<(Self, SagaView), Problem> {
         let view: SagaView = rows::parsed(row)?;
         let status = view.status();
+        let waits = WaitsOf::of(&view);
         let parked = view.in_the_way().map(|(id, step)| Parked { dead_letter: id, step: step.to_owned() });
         let item = Self {
             id: row.id.clone(),
@@ -76,6 +86,8 @@ impl SagaItem {
             parked: parked.collect(),
             cancelled_because: view.cancelled_because.map(contract::order::CancelReason::as_str),
             last_fact_at: view.last_fact_at(),
+            waits_since: waits.since,
+            waits_until: waits.until,
         };
         Ok((item, view))
     }
@@ -113,6 +125,12 @@ struct SagaPage {
     /// `cursor` of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    /// How many there are on all pages; absent when counting them takes long, as with `text` it may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    /// Messages that this view has still to hear; absent when the broker does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    behind: Option<u64>,
 }
 
 /// List sagas, newest first.
@@ -139,10 +157,13 @@ async fn sagas(
         query.equals.push(("finished", 0.into()));
         query.below.push(("deadline", now.as_microsecond().into()));
     }
-    let (page, next) = admin.page::<SagaView>(query, params.limit, params.cursor).await?;
+    let total = glance::counted(admin.app.store.as_ref(), SagaView::KIND, "status", query.clone());
+    let page = admin.page::<SagaView>(query, params.limit, params.cursor);
+    let (page, total, behind) = tokio::join!(page, total, admin.behind());
+    let (page, next) = page?;
     let item = |row: &FoundRow| Ok(SagaItem::of(row, now)?.0);
     let (sagas, unreadable) = readable(&page, item);
-    Ok(Json(SagaPage { sagas, unreadable, next }))
+    Ok(Json(SagaPage { sagas, unreadable, next, total, behind }))
 }
 
 /// # Errors

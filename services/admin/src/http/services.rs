@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use contract::overview::BooksLook;
 use futures::future::join_all;
 use garde::Validate;
 use saga_core::machinery::Machinery;
@@ -20,7 +21,7 @@ use super::extract::{Because, Change, Operator, needed};
 use crate::audit_log::Action;
 use crate::other_services::all;
 use crate::reconciliation::ledgers::Baseline;
-use crate::reconciliation::report::{self, Report};
+use crate::reconciliation::report::{self, Report, Verdict};
 use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
@@ -88,7 +89,19 @@ async fn reconcile(
     if wait > 30 {
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
-    report::reconcile(&admin.app, &admin.services, Duration::from_secs(wait)).await.map(Json)
+    let report = report::reconcile(&admin.app, &admin.services, Duration::from_secs(wait)).await?;
+    *admin.books.lock() = Some(books_look(&report));
+    Ok(Json(report))
+}
+
+/// What is remembered of a look at the books.
+fn books_look(report: &Report) -> BooksLook {
+    let verdict = match report.verdict {
+        Verdict::Balanced => "BALANCED",
+        Verdict::InFlight => "IN_FLIGHT",
+        Verdict::Unbalanced => "UNBALANCED",
+    };
+    BooksLook { verdict: verdict.to_owned(), at: report.checked_at, discrepancies: report.discrepancy_count }
 }
 
 /// What is accepted of which step, and why.

@@ -16,6 +16,7 @@ mod given;
 mod harness;
 mod internal;
 mod many;
+mod overview;
 mod policy;
 mod policy_of_redrives;
 mod properties;

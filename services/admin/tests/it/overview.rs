@@ -1,0 +1,131 @@
+//! Shell: how everything is, in one look, through the real route.
+
+use admin::policy::AdminMessage;
+use contract::Fact;
+use contract::order::OrderCreated;
+use contract::overview::GRACE;
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Method;
+use saga_core::dead_letter::DeadLettered;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::given::{announced, dead_letter, fact, handled};
+use crate::harness::{AdminHarness, each};
+
+fn reasons(overview: &Value) -> Vec<Value> {
+    each(&overview["reasons"], "reason")
+}
+
+/// Nobody listens where the harness says that the bank is.
+fn without_bank(overview: &Value) -> Vec<Value> {
+    assert_eq!(reasons(overview).first(), Some(&json!("silent")), "{overview:#}");
+    reasons(overview).split_off(1)
+}
+
+#[tokio::test]
+async fn a_service_that_is_away_is_named_and_the_others_are_shown_all_the_same() {
+    let admin = AdminHarness::new().await;
+    let began = Instant::now();
+    let overview = admin.get("/overview").await;
+    assert!(began.elapsed().as_millis() < 2_000, "{:?}", began.elapsed());
+    assert_eq!((&overview["needs_human"], reasons(&overview)), (&json!(true), vec![json!("silent")]));
+    let services = overview["services"].as_array().expect("services");
+    assert_eq!(each(&overview["services"], "service"), ["admin", "order", "inventory", "payment", "bank"]);
+    assert!(services[..4].iter().all(|service| service["ready"] == true && service["problem"].is_null()));
+    assert!(services[4]["problem"].as_str().is_some_and(|why| why.contains("bank does not answer")));
+    assert_eq!((&overview["behind"], &overview["not_asked"]), (&json!(0), &json!([])));
+    assert_eq!(overview["books"], Value::Null, "nobody has looked");
+}
+
+/// It says so, and does not wait for it.
+#[tokio::test]
+async fn a_service_that_hangs_holds_nobody_up() {
+    let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = format!("service.bank=http://{}", deaf.local_addr().expect("an address"));
+    let admin = AdminHarness::with(&[&address]).await;
+    let began = Instant::now();
+    let overview = admin.get("/overview").await;
+    assert!(began.elapsed().as_millis() < 1_900, "{:?}", began.elapsed());
+    assert_eq!(overview["reasons"][0]["service"], "bank");
+    assert!(overview["reasons"][0]["problem"].to_string().contains("within 1500ms"), "{overview:#}");
+}
+
+#[tokio::test]
+async fn the_first_dead_letter_needs_somebody_until_it_is_handled() {
+    let admin = AdminHarness::new().await;
+    assert_eq!(without_bank(&admin.get("/overview").await), [json!(""); 0]);
+    let saga = Uuid::now_v7();
+    admin.hears(&fact("OrderCreated", saga)).await;
+    let dead =
+        DeadLettered { fingerprint: "f".to_owned(), ..dead_letter("payment-processing", Some(saga), 0) };
+    admin.hears(&announced(&dead)).await;
+    let overview = admin.get("/overview").await;
+    assert!(without_bank(&overview).contains(&json!("dead_letters")), "{overview:#}");
+    let group = &overview["dead_letters"]["groups"][0];
+    assert_eq!((&group["fingerprint"], &group["count"]), (&json!("f"), &json!(1)));
+    assert_eq!(group["newest"], dead.id.to_string());
+    assert_eq!(group["reason"], dead.reason);
+    assert_eq!(overview["sagas"]["by_status"], json!({"PARKED": 1}));
+    let oldest = &overview["sagas"]["oldest"];
+    assert_eq!((&oldest["id"], &oldest["status"]), (&json!(saga.to_string()), &json!("PARKED")));
+    assert!(oldest["waits_since"].is_string() && oldest["waits_until"].is_string(), "{oldest}");
+    admin.hears(&handled(&dead)).await;
+    assert!(!without_bank(&admin.get("/overview").await).contains(&json!("dead_letters")));
+}
+
+#[tokio::test]
+async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebody() {
+    let admin = AdminHarness::new().await;
+    let saga = Uuid::now_v7();
+    let AdminMessage::Fact(Fact::OrderCreated(created)) = fact("OrderCreated", saga) else {
+        unreachable!("it is what was asked for")
+    };
+    let late = OrderCreated { deadline: Timestamp::now() - GRACE - SignedDuration::from_secs(1), ..created };
+    admin.hears(&AdminMessage::Fact(late.into())).await;
+    assert_eq!(without_bank(&admin.get("/overview").await), ["overdue_sagas"]);
+    admin.hears(&fact("OrderCancelled", saga)).await;
+    admin.hears(&fact("DeadLettered", saga)).await;
+    let overview = admin.get("/overview").await;
+    assert_eq!(overview["sagas"]["by_status"], json!({"FAILED": 1}));
+    assert_eq!(without_bank(&overview), ["failed_sagas", "dead_letters"], "{overview:#}");
+    admin.post("/breakers/payment/outside", &json!({"action": "open", "reason": "x"}), 200).await;
+    let overview = admin.get("/overview").await;
+    let breakers = overview["services"][0]["breakers"].clone();
+    assert_eq!((&breakers[0]["name"], &breakers[0]["forced"]), (&json!("outside"), &json!(true)));
+    assert!(reasons(&overview).contains(&json!("breaker")), "{overview:#}");
+}
+
+#[tokio::test]
+async fn what_the_broker_refused_needs_somebody() {
+    let admin = AdminHarness::new().await;
+    let dead = dead_letter("payment-refund", None, 0);
+    admin.hears(&announced(&dead)).await;
+    admin.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 202).await;
+    let pending = admin.app.store.pending(10).await.expect("the outbox");
+    admin.refuse(pending[0].seq, Timestamp::now() + SignedDuration::from_secs(1)).await;
+    let overview = admin.get("/overview").await;
+    assert!(without_bank(&overview).contains(&json!("failed_outbox")), "{overview:#}");
+    assert_eq!(overview["services"][0]["outbox"]["failed"], 1);
+    assert_eq!(overview["dead_letters"]["replaying"], 1);
+}
+
+#[tokio::test]
+async fn lists_say_how_many_there_are_and_how_far_they_are_behind() {
+    let admin = AdminHarness::new().await;
+    for number in 0..3 {
+        admin.hears(&fact("OrderCreated", Uuid::from_u128(0x100 + number))).await;
+    }
+    let dead = dead_letter("payment-refund", None, 0);
+    admin.hears(&announced(&dead)).await;
+    let page = admin.get("/sagas?limit=2").await;
+    assert_eq!((&page["total"], &page["behind"]), (&json!(3), &json!(0)));
+    assert_eq!(page["sagas"].as_array().map(Vec::len), Some(2));
+    assert!(page["sagas"][0]["waits_since"].is_string() && page["sagas"][0]["waits_until"].is_string());
+    assert_eq!(admin.get("/sagas?status=COMPLETED").await["total"], 0);
+    assert_eq!(admin.get("/dlq?limit=1").await["total"], 1);
+    // Text is looked for in each: that is not counted.
+    let answer = admin.request(Method::GET, "/dlq?text=x").send().await.expect("an answer");
+    assert_eq!(answer.json::<Value>().await.expect("JSON")["total"], Value::Null);
+}
