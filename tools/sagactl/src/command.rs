@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use reqwest::Url;
 use strum::VariantNames as _;
 
-use crate::admin::address;
+use crate::admin::{Form, address};
 use crate::args::{self, DEFAULT_FOLDER, operator_name};
 use crate::chaos::ChaosOptions;
 use crate::load::LoadOptions;
@@ -76,6 +76,11 @@ fn color() -> impl TypedValueParser<Value = Color> {
 pub enum Command {
     #[command(flatten)]
     Local(LocalCommand),
+    /// Show in one look how everything is: processes, services, sagas, dead letters, breakers, the books. Exit code 0
+    /// when nobody is needed, 5 when somebody is
+    Status(Form),
+    /// Say of each thing that is wrong what it means, and which commands go on from there. The same exit codes
+    Doctor(Form),
     /// Ask whether stock, money and messages agree. Exit code 0 when they do, 2 when not
     Audit(ReconciliationOptions),
     /// Send orders at a fixed rate, measure how long each takes to its end, and reconcile the ledgers
@@ -105,7 +110,7 @@ impl Command {
             Self::Local(_) | Self::Load(_) | Self::Chaos(_) | Self::Completions { .. } | Self::Man { .. } => {
                 true
             }
-            Self::Audit(_) | Self::Operate(_) => false,
+            Self::Status(_) | Self::Doctor(_) | Self::Audit(_) | Self::Operate(_) => false,
         }
     }
 }

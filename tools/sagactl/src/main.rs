@@ -21,6 +21,9 @@ mod operator;
 // Admin: requests, answers, lists.
 mod admin;
 
+// How everything is, and what to do where something is wrong.
+mod overview;
+
 // Whether stock, money and messages agree.
 mod reconciliation;
 
@@ -46,6 +49,7 @@ use crate::admin::Admin;
 use crate::command::{Arguments, Command, admin_of};
 use crate::local::System;
 use crate::output::{complain, exit, look, note};
+use crate::overview::Asked;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -72,12 +76,18 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         ));
     }
     let variable = |name: &str| std::env::var(name).ok();
+    let is_elsewhere = common.admin.is_some() || common.data.is_none();
     let place = command::place(common.data, common.admin, variable).map_err(exit::refuse)?;
     let folder = std::path::absolute(&place.folder)?;
     let who = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::refuse);
     let admin = || Admin::at(admin_of(place.admin.clone(), &folder)?, who()?);
+    // A folder that was named is meant more than a variable.
+    let elsewhere = place.admin.clone().filter(|_| is_elsewhere);
+    let asked = || elsewhere.map_or_else(|| Asked::here(&folder), Asked::elsewhere);
     match command {
         Command::Local(command) => local::run(command, folder).await,
+        Command::Status(form) => overview::status(&asked()?, form).await,
+        Command::Doctor(form) => overview::doctor(&asked()?, form).await,
         Command::Audit(options) if options.accept.is_some() => {
             reconciliation::accept(&admin()?, &options).await
         }

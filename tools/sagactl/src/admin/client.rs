@@ -43,6 +43,13 @@ impl Admin {
         settled(http::answer(request, url.as_str()).await?, &url)
     }
 
+    /// The same of what answers soon: who does not is taken for silent.
+    pub async fn ask_soon(&self, path: &[&str], within: Duration) -> anyhow::Result<Value> {
+        let url = self.url(path);
+        let request = self.request(Method::GET, &url).timeout(within);
+        settled(http::answer(request, url.as_str()).await?, &url)
+    }
+
     /// `GET`, whose answer is printed: as it came, or as `render` puts it for people.
     pub async fn show<T: DeserializeOwned>(
         &self,

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::output::text::grouped;
 use crate::output::{Column, View, table};
 
 /// For whom an answer is printed.
@@ -112,6 +113,12 @@ pub struct Page<T> {
     /// Services that have more than they tell at once.
     #[serde(default)]
     cut: Vec<String>,
+    /// How many there are on all pages, when that was counted.
+    #[serde(default)]
+    total: Option<u64>,
+    /// Messages that what is shown is behind by, when the broker said so.
+    #[serde(default)]
+    behind: Option<u64>,
 }
 
 /// A service that did not answer, and why.
@@ -125,13 +132,27 @@ impl<T> Page<T> {
     /// A page of these.
     #[cfg(test)]
     pub const fn of(items: Vec<T>) -> Self {
-        Self { items, next: None, unreadable: vec![], unreachable: vec![], cut: vec![] }
+        Self {
+            items,
+            next: None,
+            unreadable: vec![],
+            unreachable: vec![],
+            cut: vec![],
+            total: None,
+            behind: None,
+        }
     }
 
     /// A table, or `nothing`; then what is missing from it, and where the next page begins.
     pub fn shown(&self, nothing: &str, columns: &[Column<T>], view: &View) -> String {
         let mut text =
             if self.items.is_empty() { nothing.to_owned() } else { table(columns, &self.items, view) };
+        if let Some(count) = self.count() {
+            let _ = write!(text, "\n{count}");
+        }
+        if let Some(behind) = self.behind.filter(|behind| *behind > 0) {
+            let _ = write!(text, "\nadmin has still to hear {} messages: there may be more", grouped(behind));
+        }
         if !self.unreadable.is_empty() {
             let _ = write!(text, "\ndamaged, and not shown: {}", self.unreadable.join(", "));
         }
@@ -145,6 +166,18 @@ impl<T> Page<T> {
             let _ = write!(text, "\nmore with --cursor {cursor}");
         }
         text
+    }
+
+    /// How many of how many are shown, where that is not what anybody sees: `50 of 1,234`.
+    fn count(&self) -> Option<String> {
+        let shown = self.items.len() + self.unreadable.len();
+        match self.total {
+            Some(total) => Some(format!("{} of {}", grouped(shown as u64), grouped(total))),
+            None if self.next.is_some() => {
+                Some(format!("{} shown; how many there are was not counted", grouped(shown as u64)))
+            }
+            None => None,
+        }
     }
 }
 
@@ -183,6 +216,7 @@ mod tests {
         let page: Page<String> = serde_json::from_value(json!({
             "items": ["pen"], "next": "abc", "unreadable": ["7"],
             "unreachable": [{"service": "bank", "problem": "it does not answer"}], "cut": ["order"],
+            "total": 1_234, "behind": 7,
         }))
         .expect("a page");
         let columns = [left("sku", |sku: &String| sku.clone())];
@@ -193,9 +227,16 @@ mod tests {
             "bank cannot be asked: it does",
             "more wait than are shown: order",
             "--cursor abc",
+            "2 of 1,234",
+            "still to hear 7 messages",
         ] {
             assert!(shown.contains(said), "{shown}");
         }
+        let page: Page<String> =
+            serde_json::from_value(json!({"items": ["pen"], "next": "abc"})).expect("a page");
+        assert!(
+            page.shown("none", &columns, &View::FILE).contains("1 shown; how many there are was not counted")
+        );
         assert_eq!(Page::of(vec![]).shown("none", &columns, &View::FILE), "none");
     }
 }

@@ -22,7 +22,7 @@ mod running;
 mod single;
 pub mod status;
 mod supervise;
-mod told;
+pub mod told;
 mod up;
 
 // The products it sells.
@@ -47,12 +47,6 @@ pub enum LocalCommand {
     Up(up::UpOptions),
     /// Stop everything that `up` started
     Down,
-    /// Show every process: pid, port, readiness, memory, uptime. Exit code 0 when all are ready, be it degraded
-    Status {
-        /// One JSON object instead of a table.
-        #[arg(long)]
-        json: bool,
-    },
     /// Stop one process
     Stop(One),
     /// Start one process again, and wait until it is ready
@@ -80,7 +74,6 @@ pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitC
     match command {
         LocalCommand::Up(options) => up::run(folder, options).await,
         LocalCommand::Down => stop::down(&folder).await,
-        LocalCommand::Status { json } => status::run(&system()?, json).await,
         LocalCommand::Stop(One { name }) => single::stop(&system()?, name).await,
         LocalCommand::Start(options) => single::start(system()?, options).await,
         LocalCommand::Kill(One { name }) => single::kill(&system()?, name).await,

@@ -1,6 +1,4 @@
-//! Shell: a table of the processes.
-
-use std::process::ExitCode;
+//! Shell: the processes of a local system: which run, since when, and what they say of themselves.
 
 use futures::future;
 use serde::Serialize;
@@ -11,11 +9,13 @@ use super::readiness::{self, Condition};
 use super::system::System;
 use crate::http::Http;
 use crate::output::text::or_nothing;
-use crate::output::{Column, View, left, right, say, say_json, table_with_sum, view};
+use crate::output::{Column, View, left, right, table_with_sum};
 
+/// The processes of a system.
 #[derive(Debug, Serialize)]
-struct Status {
+pub struct Processes {
     data: String,
+    /// Every one of them is; one that is degraded is.
     ready: bool,
     rss_mib: f64,
     processes: Vec<Row>,
@@ -36,24 +36,18 @@ struct Row {
     uptime_s: Option<u64>,
 }
 
-/// `sagactl status`: ends with 1 unless every process is ready; one that is degraded is.
-pub async fn run(system: &System, json: bool) -> anyhow::Result<ExitCode> {
+/// Looks at all of them.
+pub async fn processes(system: &System) -> anyhow::Result<Processes> {
     let http = Http::new()?;
     let rows = future::join_all(Member::all().map(|member| look(&http, system, member))).await;
     let all_bytes =
         Member::all().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
-    let status = Status {
+    Ok(Processes {
         data: system.folder().display().to_string(),
         ready: rows.iter().all(|row| row.ready),
         rss_mib: mib(all_bytes.sum()),
         processes: rows,
-    };
-    if json {
-        say_json(&serde_json::to_value(&status)?);
-    } else {
-        say(&shown(&status, &view()));
-    }
-    Ok(if status.ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
 }
 
 async fn look(http: &Http, system: &System, member: Member) -> Row {
@@ -97,15 +91,24 @@ const COLUMNS: [Column<Row>; 6] = [
     right("uptime", |row| or_nothing(row.uptime_s.map(uptime))),
 ];
 
-fn shown(status: &Status, view: &View) -> String {
-    let rss_mib = format!("{:.1}", status.rss_mib);
-    let sum = ["all", "", "", "", &rss_mib, ""].map(str::to_owned);
-    let complaint = |row: &Row| {
-        let complaints = row.complaints.iter();
-        complaints.map(|complaint| format!("\n{} says: {complaint}", row.name)).collect::<String>()
-    };
-    let complaints: String = status.processes.iter().map(complaint).collect();
-    table_with_sum(&COLUMNS, &status.processes, sum, view) + &complaints
+impl Processes {
+    /// Those that do not run.
+    pub fn down(&self) -> Vec<String> {
+        let down = self.processes.iter().filter(|row| row.pid.is_none());
+        down.map(|row| row.name.to_string()).collect()
+    }
+
+    /// A table, and below it what they complain of, if that is wanted.
+    pub fn shown(&self, with_complaints: bool, view: &View) -> String {
+        let rss_mib = format!("{:.1}", self.rss_mib);
+        let sum = ["all", "", "", "", &rss_mib, ""].map(str::to_owned);
+        let complaint = |row: &Row| {
+            let complaints = row.complaints.iter();
+            complaints.map(|complaint| format!("\n{} says: {complaint}", row.name)).collect::<String>()
+        };
+        let complaints = self.processes.iter().filter(|_| with_complaints).map(complaint);
+        table_with_sum(&COLUMNS, &self.processes, sum, view) + &complaints.collect::<String>()
+    }
 }
 
 const fn ready(row: &Row) -> &'static str {

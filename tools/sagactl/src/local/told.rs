@@ -3,6 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use reqwest::Url;
+
 use crate::args::DEFAULT_FOLDER;
 
 /// This program with these words, for the system in `folder`.
@@ -11,6 +13,11 @@ pub fn told(folder: &Path, words: &str) -> String {
         && env::var_os("SAGA_DATA").is_none_or(|set| set.is_empty());
     let data = if is_default { String::new() } else { format!(" --data {}", quoted(folder)) };
     format!("{}{data} {words}", program())
+}
+
+/// How this program is told which system is meant, when it is another machine's.
+pub fn told_elsewhere(admin: &Url) -> String {
+    format!("{} --admin {}", program(), quoted(Path::new(admin.as_str())))
 }
 
 /// How this program is called from here: by its name where the shell finds it, else by its path.

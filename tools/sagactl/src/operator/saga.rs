@@ -122,6 +122,8 @@ struct Saga {
     parked: Vec<Parked>,
     cancelled_because: Option<String>,
     last_fact_at: Option<Timestamp>,
+    waits_since: Option<Timestamp>,
+    waits_until: Option<Timestamp>,
 }
 
 impl Saga {
@@ -164,12 +166,14 @@ struct Moment {
     detail: Value,
 }
 
-const COLUMNS: [Column<Saga>; 8] = [
+const COLUMNS: [Column<Saga>; 10] = [
     left("saga", |saga| saga.id.clone()),
     left("status", |saga| saga.status.clone()),
     left("waits for", |saga| or_nothing(saga.next.as_ref().map(|next| &next.step))),
     goes(3, left("customer", |saga| or_nothing(saga.customer.as_ref()))),
     goes(2, right("total", |saga| or_nothing(saga.total))),
+    goes(6, when("waits since", |saga| saga.waits_since)),
+    goes(5, when("until", |saga| saga.waits_until)),
     goes(4, when("deadline", |saga| saga.deadline)),
     left("overdue", |saga| if saga.overdue { "OVERDUE" } else { "" }.to_owned()),
     goes(1, when("last fact", |saga| saga.last_fact_at)),
@@ -227,6 +231,7 @@ mod tests {
             "next": {"step": "payment-processing", "owner": "payment", "fact": "PaymentProcessed"},
             "customer": "ada", "total": {"amount_minor": 3_798, "currency": "EUR"},
             "deadline": "2026-11-20T14:19:36.5Z", "overdue": true, "last_fact_at": "2026-11-20T14:18:36.123456Z",
+            "waits_since": "2026-11-20T14:18:36.123456Z", "waits_until": "2026-11-20T14:19:36.5Z",
         })
     }
 

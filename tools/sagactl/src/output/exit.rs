@@ -8,6 +8,8 @@ pub const REFUSED: u8 = 2;
 pub const RUNS_ALREADY: u8 = 3;
 /// There is no such thing.
 pub const UNKNOWN: u8 = 4;
+/// Something does not mend itself: `status` and `doctor` say what.
+pub const HUMAN_NEEDED: u8 = 5;
 /// Ctrl-C ended the following of a redrive, which goes on (128 + SIGINT, as shells have it).
 pub const INTERRUPTED: u8 = 130;
 
@@ -18,6 +20,7 @@ pub const HELP: &str = "Exit codes:
     2  it makes no sense or was refused; the books do not balance; the redrive stopped or was cancelled
     3  the system runs already
     4  there is no such thing
+    5  status, doctor: a human is needed
   130  interrupted while following a redrive, which goes on";
 
 /// An error that ends the program with a code of its own.

@@ -15,6 +15,7 @@ mod logs;
 mod operator;
 mod orders;
 mod overload;
+mod overview;
 mod paging;
 mod product;
 mod readme;

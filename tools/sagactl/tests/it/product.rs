@@ -101,7 +101,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence_with_what_was_meant() {
         (&["breakers", "opne", "payment/bank"], "open"),
         (&["saga", "list", "--stuck-at", "nope"], "payment-processing"),
         (&["up", "--admin", "http://localhost:1"], "--data"),
-        (&["status", "--admin", "http://localhost:1"], "--data"),
+        (&["status", "--admin", "http://localhost:1"], "nobody answers"),
         (&["load", "--rate", "1", "--admin", "http://localhost:1"], "--data"),
         (&["up", "--port-base", "0"], "standard"),
         (&["start", "nats", "--accept-loss", "x", "--data", "/nowhere"], "no system"),

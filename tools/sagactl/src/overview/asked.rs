@@ -1,0 +1,70 @@
+//! Shell: asks admin how everything is, and this machine for the processes, when the system is a local one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use contract::overview::Overview;
+use reqwest::Url;
+
+use super::seen::Seen;
+use crate::admin::{Admin, address, read};
+use crate::local::status::Processes;
+use crate::local::told::{told, told_elsewhere};
+use crate::local::{Member, System, status};
+use crate::output::exit;
+
+/// Admin bounds its own look, and answers before.
+const WITHIN: Duration = Duration::from_millis(1_900);
+
+/// Who is asked.
+pub struct Asked {
+    /// The processes of a local system; of one elsewhere nothing is known of them.
+    system: Option<System>,
+    admin: Admin,
+    /// How commands for this system begin.
+    pub call: String,
+}
+
+impl Asked {
+    /// The local system in this folder.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn here(folder: &Path) -> anyhow::Result<Self> {
+        let system = System::open(folder)?;
+        let admin = Admin::at(address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)?, None)?;
+        Ok(Self { system: Some(system), admin, call: told(folder, "").trim_end().to_owned() })
+    }
+
+    /// A system elsewhere, of which its admin tells.
+    ///
+    /// # Errors
+    /// When no client can be made.
+    pub fn elsewhere(admin: Url) -> anyhow::Result<Self> {
+        let call = told_elsewhere(&admin);
+        Ok(Self { system: None, admin: Admin::at(admin, None)?, call })
+    }
+
+    /// One look, bounded in time whatever is down.
+    ///
+    /// # Errors
+    /// When nobody can be asked at all: the system is elsewhere, and its admin does not answer.
+    pub async fn look(&self) -> anyhow::Result<(Seen, Option<Processes>)> {
+        let processes = async {
+            match &self.system {
+                Some(system) => status::processes(system).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let overview = async { read::<Overview>(self.admin.ask_soon(&["overview"], WITHIN).await?) };
+        let (processes, overview) = tokio::join!(processes, overview);
+        let processes = processes?;
+        let (overview, problem) = match overview {
+            Ok(overview) => (Some(overview), None),
+            Err(error) if processes.is_none() => return Err(error),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        let down = processes.as_ref().map(Processes::down);
+        Ok((Seen { down, overview, problem }, processes))
+    }
+}

@@ -1,0 +1,459 @@
+//! Pure: what is wrong, what it means, and the commands that go on from there.
+
+use contract::overview::{
+    BooksLook, BreakerLook, CallsLook, Complaint, GroupLook, NotAsked, Reason, StepLook,
+};
+use contract::saga;
+use serde::Serialize;
+
+use super::seen::Seen;
+use crate::output::View;
+use crate::output::text::grouped;
+
+/// Something that somebody must look after.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What is wrong, in one line.
+    pub what: String,
+    /// What that means, and what may be behind it.
+    pub means: String,
+    /// Commands that go on from there, in this order, as a shell takes them.
+    pub commands: Vec<String>,
+}
+
+/// Where commands are given.
+struct Place<'a> {
+    /// How they begin: the program, and which system is meant.
+    call: &'a str,
+    seen: &'a Seen,
+}
+
+impl Place<'_> {
+    fn command(&self, words: &str) -> String {
+        format!("{} {words}", self.call)
+    }
+
+    fn finding(&self, what: String, means: impl Into<String>, commands: &[&str]) -> Finding {
+        let commands = commands.iter().map(|words| self.command(words)).collect();
+        Finding { what, means: means.into(), commands }
+    }
+
+    /// How a service is started anew; of a system elsewhere that is another program's work.
+    fn anew(&self, service: &str) -> Vec<String> {
+        match &self.seen.down {
+            None => vec![],
+            Some(_) if self.seen.is_down(service) => vec![format!("start {service}")],
+            Some(_) => vec![format!("stop {service}"), format!("start {service}")],
+        }
+    }
+}
+
+/// Everything that is wrong, the gravest first: processes that do not run, then what admin says, or that it does not.
+/// `call` is how commands begin.
+pub fn findings(seen: &Seen, call: &str, view: &View) -> Vec<Finding> {
+    let place = &Place { call, seen };
+    let down = seen.down.iter().flatten();
+    let mut findings: Vec<_> = down.map(|name| not_running(name, place)).collect();
+    if let Some(problem) = seen.problem.as_ref().filter(|_| !seen.is_down("admin")) {
+        findings.push(admin_is_silent(problem, place));
+    }
+    // Of what does not run it is known that it does not answer.
+    let is_told = |reason: &Reason| match reason {
+        Reason::Silent { service, .. } => seen.is_down(service),
+        Reason::NotReady { .. }
+        | Reason::StandsStill { .. }
+        | Reason::FailedSagas { .. }
+        | Reason::DeadLetters { .. }
+        | Reason::MoreDeadLetters { .. }
+        | Reason::FailedOutbox { .. }
+        | Reason::Breaker { .. }
+        | Reason::OverdueCalls { .. }
+        | Reason::OverdueSagas { .. }
+        | Reason::Unbalanced { .. }
+        | Reason::Unknown { .. } => false,
+    };
+    let reasons =
+        seen.overview.iter().flat_map(|overview| &overview.reasons).filter(|reason| !is_told(reason));
+    findings.extend(reasons.map(|reason| finding(reason, place, view)));
+    findings
+}
+
+/// What is wrong, in one line.
+pub fn headline(reason: &Reason, view: &View) -> String {
+    match reason {
+        Reason::Silent { problem, .. } => problem.clone(),
+        Reason::NotReady { service, complaint: Complaint { check, text, since, .. } } => {
+            format!("{service} is not ready ({check}) since {}: {text}", view.moment(*since))
+        }
+        Reason::StandsStill { service, step: StepLook { step, waiting, stands_still_since } } => {
+            let waiting = waiting.map_or_else(|| "messages".to_owned(), messages);
+            let since = stands_still_since.map(|since| format!(" since {}", view.moment(since)));
+            format!("{step} of {service} stands still{}: {waiting} wait", since.unwrap_or_default())
+        }
+        Reason::FailedSagas { count } => format!("{} FAILED: a compensation is parked", sagas(*count)),
+        Reason::DeadLetters { group } => {
+            let GroupLook { step, service, fingerprint, count, .. } = group;
+            format!("{} at {step} of {service}, fingerprint {fingerprint}", dead_letters(*count))
+        }
+        Reason::MoreDeadLetters { count } => format!("{} of other causes", dead_letters(*count)),
+        Reason::FailedOutbox { service, count } => {
+            format!(
+                "the broker refused what {service} promised: {} FAILED or held behind it",
+                entries(*count)
+            )
+        }
+        Reason::Breaker { service, breaker: BreakerLook { name, state, since, .. } } => {
+            let since = since.map(|since| format!(" since {}", view.moment(since)));
+            format!("breaker {service}/{name} is {state}{}", since.unwrap_or_default())
+        }
+        Reason::OverdueCalls { service, calls: CallsLook { open, oldest } } => {
+            let oldest = oldest.map(|oldest| format!(", the oldest since {}", view.moment(oldest)));
+            format!("{} calls of {service} are not answered{}", grouped(*open), oldest.unwrap_or_default())
+        }
+        Reason::OverdueSagas { count } => {
+            format!("{} OVERDUE: past the deadline, and not ended", sagas(*count))
+        }
+        Reason::Unbalanced { books: BooksLook { at, discrepancies, .. } } => {
+            let count = grouped(*discrepancies);
+            format!("the books were UNBALANCED {}: {count} discrepancies", view.moment(*at))
+        }
+        Reason::Unknown { not_asked: NotAsked { what, problem } } => {
+            format!("{what} are not known: {problem}")
+        }
+    }
+}
+
+fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
+    let what = headline(reason, view);
+    match reason {
+        Reason::Silent { service, .. } => silent(what, service, place),
+        Reason::NotReady { service, complaint } => not_ready(what, service, complaint, place),
+        Reason::StandsStill { service, step } => stands_still(what, service, step, place),
+        Reason::FailedSagas { .. } => place.finding(
+            what,
+            "Stock or money is not where it belongs until what is parked has been handled. No deadline ends the waiting.",
+            &["saga list --status FAILED", "dlq groups"],
+        ),
+        Reason::DeadLetters { group } => dead_letter_group(what, group, place, view),
+        Reason::MoreDeadLetters { .. } => {
+            place.finding(what, "There are more causes than are shown here.", &["dlq groups --limit 200"])
+        }
+        Reason::FailedOutbox { service, .. } => place.finding(
+            what,
+            "Sagas wait for messages that the broker will not take: too large, no such stream, no permission. Mend that, \
+             then have them published after all.",
+            &["outbox list", &format!("outbox retry {service} --reason \"the cause is mended\"")],
+        ),
+        Reason::Breaker { service, breaker } => held(what, service, breaker, place),
+        Reason::OverdueCalls { .. } => place.finding(
+            what,
+            "What is called does not answer, or its breaker lets nothing through. The calls are repeated under the same \
+             key until it does.",
+            &["breakers", "faults"],
+        ),
+        Reason::OverdueSagas { .. } => place.finding(
+            what,
+            "Whoever owes the next step has not done it, and nothing that is parked explains it. See which step it is.",
+            &["saga list --overdue", "audit --wait 5s"],
+        ),
+        Reason::Unbalanced { .. } => place.finding(
+            what,
+            "Orders, stock, money or messages disagree, and nothing under way mends that. The next audit says whether \
+             they still do, and in what.",
+            &["audit --wait 5s"],
+        ),
+        Reason::Unknown { .. } => {
+            place.finding(what, "It was not answered in time. Look again.", &["status", "dlq count"])
+        }
+    }
+}
+
+fn not_running(name: &str, place: &Place<'_>) -> Finding {
+    let means = match name {
+        "nats" => "Without the broker orders are taken and wait in the outboxes. Nothing is lost.",
+        _ => {
+            "What is told to it waits, and is handled when it runs again. Orders that need it wait until their deadline."
+        }
+    };
+    place.finding(format!("{name} does not run"), means, &[&format!("start {name}")])
+}
+
+fn admin_is_silent(problem: &str, place: &Place<'_>) -> Finding {
+    let anew = place.anew("admin");
+    let commands: Vec<_> = anew.iter().map(String::as_str).collect();
+    let means = "Nobody can tell how sagas, dead letters and services are until it answers again. They go on without it.";
+    place.finding(format!("admin cannot be asked: {problem}"), means, &commands)
+}
+
+fn silent(what: String, service: &str, place: &Place<'_>) -> Finding {
+    let anew = place.anew(service);
+    let commands: Vec<_> = anew.iter().map(String::as_str).collect();
+    let means = "What is told to it waits, and is handled when it answers again. Orders that need it wait until their \
+                 deadline. Its log says why it is silent.";
+    place.finding(what, means, &commands)
+}
+
+fn not_ready(what: String, service: &str, complaint: &Complaint, place: &Place<'_>) -> Finding {
+    let anew = place.anew(service);
+    let again: Vec<_> = anew.iter().map(String::as_str).collect();
+    match complaint.check.as_str() {
+        "store" => place.finding(
+            what,
+            "Its database cannot be asked: commands get 503, messages wait at the broker. Its log says what the \
+             database said.",
+            &again,
+        ),
+        "database" => place.finding(
+            what,
+            "Since its start it has not reached the broker, and begins nothing before. See that the broker runs.",
+            &["status"],
+        ),
+        "requests" => place.finding(
+            what,
+            "It refuses what it is there for, so that it does not promise more than it can publish.",
+            &["outbox list"],
+        ),
+        "steps" => place.finding(what, "What is told to it lies at the broker.", &["breakers", "faults"]),
+        _ => place.finding(what, "It does not take what it promises to take.", &again),
+    }
+}
+
+fn stands_still(what: String, service: &str, step: &StepLook, place: &Place<'_>) -> Finding {
+    let mut words = vec!["faults".to_owned()];
+    if saga::steps().any(|known| known == step.step) {
+        words.push(format!("saga list --stuck-at {}", step.step));
+    }
+    words.extend(place.anew(service));
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let means = "No breaker holds it back, and it settles nothing. Started anew it goes on where it was.";
+    place.finding(what, means, &words)
+}
+
+fn held(what: String, service: &str, breaker: &BreakerLook, place: &Place<'_>) -> Finding {
+    let reset = format!("breakers reset {service}/{}", breaker.name);
+    if breaker.forced {
+        let means = "Somebody holds it, and it stays so until somebody resets it. The log says who, and why.";
+        return place.finding(what, means, &["log", &reset]);
+    }
+    let why = breaker.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+    let means = format!(
+        "What it stands before keeps failing{why}. Nothing is pulled meanwhile, and no attempt is consumed. Mend what \
+         fails; it closes by itself then, sooner when it is reset."
+    );
+    place.finding(what, means, &["breakers", "faults", &reset])
+}
+
+fn dead_letter_group(what: String, group: &GroupLook, place: &Place<'_>, view: &View) -> Finding {
+    let GroupLook { fingerprint, newest, .. } = group;
+    let mut words = vec![format!("dlq show {newest}")];
+    if group.first_until.is_some() {
+        words.push(format!(
+            "saga extend --fingerprint {fingerprint} --for 10m --reason \"time to mend the cause\""
+        ));
+    }
+    if group.awaited == 0 {
+        words.push(format!("dlq discard --fingerprint {fingerprint} --reason \"nobody waits for it\""));
+    } else {
+        words.push(format!("dlq redrive --fingerprint {fingerprint} --preview"));
+        words.push(format!("dlq redrive --fingerprint {fingerprint} --reason \"the cause is mended\""));
+    }
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let means = format!("Cause: {}\n{}", group.reason, awaited(group, view));
+    place.finding(what, means, &words)
+}
+
+/// How many still wait for the dead letters of a group, and how long.
+fn awaited(group: &GroupLook, view: &View) -> String {
+    let ended = match group.ended {
+        0 => String::new(),
+        count => format!(" {} ended without them: a replay of those changes nothing.", sagas(count)),
+    };
+    let newest = view.moment(group.newest_at);
+    let until = match (group.first_until, group.last_until) {
+        (Some(first), Some(last)) if first != last => {
+            format!("; the first gives up {}, the last {}", view.moment(first), view.moment(last))
+        }
+        (Some(until), _) | (None, Some(until)) => format!("; it gives up {}", view.moment(until)),
+        (None, None) if group.awaited > 0 => ", and nothing ends the waiting".to_owned(),
+        (None, None) => String::new(),
+    };
+    let waiting = match group.awaited {
+        0 => "No saga waits for them any more.".to_owned(),
+        1 => format!("1 is still waited for{until}."),
+        count => format!("{} are still waited for{until}.", grouped(count)),
+    };
+    format!("{waiting}{ended} The newest failed {newest}.")
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
+}
+
+fn messages(count: u64) -> String {
+    counted(count, "message", "messages")
+}
+
+fn sagas(count: u64) -> String {
+    counted(count, "saga", "sagas")
+}
+
+fn dead_letters(count: u64) -> String {
+    counted(count, "dead letter", "dead letters")
+}
+
+fn entries(count: u64) -> String {
+    counted(count, "entry", "entries")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use contract::overview::Overview;
+    use jiff::{SignedDuration, Timestamp};
+    use uuid::Uuid;
+
+    use super::super::shown;
+    use super::*;
+    use crate::command::Arguments;
+
+    const CALL: &str = "sagactl --data /data";
+
+    fn at(second: i64) -> Timestamp {
+        "2026-11-20T14:18:00Z".parse::<Timestamp>().expect("a time") + SignedDuration::from_secs(second)
+    }
+
+    fn complaint(check: &str) -> Complaint {
+        Complaint { check: check.to_owned(), failed: true, text: "is odd".to_owned(), since: at(0) }
+    }
+
+    fn group(awaited: u64, until: Option<(i64, i64)>) -> GroupLook {
+        GroupLook {
+            fingerprint: "3f2a".to_owned(),
+            count: 1_234,
+            service: "payment".to_owned(),
+            step: "payment-processing".to_owned(),
+            reason: "injected: fail_permanently".to_owned(),
+            newest: Uuid::from_u128(7),
+            newest_at: at(30),
+            awaited,
+            ended: 1_234 - awaited,
+            first_until: until.map(|(first, _)| at(first)),
+            last_until: until.map(|(_, last)| at(last)),
+        }
+    }
+
+    fn breaker(forced: bool) -> BreakerLook {
+        let state = if forced { "FORCED_OPEN" } else { "OPEN" }.to_owned();
+        let why = Some("6 of 10 calls failed".to_owned());
+        BreakerLook { name: "bank".to_owned(), state, forced, since: Some(at(0)), why }
+    }
+
+    /// One of every kind, some in more than one shape.
+    fn every_reason() -> Vec<Reason> {
+        let payment = || "payment".to_owned();
+        let not_ready = |check: &str| Reason::NotReady { service: payment(), complaint: complaint(check) };
+        let step = StepLook {
+            step: "payment-processing".to_owned(),
+            waiting: Some(3),
+            stands_still_since: Some(at(0)),
+        };
+        let books = BooksLook { verdict: "UNBALANCED".to_owned(), at: at(0), discrepancies: 2 };
+        let not_asked =
+            NotAsked { what: "dead letters".to_owned(), problem: "does not answer within 1500ms".to_owned() };
+        let mut reasons: Vec<_> =
+            ["store", "database", "requests", "steps", "other"].into_iter().map(not_ready).collect();
+        reasons.extend([
+            Reason::Silent { service: payment(), problem: "payment does not answer: refused".to_owned() },
+            Reason::Silent { service: "bank".to_owned(), problem: "told by its process".to_owned() },
+            Reason::StandsStill { service: payment(), step },
+            Reason::FailedSagas { count: 1 },
+            Reason::DeadLetters { group: group(1_000, Some((60, 90))) },
+            Reason::DeadLetters { group: group(1, Some((60, 60))) },
+            Reason::DeadLetters { group: group(1_234, None) },
+            Reason::DeadLetters { group: group(0, None) },
+            Reason::MoreDeadLetters { count: 2 },
+            Reason::FailedOutbox { service: payment(), count: 1 },
+            Reason::Breaker { service: payment(), breaker: breaker(false) },
+            Reason::Breaker { service: payment(), breaker: breaker(true) },
+            Reason::OverdueCalls { service: payment(), calls: CallsLook { open: 2, oldest: Some(at(0)) } },
+            Reason::OverdueSagas { count: 2 },
+            Reason::Unbalanced { books },
+            Reason::Unknown { not_asked },
+        ]);
+        reasons
+    }
+
+    fn seen() -> Seen {
+        let overview = Overview {
+            at: at(40),
+            needs_human: true,
+            reasons: every_reason(),
+            services: vec![],
+            sagas: None,
+            dead_letters: None,
+            books: None,
+            behind: None,
+            not_asked: vec![],
+        };
+        let down = Some(vec!["nats".to_owned(), "bank".to_owned()]);
+        Seen { down, overview: Some(overview), problem: None }
+    }
+
+    /// Words as a shell would hand them over: quotes hold them together.
+    fn words(command: &str) -> Vec<String> {
+        let in_quotes = command.split('"').enumerate();
+        let words = in_quotes.flat_map(|(index, part)| match index % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
+            _ => vec![part.to_owned()],
+        });
+        words.collect()
+    }
+
+    #[test]
+    fn every_kind_of_finding_says_what_it_means_and_how_to_go_on() {
+        let found = findings(&seen(), CALL, &View::FILE);
+        assert_eq!(found.len(), every_reason().len() + 1, "the bank is told once, and nats beside");
+        assert!(found.iter().all(|finding| !finding.means.is_empty() && !finding.commands.is_empty()));
+        insta::assert_snapshot!("doctor", shown::doctor(&found));
+    }
+
+    #[test]
+    fn what_is_told_can_be_typed() {
+        for Finding { what, commands, .. } in findings(&seen(), CALL, &View::FILE) {
+            for command in commands {
+                let parsed = Arguments::try_parse_from(words(&command));
+                assert!(parsed.is_ok(), "{what}: {command}: {}", parsed.expect_err("refused"));
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_system_elsewhere_no_process_is_started() {
+        let elsewhere = Seen { down: None, ..seen() };
+        let found = findings(&elsewhere, "sagactl --admin http://host:1/", &View::FILE);
+        let commands: Vec<_> = found.iter().flat_map(|finding| &finding.commands).collect();
+        assert!(commands.iter().all(|command| !command.contains(" start ") && !command.contains(" stop ")));
+        assert_eq!(found.len(), every_reason().len());
+    }
+
+    #[test]
+    fn an_admin_that_does_not_answer_is_a_finding_and_then_nothing_else_is_known() {
+        let silent = Seen { down: Some(vec![]), overview: None, problem: Some("nobody answers".to_owned()) };
+        let found = findings(&silent, CALL, &View::FILE);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].what, "admin cannot be asked: nobody answers");
+        assert_eq!(
+            found[0].commands,
+            ["sagactl --data /data stop admin", "sagactl --data /data start admin"]
+        );
+        let stopped = Seen { down: Some(vec!["admin".to_owned()]), ..silent };
+        let found = findings(&stopped, CALL, &View::FILE);
+        assert_eq!(found.len(), 1, "that it does not run says it all");
+        assert!(stopped.needs_human());
+    }
+
+    #[test]
+    fn nothing_wrong_is_said_too() {
+        assert!(shown::doctor(&[]).starts_with("nobody is needed"));
+    }
+}

@@ -1,0 +1,69 @@
+//! Shell: how everything is, in one look, and what to do where something is wrong.
+
+// What is asked, of whom.
+mod asked;
+
+// What there was to see; what is wrong, what that means, and how to go on.
+mod finding;
+mod seen;
+
+// The same for people.
+mod shown;
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+pub use self::asked::Asked;
+use self::finding::findings;
+use self::seen::Seen;
+use crate::admin::Form;
+use crate::local::status::Processes;
+use crate::output::{exit, say, say_json, view};
+
+/// `sagactl status`: processes, services, sagas, dead letters, and whether a human is needed.
+pub async fn status(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
+    let (seen, processes) = asked.look().await?;
+    if form.json {
+        say_json(&told(&seen, processes.as_ref())?);
+    } else {
+        let view = view();
+        // Admin says more of what services complain of.
+        let processes = processes.map(|processes| processes.shown(seen.overview.is_none(), &view));
+        say(&shown::status(&seen, processes.as_deref(), &asked.call, &view));
+    }
+    Ok(code(&seen))
+}
+
+/// `sagactl doctor`: each thing that is wrong, what it means, and the commands that go on from there.
+pub async fn doctor(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
+    let (seen, _) = asked.look().await?;
+    let findings = findings(&seen, &asked.call, &view());
+    if form.json {
+        say_json(&json!({ "needs_human": seen.needs_human(), "findings": findings }));
+    } else {
+        say(&shown::doctor(&findings));
+    }
+    Ok(code(&seen))
+}
+
+/// Everything for programs: what there is to see of this machine beside what admin says.
+fn told(seen: &Seen, processes: Option<&Processes>) -> anyhow::Result<Value> {
+    let mut told = match processes {
+        Some(processes) => serde_json::to_value(processes)?,
+        None => json!({}),
+    };
+    told["needs_human"] = seen.needs_human().into();
+    told["overview"] = serde_json::to_value(&seen.overview)?;
+    told["problem"] = serde_json::to_value(&seen.problem)?;
+    Ok(told)
+}
+
+/// Who cannot ask admin does not know; that is told apart.
+fn code(seen: &Seen) -> ExitCode {
+    ExitCode::from(match (&seen.overview, seen.needs_human()) {
+        (None, _) => exit::FAILED,
+        (Some(_), true) => exit::HUMAN_NEEDED,
+        (Some(_), false) => 0,
+    })
+}

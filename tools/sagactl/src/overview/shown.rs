@@ -1,0 +1,189 @@
+//! Pure: how everything is, for people: first whether somebody is needed, then everything there is to see.
+
+use std::fmt::Write as _;
+
+use contract::overview::{
+    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook,
+};
+
+use super::finding::{Finding, headline};
+use super::seen::Seen;
+use crate::output::text::{NOTHING, grouped, indented, or_nothing};
+use crate::output::{Column, View, cut, goes, left, right, table, when};
+
+/// What `sagactl status` shows: `processes` are those of a local system, shown already.
+pub fn status(seen: &Seen, processes: Option<&str>, call: &str, view: &View) -> String {
+    let mut text = need(seen, call, view);
+    if let Some(processes) = processes {
+        let _ = writeln!(text, "\n{processes}");
+    }
+    match (&seen.overview, &seen.problem) {
+        (Some(overview), _) => text + "\n" + &everything(overview, view),
+        (None, problem) => {
+            let problem = or_nothing(problem.as_ref());
+            text + &format!(
+                "\nadmin cannot be asked: {problem}\nnothing is known of sagas, dead letters and breakers"
+            )
+        }
+    }
+}
+
+/// What `sagactl doctor` says.
+pub fn doctor(findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return "nobody is needed: nothing is wrong that does not mend itself".to_owned();
+    }
+    let mut text = String::new();
+    for (number, Finding { what, means, commands }) in findings.iter().enumerate() {
+        let _ = write!(text, "{}. {what}\n{}", number + 1, indented(means, 3));
+        for command in commands {
+            let _ = writeln!(text, "     {command}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn need(seen: &Seen, call: &str, view: &View) -> String {
+    if !seen.needs_human() {
+        return "nobody is needed\n".to_owned();
+    }
+    let mut text = "a human is needed\n".to_owned();
+    for name in seen.down.iter().flatten() {
+        let _ = writeln!(text, "  {name} does not run");
+    }
+    for reason in seen.overview.iter().flat_map(|overview| &overview.reasons) {
+        let _ = writeln!(text, "  {}", headline(reason, view));
+    }
+    let _ = writeln!(text, "what to do: {call} doctor");
+    text
+}
+
+const SERVICES: [Column<ServiceLook>; 8] = [
+    left("service", |look| look.service.clone()),
+    left("ready", |look| ready(look).to_owned()),
+    right("to publish", |look| or_nothing(look.outbox.as_ref().map(|outbox| grouped(outbox.pending)))),
+    goes(2, when("oldest", |look| look.outbox.as_ref().and_then(|outbox| outbox.oldest))),
+    right("refused", |look| or_nothing(look.outbox.as_ref().map(|outbox| grouped(outbox.failed)))),
+    goes(3, right("retries", |look| or_nothing(look.retries.map(grouped)))),
+    goes(4, right("calls", |look| or_nothing(look.calls.as_ref().map(|calls| grouped(calls.open))))),
+    goes(1, when("oldest call", |look| look.calls.as_ref().and_then(|calls| calls.oldest))),
+];
+
+const fn ready(look: &ServiceLook) -> &'static str {
+    match (look.problem.is_some(), look.ready, look.degraded) {
+        (true, _, _) => "no answer",
+        (false, false, _) => "no",
+        (false, true, true) => "degraded",
+        (false, true, false) => "yes",
+    }
+}
+
+fn everything(overview: &Overview, view: &View) -> String {
+    let mut text = table(&SERVICES, &overview.services, view) + "\n";
+    for look in &overview.services {
+        for complaint in &look.complaints {
+            let since = view.moment(complaint.since);
+            let _ = writeln!(
+                text,
+                "{} says: {}: {} (since {since})",
+                look.service, complaint.check, complaint.text
+            );
+        }
+        for breaker in &look.breakers {
+            let _ = writeln!(text, "{}", breaker_line(&look.service, breaker, view));
+        }
+    }
+    let _ = writeln!(text, "{}", waiting(overview));
+    if let Some(sagas) = &overview.sagas {
+        let _ = write!(text, "\n{}", sagas_lines(sagas, view));
+    }
+    if let Some(dead_letters) = &overview.dead_letters {
+        let _ = write!(text, "\n{}", dead_letter_lines(dead_letters, view));
+    }
+    let _ = writeln!(text, "\n{}", books(overview, view));
+    for not_asked in &overview.not_asked {
+        let _ = writeln!(text, "{} could not be asked: {}", not_asked.what, not_asked.problem);
+    }
+    text
+}
+
+fn breaker_line(service: &str, breaker: &BreakerLook, view: &View) -> String {
+    let BreakerLook { name, state, since, why, .. } = breaker;
+    let since = since.map(|since| format!(" since {}", view.moment(since))).unwrap_or_default();
+    let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("breaker {service}/{name} is {state}{since}{why}")
+}
+
+/// What the broker has for steps, and how far admin is behind.
+fn waiting(overview: &Overview) -> String {
+    let steps = overview.services.iter().flat_map(|look| &look.steps);
+    let (mut waiting, mut unknown) = (Vec::new(), 0);
+    for step in steps {
+        match step.waiting {
+            Some(0) => {}
+            Some(count) => waiting.push(format!("{} {}", step.step, grouped(count))),
+            None => unknown += 1,
+        }
+    }
+    let known = if waiting.is_empty() { "nothing".to_owned() } else { waiting.join(" · ") };
+    let behind = match overview.behind {
+        Some(0) => "admin has heard everything".to_owned(),
+        Some(count) => format!("admin has still to hear {} messages: what follows is behind", grouped(count)),
+        None => "how far admin is behind is not known".to_owned(),
+    };
+    let unknown = match unknown {
+        0 => String::new(),
+        count => format!("; the broker does not say what waits for {count} steps"),
+    };
+    format!("waits at the broker: {known}{unknown}; {behind}")
+}
+
+fn sagas_lines(sagas: &SagasLook, view: &View) -> String {
+    let counts: Vec<_> =
+        sagas.by_status.iter().map(|(status, count)| format!("{status} {}", grouped(*count))).collect();
+    let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(" · ") };
+    let ended = if sagas.ended_counted { "" } else { " (those that have ended were not counted)" };
+    let mut text = format!("sagas: {counts}{ended}\n");
+    if sagas.overdue > 0 {
+        let _ = writeln!(text, "  {} OVERDUE", grouped(sagas.overdue));
+    }
+    if let Some(OldestSaga { id, status, waits_for, waits_since, waits_until }) = &sagas.oldest {
+        let step = waits_for.as_ref().map(|step| format!(" waits for {step}")).unwrap_or_default();
+        let since = waits_since.map(|since| format!(" since {}", view.moment(since))).unwrap_or_default();
+        let until = waits_until.map(|until| format!(", until {}", view.moment(until))).unwrap_or_default();
+        let _ = writeln!(text, "  the oldest: {id} {status}{step}{since}{until}");
+    }
+    text
+}
+
+const GROUPS: [Column<GroupLook>; 8] = [
+    left("fingerprint", |group| group.fingerprint.clone()),
+    goes(1, left("service", |group| group.service.clone())),
+    left("step", |group| group.step.clone()),
+    right("waiting", |group| grouped(group.count)),
+    goes(4, right("awaited", |group| grouped(group.awaited))),
+    goes(2, when("first until", |group| group.first_until)),
+    goes(3, when("newest", |group| Some(group.newest_at))),
+    cut(left("cause", |group| group.reason.clone())),
+];
+
+fn dead_letter_lines(look: &DeadLettersLook, view: &View) -> String {
+    let (pending, replaying) = (grouped(look.pending), grouped(look.replaying));
+    let head = format!("dead letters: {pending} PENDING · {replaying} REPLAYING\n");
+    if look.groups.is_empty() { head } else { head + &table(&GROUPS, &look.groups, view) + "\n" }
+}
+
+fn books(overview: &Overview, view: &View) -> String {
+    match &overview.books {
+        None => format!("books: {NOTHING} (no audit since admin started; sagactl audit looks)"),
+        Some(books) => {
+            let count = grouped(books.discrepancies);
+            format!(
+                "books: {} at the last look, {}; {count} discrepancies",
+                books.verdict,
+                view.moment(books.at)
+            )
+        }
+    }
+}
