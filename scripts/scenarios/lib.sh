@@ -363,6 +363,6 @@ audit_the_books() {
     pass "$verdict"
   else
     fail "$verdict"
-    jq -r '"    " + (.under_way[]?, (.discrepancies[:10][]? | "\(.rule) · \(.subject) · \(.detail)"))' <<<"$report"
+    jq -r '"    " + ((.under_way[]? | "\(.what); waits for \(.waits_for)"), (.unanswered[]? | "\(.service): \(.why)"), (.discrepancies[:10][]? | "\(.rule) · \(.subject) · \(.detail)"))' <<<"$report"
   fi
 }

@@ -168,8 +168,30 @@ impl OtherServices {
         path: &str,
         after: Option<&str>,
     ) -> Result<Page<T>, Problem> {
+        self.paged(service, path, after.map(|after| ("after", after.to_owned()))).await
+    }
+
+    /// Only the rows of these ids; at most 100 of them.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn only<T: DeserializeOwned>(
+        &self,
+        service: &str,
+        path: &str,
+        ids: &[&str],
+    ) -> Result<Page<T>, Problem> {
+        self.paged(service, path, Some(("only", ids.join(",")))).await
+    }
+
+    async fn paged<T: DeserializeOwned>(
+        &self,
+        service: &str,
+        path: &str,
+        which: Option<(&str, String)>,
+    ) -> Result<Page<T>, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let request = self.http.get(self.url(service, path)?).query(&after.map(|after| [("after", after)]));
+        let request = self.http.get(self.url(service, path)?).query(&which.map(|which| [which]));
         let response = request.send().await.map_err(unreachable)?;
         response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
     }

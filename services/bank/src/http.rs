@@ -13,6 +13,7 @@ use saga_core::row::RowKey;
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line};
 use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, RowWithHistory, with_histories};
 use saga_engine::runtime::faults::Faults;
+use saga_engine::store::Store;
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -196,16 +197,32 @@ async fn ledger(
     Params(range): Params<Range>,
 ) -> Result<Json<Page<ChargeEntry>>, Problem> {
     let store = app.store.as_ref();
-    // The least text behind the last one: all charges of one reference are on one page.
-    let from = range.after.map(|after| after + "\0").unwrap_or_default();
-    let query = Query {
-        from: vec![("reference", FieldValue::Text(from))],
+    let mut query = Query {
         order: Some(Order { field: "reference", after: None }),
         limit: ENTRIES_PAGE,
         ..Query::default()
     };
-    let mut rows = store.find(Charge::KIND, query).await?;
+    let mut rows = Vec::new();
+    if let Some(references) = range.wanted()? {
+        for reference in references {
+            let equals = vec![("reference", FieldValue::Text(reference.to_owned()))];
+            rows.extend(store.find(Charge::KIND, Query { equals, ..query.clone() }).await?);
+        }
+        return page(store, rows, None).await;
+    }
+    // The least text behind the last one: all charges of one reference are on one page.
+    let from = range.after.map(|after| after + "\0").unwrap_or_default();
+    query.from = vec![("reference", FieldValue::Text(from))];
+    rows.extend(store.find(Charge::KIND, query).await?);
     let next = if rows.len() == ENTRIES_PAGE { leave_out_the_last(&mut rows) } else { None };
+    page(store, rows, next).await
+}
+
+async fn page(
+    store: &dyn Store,
+    rows: Vec<FoundRow>,
+    next: Option<String>,
+) -> Result<Json<Page<ChargeEntry>>, Problem> {
     let rows = with_histories(store, Charge::KIND, rows).await?;
     let entry = |(row, history): &RowWithHistory| {
         Some(policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history))

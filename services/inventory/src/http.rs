@@ -285,7 +285,9 @@ async fn stock_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<StockEntry>>, Problem> {
-    let entry = |row: &FoundRow| Some(policy::stock_entry(&row.id, &serde_json::from_str(&row.state).ok()?));
+    let entry = |row: &FoundRow| {
+        Some(policy::stock_entry(&row.id, row.version, &serde_json::from_str(&row.state).ok()?))
+    };
     entries_page(app.store.as_ref(), Product::KIND, range, entry).await.map(Json)
 }
 

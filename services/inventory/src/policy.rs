@@ -339,8 +339,9 @@ impl ProductView {
 
 /// What the reconciliation gets to see of a product's stock.
 #[must_use]
-pub fn stock_entry(sku: &str, product: &Product) -> StockEntry {
+pub fn stock_entry(sku: &str, version: i64, product: &Product) -> StockEntry {
     StockEntry {
+        version,
         sku: sku.to_owned(),
         on_hand: product.on_hand.into(),
         reserved: product.reserved.into(),

@@ -114,6 +114,9 @@ pub struct StockEntry {
     pub unit_price: Option<Money>,
     /// Grows with every change of the price.
     pub revision: u64,
+    /// Grows with every change of any kind: two answers with the same one tell of the same moment.
+    #[serde(default)]
+    pub version: i64,
 }
 
 /// A product in the order service's copy of the catalogue.

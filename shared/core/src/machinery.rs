@@ -60,6 +60,9 @@ pub struct Machinery {
     pub calls_open: usize,
     /// Distinct facts it has published, by subject.
     pub published: BTreeMap<String, u64>,
+    /// The place of the newest message in its own stream; `None` when the broker does not say, or it has none.
+    #[serde(default)]
+    pub newest: Option<u64>,
     /// Each of its steps, the engine's own included.
     pub steps: Vec<StepState>,
 }
@@ -79,6 +82,10 @@ pub struct StepState {
     pub dead: u64,
     /// Messages that the broker still has for it, or waits to hear of; `None` when the broker does not answer.
     pub waiting: Option<u64>,
+    /// How far it has come with the stream of each producer that it hears: it has handled, or put aside, everything
+    /// up to this place.
+    #[serde(default)]
+    pub come_to: BTreeMap<String, u64>,
 }
 
 impl Machinery {

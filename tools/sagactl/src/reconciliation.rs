@@ -1,6 +1,7 @@
 //! Shell: asking admin whether stock, money and messages agree: `sagactl audit` for its users.
 
-use std::fmt::Write as _;
+mod view;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,16 +15,16 @@ use crate::admin::{Admin, Form, show};
 use crate::args::duration;
 use crate::http::Http;
 use crate::output::text::one_line;
-use crate::output::{exit, say, say_json};
+use crate::output::{self, View, exit, say, say_json};
 
 /// The longest that admin waits for a busy system to become quiet.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Beyond the wait it was asked for, admin reads the entries of all services.
-const RECONCILING_TAKES: Duration = Duration::from_mins(1);
+/// Beyond the wait that admin was asked to keep to: its answer has to come.
+const COMING_TAKES: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub struct ReconciliationOptions {
-    /// Gives a busy system this long to become quiet.
+    /// Answers within this time, whatever is down. A busy system gets half of it to become quiet.
     #[arg(long, default_value = "30s", value_parser = wait)]
     wait: Duration,
     /// One JSON object.
@@ -44,7 +45,7 @@ pub struct ReconciliationOptions {
 pub enum Verdict {
     /// Nothing is under way, and everything agrees.
     Balanced,
-    /// Something is under way, and may mend what does not agree.
+    /// Something is under way, and may mend what does not agree; or somebody does not answer.
     InFlight,
     /// Nothing will mend it.
     Unbalanced,
@@ -61,6 +62,20 @@ impl Reconciliation {
     pub fn is_balanced(&self) -> bool {
         self.verdict == Verdict::Balanced
     }
+
+    /// What it says, for people.
+    pub fn shown(&self, view: &View) -> String {
+        view::shown(self, view)
+    }
+
+    /// How the program ends that was to find out.
+    const fn code(&self) -> u8 {
+        match self.verdict {
+            Verdict::Balanced => 0,
+            Verdict::Unbalanced => exit::REFUSED,
+            Verdict::InFlight => exit::NOT_YET,
+        }
+    }
 }
 
 /// Its members have the names that load reports had from the first.
@@ -73,15 +88,15 @@ impl Serialize for Reconciliation {
     }
 }
 
-/// `sagactl audit`: ends with 2 when the ledgers do not agree.
+/// `sagactl audit`: ends with 2 when the ledgers do not agree, with 5 when that cannot be told yet.
 pub async fn run(admin: &str, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
     let reconciliation = ask(&Http::new()?, admin, options.wait).await?;
     if options.json {
         say_json(&reconciliation.report);
     } else {
-        say(&shown(&reconciliation));
+        say(&reconciliation.shown(&output::view()));
     }
-    Ok(if reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
+    Ok(ExitCode::from(reconciliation.code()))
 }
 
 /// `sagactl audit --accept STEP`: what admin wrote down of it.
@@ -98,7 +113,7 @@ pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::R
 /// Asks; a busy system gets `wait` to become quiet.
 pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
     let url = format!("{}/api/admin/audit?wait={}", admin.trim_end_matches('/'), wait.as_secs());
-    let answer = http.get_within(&url, wait + RECONCILING_TAKES).await?;
+    let answer = http.get_within(&url, wait + COMING_TAKES).await?;
     if !answer.status.is_success() {
         bail!("admin cannot audit the books: {}", answer.complaint());
     }
@@ -110,33 +125,4 @@ pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Rec
 fn wait(text: &str) -> Result<Duration, String> {
     let wait = duration(text)?;
     if wait > LONGEST_WAIT { Err(format!("at most {}s", LONGEST_WAIT.as_secs())) } else { Ok(wait) }
-}
-
-fn shown(reconciliation: &Reconciliation) -> String {
-    let verdict = match reconciliation.verdict {
-        Verdict::Balanced => "the books balance",
-        Verdict::InFlight => "it cannot be told yet whether the books balance: something is under way",
-        Verdict::Unbalanced => "THE BOOKS DO NOT BALANCE",
-    };
-    let mut text = format!("{verdict}\n");
-    let members = reconciliation.report.as_object().into_iter().flatten();
-    for (name, value) in members.filter(|(name, _)| !["balanced", "discrepancies"].contains(&name.as_str())) {
-        add_member(&mut text, 1, name, value);
-    }
-    let discrepancies = reconciliation.report.get("discrepancies").and_then(Value::as_array);
-    for discrepancy in discrepancies.into_iter().flatten() {
-        let _ = writeln!(text, "  ✗ {}", one_line(discrepancy));
-    }
-    text
-}
-
-fn add_member(text: &mut String, depth: usize, name: &str, value: &Value) {
-    let indent = depth * 2;
-    if let Value::Object(members) = value {
-        let _ = writeln!(text, "{:indent$}{name}", "");
-        members.iter().for_each(|(name, value)| add_member(text, depth + 1, name, value));
-    } else {
-        let width = 34_usize.saturating_sub(indent);
-        let _ = writeln!(text, "{:indent$}{name:<width$} {}", "", one_line(value));
-    }
 }

@@ -71,25 +71,27 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ReconcileParams {
-    /// Wait at most this many seconds (0 to 30) until nothing is under way.
+    /// Answer within this many seconds (0 to 30; at least 1 is taken), waiting up to half of them for what is under way
+    /// before a busy system is judged. Without it a busy system is judged as it is.
     wait: Option<u64>,
 }
 
 /// Reconcile stock, money, facts and rows of all services: what each says of an order field by field, the saga view
-/// and the copy of the catalogue against their sources. A quiet system is proven right or wrong; of a busy one the
-/// answer says what is under way, and what is wrong all the same.
+/// and the copy of the catalogue against their sources. `BALANCED`: they agree. `UNBALANCED`: they do not, and nothing
+/// that is under way can mend it: what looked wrong was looked at twice. `IN_FLIGHT`: it cannot be told yet, because
+/// something is under way, or somebody does not answer.
 #[utoipa::path(get, path = "/api/admin/audit", params(ReconcileParams), responses(
-    (status = 200, body = Report), (status = 503, body = Problem),
+    (status = 200, body = Report), (status = 422, body = Problem), (status = 503, body = Problem),
 ))]
 async fn reconcile(
     State(admin): State<Admin>,
     Params(params): Params<ReconcileParams>,
 ) -> Result<Json<Report>, Problem> {
-    let wait = params.wait.unwrap_or(0);
-    if wait > 30 {
+    if params.wait.is_some_and(|wait| wait > 30) {
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
-    let report = report::reconcile(&admin.app, &admin.services, Duration::from_secs(wait)).await?;
+    let patience = params.wait.map(Duration::from_secs);
+    let report = report::reconcile(&admin.app, &admin.services, patience).await?;
     *admin.books.lock() = Some(books_look(&report));
     Ok(Json(report))
 }

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::findings::Rule;
+use super::findings::{Found, Rule};
 
 /// A deadline fires within a second, under load with the next batches; an order that is later than this is stuck.
 const LATE: SignedDuration = SignedDuration::from_secs(30);
@@ -35,7 +35,7 @@ pub struct Standard<'a> {
 }
 
 /// All that is known of one order.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
     /// What the order service says.
     pub order: Option<OrderEntry>,
@@ -77,6 +77,65 @@ impl Account {
             }
         }
         faults.0
+    }
+
+    /// The same, each with how much and since when.
+    #[must_use]
+    pub fn found(&self, standard: Standard<'_>) -> Vec<Found> {
+        let found = |(rule, detail): Fault| Found {
+            difference: self.difference(rule),
+            since: self.since(rule),
+            ..Found::plain(rule, detail)
+        };
+        self.faults(standard).into_iter().map(found).collect()
+    }
+
+    /// When the last thing happened that such a fault is about.
+    fn since(&self, rule: Rule) -> Option<Timestamp> {
+        if rule == Rule::EveryOrderEnds {
+            return self.order.as_ref().map(|order| order.deadline);
+        }
+        let ordered = self.order.iter().flat_map(|order| &order.said);
+        let reserved = self.reservation.iter().flat_map(|reservation| &reservation.said);
+        let paid = self.payment.iter().flat_map(|payment| &payment.said);
+        let said = ordered.chain(reserved).chain(paid).map(|said| said.at).max();
+        said.or_else(|| self.view.as_ref().and_then(|view| heard(view).into_values().max()))
+    }
+
+    /// How much too much there is, where it is an amount.
+    fn difference(&self, rule: Rule) -> Option<String> {
+        let order = self.order.as_ref()?;
+        let lines = order.lines.iter().map(|line| line.unit_price.times(line.quantity));
+        let captured = || self.charges.iter().flat_map(|charge| charge.captured.iter().copied().map(Some));
+        let refunded = || self.charges.iter().flat_map(|charge| charge.refunded.iter().copied().map(Some));
+        let (is, should) = match rule {
+            Rule::TotalIsItsLines => (Some(order.total), sum(lines)),
+            Rule::AmountsAgree => (sum(captured()), Some(order.total)),
+            Rule::MoneyBack => (sum(captured()), sum(refunded())),
+            Rule::EveryOrderEnds
+            | Rule::EverythingHasAnOrder
+            | Rule::FactsAreOurs
+            | Rule::PricesAreTheCatalogues
+            | Rule::LinesAgree
+            | Rule::CustomersAgree
+            | Rule::OneCharge
+            | Rule::OneCapture
+            | Rule::BankIsPayments
+            | Rule::ConfirmedIsSold
+            | Rule::StockBack
+            | Rule::ViewIsWhatWasSaid
+            | Rule::StockAddsUp
+            | Rule::StockIsReservations
+            | Rule::CopyIsCatalogue
+            | Rule::RowsAreFolds
+            | Rule::RowsCanBeRead
+            | Rule::FactsArePublished
+            | Rule::MessagesAreHandled => return None,
+        };
+        let none = Money::new(0, order.total.currency);
+        let (is, should) = (is.unwrap_or(none), should.unwrap_or(none));
+        let by = is.amount_minor.checked_sub(should.amount_minor)?;
+        (is.currency == should.currency && by != 0).then(|| Money::new(by, is.currency).to_string())
     }
 
     /// Charges that came to anything.
@@ -301,6 +360,12 @@ impl Faults {
 /// What the services said of the saga, each with the time; what is said of dead letters is no part of it.
 fn heard(view: &SagaView) -> BTreeMap<FactType, Timestamp> {
     view.heard.iter().filter_map(|(name, at)| Some((FactType::named(name)?, *at))).collect()
+}
+
+/// `None` of nothing, and of what cannot be added up.
+fn sum(mut amounts: impl Iterator<Item = Option<Money>>) -> Option<Money> {
+    let first = amounts.next()??;
+    amounts.try_fold(first, |sum, amount| sum.plus(amount?))
 }
 
 fn by_sku<'a>(lines: impl Iterator<Item = (&'a String, u32)>) -> BTreeMap<&'a str, u64> {

@@ -41,6 +41,11 @@ impl<T> Pages<T> {
         self.after = next;
     }
 
+    /// No more of it can be had.
+    pub fn end(&mut self) {
+        self.is_over = true;
+    }
+
     fn first(&self) -> Option<&str> {
         self.waiting.front().map(|(key, _)| key.as_str())
     }

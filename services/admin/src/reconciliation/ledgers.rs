@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::account::{Account, Standard};
-use super::findings::{Findings, Rule};
+use super::findings::{Findings, Found, Rule};
 
 /// The step by which admin's view of the sagas hears of them.
 const VIEW: &str = "admin-saga-view";
@@ -70,12 +70,34 @@ pub struct Ledgers {
     prices: BTreeMap<String, Vec<Money>>,
     summary: Summary,
     findings: Findings,
+    /// The first accounts of which something looks wrong, to be looked at again.
+    suspects: BTreeMap<String, Account>,
+    /// Some ledger is missing: what is compared with another means nothing.
+    is_partial: bool,
+    /// It is known of each product whether it moved while the reservations were read.
+    is_stock_checked: bool,
+}
+
+/// At most this many accounts are looked at again.
+const SUSPECTS: usize = 100;
+
+/// What the ledgers come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// How much there is of everything.
+    pub summary: Summary,
+    /// What does not add up.
+    pub findings: Findings,
+    /// The accounts of the first hundred orders of which something looks wrong.
+    pub suspects: BTreeMap<String, Account>,
 }
 
 /// All that is known of one product.
 #[derive(Debug, Default)]
 struct Sku {
     stock: Option<StockEntry>,
+    /// It changed while the reservations were read: they are not of the same moment.
+    has_moved: bool,
     copy: Option<CopyEntry>,
     /// Pieces that reservations hold.
     held: u64,
@@ -87,8 +109,40 @@ impl Ledgers {
     /// Empty ledgers, at a time of the order service's clock, with what was accepted of each step.
     #[must_use]
     pub fn new(now: Timestamp, baselines: BTreeMap<String, Baseline>) -> Self {
-        let (skus, prices) = (BTreeMap::new(), BTreeMap::new());
-        Self { now, baselines, skus, prices, summary: Summary::default(), findings: Findings::default() }
+        Self {
+            now,
+            baselines,
+            skus: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            summary: Summary::default(),
+            findings: Findings::default(),
+            suspects: BTreeMap::new(),
+            is_partial: false,
+            is_stock_checked: false,
+        }
+    }
+
+    /// Some ledger cannot be had: from now on only what is wrong by itself counts.
+    pub const fn lack(&mut self) {
+        self.is_partial = true;
+    }
+
+    /// Takes a product's stock once more, after the reservations: products and reservations change together, so one
+    /// that has not changed meanwhile can be held against them whatever is under way.
+    pub fn stock_again(&mut self, entry: &StockEntry) {
+        let sku = self.skus.entry(entry.sku.clone()).or_default();
+        sku.has_moved = entry.version == 0 || sku.stock.as_ref() != Some(entry);
+    }
+
+    /// All of it was read again.
+    pub const fn stock_was_read_again(&mut self) {
+        self.is_stock_checked = true;
+    }
+
+    fn report(&mut self, subject: &str, found: Found) {
+        if found.rule.holds_always() || !self.is_partial {
+            self.findings.take(found.of(subject));
+        }
     }
 
     /// Takes a product's stock.
@@ -108,8 +162,12 @@ impl Ledgers {
     pub fn account(&mut self, key: &str, account: &Account) {
         let since = self.baselines.get(VIEW).map_or(Timestamp::MIN, |baseline| baseline.at);
         let standard = Standard { now: self.now, prices: &self.prices, heard_since: since };
-        for (rule, detail) in account.faults(standard) {
-            self.findings.report(rule, key, detail);
+        let found = account.found(standard);
+        if found.iter().any(|found| !found.certain) && !self.is_partial && self.suspects.len() < SUSPECTS {
+            self.suspects.insert(key.to_owned(), account.clone());
+        }
+        for found in found {
+            self.report(key, found);
         }
         let summary = &mut self.summary;
         if let Some(order) = &account.order {
@@ -144,14 +202,14 @@ impl Ledgers {
     pub fn rows(&mut self, service: &str, rows: u64, differing: &[String]) {
         self.summary.rows_checked += rows;
         for row in differing {
-            self.findings.report(Rule::RowsAreFolds, service, row.clone());
+            self.report(service, Found::plain(Rule::RowsAreFolds, row.clone()));
         }
     }
 
     /// Takes rows that cannot be read.
     pub fn unreadable(&mut self, service: &str, rows: &[String]) {
         for row in rows {
-            self.findings.report(Rule::RowsCanBeRead, service, row.clone());
+            self.report(service, Found::plain(Rule::RowsCanBeRead, row.clone()));
         }
     }
 
@@ -162,7 +220,7 @@ impl Ledgers {
             self.summary.facts_published += service.published.values().sum::<u64>();
             if service.stats.outbox_failed > 0 {
                 let detail = format!("{} refused by the broker", service.stats.outbox_failed);
-                self.findings.report(Rule::FactsArePublished, &service.service, detail);
+                self.report(&service.service, Found::plain(Rule::FactsArePublished, detail));
             }
         }
         for (step, missed) in missed(machinery) {
@@ -177,18 +235,22 @@ impl Ledgers {
                 let detail = format!(
                     "{published} published{before}; {handled} handled + {retrying} to be tried again + {dead} dead"
                 );
-                self.findings.report(Rule::MessagesAreHandled, &step.step, detail);
+                let difference = Some(format!("{} messages", accepted.saturating_sub(missed)));
+                self.report(
+                    &step.step,
+                    Found { difference, ..Found::plain(Rule::MessagesAreHandled, detail) },
+                );
             }
         }
     }
 
-    /// Compares the products: what there is of everything, and what does not add up. Right only for a quiet system:
-    /// in a busy one the services were not asked at the same moment.
+    /// Compares the products: what there is of everything, and what does not add up. In a busy system the services
+    /// were not asked at the same moment: what looks wrong is to be looked at again.
     #[must_use]
-    pub fn close(mut self) -> (Summary, Findings) {
+    pub fn close(mut self) -> Closed {
         for (name, sku) in std::mem::take(&mut self.skus) {
-            for (rule, detail) in sku.faults() {
-                self.findings.report(rule, &name, detail);
+            for found in sku.faults(self.is_stock_checked) {
+                self.report(&name, found);
             }
             if let Some(stock) = &sku.stock {
                 self.summary.on_hand += stock.on_hand;
@@ -197,24 +259,30 @@ impl Ledgers {
                 self.summary.supplied += stock.supplied;
             }
         }
-        (self.summary, self.findings)
+        Closed { summary: self.summary, findings: self.findings, suspects: self.suspects }
     }
 }
 
 impl Sku {
-    fn faults(&self) -> Vec<(Rule, String)> {
+    fn faults(&self, is_stock_checked: bool) -> Vec<Found> {
         let mut faults = Vec::new();
         let (reserved, sold) = self.stock.as_ref().map_or((0, 0), |stock| (stock.reserved, stock.sold));
         for (what, product, orders) in [("reserved", reserved, self.held), ("sold", sold, self.sold)] {
             if product != orders {
                 let detail = format!("{what}: the product says {product}, orders say {orders}");
-                faults.push((Rule::StockIsReservations, detail));
+                faults.push(Found {
+                    difference: pieces(product, orders),
+                    certain: is_stock_checked && !self.has_moved,
+                    ..Found::plain(Rule::StockIsReservations, detail)
+                });
             }
         }
         if let Some(StockEntry { on_hand, reserved, sold, supplied, .. }) = self.stock {
             let accounted = on_hand + reserved + sold;
             if accounted != supplied {
-                faults.push((Rule::StockAddsUp, format!("{accounted} accounted for, {supplied} supplied")));
+                let detail = format!("{accounted} accounted for, {supplied} supplied");
+                let difference = pieces(accounted, supplied);
+                faults.push(Found { difference, ..Found::plain(Rule::StockAddsUp, detail) });
             }
         }
         let listed = self.stock.as_ref().and_then(|stock| Some((stock.unit_price?, stock.revision)));
@@ -225,10 +293,16 @@ impl Sku {
                     .map_or("nothing".to_owned(), |(price, revision)| format!("{price}, revision {revision}"))
             };
             let detail = format!("the catalogue says {}, its copy {}", text(listed), text(copied));
-            faults.push((Rule::CopyIsCatalogue, detail));
+            faults.push(Found::plain(Rule::CopyIsCatalogue, detail));
         }
         faults
     }
+}
+
+/// How many pieces too many.
+fn pieces(are: u64, should: u64) -> Option<String> {
+    let by = i128::from(are) - i128::from(should);
+    (by != 0).then(|| format!("{by} pieces"))
 }
 
 /// How many of the messages that were published for a step it has not come to, for every step of every service:

@@ -5,10 +5,17 @@
 //! - [`account`]: all that is known of one order, and the rules within it
 //! - [`accounts`]: the ledgers of all services merged by order, page by page
 //! - [`ledgers`]: orders, products, messages and rows together
-//! - [`report`]: asking everyone, and the verdict
+//! - [`under_way`], [`draining`]: what is still to come, and whether it has come
+//! - [`asking`]: asking everyone, each in its time
+//! - [`second_look`]: what looked wrong, looked at again
+//! - [`report`]: the verdict
 
 pub mod account;
 pub mod accounts;
+mod asking;
+pub mod draining;
 pub mod findings;
 pub mod ledgers;
 pub mod report;
+mod second_look;
+pub mod under_way;

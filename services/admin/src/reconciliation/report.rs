@@ -1,36 +1,33 @@
-//! Shell: asks every service for its ledger, until nothing is under way, and says whether they agree.
+//! Shell: asks every service for its ledger, and says whether they agree: they do, they do not, or it cannot be told
+//! yet. Whatever is down, the answer comes in its time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::saga_view::SagaView;
-use futures::future::try_join_all;
-use futures::try_join;
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
-use saga_core::machinery::Machinery;
-use saga_core::query::{FoundRow, Query};
+use saga_core::query::Query;
 use saga_engine::host::http::Problem;
-use saga_engine::host::reading::{Page, Range, entries_page};
-use saga_engine::store::FoldReport;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 
-use super::accounts::{Accounts, Pages, View};
+use super::asking::{Asking, Heard};
 use super::findings::Discrepancy;
-use super::ledgers::{Baseline, Ledgers, Summary, missed};
+use super::ledgers::{Baseline, Summary, missed};
+use super::second_look::{is_quiet, published, settle};
+use super::under_way::{Unanswered, UnderWay, under_way};
 use crate::AdminApp;
 use crate::audit_log::{Action, AuditEntry, DONE, Entry};
-use crate::other_services::{OtherServices, all};
+use crate::other_services::OtherServices;
 use crate::rows;
-
-const ORDER: &str = "order";
-const INVENTORY: &str = "inventory";
 
 /// Pause between looks while waiting for quiet.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The whole time of an answer for which nobody wants to wait: reading the ledgers takes some.
+const AT_ONCE: Duration = Duration::from_secs(10);
+/// The least time for which anything can be told.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// Whether everything adds up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -38,11 +35,20 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub enum Verdict {
     /// Nothing is under way, and everything adds up.
     Balanced,
-    /// Something is under way: what does not add up may yet.
+    /// It cannot be told yet: something is under way, or somebody does not answer. What does not add up may yet.
     InFlight,
-    /// Something does not add up, and nothing is under way that could mend it: no order that is overdue, row that is
-    /// not the fold of its events, or fact that the broker refused is "in flight".
+    /// Something does not add up, and nothing that is under way can mend it.
     Unbalanced,
+}
+
+impl Verdict {
+    const fn headline(self) -> &'static str {
+        match self {
+            Self::Balanced => "the books balance",
+            Self::InFlight => "it cannot be told yet whether the books balance",
+            Self::Unbalanced => "THE BOOKS DO NOT BALANCE",
+        }
+    }
 }
 
 /// What a reconciliation found.
@@ -50,16 +56,24 @@ pub enum Verdict {
 pub struct Report {
     /// Whether the verdict is `BALANCED`.
     pub balanced: bool,
-    /// Whether everything adds up, as far as can be said while something is under way.
+    /// Whether everything adds up.
     pub verdict: Verdict,
-    /// What is under way, by service; empty when all is quiet.
-    pub under_way: Vec<String>,
-    /// How much there is of everything.
+    /// The same in words.
+    pub headline: String,
+    /// What is under way; empty when all is quiet.
+    pub under_way: Vec<UnderWay>,
+    /// Who could not be asked, or not everything; empty when everybody answered.
+    pub unanswered: Vec<Unanswered>,
+    /// How much there is of everything, of those who answered.
     pub summary: Summary,
-    /// What does not add up, at most 200.
+    /// What does not add up, for certain; at most 200.
     pub discrepancies: Vec<Discrepancy>,
     /// How much does not add up.
     pub discrepancy_count: u64,
+    /// What does not add up either, and may yet; at most 200.
+    pub suspected: Vec<Discrepancy>,
+    /// How much that is.
+    pub suspected_count: u64,
     /// What operators accepted of steps that were not there from the first, by step.
     pub baselines: BTreeMap<String, Baseline>,
     /// When the services had all been asked.
@@ -67,85 +81,98 @@ pub struct Report {
     pub checked_at: Timestamp,
 }
 
-/// Waits for quiet, at most `patience`, and compares the ledgers.
+/// Compares the ledgers. A system in which something is under way, or somebody is away, has `patience` to come to
+/// rest; the answer comes within it too. Without it the answer is of now, and takes as long as it takes, but no more
+/// than ten seconds.
 ///
 /// # Errors
-/// 503 when a service does not answer: without it nothing would be proven.
+/// When admin's own database fails.
 pub(crate) async fn reconcile(
     app: &AdminApp,
     services: &OtherServices,
-    patience: Duration,
+    patience: Option<Duration>,
 ) -> Result<Report, Problem> {
-    let until = Instant::now() + patience;
+    let began = Instant::now();
+    let until = began + patience.map_or(AT_ONCE, |patience| patience.max(LEAST));
+    // What is busy then is read all the same: the other half is for reading.
+    let reads_at = began + patience.unwrap_or_default() / 2;
+    let asking = Asking { app, services, until };
     let baselines = baselines(app).await?;
+    let mut told: Option<Report> = None;
     loop {
-        let before = machinery(app, services).await?;
-        let mut under_way = busy(&before);
-        if under_way.is_empty() || Instant::now() >= until {
-            let mut ledgers = gather(app, services, clock_of_orders(&before), baselines.clone()).await?;
-            // Quiet only if nothing moved while the ledgers were read.
-            let after = machinery(app, services).await?;
-            ledgers.messages(&after);
-            under_way.extend(busy(&after));
-            if counts(&before) != counts(&after) {
-                under_way.push("facts were published while the ledgers were read".to_owned());
+        let heard = asking.machinery().await;
+        if is_quiet(&heard) || (told.is_none() && Instant::now() >= reads_at) {
+            let report = compare(asking, &heard, &baselines).await;
+            match report.verdict {
+                Verdict::Balanced | Verdict::Unbalanced => return Ok(report),
+                Verdict::InFlight => told = Some(report),
             }
-            under_way.dedup();
-            if under_way.is_empty() || Instant::now() >= until {
-                return Ok(report(ledgers, under_way, baselines));
-            }
+        } else if let Some(report) = &mut told {
+            report.under_way = under_way(&heard.machinery);
+            report.unanswered = heard.unanswered;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        let is_over = patience.is_none() || Instant::now() + LOOK_AGAIN >= until;
+        match told.take() {
+            Some(report) if is_over => return Ok(report),
+            other => told = other,
+        }
+        sleep(LOOK_AGAIN).await;
     }
 }
 
-fn report(ledgers: Ledgers, mut under_way: Vec<String>, baselines: BTreeMap<String, Baseline>) -> Report {
-    let (summary, findings) = ledgers.close();
-    let waiting = summary.pending - summary.overdue;
-    if waiting > 0 {
-        under_way.push(format!("order: {waiting} orders wait for stock, payment or their deadline"));
+/// One reading of everything, and a second look at what seems wrong.
+async fn compare(asking: Asking<'_>, before: &Heard, baselines: &BTreeMap<String, Baseline>) -> Report {
+    let (mut ledgers, mut unanswered) = asking.gather(before, baselines.clone()).await;
+    let after = asking.machinery().await;
+    let is_whole = before.unanswered.is_empty() && after.unanswered.is_empty();
+    if is_whole {
+        ledgers.messages(&after.machinery);
     }
-    let verdict = match (findings.count, under_way.is_empty()) {
-        // What is still to come mends none of these.
-        _ if findings.certain > 0 => Verdict::Unbalanced,
-        (_, false) => Verdict::InFlight,
-        (0, true) => Verdict::Balanced,
-        (_, true) => Verdict::Unbalanced,
+    let mut under_way = [under_way(&before.machinery), under_way(&after.machinery)].concat();
+    // Quiet only if nothing moved while the ledgers were read.
+    if is_whole && published(before) != published(&after) {
+        let what = "facts were published while the ledgers were read";
+        under_way.push(UnderWay::new(what, "a moment in which nothing is said"));
+    }
+    let mut closed = ledgers.close();
+    unanswered.extend([before.unanswered.clone(), after.unanswered].concat());
+    unanswered.extend(settle(asking, &mut closed, baselines).await);
+    let waiting = closed.summary.pending - closed.summary.overdue;
+    if waiting > 0 {
+        let what = format!("order: {waiting} orders are neither confirmed nor cancelled");
+        under_way.push(UnderWay::new(what, "stock, payment or their deadline"));
+    }
+    let is_told = |known: &UnderWay, other: &UnderWay| known.what == other.what;
+    let mut seen: Vec<UnderWay> = Vec::new();
+    for one in under_way {
+        if !seen.iter().any(|known| is_told(known, &one)) {
+            seen.push(one);
+        }
+    }
+    unanswered.sort_by(|one, other| one.service.cmp(&other.service));
+    unanswered.dedup_by(|one, other| one.service == other.service);
+    let findings = closed.findings;
+    let verdict = match (findings.certain, findings.count) {
+        (1.., _) => Verdict::Unbalanced,
+        (0, 0) if seen.is_empty() && unanswered.is_empty() => Verdict::Balanced,
+        (0, _) => Verdict::InFlight,
     };
+    let (discrepancies, suspected) =
+        findings.listed.into_iter().partition(|found: &Discrepancy| found.certain);
     Report {
         balanced: verdict == Verdict::Balanced,
         verdict,
-        under_way,
-        summary,
-        discrepancies: findings.listed,
-        discrepancy_count: findings.count,
-        baselines,
+        headline: verdict.headline().to_owned(),
+        under_way: seen,
+        unanswered,
+        summary: closed.summary,
+        discrepancies,
+        discrepancy_count: findings.certain,
+        suspected,
+        suspected_count: findings.count - findings.certain,
+        baselines: baselines.clone(),
         checked_at: Timestamp::now(),
     }
-}
-
-/// The machinery of every service, admin's own first.
-async fn machinery(app: &AdminApp, services: &OtherServices) -> Result<Vec<Machinery>, Problem> {
-    let own = saga_engine::host::internal_api::machinery_of(app).await?;
-    let asked = all().into_iter().map(|service| services.get::<Machinery>(service, "/internal/machinery"));
-    let mut all = vec![own];
-    all.extend(try_join_all(asked).await?);
-    Ok(all)
-}
-
-fn busy(machinery: &[Machinery]) -> Vec<String> {
-    let is_busy = |service: &&Machinery| !service.is_quiet();
-    machinery.iter().filter(is_busy).map(Machinery::what_is_under_way).collect()
-}
-
-fn counts(machinery: &[Machinery]) -> Vec<u64> {
-    machinery.iter().flat_map(|service| service.published.values().copied()).collect()
-}
-
-/// The time by the clock that deadlines go by.
-fn clock_of_orders(machinery: &[Machinery]) -> Timestamp {
-    let order = machinery.iter().find(|service| service.service == ORDER);
-    order.map_or_else(Timestamp::now, |service| service.at)
 }
 
 /// How many messages a step will never come to: they were published for it, and nothing is under way.
@@ -157,13 +184,16 @@ pub(crate) async fn missed_for_ever(
     services: &OtherServices,
     step: &str,
 ) -> Result<i64, Problem> {
-    let machinery = machinery(app, services).await?;
-    let under_way = busy(&machinery);
+    let heard = Asking { app, services, until: Instant::now() + AT_ONCE }.machinery().await;
+    if let Some(Unanswered { why, .. }) = heard.unanswered.first() {
+        return Err(Problem::unavailable(why.clone(), 1));
+    }
+    let under_way: Vec<_> = under_way(&heard.machinery).into_iter().map(|one| one.what).collect();
     if !under_way.is_empty() {
         let detail = format!("something is under way, and may come yet: {}", under_way.join("; "));
         return Err(Problem::conflict(detail));
     }
-    let known = missed(&machinery).find(|(known, _)| known.step == step);
+    let known = missed(&heard.machinery).find(|(known, _)| known.step == step);
     known.map(|(_, missed)| missed).ok_or_else(|| Problem::field("step", "there is no such step"))
 }
 
@@ -191,100 +221,4 @@ async fn baselines(app: &AdminApp) -> Result<BTreeMap<String, Baseline>, Problem
             Some(_) | None => return Ok(baselines),
         }
     }
-}
-
-async fn gather(
-    app: &AdminApp,
-    services: &OtherServices,
-    now: Timestamp,
-    baselines: BTreeMap<String, Baseline>,
-) -> Result<Ledgers, Problem> {
-    let mut ledgers = Ledgers::new(now, baselines);
-    let (copies, stock) = ((ORDER, "/internal/ledger/catalogue"), (INVENTORY, "/internal/ledger/stock"));
-    take_all(services, copies, &mut ledgers, Ledgers::copy).await?;
-    take_all(services, stock, &mut ledgers, Ledgers::stock).await?;
-    take_accounts(app, services, &mut ledgers).await?;
-    for service in all() {
-        let folds: FoldReport = services.get(service, "/internal/verify").await?;
-        ledgers.rows(service, folds.rows, &folds.differing);
-    }
-    let folds = app.store.verify().await?;
-    ledgers.rows(crate::NAME, folds.rows, &folds.differing);
-    Ok(ledgers)
-}
-
-/// Every entry of a ledger, page by page.
-async fn take_all<T: DeserializeOwned>(
-    services: &OtherServices,
-    (service, path): (&str, &str),
-    ledgers: &mut Ledgers,
-    take: fn(&mut Ledgers, T),
-) -> Result<(), Problem> {
-    let mut after = None;
-    loop {
-        let page: Page<T> = services.page(service, path, after.as_deref()).await?;
-        ledgers.unreadable(service, &page.unreadable);
-        page.entries.into_iter().for_each(|entry| take(ledgers, entry));
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(()),
-        }
-    }
-}
-
-/// The ledgers of all services side by side, a page of each at a time.
-async fn take_accounts(
-    app: &AdminApp,
-    services: &OtherServices,
-    ledgers: &mut Ledgers,
-) -> Result<(), Problem> {
-    let mut accounts = Accounts::default();
-    loop {
-        while accounts.want_more() {
-            let Accounts { orders, reservations, payments, charges, views } = &mut accounts;
-            let unreadable = try_join!(
-                refill(services, ORDER, "/internal/ledger", orders),
-                refill(services, INVENTORY, "/internal/ledger/reservations", reservations),
-                refill(services, "payment", "/internal/ledger", payments),
-                refill(services, "bank", "/v1/charges", charges),
-                refill_views(app, views),
-            )?;
-            for (service, rows) in <[_; 5]>::from(unreadable) {
-                ledgers.unreadable(service, &rows);
-            }
-        }
-        let Some((key, account)) = accounts.pop() else { return Ok(()) };
-        ledgers.account(&key, &account);
-    }
-}
-
-/// Fetches the next page of a ledger, if it is needed. Answers which rows of it cannot be read.
-async fn refill<T: DeserializeOwned>(
-    services: &OtherServices,
-    service: &'static str,
-    path: &str,
-    pages: &mut Pages<T>,
-) -> Result<(&'static str, Vec<String>), Problem> {
-    if !pages.wants_more() {
-        return Ok((service, Vec::new()));
-    }
-    let Page { entries, next, unreadable } = services.page(service, path, pages.after()).await?;
-    pages.take(entries, next);
-    Ok((service, unreadable))
-}
-
-/// The same of admin's own view of the sagas.
-async fn refill_views(
-    app: &AdminApp,
-    pages: &mut Pages<View>,
-) -> Result<(&'static str, Vec<String>), Problem> {
-    if !pages.wants_more() {
-        return Ok((crate::NAME, Vec::new()));
-    }
-    let range = Range { after: pages.after().map(str::to_owned) };
-    let entry = |row: &FoundRow| Some((row.id.clone(), serde_json::from_str(&row.state).ok()?));
-    let Page { entries, next, unreadable } =
-        entries_page(app.store.as_ref(), SagaView::KIND, range, entry).await?;
-    pages.take(entries, next);
-    Ok((crate::NAME, unreadable))
 }

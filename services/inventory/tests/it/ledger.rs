@@ -16,7 +16,7 @@ fn a_product_is_seen_with_all_its_pieces() {
     warehouse.hears(created(crate::given::OTHER_ORDER, &[("beans", 2)]));
     warehouse.is_asked(of("beans", ProductCommand::Restock(4)));
     let product = warehouse.row::<Product>("beans");
-    let entry = stock_entry("beans", &product);
+    let entry = stock_entry("beans", 1, &product);
     assert_eq!((&entry.sku[..], entry.on_hand, entry.reserved), ("beans", 9, 2));
     assert_eq!((entry.sold, entry.supplied, entry.unit_price), (3, 14, Some(euros(1250))));
     assert_eq!(entry.revision, product.revision);

@@ -103,6 +103,7 @@ fn machinery(stats: Stats, waiting: [Option<u64>; 2]) -> Machinery {
         retrying: 0,
         dead: 1,
         waiting,
+        come_to: BTreeMap::new(),
     };
     Machinery {
         service: "till".to_owned(),
@@ -111,6 +112,7 @@ fn machinery(stats: Stats, waiting: [Option<u64>; 2]) -> Machinery {
         stats,
         calls_open: 0,
         published: BTreeMap::new(),
+        newest: None,
         steps: ["first", "second"].into_iter().zip(waiting).map(step).collect(),
     }
 }

@@ -7,20 +7,21 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use garde::Validate;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
 use saga_core::machinery::{Machinery, StepState};
-use saga_core::service::{Service, steps_of};
+use saga_core::service::{Service, steps_of, stream_of};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::app::{App, PublishedAgain};
 use super::condition::Condition;
 use super::http::{Body, Params, Problem, Segment};
+use crate::nats::Reach;
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
-use crate::runtime::bus::{Bus as _, Durable};
+use crate::runtime::bus::Durable;
 use crate::runtime::clock::Clock as _;
 use crate::runtime::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
 use crate::store::{FoldReport, OutboxItem, StoredDeadLetters};
@@ -67,20 +68,26 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
     let heard = join_all(steps_of::<S>().into_iter().map(async |step| {
         let durables = Durable::all(S::NAME, &[step]);
         let subjects = durables.iter().flat_map(|durable| durable.subscription.subjects(S::NAME)).collect();
-        let waiting = join_all(durables.into_iter().map(|durable| waiting(app, durable))).await;
-        (step.name, subjects, waiting.into_iter().sum())
+        let producers = durables.iter().map(|durable| durable.subscription.producer.to_owned());
+        let producers: Vec<String> = producers.collect();
+        let reached = join_all(durables.into_iter().map(|durable| reach(app, durable))).await;
+        let come_to = producers.into_iter().zip(&reached);
+        let come_to = come_to.filter_map(|(producer, reach)| Some((producer, (*reach)?.acknowledged)));
+        let waiting = reached.iter().map(|reach| reach.map(|reach| reach.waiting)).sum();
+        (step.name, subjects, waiting, come_to.collect())
     }));
-    let heard: Vec<_> = heard.await;
+    let (heard, newest): (Vec<_>, _) = join(heard, newest(app)).await;
     let tallies = app.store.tallies().await?;
     let stats = app.store.stats().await?;
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
-    let state = |(step, subjects, waiting): (&str, Vec<String>, Option<u64>)| StepState {
+    let state = |(step, subjects, waiting, come_to): (&str, Vec<String>, Option<u64>, _)| StepState {
         step: step.to_owned(),
         subjects,
         handled: of(&tallies.handled, step),
         retrying: of(&tallies.retrying, step),
         dead: of(&tallies.dead, step),
         waiting,
+        come_to,
     };
     let steps = heard.into_iter().map(state).collect();
     Ok(Machinery {
@@ -90,6 +97,7 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
         stats,
         calls_open: app.admission.tasks_held(),
         published: tallies.published,
+        newest,
         steps,
     })
 }
@@ -97,13 +105,19 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
 /// What a broker says at once when it is there: whoever asks for everything is not kept waiting for one that is not.
 const BROKER_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many messages wait at the broker; `None` when it does not say.
-async fn waiting<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<u64> {
-    let Some(bus) = &app.bus else { return Some(0) };
+/// How far a step has come with what the broker has for it; `None` when the broker does not say.
+async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<Reach> {
+    let Some(bus) = &app.bus else { return Some(Reach { waiting: 0, acknowledged: 0 }) };
     if !bus.is_connected() {
         return None;
     }
-    timeout(BROKER_ANSWERS_WITHIN, bus.waiting(durable)).await.ok()?.ok()
+    timeout(BROKER_ANSWERS_WITHIN, bus.reach(durable)).await.ok()?.ok()
+}
+
+/// The place of the newest message in the service's own stream; `None` when the broker does not say.
+async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
+    let bus = app.bus.as_ref().filter(|bus| bus.is_connected())?;
+    timeout(BROKER_ANSWERS_WITHIN, bus.newest(&stream_of(S::NAME))).await.ok()?.ok()
 }
 
 async fn verify<S: Service, X: Send + Sync + 'static>(

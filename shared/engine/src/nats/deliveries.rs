@@ -53,18 +53,46 @@ impl Bus for NatsBus {
     }
 
     async fn waiting(&self, durable: Durable) -> Result<u64, BusError> {
-        waiting(self, durable).await
+        Ok(self.reach(durable).await?.waiting)
     }
 }
 
-fn waiting(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<u64, BusError>> {
-    Box::pin(async move {
-        let (stream, name) = (durable.subscription.stream(), durable.name());
-        let consumer: Pull =
-            bus.in_time(bus.jetstream.get_consumer_from_stream(&name, &stream)).await.map_err(in_words)?;
-        let info = consumer.cached_info();
-        Ok(info.num_pending + info.num_ack_pending as u64)
-    })
+/// How far a durable has come with its stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    /// Messages that the durable still waits for, or waits to hear of.
+    pub waiting: u64,
+    /// Everything up to this place in the stream was acknowledged, or is not for this durable.
+    pub acknowledged: u64,
+}
+
+impl NatsBus {
+    /// How far this durable has come.
+    ///
+    /// # Errors
+    /// When the broker does not say.
+    pub fn reach(&self, durable: Durable) -> BoxFuture<'_, Result<Reach, BusError>> {
+        Box::pin(async move {
+            let (stream, name) = (durable.subscription.stream(), durable.name());
+            let asked = self.in_time(self.jetstream.get_consumer_from_stream(&name, &stream));
+            let consumer: Pull = asked.await.map_err(in_words)?;
+            let info = consumer.cached_info();
+            let waiting = info.num_pending + info.num_ack_pending as u64;
+            Ok(Reach { waiting, acknowledged: info.ack_floor.stream_sequence })
+        })
+    }
+
+    /// The place of the newest message of this stream; only of a stream that one may ask about: one's own.
+    ///
+    /// # Errors
+    /// When the broker does not say.
+    pub fn newest(&self, stream: &str) -> BoxFuture<'_, Result<u64, BusError>> {
+        let stream = stream.to_owned();
+        Box::pin(async move {
+            let stream = self.in_time(self.jetstream.get_stream(stream)).await.map_err(in_words)?;
+            Ok(stream.cached_info().state.last_sequence)
+        })
+    }
 }
 
 fn say_in_progress(bus: &NatsBus, reply: Subject) -> BoxFuture<'_, Result<(), BusError>> {

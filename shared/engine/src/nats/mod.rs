@@ -14,6 +14,7 @@ mod pulling;
 mod timing;
 
 pub use connection::{BusFault, BusSettings, NatsBus};
+pub use deliveries::Reach;
 pub use entry::TlsSettings;
 pub use permissions::Permissions;
 pub use publisher::Publisher;

@@ -135,9 +135,14 @@ fn complaints(orders: &Orders, found: &Found, known: u64) -> Vec<String> {
     complaints.extend(found.ended_by_themselves.iter().map(|member| format!("{member} has ended by itself")));
     if !found.balanced {
         let report = &found.report;
-        let lists = ["discrepancies", "under_way"].map(|list| report.get(list).and_then(Value::as_array));
+        let lists = ["discrepancies", "under_way", "unanswered", "suspected"]
+            .map(|list| report.get(list).and_then(Value::as_array));
         let items: Vec<String> = lists.into_iter().flatten().flatten().map(Value::to_string).collect();
-        complaints.push(format!("the books do not balance, in {} points", items.len()));
+        let what = match report.get("verdict").and_then(Value::as_str) {
+            Some("IN_FLIGHT") => "it cannot be told yet whether the books balance, for",
+            Some(_) | None => "the books do not balance, in",
+        };
+        complaints.push(format!("{what} {} points", items.len()));
         complaints.extend(items.into_iter().take(SHOWN));
     }
     complaints

@@ -14,7 +14,7 @@ use crate::reconciliation::{Reconciliation, Verdict};
 
 /// What is said of a system in which something is still under way.
 const CANNOT_BE_TOLD: &str =
-    "cannot be told yet: something is under way, and may mend it; ask later with sagactl audit";
+    "cannot be told yet: something is under way, or a service does not answer; ask later with sagactl audit";
 
 /// What a run showed.
 #[derive(Debug, Serialize)]
@@ -163,7 +163,7 @@ pub fn verdict(reconciliation: &Reconciliation) -> String {
         Verdict::Balanced => "books   balance".to_owned(),
         Verdict::InFlight => format!("books   {CANNOT_BE_TOLD}"),
         Verdict::Unbalanced => {
-            format!("books   DO NOT BALANCE; see sagactl audit\n{:#}", reconciliation.report)
+            format!("books   DO NOT BALANCE; see sagactl audit\n{}", reconciliation.shown(&view()))
         }
     }
 }

@@ -10,6 +10,8 @@ pub const RUNS_ALREADY: u8 = 3;
 pub const UNKNOWN: u8 = 4;
 /// Something does not mend itself: `status` and `doctor` say what.
 pub const HUMAN_NEEDED: u8 = 5;
+/// Whether the books balance cannot be told yet: something is under way, or somebody does not answer.
+pub const NOT_YET: u8 = 6;
 /// Ctrl-C ended the following of a redrive, which goes on (128 + SIGINT, as shells have it).
 pub const INTERRUPTED: u8 = 130;
 
@@ -21,6 +23,7 @@ pub const HELP: &str = "Exit codes:
     3  the system runs already
     4  there is no such thing
     5  status, doctor: a human is needed
+    6  it cannot be told yet whether the books balance: something is under way, or a service does not answer
   130  interrupted while following a redrive, which goes on";
 
 /// An error that ends the program with a code of its own.

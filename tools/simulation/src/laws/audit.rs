@@ -32,7 +32,7 @@ pub fn the_reconciliation_finds_nothing(world: &World) {
         ledgers.copy(order::policy::copy_entry(&sku, &item, &history));
     }
     for (sku, product) in rows::<Product>(world.inventory.store()) {
-        ledgers.stock(inventory::policy::stock_entry(&sku, &product));
+        ledgers.stock(inventory::policy::stock_entry(&sku, 1, &product));
     }
     for (key, account) in accounts(world) {
         ledgers.account(&key, &account);
@@ -51,8 +51,8 @@ pub fn the_reconciliation_finds_nothing(world: &World) {
             |order: Uuid| given_up.contains(&order) || (is_of_lines && edited.contains(&order));
         found.subject.parse().is_ok_and(is_mans_doing) || is_copy
     };
-    for found in ledgers.close().1.listed.iter().filter(|found| !is_excused(found)) {
-        let Discrepancy { rule, subject, detail } = found;
+    for found in ledgers.close().findings.listed.iter().filter(|found| !is_excused(found)) {
+        let Discrepancy { rule, subject, detail, .. } = found;
         world.sim.object(format!("the reconciliation: {rule}: {subject}: {detail}"));
     }
 }

@@ -131,6 +131,7 @@ fn machinery_of<S: Service>(world: &World, site: &Site<S>) -> Machinery {
         retrying: of(&tallies.retrying, step.name),
         dead: of(&tallies.dead, step.name),
         waiting: Some(0),
+        come_to: BTreeMap::new(),
     });
     Machinery {
         service: S::NAME.to_owned(),
@@ -138,6 +139,7 @@ fn machinery_of<S: Service>(world: &World, site: &Site<S>) -> Machinery {
         at: world.sim.now(),
         stats: ready(site.store().stats()).unwrap_or_default(),
         calls_open: site.doors.calls(),
+        newest: None,
         steps: steps.collect(),
         published: tallies.published,
     }

@@ -239,7 +239,7 @@ async fn found(folder: &Path) -> Vec<String> {
     .into_iter()
     .for_each(|copy| ledgers.copy(copy));
     read::<Product, _>(&inventory, &mut ledgers, |row, _| {
-        Some(inventory::policy::stock_entry(&row.id, &parsed(row)?))
+        Some(inventory::policy::stock_entry(&row.id, row.version, &parsed(row)?))
     })
     .await
     .into_iter()
@@ -279,7 +279,7 @@ async fn found(folder: &Path) -> Vec<String> {
         let report = store.verify().await.expect("checked");
         ledgers.rows(name, report.rows, &report.differing);
     }
-    let findings = ledgers.close().1;
+    let findings = ledgers.close().findings;
     findings
         .listed
         .iter()

@@ -1,5 +1,6 @@
 //! The reconciliation: what it says of every corruption, and how it asks the services.
 
 mod corruptions;
+mod draining;
 mod services;
 mod shop;

@@ -116,6 +116,7 @@ impl Shop {
             supplied: on_hand + reserved + sold,
             unit_price: Some(euro(cents)),
             revision,
+            version: 1,
         };
         let copy = |sku: &str, revision, cents: &[i64]| CopyEntry {
             sku: sku.to_owned(),
@@ -296,13 +297,14 @@ impl Shop {
             }
         }
         ledgers.messages(&self.machinery);
-        ledgers.close()
+        let closed = ledgers.close();
+        (closed.summary, closed.findings)
     }
 
     /// The same, as lines for people: `rule · order or product · detail`, orders by their number.
     pub fn discrepancies(&self) -> Vec<String> {
         let whole = self.reconciled(2_000).1;
-        let text = |Discrepancy { rule, subject, detail }: &Discrepancy| {
+        let text = |Discrepancy { rule, subject, detail, .. }: &Discrepancy| {
             let number = subject.parse::<Uuid>().map(|order| format!("order {}", order.as_u128() - 1));
             format!("{rule} · {} · {detail}", number.unwrap_or_else(|_| subject.clone()))
         };
@@ -329,6 +331,7 @@ fn service(name: &str, published: &[(&str, u64)], steps: &[(&str, &str, [u64; 3]
         retrying: *retrying,
         dead: *dead,
         waiting: Some(0),
+        come_to: BTreeMap::new(),
     };
     Machinery {
         service: name.to_owned(),
@@ -337,6 +340,7 @@ fn service(name: &str, published: &[(&str, u64)], steps: &[(&str, &str, [u64; 3]
         stats: Stats::default(),
         calls_open: 0,
         published: published.iter().map(|(subject, count)| ((*subject).to_owned(), *count)).collect(),
+        newest: None,
         steps: steps.iter().map(step).collect(),
     }
 }

@@ -1,0 +1,176 @@
+//! Pure: what the audit says, in sentences: the answer first, then what is wrong, then what is still to come, and last
+//! how much there is of everything.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Reconciliation, Verdict};
+use crate::output::View;
+use crate::output::text::one_line;
+
+/// So many of what breaks one rule are told; the rest is counted.
+const FIRST: usize = 3;
+
+/// One finding, as admin tells it.
+#[derive(Debug, Deserialize)]
+struct Finding {
+    rule: String,
+    subject: String,
+    detail: String,
+    difference: Option<String>,
+    since: Option<Timestamp>,
+    #[serde(default)]
+    advice: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct UnderWay {
+    what: String,
+    since: Option<Timestamp>,
+    waits_for: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Unanswered {
+    service: String,
+    why: String,
+}
+
+pub(super) const fn headline(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Balanced => "the books balance: BALANCED",
+        Verdict::InFlight => "it cannot be told yet whether the books balance: IN_FLIGHT",
+        Verdict::Unbalanced => "THE BOOKS DO NOT BALANCE: UNBALANCED",
+    }
+}
+
+pub(super) fn shown(reconciliation: &Reconciliation, view: &View) -> String {
+    let report = &reconciliation.report;
+    let mut lines = vec![headline(reconciliation.verdict).to_owned()];
+    lines.extend(findings(report, "discrepancies", "", view));
+    let waiting: Vec<UnderWay> = members(report, "under_way");
+    lines.extend(waiting.iter().map(|one| {
+        format!("  still under way: {}{}; it waits for {}", one.what, since(one.since, view), one.waits_for)
+    }));
+    let unanswered: Vec<Unanswered> = members(report, "unanswered");
+    lines.extend(unanswered.iter().map(|one| format!("  not asked: {}: {}", one.service, one.why)));
+    lines.extend(findings(report, "suspected", "may add up yet: ", view));
+    let count =
+        |name: &str| report.get("summary").and_then(|all| all.get(name)).map(one_line).unwrap_or_default();
+    for names in [
+        &["orders", "pending", "overdue", "confirmed", "cancelled"][..],
+        &["captured", "refunded"],
+        &["on_hand", "reserved", "sold", "supplied"],
+        &["facts_published", "dead_letters", "rows_checked"],
+    ] {
+        let counts = names.iter().map(|name| format!("{name} {}", count(name)));
+        lines.push(format!("  {}", counts.collect::<Vec<_>>().join(" · ")));
+    }
+    let baselines = report.get("baselines").and_then(Value::as_object).into_iter().flatten();
+    lines.extend(baselines.map(|(step, accepted)| format!("  accepted of {step}: {}", one_line(accepted))));
+    lines.join("\n")
+}
+
+/// Rule by rule: how many break it, the first few of them, and how many more.
+fn findings(report: &Value, name: &str, before: &str, view: &View) -> Vec<String> {
+    let mut by_rule: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+    let listed: Vec<Finding> = members(report, name);
+    let total = listed.len() as u64;
+    for finding in listed {
+        by_rule.entry(finding.rule.clone()).or_default().push(finding);
+    }
+    let mut lines = Vec::new();
+    for (rule, broken) in &by_rule {
+        lines.push(format!("  ✗ {before}{rule}: {}", broken.len()));
+        for Finding { subject, detail, difference, since: at, .. } in broken.iter().take(FIRST) {
+            let by = difference.as_ref().map(|by| format!("; difference {by}")).unwrap_or_default();
+            lines.push(format!("      {subject}: {detail}{by}{}", since(*at, view)));
+        }
+        if broken.len() > FIRST {
+            lines.push(format!("      and {} more; all with --json", broken.len() - FIRST));
+        }
+        if let Some(first) = broken.first().filter(|first| !first.advice.is_empty()) {
+            lines.push(format!("      → {}", first.advice));
+        }
+    }
+    let counted = if name == "suspected" { "suspected_count" } else { "discrepancy_count" };
+    let count = report.get(counted).and_then(Value::as_u64).unwrap_or(total);
+    if count > total {
+        lines.push(format!("  ✗ {before}{} more are counted, and not listed", count - total));
+    }
+    lines
+}
+
+fn since(at: Option<Timestamp>, view: &View) -> String {
+    at.map(|at| format!(", since {}", view.moment_in_full(at))).unwrap_or_default()
+}
+
+fn members<T: for<'de> Deserialize<'de>>(report: &Value, name: &str) -> Vec<T> {
+    let all = report.get(name).and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(|one| T::deserialize(one).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn finding(subject: usize) -> Value {
+        json!({
+            "rule": "cancelled = money back", "subject": format!("order {subject}"),
+            "detail": "payment CAPTURED, 1 charges captured at the bank", "difference": "13.00 EUR",
+            "since": "2027-01-15T08:00:02Z", "advice": "sagactl saga show",
+        })
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_rule_by_rule_the_first_few_and_how_many_more() {
+        let found: Vec<_> = (1..=5).map(finding).collect();
+        let report = json!({"discrepancies": found, "discrepancy_count": 7, "summary": {"orders": 9}});
+        let text = shown(&Reconciliation { verdict: Verdict::Unbalanced, report }, &View::FILE);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "THE BOOKS DO NOT BALANCE: UNBALANCED");
+        assert_eq!(lines[1], "  ✗ cancelled = money back: 5");
+        assert_eq!(
+            lines[2],
+            "      order 1: payment CAPTURED, 1 charges captured at the bank; difference 13.00 EUR, since \
+             2027-01-15 08:00:02Z"
+        );
+        assert_eq!(lines[5], "      and 2 more; all with --json");
+        assert_eq!(lines[6], "      → sagactl saga show");
+        assert_eq!(lines[7], "  ✗ 2 more are counted, and not listed");
+        assert!(lines[8].starts_with("  orders 9 · pending"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_told_yet_says_what_it_waits_for_and_who_did_not_answer() {
+        let report = json!({
+            "under_way": [{"what": "payment: 1 calls open", "since": "2027-01-15T08:00:02Z",
+                "waits_for": "an answer from outside"}],
+            "unanswered": [{"service": "bank", "why": "bank does not answer"}],
+            "suspected": [finding(1)], "suspected_count": 1,
+        });
+        let text = shown(&Reconciliation { verdict: Verdict::InFlight, report }, &View::FILE);
+        assert!(text.starts_with("it cannot be told yet whether the books balance: IN_FLIGHT\n"), "{text}");
+        assert!(!text.contains("DO NOT BALANCE"), "{text}");
+        for line in [
+            "  still under way: payment: 1 calls open, since 2027-01-15 08:00:02Z; it waits for an answer from outside",
+            "  not asked: bank: bank does not answer",
+            "  ✗ may add up yet: cancelled = money back: 1",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn each_answer_has_a_headline_and_a_code_of_its_own() {
+        let all = [Verdict::Balanced, Verdict::Unbalanced, Verdict::InFlight];
+        let code = |verdict| Reconciliation { verdict, report: Value::Null }.code();
+        assert_eq!(all.map(code), [0, 2, 6]);
+        assert_eq!(all.map(headline).into_iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+    }
+}
