@@ -120,7 +120,10 @@ impl Second {
             return if is_wrong { Standing::Wrong } else { Standing::Open };
         }
         let is_looked_at = is(Rule::CopyIsCatalogue) || self.first.contains_key(&suspicion.subject);
-        if !is_looked_at {
+        let is_gone = self.first.contains_key(&suspicion.subject)
+            && !self.fresh.accounts.contains_key(&suspicion.subject);
+        // Nothing vanishes: of what is not found under its name nothing new is known.
+        if !is_looked_at || is_gone {
             return Standing::Open;
         }
         if !self.found.iter().any(is_same) {

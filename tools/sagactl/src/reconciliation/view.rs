@@ -1,4 +1,4 @@
-//! Pure: what the audit says, in sentences: the answer first, then what is wrong, then what is still to come, and last
+//! Shell: what the audit says, in sentences: the answer first, then what is wrong, then what is still to come, and last
 //! how much there is of everything.
 
 use std::collections::BTreeMap;

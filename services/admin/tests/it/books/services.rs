@@ -423,7 +423,7 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, uri: Uri) -> Response 
     let mut played = played.lock();
     let path = uri.path().trim_start_matches('/');
     let (service, path) = path.split_once('/').expect("a service");
-    let query = uri.query().unwrap_or_default().replace("%2C", ",");
+    let query = uri.query().unwrap_or_default().replace("%2C", ",").replace('+', " ");
     let which = match (query.strip_prefix("after="), query.strip_prefix("only=")) {
         (Some(after), _) => Which::After(after),
         (None, Some(only)) => Which::Only(only.split(',').collect()),
