@@ -1,6 +1,7 @@
 //! Shell: the whole system end to end: real processes, a real broker, real crashes.
 
 mod bad_input;
+mod books;
 mod clocks;
 mod commands;
 mod crashes;
