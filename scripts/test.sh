@@ -31,3 +31,6 @@ else
   ! command -v timeout >/dev/null || limit=(timeout 45m)
   ${limit[@]+"${limit[@]}"} cargo test --workspace --locked "$@"
 fi
+
+step "the services, held against their descriptions"
+scripts/schemathesis.sh

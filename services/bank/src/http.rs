@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use contract::bank as faults;
-use contract::money::Money;
+use contract::money::{Currency, Money};
 use contract::reconciliation::ChargeEntry;
 use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
@@ -44,14 +44,30 @@ pub fn routes(app: BankApp) -> OpenApiRouter {
 struct NewCharge {
     /// How much; positive.
     #[garde(custom(is_positive))]
+    #[schema(value_type = Amount)]
     amount: Money,
     /// The card: `tok_ok`, `tok_declined`, `tok_insufficient_funds`, `tok_slow` (answers late),
     /// `tok_error_once` (503 at first), `tok_lost_answer` (charges, but answers 500 at first).
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
+    #[schema(min_length = 1, max_length = 100, format = "one-line")]
     token: String,
     /// What it is for, in the merchant's words.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
+    #[schema(min_length = 1, max_length = 100, format = "one-line")]
     reference: String,
+}
+
+/// [`Money`], as it is described where there must be some.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes what is read as [`Money`]")]
+struct Amount {
+    /// Amount in minor units: 1299 is 12.99 EUR.
+    #[schema(minimum = 1, example = 1299)]
+    amount_minor: i64,
+    /// ISO 4217 code.
+    #[schema(schema_with = contract::money::currency_schema)]
+    currency: Currency,
 }
 
 fn is_positive(amount: &Money, (): &()) -> garde::Result {
@@ -62,8 +78,8 @@ fn is_positive(amount: &Money, (): &()) -> garde::Result {
 }
 
 /// Charge a card. The `Idempotency-Key`, a UUID, is the charge: asking again gives the first answer again.
-#[utoipa::path(post, path = "/v1/charges", request_body = NewCharge, responses(
-    (status = 200, body = Answer), (status = 422, body = Problem), (status = 503, body = Problem),
+#[utoipa::path(post, path = "/v1/charges", params(("Idempotency-Key" = Uuid, Header)), request_body = NewCharge, responses(
+    (status = 200, body = Answer),
 ))]
 async fn charge(
     State(app): State<BankApp>,
@@ -140,16 +156,16 @@ fn problem(rejection: &ChargeRejection) -> Problem {
 }
 
 /// Give a captured charge back. Asking again changes nothing.
-#[utoipa::path(post, path = "/v1/charges/{id}/refund", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = Answer), (status = 404, body = Problem), (status = 409, body = Problem),
+#[utoipa::path(post, path = "/v1/charges/{key}/refund", params(("key" = Uuid, Path)), responses(
+    (status = 200, body = Answer), (status = 404), (status = 409),
 ))]
 async fn refund(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
     give_back(&app, id, CommandKind::Refund).await
 }
 
 /// Undo a charge whose outcome is not known: what was captured goes back, what was not never will be.
-#[utoipa::path(post, path = "/v1/charges/{id}/reverse", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = Answer),
+#[utoipa::path(post, path = "/v1/charges/{key}/reverse", params(("key" = Uuid, Path)), responses(
+    (status = 200, body = Answer), (status = 409),
 ))]
 async fn reverse(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
     give_back(&app, id, CommandKind::Reverse).await
@@ -171,8 +187,8 @@ struct ChargeView {
 }
 
 /// Show a charge, by its key.
-#[utoipa::path(get, path = "/v1/charges/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = ChargeView), (status = 404, body = Problem),
+#[utoipa::path(get, path = "/v1/charges/{key}", params(("key" = Uuid, Path)), responses(
+    (status = 200, body = ChargeView), (status = 404),
 ))]
 async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<ChargeView>, Problem> {
     let row = app.store.row(RowKey::of::<Charge>(id)).await?;

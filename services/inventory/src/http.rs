@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use contract::money::Money;
+use contract::money::{Currency, Money};
 use contract::order::{SECRETS, StockLine};
 use contract::reconciliation::{ReservationEntry, StockEntry};
 use garde::Validate;
@@ -12,7 +12,9 @@ use saga_core::decider::Decider;
 use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
-use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line, request_key, trimmed};
+use saga_engine::host::http::{
+    Body, IdempotencyKey, Params, Problem, Segment, answered, one_line, request_key, trimmed,
+};
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_page, entries_with_history, history, list_page, readable,
 };
@@ -53,24 +55,43 @@ pub fn routes(app: InventoryApp) -> OpenApiRouter {
 struct NewProduct {
     /// Stock keeping unit.
     #[garde(length(chars, min = 1, max = 64), custom(is_sku))]
-    #[schema(example = "coffee-beans-1kg")]
+    #[schema(
+        min_length = 1,
+        max_length = 64,
+        pattern = "^(\\.{0,2}[A-Za-z0-9_-]|\\.{3})[A-Za-z0-9._-]*$",
+        example = "coffee-beans-1kg"
+    )]
     sku: String,
     /// What people call it, on one line.
     #[garde(length(chars, min = 1, max = 200), custom(one_line))]
+    #[schema(min_length = 1, max_length = 200, format = "trimmed-line", example = "Coffee beans, 1 kg")]
     #[serde(deserialize_with = "trimmed")]
-    #[schema(example = "Coffee beans, 1 kg")]
     name: String,
     /// Price of one piece.
     #[garde(custom(is_price))]
+    #[schema(value_type = Price)]
     unit_price: Money,
     /// Pieces on hand.
     #[garde(range(max = MOST_PIECES))]
-    #[schema(example = 100)]
+    #[schema(maximum = 1_000_000, example = 100)]
     quantity: u32,
     /// Whether the monitor replenishes it when it runs low.
     #[garde(skip)]
     #[serde(default = "yes")]
     replenish: bool,
+}
+
+/// [`Money`], as it is described where it is a price.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes what is read as [`Money`]")]
+struct Price {
+    /// Amount in minor units: 1299 is 12.99 EUR.
+    #[schema(minimum = 1, maximum = 1_000_000_000_000_i64, example = 1299)]
+    amount_minor: i64,
+    /// ISO 4217 code.
+    #[schema(schema_with = contract::money::currency_schema)]
+    currency: Currency,
 }
 
 /// Most pieces that come in at once: keeps every sum far from overflow.
@@ -99,8 +120,9 @@ fn is_price(price: &Money, (): &()) -> garde::Result {
 }
 
 /// List a product.
-#[utoipa::path(post, path = "/api/products", request_body = NewProduct, responses(
-    (status = 201, body = ProductView), (status = 409, body = Problem), (status = 422, body = Problem),
+#[utoipa::path(post, path = "/api/products", params(IdempotencyKey), request_body = NewProduct, responses(
+    (status = 201, body = ProductView, headers(("Location", description = "where the product is"))),
+    (status = 409, description = "the sku is another product's"),
 ))]
 async fn list_product(
     State(app): State<InventoryApp>,
@@ -143,13 +165,13 @@ fn problem(rejection: &Rejection) -> Problem {
 struct Restock {
     /// How many, 1 to 1,000,000.
     #[garde(range(min = 1, max = MOST_PIECES))]
-    #[schema(example = 50)]
+    #[schema(minimum = 1, maximum = 1_000_000, example = 50)]
     quantity: u32,
 }
 
 /// Bring in more pieces of a product.
-#[utoipa::path(post, path = "/api/products/{sku}/restock", params(("sku" = String, Path)), request_body = Restock,
-    responses((status = 200, body = ProductView), (status = 404, body = Problem), (status = 422, body = Problem)))]
+#[utoipa::path(post, path = "/api/products/{sku}/restock", params(("sku" = String, Path), IdempotencyKey), request_body = Restock,
+    responses((status = 200, body = ProductView), (status = 404)))]
 async fn restock(
     State(app): State<InventoryApp>,
     headers: HeaderMap,
@@ -166,12 +188,13 @@ async fn restock(
 struct NewPrice {
     /// Price of one piece.
     #[garde(custom(is_price))]
+    #[schema(value_type = Price)]
     unit_price: Money,
 }
 
 /// Change the price of a product. Orders placed from then on pay it, once the order service has heard of it.
 #[utoipa::path(put, path = "/api/products/{sku}/price", params(("sku" = String, Path)), request_body = NewPrice,
-    responses((status = 200, body = ProductView), (status = 404, body = Problem), (status = 422, body = Problem)))]
+    responses((status = 200, body = ProductView), (status = 404)))]
 async fn change_price(
     State(app): State<InventoryApp>,
     Segment(sku): Segment<String>,
@@ -186,6 +209,7 @@ async fn change_price(
 #[serde(deny_unknown_fields)]
 struct ListParams {
     /// At most this many (1 to 100; 20 when not given).
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
     /// Where the last page ended.
     cursor: Option<String>,
@@ -206,7 +230,7 @@ struct ProductPage {
 
 /// List products, by sku.
 #[utoipa::path(get, path = "/api/products", params(ListParams), responses(
-    (status = 200, body = ProductPage), (status = 422, body = Problem),
+    (status = 200, body = ProductPage),
 ))]
 async fn products(
     State(app): State<InventoryApp>,
@@ -226,7 +250,7 @@ fn parse_product(row: &FoundRow) -> Result<ProductView, Problem> {
 
 /// Show a product.
 #[utoipa::path(get, path = "/api/products/{sku}", params(("sku" = String, Path)), responses(
-    (status = 200, body = ProductView), (status = 404, body = Problem),
+    (status = 200, body = ProductView), (status = 404),
 ))]
 async fn product(
     State(app): State<InventoryApp>,
@@ -240,8 +264,7 @@ async fn product(
 
 /// A product's history, oldest first, page by page.
 #[utoipa::path(get, path = "/api/products/{sku}/events", params(("sku" = String, Path), HistoryParams), responses(
-    (status = 200, body = EventPage), (status = 404, body = Problem),
-    (status = 422, body = Problem),
+    (status = 200, body = EventPage), (status = 404),
 ))]
 async fn events(
     State(app): State<InventoryApp>,
@@ -264,7 +287,7 @@ struct ReservationView {
 
 /// Show what an order holds of the stock.
 #[utoipa::path(get, path = "/api/reservations/{order}", params(("order" = Uuid, Path)), responses(
-    (status = 200, body = ReservationView), (status = 404, body = Problem),
+    (status = 200, body = ReservationView), (status = 404),
 ))]
 async fn reservation(
     State(app): State<InventoryApp>,

@@ -14,7 +14,8 @@ use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::host::http::{
-    Body, Params, Problem, Segment, answered, one_line, request_key, trimmed, wait_preference,
+    Body, IdempotencyKey, Params, Prefer, Problem, Segment, answered, one_line, request_key, trimmed,
+    wait_preference,
 };
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
@@ -52,11 +53,12 @@ pub fn routes(app: OrderApp) -> OpenApiRouter {
 struct PlaceOrder {
     /// Who orders and pays, by any name of one line; space around it is not part of it.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
+    #[schema(min_length = 1, max_length = 100, format = "trimmed-line", example = "ada")]
     #[serde(deserialize_with = "trimmed")]
-    #[schema(example = "ada")]
     customer: String,
     /// What, at most 100 lines.
     #[garde(length(min = 1, max = 100), dive)]
+    #[schema(min_items = 1, max_items = 100)]
     lines: Vec<PlaceLine>,
     /// How it is paid, and by which card.
     #[garde(dive)]
@@ -69,11 +71,11 @@ struct PlaceOrder {
 struct PlaceLine {
     /// Stock keeping unit.
     #[garde(length(chars, min = 1, max = 64), custom(one_line))]
-    #[schema(example = "coffee-beans-1kg")]
+    #[schema(min_length = 1, max_length = 64, format = "one-line", example = "coffee-beans-1kg")]
     sku: String,
     /// Pieces, 1 to 10,000.
     #[garde(range(min = 1, max = 10_000))]
-    #[schema(example = 2)]
+    #[schema(minimum = 1, maximum = 10_000, example = 2)]
     quantity: u32,
 }
 
@@ -88,7 +90,7 @@ struct PlacePayment {
     method: Method,
     /// Token of the card, e.g. `tok_ok` or `tok_declined`.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
-    #[schema(example = "tok_ok")]
+    #[schema(min_length = 1, max_length = 100, format = "one-line", example = "tok_ok")]
     token: String,
 }
 
@@ -103,11 +105,12 @@ enum Method {
 
 /// Place an order. 202 once it is durable; with `Prefer: wait=10` the answer is held until the order is
 /// confirmed or cancelled, then 201. With an `Idempotency-Key`, a repetition gets the same answer.
-#[utoipa::path(post, path = "/api/orders", request_body = PlaceOrder, responses(
-    (status = 201, description = "placed and settled", body = OrderView),
-    (status = 202, description = "placed", body = OrderView),
-    (status = 422, description = "invalid, or the key belongs to another request", body = Problem),
-    (status = 503, description = "too much is waiting; try again after Retry-After", body = Problem),
+#[utoipa::path(post, path = "/api/orders", params(IdempotencyKey, Prefer), request_body = PlaceOrder, responses(
+    (status = 201, description = "placed and settled", body = OrderView,
+        headers(("Location", description = "where the order is"), ("Preference-Applied", description = "the wait that was granted"))),
+    (status = 202, description = "placed", body = OrderView, headers(("Location", description = "where the order is"))),
+    (status = 422, description = "invalid, or the key belongs to another request"),
+    (status = 503, description = "too much waits for the broker"),
 ))]
 async fn place(
     State(app): State<OrderApp>,
@@ -204,8 +207,8 @@ fn parse(row: &FoundRow) -> Result<(Order, OrderView), Problem> {
 }
 
 /// Show an order. With `Prefer: wait=10` the answer is held until it is confirmed or cancelled.
-#[utoipa::path(get, path = "/api/orders/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = OrderView), (status = 404, body = Problem),
+#[utoipa::path(get, path = "/api/orders/{id}", params(("id" = Uuid, Path), Prefer), responses(
+    (status = 200, body = OrderView), (status = 404),
 ))]
 async fn show(
     State(app): State<OrderApp>,
@@ -224,8 +227,10 @@ struct ListParams {
     /// Only this customer's.
     customer: Option<String>,
     /// Only in this status.
+    #[param(inline)]
     status: Option<Status>,
     /// At most this many (1 to 100; 20 when not given).
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
     /// Where the last page ended.
     cursor: Option<Uuid>,
@@ -259,7 +264,7 @@ struct OrderPage {
 
 /// List orders, newest first.
 #[utoipa::path(get, path = "/api/orders", params(ListParams), responses(
-    (status = 200, body = OrderPage), (status = 400, body = Problem), (status = 422, body = Problem),
+    (status = 200, body = OrderPage),
 ))]
 async fn list(
     State(app): State<OrderApp>,
@@ -281,8 +286,7 @@ async fn list(
 
 /// An order's history, oldest first, page by page.
 #[utoipa::path(get, path = "/api/orders/{id}/events", params(("id" = Uuid, Path), HistoryParams), responses(
-    (status = 200, body = EventPage), (status = 404, body = Problem),
-    (status = 422, body = Problem),
+    (status = 200, body = EventPage), (status = 404),
 ))]
 async fn events(
     State(app): State<OrderApp>,
@@ -294,7 +298,7 @@ async fn events(
 
 /// Cancel an order that is pending or confirmed. Stock and money go back.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = OrderView), (status = 404, body = Problem),
+    (status = 200, body = OrderView), (status = 404), (status = 409, description = "it was cancelled before"),
 ))]
 async fn cancel(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Result<Json<OrderView>, Problem> {
     let command = Command::Cancel { order: id, reason: CancelReason::CustomerRequest };

@@ -45,6 +45,7 @@ struct ListParams {
     /// Only the one of this order.
     order: Option<Uuid>,
     /// At most this many (1 to 100; 20 when not given).
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
     /// The `order` of the last payment of the page before.
     cursor: Option<Uuid>,
@@ -52,7 +53,7 @@ struct ListParams {
 
 /// List payments, newest order first.
 #[utoipa::path(get, path = "/api/payments", params(ListParams), responses(
-    (status = 200, body = Vec<PaymentView>), (status = 422, body = Problem),
+    (status = 200, body = Vec<PaymentView>),
 ))]
 async fn payments(
     State(app): State<PaymentApp>,
@@ -81,7 +82,7 @@ fn parse(row: &FoundRow) -> Result<(Payment, PaymentView), Problem> {
 
 /// Show a payment, by its id or its order's.
 #[utoipa::path(get, path = "/api/payments/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = PaymentView), (status = 404, body = Problem),
+    (status = 200, body = PaymentView), (status = 404),
 ))]
 async fn payment(
     State(app): State<PaymentApp>,
@@ -102,8 +103,7 @@ async fn find(app: &PaymentApp, id: Uuid) -> Result<FoundRow, Problem> {
 
 /// A payment's history, oldest first, page by page.
 #[utoipa::path(get, path = "/api/payments/{id}/events", params(("id" = Uuid, Path), HistoryParams), responses(
-    (status = 200, body = EventPage), (status = 404, body = Problem),
-    (status = 422, body = Problem),
+    (status = 200, body = EventPage), (status = 404),
 ))]
 async fn events(
     State(app): State<PaymentApp>,
@@ -116,7 +116,7 @@ async fn events(
 
 /// Give the money of a payment back. The order stands.
 #[utoipa::path(post, path = "/api/payments/{id}/refund", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = PaymentView), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 200, body = PaymentView), (status = 404), (status = 409),
 ))]
 async fn refund(
     State(app): State<PaymentApp>,

@@ -5,6 +5,7 @@ use std::fmt;
 pub use iso_currency::Currency;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::{Object, ObjectBuilder, Type};
 
 /// An amount in the currency's minor unit (cents for EUR).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -14,8 +15,24 @@ pub struct Money {
     #[schema(example = 1299)]
     pub amount_minor: i64,
     /// ISO 4217 code.
-    #[schema(value_type = String, example = "EUR")]
+    #[schema(schema_with = currency_schema)]
     pub currency: Currency,
+}
+
+/// Every ISO 4217 code that is known, as descriptions of routes name them.
+#[must_use]
+pub fn currency_schema() -> Object {
+    // There is no list of them: whatever three letters mean one.
+    let letters = || 'A'..='Z';
+    let pairs = letters().flat_map(|first| letters().map(move |second| (first, second)));
+    let codes = pairs
+        .flat_map(|(first, second)| letters().map(move |third| String::from_iter([first, second, third])));
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some("ISO 4217 code."))
+        .enum_values(Some(codes.filter(|code| Currency::from_code(code).is_some())))
+        .examples(["EUR"])
+        .build()
 }
 
 impl Money {

@@ -22,15 +22,19 @@ const LONGEST: usize = 200;
 pub struct Filter {
     /// Those of this cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
     pub fingerprint: Option<String>,
     /// Those that this service parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
     pub service: Option<String>,
     /// Those that failed at this step, or at this kind of task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
     pub step: Option<String>,
     /// Those whose message is of this type.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
     pub message_type: Option<String>,
     /// Those that belong to this saga.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +49,7 @@ pub struct Filter {
     pub failed_before: Option<Timestamp>,
     /// Those with this text in the reason or the type; the case of ASCII letters does not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 200)]
     pub text: Option<String>,
 }
 

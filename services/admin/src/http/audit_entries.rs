@@ -33,6 +33,7 @@ struct LogParams {
     /// Only about this: a dead letter, a redrive, a service, a step, a breaker as `service/name`.
     target: Option<String>,
     /// At most this many (1 to 200; 50 when not given).
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// `next` of the page before.
     cursor: Option<Uuid>,
@@ -63,7 +64,7 @@ struct LogPage {
 
 /// Show who did what, newest first.
 #[utoipa::path(get, path = "/api/admin/audit/log", params(LogParams), responses(
-    (status = 200, body = LogPage), (status = 400, body = Problem), (status = 422, body = Problem),
+    (status = 200, body = LogPage),
 ))]
 async fn log(
     State(admin): State<Admin>,

@@ -57,6 +57,7 @@ struct Turn {
     action: BreakerAction,
     /// Why, 1 to 500 characters; not needed for `reset`.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
@@ -64,8 +65,7 @@ struct Turn {
 /// Force a circuit breaker open or closed, or let it work by itself again.
 #[utoipa::path(post, path = "/api/admin/breakers/{service}/{name}",
     params(("service" = String, Path), ("name" = String, Path), Operator), request_body = Turn, responses(
-    (status = 200, body = BreakerView), (status = 404, body = Problem), (status = 422, body = Problem),
-    (status = 503, body = Problem),
+    (status = 200, body = BreakerView), (status = 404),
 ))]
 async fn turn(
     Change { admin, path: (service, name), operator, body }: Change<(String, String), Turn>,

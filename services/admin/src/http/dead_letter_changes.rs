@@ -37,6 +37,7 @@ struct ReplayOne {
     force: bool,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Only if the dead letter is still at this version.
@@ -44,10 +45,9 @@ struct ReplayOne {
 }
 
 /// Hand a dead letter back to the step that failed, and to nobody else.
-#[utoipa::path(post, path = "/api/admin/dlq/{id}/replay", params(("id" = Uuid, Path), Operator),
+#[utoipa::path(post, operation_id = "replay_dead_letter", path = "/api/admin/dlq/{id}/replay", params(("id" = Uuid, Path), Operator),
     request_body(content = Option<ReplayOne>), responses(
-    (status = 202, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
-    (status = 422, body = Problem),
+    (status = 202, body = DeadLetterItem), (status = 404), (status = 409),
 ))]
 async fn replay(
     Change { admin, path: id, operator, body }: Change<Uuid, ReplayOne>,
@@ -60,10 +60,9 @@ async fn replay(
 }
 
 /// Give a dead letter up, which needs a reason: its message is not handled after all.
-#[utoipa::path(delete, path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path), Operator, Why),
+#[utoipa::path(delete, operation_id = "discard_dead_letter", path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path), Operator, Why),
     request_body(content = Option<Why>), responses(
-    (status = 200, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
-    (status = 422, body = Problem),
+    (status = 200, body = DeadLetterItem), (status = 404), (status = 409),
 ))]
 async fn discard(
     State(admin): State<Admin>,
@@ -78,10 +77,9 @@ async fn discard(
 }
 
 /// Take up again a dead letter that was given up.
-#[utoipa::path(post, path = "/api/admin/dlq/{id}/restore", params(("id" = Uuid, Path), Operator),
+#[utoipa::path(post, operation_id = "restore_dead_letter", path = "/api/admin/dlq/{id}/restore", params(("id" = Uuid, Path), Operator),
     request_body(content = Option<Why>), responses(
-    (status = 200, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
-    (status = 422, body = Problem),
+    (status = 200, body = DeadLetterItem), (status = 404), (status = 409),
 ))]
 async fn restore(
     Change { admin, path: id, operator, body: Why { reason } }: Change<Uuid, Why>,
@@ -95,15 +93,15 @@ async fn restore(
 struct NewNote {
     /// The note, 1 to 2000 characters.
     #[garde(length(chars, min = 1, max = 2000), custom(one_line))]
+    #[schema(min_length = 1, max_length = 2000, format = "trimmed-line")]
     #[serde(deserialize_with = "trimmed")]
     text: String,
 }
 
 /// Write something down about a dead letter.
-#[utoipa::path(post, path = "/api/admin/dlq/{id}/notes", params(("id" = Uuid, Path), Operator),
+#[utoipa::path(post, operation_id = "note_on_dead_letter", path = "/api/admin/dlq/{id}/notes", params(("id" = Uuid, Path), Operator),
     request_body = NewNote, responses(
-    (status = 201, body = DeadLetterDetail), (status = 404, body = Problem), (status = 409, body = Problem),
-    (status = 422, body = Problem),
+    (status = 201, body = DeadLetterDetail), (status = 404), (status = 409),
 ))]
 async fn note(
     Change { admin, path: id, operator, body: NewNote { text } }: Change<Uuid, NewNote>,

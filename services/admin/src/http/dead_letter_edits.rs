@@ -41,6 +41,7 @@ struct EditDeadLetter {
     payload: Option<Value>,
     /// Why, 1 to 500 characters; always needed, and kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Even if three replays have failed, or one is under way that may have got lost.
@@ -54,8 +55,7 @@ struct EditDeadLetter {
 /// how much.
 #[utoipa::path(post, path = "/api/admin/dlq/{id}/edit", params(("id" = Uuid, Path), Operator),
     request_body = EditDeadLetter, responses(
-    (status = 202, body = DeadLetterItem), (status = 404, body = Problem), (status = 409, body = Problem),
-    (status = 422, body = Problem), (status = 503, body = Problem),
+    (status = 202, body = DeadLetterItem), (status = 404), (status = 409),
 ))]
 async fn edit_dead_letter(
     Change { admin, path: id, operator, body }: Change<Uuid, EditDeadLetter>,

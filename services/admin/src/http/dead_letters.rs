@@ -52,16 +52,20 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 #[into_params(parameter_in = Query)]
 struct ListParams {
     /// Only in one of these statuses, separated by commas: PENDING, REPLAYING, RESOLVED, DISCARDED.
+    #[param(pattern = "^(PENDING|REPLAYING|RESOLVED|DISCARDED)(,(PENDING|REPLAYING|RESOLVED|DISCARDED))*$")]
     status: Option<String>,
     /// Only of this service.
+    #[param(min_length = 1, max_length = 200)]
     service: Option<String>,
     /// Only of this step, or kind of task.
+    #[param(min_length = 1, max_length = 200)]
     step: Option<String>,
     /// Only of this type of message.
     #[serde(rename = "type")]
-    #[param(rename = "type")]
+    #[param(rename = "type", min_length = 1, max_length = 200)]
     message_type: Option<String>,
     /// Only of this cause.
+    #[param(min_length = 1, max_length = 200)]
     fingerprint: Option<String>,
     /// Only of this saga.
     saga: Option<Uuid>,
@@ -72,8 +76,10 @@ struct ListParams {
     #[param(value_type = Option<String>, format = DateTime)]
     failed_before: Option<Timestamp>,
     /// Only those with this text in the reason or the type; the case of ASCII letters does not matter.
+    #[param(min_length = 1, max_length = 200)]
     text: Option<String>,
     /// At most this many (1 to 200; 50 when not given).
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// `next` of the page before.
     cursor: Option<String>,
@@ -110,8 +116,8 @@ struct DeadLetterPage {
 }
 
 /// List the dead letters of all services.
-#[utoipa::path(get, path = "/api/admin/dlq", params(ListParams), responses(
-    (status = 200, body = DeadLetterPage), (status = 400, body = Problem), (status = 422, body = Problem),
+#[utoipa::path(get, operation_id = "list_dead_letters", path = "/api/admin/dlq", params(ListParams), responses(
+    (status = 200, body = DeadLetterPage),
 ))]
 async fn list(
     State(admin): State<Admin>,
@@ -161,7 +167,7 @@ struct DeadLetterCounts {
 }
 
 /// Count the dead letters of all services.
-#[utoipa::path(get, path = "/api/admin/dlq/count", responses((status = 200, body = DeadLetterCounts)))]
+#[utoipa::path(get, operation_id = "count_dead_letters", path = "/api/admin/dlq/count", responses((status = 200, body = DeadLetterCounts)))]
 async fn counts(State(admin): State<Admin>) -> Result<Json<DeadLetterCounts>, Problem> {
     let store = admin.app.store.as_ref();
     let mut by_status: BTreeMap<_, _> =
@@ -185,16 +191,20 @@ async fn counts(State(admin): State<Admin>) -> Result<Json<DeadLetterCounts>, Pr
 #[into_params(parameter_in = Query)]
 struct GroupParams {
     /// Only in one of these statuses, separated by commas; PENDING when not given.
+    #[param(pattern = "^(PENDING|REPLAYING|RESOLVED|DISCARDED)(,(PENDING|REPLAYING|RESOLVED|DISCARDED))*$")]
     status: Option<String>,
     /// Only of this service.
+    #[param(min_length = 1, max_length = 200)]
     service: Option<String>,
     /// Only of this step, or kind of task.
+    #[param(min_length = 1, max_length = 200)]
     step: Option<String>,
     /// Only of this type of message.
     #[serde(rename = "type")]
-    #[param(rename = "type")]
+    #[param(rename = "type", min_length = 1, max_length = 200)]
     message_type: Option<String>,
     /// At most this many groups (1 to 200; 50 when not given).
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
 }
 
@@ -206,8 +216,8 @@ struct DeadLetterGroups {
 }
 
 /// Group the dead letters of all services by what caused them.
-#[utoipa::path(get, path = "/api/admin/dlq/groups", params(GroupParams), responses(
-    (status = 200, body = DeadLetterGroups), (status = 400, body = Problem), (status = 422, body = Problem),
+#[utoipa::path(get, operation_id = "group_dead_letters", path = "/api/admin/dlq/groups", params(GroupParams), responses(
+    (status = 200, body = DeadLetterGroups),
 ))]
 async fn groups(
     State(admin): State<Admin>,
@@ -251,8 +261,8 @@ pub(super) async fn detail(admin: &Admin, id: Uuid) -> Result<DeadLetterDetail, 
 }
 
 /// Show a dead letter with everything known of it; card tokens are blanked (`***`). Its version is also the `ETag`.
-#[utoipa::path(get, path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = DeadLetterDetail), (status = 404, body = Problem),
+#[utoipa::path(get, operation_id = "show_dead_letter", path = "/api/admin/dlq/{id}", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = DeadLetterDetail, headers(("ETag", description = "its version"))), (status = 404),
 ))]
 async fn show(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<Response, Problem> {
     let detail = detail(&admin, id).await?;

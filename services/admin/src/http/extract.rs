@@ -52,7 +52,7 @@ where
 #[into_params(names("X-Operator"), parameter_in = Header)]
 pub(super) struct Operator(
     /// Who asks, 1 to 100 visible ASCII characters; `anonymous` when it is absent.
-    #[param(required = false, min_length = 1, max_length = 100)]
+    #[param(required = false, min_length = 1, max_length = 100, pattern = "^[!-~]([ -~]*[!-~])?$")]
     pub(super) String,
 );
 
@@ -105,8 +105,20 @@ where
 pub(super) struct Why {
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
+    #[param(min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     pub(super) reason: Option<String>,
+}
+
+/// [`Why`], as it is described where a reason is needed.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes what is read as [`Why`]")]
+pub(super) struct NeededWhy {
+    /// Why, 1 to 500 characters; kept in the audit log.
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
+    reason: String,
 }
 
 /// Why a reason is needed: this is the rule, and there are no others. The command line goes by it too.

@@ -91,25 +91,28 @@ struct InjectFault {
     step: Option<String>,
     /// On how many occasions of a hundred: 1 to 100; on all without it.
     #[garde(inner(range(min = 1, max = 100)))]
+    #[schema(minimum = 1, maximum = 100)]
     probability: Option<u8>,
     /// How often, until it ends by itself: 1 to 1000000; for ever without it.
     #[garde(inner(range(min = 1, max = 1_000_000)))]
+    #[schema(minimum = 1, maximum = 1_000_000)]
     next: Option<u32>,
     /// How long, in milliseconds: 1 to 600000.
     #[garde(inner(range(min = 1, max = 600_000)))]
+    #[schema(minimum = 1, maximum = 600_000)]
     delay_ms: Option<u64>,
     /// Starts the random numbers of all faults of the service anew.
     seed: Option<u64>,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 
 /// Make a fault on purpose.
 #[utoipa::path(post, path = "/api/admin/faults", params(Operator), request_body = InjectFault, responses(
-    (status = 201, body = FaultOf), (status = 403, body = Problem), (status = 422, body = Problem),
-    (status = 503, body = Problem),
+    (status = 201, body = FaultOf), (status = 403),
 ))]
 async fn inject(
     Change { admin, path: (), operator, body }: Change<(), InjectFault>,
@@ -177,7 +180,7 @@ async fn clear_all(
 /// End all faults of one service, or of the bank.
 #[utoipa::path(delete, path = "/api/admin/faults/{service}", params(("service" = String, Path), Operator),
     request_body(content = Option<Why>), responses(
-    (status = 200, body = Cleared), (status = 404, body = Problem), (status = 503, body = Problem),
+    (status = 200, body = Cleared), (status = 404),
 ))]
 async fn clear_service(
     Change { admin, path: service, operator, body: Why { reason } }: Change<String, Why>,
@@ -199,7 +202,7 @@ async fn clear_service(
 #[utoipa::path(delete, path = "/api/admin/faults/{service}/{id}",
     params(("service" = String, Path), ("id" = u64, Path), Operator),
     request_body(content = Option<Why>), responses(
-    (status = 200, body = Cleared), (status = 404, body = Problem), (status = 503, body = Problem),
+    (status = 200, body = Cleared), (status = 404),
 ))]
 async fn clear(
     Change { admin, path: (service, id), operator, body: Why { reason } }: Change<(String, u64), Why>,

@@ -144,11 +144,13 @@ impl Admin {
 struct ReplayMany {
     /// These, by their ids: 1 to 1000.
     #[garde(inner(length(min = 1, max = 1000)))]
+    #[schema(min_items = 1, max_items = 1000)]
     ids: Option<Vec<Uuid>>,
     /// All that it matches now, at most 100000; at least one member.
     filter: Option<Filter>,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Even if three replays have failed, or one is under way that may have got lost.
@@ -156,8 +158,8 @@ struct ReplayMany {
 }
 
 /// Hand many dead letters back at once. A redrive does so gently, and stops when it goes wrong.
-#[utoipa::path(post, path = "/api/admin/dlq/replay", params(Operator), request_body = ReplayMany, responses(
-    (status = 200, body = Many), (status = 422, body = Problem),
+#[utoipa::path(post, operation_id = "replay_dead_letters", path = "/api/admin/dlq/replay", params(Operator), request_body = ReplayMany, responses(
+    (status = 200, body = Many),
 ))]
 async fn replay(
     Change { admin, path: (), operator, body }: Change<(), ReplayMany>,
@@ -181,18 +183,20 @@ async fn replay(
 struct ChangeMany {
     /// These, by their ids: 1 to 1000.
     #[garde(inner(length(min = 1, max = 1000)))]
+    #[schema(min_items = 1, max_items = 1000)]
     ids: Option<Vec<Uuid>>,
     /// All that it matches now, at most 100000; at least one member.
     filter: Option<Filter>,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 
 /// Give many dead letters up.
-#[utoipa::path(post, path = "/api/admin/dlq/discard", params(Operator), request_body = ChangeMany, responses(
-    (status = 200, body = Many), (status = 422, body = Problem),
+#[utoipa::path(post, operation_id = "discard_dead_letters", path = "/api/admin/dlq/discard", params(Operator), request_body = ChangeMany, responses(
+    (status = 200, body = Many),
 ))]
 async fn discard(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
@@ -204,8 +208,8 @@ async fn discard(
 }
 
 /// Take up again many dead letters that were given up.
-#[utoipa::path(post, path = "/api/admin/dlq/restore", params(Operator), request_body = ChangeMany, responses(
-    (status = 200, body = Many), (status = 422, body = Problem),
+#[utoipa::path(post, operation_id = "restore_dead_letters", path = "/api/admin/dlq/restore", params(Operator), request_body = ChangeMany, responses(
+    (status = 200, body = Many),
 ))]
 async fn restore(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
@@ -223,18 +227,20 @@ async fn restore(
 struct NoteMany {
     /// These, by their ids: 1 to 1000.
     #[garde(inner(length(min = 1, max = 1000)))]
+    #[schema(min_items = 1, max_items = 1000)]
     ids: Option<Vec<Uuid>>,
     /// All that it matches now, at most 100000; at least one member.
     filter: Option<Filter>,
     /// The note, 1 to 2000 characters.
     #[garde(length(chars, min = 1, max = 2000), custom(one_line))]
+    #[schema(required = true, min_length = 1, max_length = 2000, format = "trimmed-line")]
     #[serde(deserialize_with = "trimmed")]
     text: String,
 }
 
 /// Write the same down about many dead letters that are not resolved.
-#[utoipa::path(post, path = "/api/admin/dlq/notes", params(Operator), request_body = NoteMany, responses(
-    (status = 200, body = Many), (status = 422, body = Problem),
+#[utoipa::path(post, operation_id = "note_on_dead_letters", path = "/api/admin/dlq/notes", params(Operator), request_body = NoteMany, responses(
+    (status = 200, body = Many),
 ))]
 async fn note(
     Change { admin, path: (), operator, body }: Change<(), NoteMany>,
@@ -252,22 +258,25 @@ async fn note(
 struct ExtendMany {
     /// The orders of these dead letters, by the ids of these: 1 to 1000.
     #[garde(inner(length(min = 1, max = 1000)))]
+    #[schema(min_items = 1, max_items = 1000)]
     ids: Option<Vec<Uuid>>,
     /// The orders of all dead letters that it matches now, at most 100000; at least one member.
     filter: Option<Filter>,
     /// From now on, in seconds: 1 to 86400, a day.
     #[garde(range(min = 1, max = LONGEST_WAIT_S))]
+    #[schema(required = true, minimum = 1, maximum = 86_400)]
     seconds: u32,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 
 /// Let the orders behind dead letters wait longer, so that there is time to mend the cause. What has ended, or is past
 /// its deadline, is refused. The saga's `deadline` is the new one once the order service has said so.
-#[utoipa::path(post, path = "/api/admin/sagas/extend", params(Operator), request_body = ExtendMany, responses(
-    (status = 200, body = Many), (status = 422, body = Problem),
+#[utoipa::path(post, operation_id = "extend_sagas", path = "/api/admin/sagas/extend", params(Operator), request_body = ExtendMany, responses(
+    (status = 200, body = Many),
 ))]
 async fn extend(
     Change { admin, path: (), operator, body }: Change<(), ExtendMany>,
@@ -285,16 +294,18 @@ async fn extend(
 struct ExtendOne {
     /// From now on, in seconds: 1 to 86400, a day.
     #[garde(range(min = 1, max = LONGEST_WAIT_S))]
+    #[schema(required = true, minimum = 1, maximum = 86_400)]
     seconds: u32,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
 
 /// Let an order wait longer.
-#[utoipa::path(post, path = "/api/admin/sagas/{id}/extend", params(("id" = Uuid, Path), Operator),
-    request_body = ExtendOne, responses((status = 200, body = Many), (status = 422, body = Problem)))]
+#[utoipa::path(post, operation_id = "extend_saga", path = "/api/admin/sagas/{id}/extend", params(("id" = Uuid, Path), Operator),
+    request_body = ExtendOne, responses((status = 200, body = Many)))]
 async fn extend_one(
     Change { admin, path: id, operator, body }: Change<Uuid, ExtendOne>,
 ) -> Result<Json<Many>, Problem> {

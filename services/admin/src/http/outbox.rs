@@ -69,9 +69,11 @@ async fn outbox(State(admin): State<Admin>) -> Result<Json<Vec<OutboxOf>>, Probl
 struct RetryEntries {
     /// The one at this position; all that the broker refused without it, which needs a reason.
     #[garde(inner(range(min = 0)))]
+    #[schema(minimum = 0)]
     seq: Option<i64>,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
@@ -86,8 +88,7 @@ struct Retried {
 /// Publish after all what the broker refused.
 #[utoipa::path(post, path = "/api/admin/outbox/{service}/retry", params(("service" = String, Path), Operator),
     request_body(content = Option<RetryEntries>), responses(
-    (status = 200, body = Retried), (status = 404, body = Problem), (status = 422, body = Problem),
-    (status = 503, body = Problem),
+    (status = 200, body = Retried), (status = 404),
 ))]
 async fn retry(
     Change { admin, path: service, operator, body }: Change<String, RetryEntries>,
@@ -128,6 +129,7 @@ struct RepublishEntries {
     since: Timestamp,
     /// Why, 1 to 500 characters; kept in the audit log. Required.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
@@ -135,8 +137,7 @@ struct RepublishEntries {
 /// Publish once more what the broker has lost.
 #[utoipa::path(post, path = "/api/admin/outbox/{service}/republish", params(("service" = String, Path), Operator),
     request_body(content = RepublishEntries), responses(
-    (status = 200, body = PublishedAgain), (status = 404, body = Problem), (status = 422, body = Problem),
-    (status = 503, body = Problem),
+    (status = 200, body = PublishedAgain), (status = 404),
 ))]
 async fn republish(
     Change { admin, path: service, operator, body }: Change<String, RepublishEntries>,

@@ -10,6 +10,7 @@ use saga_core::row::RowKey;
 use saga_engine::host::http::{Problem, Segment};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -31,10 +32,20 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
+/// What a watcher is told, as it is described.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what is written as a stream of events")]
+struct WatchedEvent {
+    /// `progress` as it moves, `end` once nothing will happen any more.
+    #[schema(pattern = "^(progress|end)$")]
+    event: String,
+    /// How far it is, as JSON: what `GET /api/admin/dlq/redrive/{id}` answers.
+    data: String,
+}
+
 /// Watch a redrive: `progress` events as it moves, `end` once nothing will happen any more.
-#[utoipa::path(get, path = "/api/admin/dlq/redrive/{id}/events", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = RedriveView, content_type = "text/event-stream"), (status = 404, body = Problem),
-    (status = 503, body = Problem),
+#[utoipa::path(get, operation_id = "watch_redrive", path = "/api/admin/dlq/redrive/{id}/events", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = WatchedEvent, content_type = "text/event-stream"), (status = 404),
 ))]
 async fn events(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<Response, Problem> {
     found(&admin, id).await?;

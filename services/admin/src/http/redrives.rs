@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Because, Change, Operator, Why, checked_filter, needed};
+use super::extract::{Because, Change, NeededWhy, Operator, Why, checked_filter, needed};
 use crate::commands::CommandKind;
 use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::grouping::{DeadLetterGroup, groups};
@@ -50,13 +50,16 @@ struct StartRedrive {
     filter: Filter,
     /// How many are sent first, and must be resolved before the rest follows: 0 to 100, 1 when not given.
     #[garde(range(max = 100))]
+    #[schema(maximum = 100)]
     #[serde(default = "one")]
     canary: u32,
     /// Dead letters per second at most, 1 to 10000; as fast as it goes when not given.
     #[garde(inner(range(min = 1, max = 10_000)))]
+    #[schema(minimum = 1, maximum = 10_000)]
     rate: Option<u32>,
     /// Why, 1 to 500 characters; not needed for a preview.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
     /// Even those of which three replays have failed.
@@ -91,9 +94,9 @@ struct Preview {
 
 /// Hand many dead letters back one after another: a few first, then the rest, never faster than told, and no more
 /// once the error comes back.
-#[utoipa::path(post, path = "/api/admin/dlq/redrive", params(Operator), request_body = StartRedrive, responses(
+#[utoipa::path(post, operation_id = "start_redrive", path = "/api/admin/dlq/redrive", params(Operator), request_body = StartRedrive, responses(
     (status = 200, body = Preview, description = "A preview"), (status = 202, body = RedriveView),
-    (status = 409, body = Problem), (status = 422, body = Problem),
+    (status = 409),
 ))]
 async fn start(
     Change { admin, path: (), operator, body: asked }: Change<(), StartRedrive>,
@@ -135,6 +138,7 @@ async fn start(
 #[into_params(parameter_in = Query)]
 struct ListParams {
     /// At most this many (1 to 200; 50 when not given).
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// `next` of the page before.
     cursor: Option<Uuid>,
@@ -154,8 +158,8 @@ struct RedrivePage {
 }
 
 /// List redrives, newest first.
-#[utoipa::path(get, path = "/api/admin/dlq/redrive", params(ListParams), responses(
-    (status = 200, body = RedrivePage), (status = 400, body = Problem), (status = 422, body = Problem),
+#[utoipa::path(get, operation_id = "list_redrives", path = "/api/admin/dlq/redrive", params(ListParams), responses(
+    (status = 200, body = RedrivePage),
 ))]
 async fn list(
     State(admin): State<Admin>,
@@ -173,8 +177,8 @@ async fn list(
 }
 
 /// Show a redrive, and how far it is.
-#[utoipa::path(get, path = "/api/admin/dlq/redrive/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = RedriveView), (status = 404, body = Problem),
+#[utoipa::path(get, operation_id = "show_redrive", path = "/api/admin/dlq/redrive/{id}", params(("id" = Uuid, Path)), responses(
+    (status = 200, body = RedriveView), (status = 404),
 ))]
 async fn show(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<Json<RedriveView>, Problem> {
     found(&admin, id).await.map(Json)
@@ -194,28 +198,27 @@ async fn steer(asked: Change<Uuid, Why>, command: RedriveCommand) -> Result<Json
 }
 
 /// Send nothing more for now.
-#[utoipa::path(post, path = "/api/admin/dlq/redrive/{id}/pause", params(("id" = Uuid, Path), Operator),
+#[utoipa::path(post, operation_id = "pause_redrive", path = "/api/admin/dlq/redrive/{id}/pause", params(("id" = Uuid, Path), Operator),
     request_body(content = Option<Why>), responses(
-    (status = 200, body = RedriveView), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 200, body = RedriveView), (status = 404), (status = 409),
 ))]
 async fn pause(asked: Change<Uuid, Why>) -> Result<Json<RedriveView>, Problem> {
     steer(asked, RedriveCommand::Pause).await
 }
 
 /// Go on; with a new round and its canary, after it stopped by itself.
-#[utoipa::path(post, path = "/api/admin/dlq/redrive/{id}/resume", params(("id" = Uuid, Path), Operator),
+#[utoipa::path(post, operation_id = "resume_redrive", path = "/api/admin/dlq/redrive/{id}/resume", params(("id" = Uuid, Path), Operator),
     request_body(content = Option<Why>), responses(
-    (status = 200, body = RedriveView), (status = 404, body = Problem), (status = 409, body = Problem),
+    (status = 200, body = RedriveView), (status = 404), (status = 409),
 ))]
 async fn resume(asked: Change<Uuid, Why>) -> Result<Json<RedriveView>, Problem> {
     steer(asked, RedriveCommand::Resume).await
 }
 
 /// Send nothing more, ever; needs a reason. What is on its way goes on.
-#[utoipa::path(post, path = "/api/admin/dlq/redrive/{id}/cancel", params(("id" = Uuid, Path), Operator),
-    request_body = Why, responses(
-    (status = 200, body = RedriveView), (status = 404, body = Problem), (status = 409, body = Problem),
-    (status = 422, body = Problem),
+#[utoipa::path(post, operation_id = "cancel_redrive", path = "/api/admin/dlq/redrive/{id}/cancel", params(("id" = Uuid, Path), Operator),
+    request_body = NeededWhy, responses(
+    (status = 200, body = RedriveView), (status = 404), (status = 409),
 ))]
 async fn cancel(asked: Change<Uuid, Why>) -> Result<Json<RedriveView>, Problem> {
     let Change { admin, path, operator, body: Why { reason } } = asked;

@@ -14,6 +14,7 @@ use saga_engine::host::http::{Params, Problem, Segment};
 use saga_engine::host::reading::{for_each_event, readable};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -99,16 +100,19 @@ impl SagaItem {
 #[into_params(parameter_in = Query)]
 struct SagaParams {
     /// Only in this status.
+    #[param(inline)]
     status: Option<SagaStatus>,
     /// Only those past their deadline that have not ended.
     overdue: Option<bool>,
     /// Only those whose next step is this one.
+    #[param(schema_with = steps_schema)]
     stuck_at: Option<String>,
     /// Only of this customer.
     customer: Option<String>,
     /// Only those that contain this text.
     text: Option<String>,
     /// At most this many (1 to 200; 50 when not given).
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// `next` of the page before.
     cursor: Option<Uuid>,
@@ -135,7 +139,7 @@ struct SagaPage {
 
 /// List sagas, newest first.
 #[utoipa::path(get, path = "/api/admin/sagas", params(SagaParams), responses(
-    (status = 200, body = SagaPage), (status = 400, body = Problem), (status = 422, body = Problem),
+    (status = 200, body = SagaPage),
 ))]
 async fn sagas(
     State(admin): State<Admin>,
@@ -164,6 +168,10 @@ async fn sagas(
     let item = |row: &FoundRow| Ok(SagaItem::of(row, now)?.0);
     let (sagas, unreadable) = readable(&page, item);
     Ok(Json(SagaPage { sagas, unreadable, next, total, behind }))
+}
+
+fn steps_schema() -> Object {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(contract::saga::steps())).build()
 }
 
 /// # Errors
@@ -200,7 +208,7 @@ struct TimelineEntry {
 
 /// Show a saga: its timeline, the steps that remain, and who owes them.
 #[utoipa::path(get, path = "/api/admin/sagas/{id}", params(("id" = Uuid, Path)), responses(
-    (status = 200, body = SagaDetail), (status = 404, body = Problem),
+    (status = 200, body = SagaDetail), (status = 404),
 ))]
 async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<Json<SagaDetail>, Problem> {
     let key = RowKey::of::<SagaView>(id);

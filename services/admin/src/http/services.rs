@@ -73,6 +73,7 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
 struct ReconcileParams {
     /// Answer within this many seconds (0 to 30; at least 1 is taken), waiting up to half of them for what is under way
     /// before a busy system is judged. Without it a busy system is judged as it is.
+    #[param(maximum = 30)]
     wait: Option<u64>,
 }
 
@@ -81,7 +82,7 @@ struct ReconcileParams {
 /// that is under way can mend it: what looked wrong was looked at twice. `IN_FLIGHT`: it cannot be told yet, because
 /// something is under way, or somebody does not answer.
 #[utoipa::path(get, path = "/api/admin/audit", params(ReconcileParams), responses(
-    (status = 200, body = Report), (status = 422, body = Problem), (status = 503, body = Problem),
+    (status = 200, body = Report),
 ))]
 async fn reconcile(
     State(admin): State<Admin>,
@@ -112,9 +113,11 @@ fn books_look(report: &Report) -> BooksLook {
 struct Accept {
     /// Name of the step, as the audit names it.
     #[garde(length(bytes, min = 1, max = 200))]
+    #[schema(required = true, min_length = 1, max_length = 200)]
     step: String,
     /// Why, 1 to 500 characters; kept in the audit log. Required.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
 }
@@ -123,8 +126,7 @@ struct Accept {
 /// the streams no longer have it. From then on the audit counts that as its baseline, and does not look for facts in
 /// the saga view (`admin-saga-view`) that were said before. First have the services say it again, if they can.
 #[utoipa::path(post, path = "/api/admin/audit/baselines", params(Operator), request_body = Accept, responses(
-    (status = 200, body = Baseline), (status = 409, body = Problem, description = "something is under way"),
-    (status = 422, body = Problem), (status = 503, body = Problem),
+    (status = 200, body = Baseline), (status = 409, description = "something is under way"),
 ))]
 async fn accept(
     Change { admin, path: (), operator, body }: Change<(), Accept>,

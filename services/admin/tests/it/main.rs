@@ -6,6 +6,7 @@ mod books;
 mod canaries;
 mod damaged;
 mod damaged_redrives;
+mod described;
 mod drivers;
 mod edits;
 mod edits_and_redrives;

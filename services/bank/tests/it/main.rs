@@ -1,5 +1,6 @@
 //! The bank: its table, its policy, its properties, and the running program with faults made on purpose.
 
+mod described;
 mod durability;
 mod faults;
 mod given;

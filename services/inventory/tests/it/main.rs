@@ -1,5 +1,6 @@
 //! The inventory service: its table, its policy, its properties, and the running program's monitor.
 
+mod described;
 mod given;
 mod ledger;
 mod monitor;

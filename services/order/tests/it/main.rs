@@ -1,5 +1,6 @@
 //! Pure: the order service's domain: its table, its policy, its properties.
 
+mod described;
 mod given;
 mod ledger;
 mod policy;

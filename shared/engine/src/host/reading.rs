@@ -21,7 +21,6 @@ pub struct EventView {
     /// Name of what happened, e.g. `Confirmed`.
     pub event: String,
     /// The event as JSON, secrets blanked out.
-    #[schema(value_type = Object)]
     pub data: serde_json::Value,
     /// Id of the input that caused it.
     pub causation_id: Uuid,
@@ -38,9 +37,9 @@ pub struct EventView {
 #[serde(deny_unknown_fields)]
 pub struct HistoryParams {
     /// At most this many (1 to 100; 100 when not given).
+    #[param(minimum = 1, maximum = 100)]
     pub limit: Option<usize>,
     /// Where the last page ended: the version of its last event.
-    #[param(minimum = 0)]
     pub cursor: Option<u32>,
 }
 

@@ -33,15 +33,17 @@ pub struct BreakerView {
     /// Those that were slow.
     pub slow: u64,
     /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    #[schema(required = true)]
     pub failure_rate: Option<u8>,
     /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    #[schema(required = true)]
     pub slow_rate: Option<u8>,
     /// Calls refused since the process started.
     pub refused: u64,
     /// How it works.
     pub policy: BreakerPolicy,
     /// When it will let probes through, if it is open and not forced.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(required = true, value_type = Option<String>, format = DateTime)]
     pub open_until: Option<Timestamp>,
     /// The last twenty changes of state, oldest first.
     pub transitions: Vec<TransitionView>,

@@ -157,6 +157,7 @@ pub struct OutboxItem {
     /// Tries that failed.
     pub attempts: u32,
     /// What the last try said.
+    #[schema(required = true)]
     pub last_error: Option<String>,
     /// When it was written.
     #[schema(value_type = String, format = DateTime)]

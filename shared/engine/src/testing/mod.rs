@@ -1,12 +1,14 @@
 //! The kit that tests of services are made with.
 //!
 //! - [`decider`]: the printed table of a decider, and any sequence of commands.
+//! - [`description`]: what a program says of its routes, held against them.
 //! - [`histories`]: rows with their histories, for a database that a test begins with.
 //! - [`kept`]: what the database of a service would hold.
 //! - [`service_under_test`]: one service in memory, for given/when/then; [`then`]: what a test may expect.
 //! - [`program`]: a program of the system as a process of its own.
 
 pub mod decider;
+pub mod description;
 pub mod histories;
 pub mod kept;
 pub mod program;

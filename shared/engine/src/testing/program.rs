@@ -27,6 +27,8 @@ pub struct Running {
 pub struct Answer {
     /// The status code of the response, e.g. 404.
     pub status: u16,
+    /// The status line and the headers, as they came.
+    pub head: String,
     /// The body; null when it is no JSON.
     pub body: Value,
 }
@@ -101,7 +103,7 @@ impl Running {
         let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
         let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
         let body = serde_json::from_str(body).unwrap_or(Value::Null);
-        Some(Answer { status: status.expect("a status"), body })
+        Some(Answer { status: status.expect("a status"), head: head.to_owned(), body })
     }
 }
 

@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use garde::Validate;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use super::problem::{FieldError, Problem};
 
@@ -103,6 +104,15 @@ fn named(sentence: String) -> Problem {
         .map(|(field, detail)| FieldError { field: field.to_owned(), detail: detail.to_owned() });
     Problem { errors: errors.into_iter().collect(), ..Problem::new(StatusCode::BAD_REQUEST, sentence) }
 }
+
+/// How an answer is preferred: the header `Prefer`, for descriptions of routes.
+#[derive(IntoParams)]
+#[into_params(names("Prefer"), parameter_in = Header)]
+pub struct Prefer(
+    /// `wait=10` holds the answer for at most so many seconds, 30 at the longest (RFC 7240); whatever else is ignored.
+    #[param(required = false, example = "wait=1")]
+    pub String,
+);
 
 /// The wait that a client prefers (`Prefer: wait=10`, RFC 7240 §4.3), capped at 30 seconds.
 #[must_use]

@@ -3,11 +3,21 @@
 use axum::http::HeaderMap;
 use saga_core::input::RequestKey;
 use sha2::{Digest, Sha256};
+use utoipa::IntoParams;
 
 use super::problem::Problem;
 
 /// Longest key taken: enough for any UUID or hash, little enough to store.
 const LONGEST_KEY: usize = 200;
+
+/// The header, for descriptions of routes.
+#[derive(IntoParams)]
+#[into_params(names("Idempotency-Key"), parameter_in = Header)]
+pub struct IdempotencyKey(
+    /// A repetition under the same key gets the same answer; another request under it is refused (422).
+    #[param(required = false, min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]*[!-~])?$")]
+    pub String,
+);
 
 /// The request's key within `scope` (the route), when it carries one.
 ///

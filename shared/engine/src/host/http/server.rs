@@ -17,6 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
 use super::door::{Door, guard};
+use super::openapi::completed;
 use super::problem::Problem;
 use super::readiness::Health;
 use super::receiving::{Patience, whole};
@@ -49,7 +50,7 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
     routes
         .layer(bounded)
         .merge(operations)
-        .merge(SwaggerUi::new("/docs").url("/openapi.json", api))
+        .merge(SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", completed(&api)))
         .fallback(
             |request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) },
         )

@@ -1,0 +1,110 @@
+//! Shell: the description of a service's routes, with what holds for all of them.
+//!
+//! A route says what it alone takes and answers. What every route may answer is known by those who refuse: the door,
+//! the bounds, whoever catches a panic. It is written into the description here, once.
+
+use axum::http::StatusCode;
+use serde_json::{Map, Value, json};
+use utoipa::{PartialSchema as _, ToSchema as _};
+
+use super::door::REFUSALS;
+use super::problem::{FieldError, Problem};
+use super::schemas::{never_null, spell_out};
+
+/// What is not described, and what no route can be described with.
+const BESIDE: &str = "Every error is a problem document (RFC 9457). A method that a path does not know is answered \
+    with 405 and `Allow`, a path that is not here with 404; `HEAD` is taken wherever `GET` is. Integers \
+    are written without a fraction: `1`, not `1.0`.\n\n\
+    Not described here, since they are not for clients: `/livez`, `/readyz` and `/metrics`, which tell those who run \
+    this service how it is, and `/internal/`, by which admin and the services speak with each other and which changes \
+    with them.";
+
+/// What a problem of a status means where its route says nothing of it.
+const MEANINGS: [(StatusCode, &str); 2] = [
+    (StatusCode::NOT_FOUND, "what the path names is not there"),
+    (StatusCode::CONFLICT, "it makes sense, but not as things stand"),
+];
+
+/// What cannot be read.
+const UNREADABLE: &str = "its path, its parameters or its body cannot be read";
+
+/// What is read, and makes no sense.
+const INVALID: &str = "something in it is not what it must be; `errors` names it";
+
+/// Panics, and stores that fail.
+const BROKEN: (StatusCode, &str) =
+    (StatusCode::INTERNAL_SERVER_ERROR, "something broke here; the log of this service says what");
+
+/// A description that says of every route what it may answer.
+pub(super) fn completed(api: &utoipa::openapi::OpenApi) -> Value {
+    let mut api = json!(api);
+    let about = &mut api["info"]["description"];
+    *about = json!(format!("{}\n\n{BESIDE}", about.as_str().unwrap_or_default()));
+    for (name, schema) in [(Problem::name(), Problem::schema()), (FieldError::name(), FieldError::schema())] {
+        api["components"]["schemas"][name.as_ref()] = json!(schema);
+    }
+    spell_out(&mut api);
+    never_null(&mut api);
+    for operation in operations(&mut api) {
+        may_be_absent(operation);
+        let takes_something = operation.get("requestBody").is_some() || operation.get("parameters").is_some();
+        let responses = &mut operation["responses"];
+        if takes_something {
+            add_reason(responses, StatusCode::BAD_REQUEST, UNREADABLE);
+            add_reason(responses, StatusCode::UNPROCESSABLE_ENTITY, INVALID);
+        }
+        for (status, reason) in REFUSALS.iter().chain([&BROKEN]) {
+            add_reason(responses, *status, reason);
+        }
+        if let Some(responses) = responses.as_object_mut() {
+            responses.iter_mut().for_each(|(status, response)| describe(status, response));
+        }
+    }
+    api
+}
+
+/// Every operation that is described.
+fn operations(api: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let paths = api["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
+    let operations = paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut);
+    operations.filter(|operation| operation.get("responses").is_some())
+}
+
+/// A body that need not be there is never `null`.
+fn may_be_absent(operation: &mut Value) {
+    let body = operation
+        .get_mut("requestBody")
+        .and_then(|body| body.pointer_mut("/content/application~1json/schema"));
+    let Some(schema) = body else { return };
+    let choices = schema.get("oneOf").and_then(Value::as_array).into_iter().flatten();
+    if let Some(given) =
+        choices.clone().find(|choice| choice.get("$ref").is_some()).filter(|_| choices.count() == 2)
+    {
+        *schema = given.clone();
+    }
+}
+
+fn add_reason(responses: &mut Value, status: StatusCode, reason: &str) {
+    let description = &mut responses[status.as_str()]["description"];
+    let own = description.as_str().filter(|own| !own.is_empty());
+    *description = json!(own.map_or_else(|| reason.to_owned(), |own| format!("{own}; or {reason}")));
+}
+
+/// Says in what form a response comes, and what it means unless that is said.
+fn describe(status: &str, response: &mut Value) {
+    let Ok(status) = status.parse::<StatusCode>() else { return };
+    let is_problem = status.is_client_error() || status.is_server_error();
+    if response["description"].as_str().is_none_or(str::is_empty) {
+        let meaning = MEANINGS.iter().find(|(of, _)| is_problem && *of == status).map(|(_, text)| *text);
+        response["description"] = json!(meaning.or(status.canonical_reason()).unwrap_or_default());
+    }
+    if is_problem {
+        let schema = json!({ "$ref": format!("#/components/schemas/{}", Problem::name()) });
+        response["content"] = json!({ "application/problem+json": { "schema": schema } });
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        let schema = json!({ "type": "integer", "minimum": 0 });
+        let description = "seconds after which trying again makes sense";
+        response["headers"]["Retry-After"] = json!({ "description": description, "schema": schema });
+    }
+}

@@ -1,0 +1,87 @@
+//! Shell: a running program's `/openapi.json`, held against its routes and against itself.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::program::Running;
+use crate::host::http::REFUSALS;
+
+/// Panics with all that is wrong with the description of a running program: a reference that leads nowhere, an
+/// operation without an id of its own, a refusal that it does not name, a method that is answered and not described.
+#[track_caller]
+pub fn is_true_of(program: &Running) {
+    let api = program.get("/openapi.json").body;
+    let mut wrong = Vec::new();
+    references(&api, &api, &mut wrong);
+    let mut ids = BTreeSet::new();
+    for (path, operations) in api["paths"].as_object().into_iter().flatten() {
+        for (method, operation) in operations.as_object().into_iter().flatten() {
+            let name = format!("{method} {path}");
+            let id = operation["operationId"].as_str().unwrap_or_default();
+            if id.is_empty() || !ids.insert(id) {
+                wrong.push(format!("{name} has no id of its own, but {id:?}"));
+            }
+            if operation["summary"].as_str().is_none_or(str::is_empty) {
+                wrong.push(format!("{name} has no summary"));
+            }
+            answers(&name, &operation["responses"], &mut wrong);
+        }
+        methods(program, path, operations, &mut wrong);
+    }
+    if ids.is_empty() {
+        wrong.push("nothing is described".to_owned());
+    }
+    assert_eq!(wrong, [""; 0]);
+}
+
+fn references(api: &Value, part: &Value, wrong: &mut Vec<String>) {
+    match part {
+        Value::Object(members) => {
+            let path = members.get("$ref").and_then(Value::as_str);
+            if let Some(path) = path.filter(|path| api.pointer(path.trim_start_matches('#')).is_none()) {
+                wrong.push(format!("{path} leads nowhere"));
+            }
+            members.values().for_each(|member| references(api, member, wrong));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(api, item, wrong)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn answers(name: &str, responses: &Value, wrong: &mut Vec<String>) {
+    for (status, reason) in REFUSALS {
+        if responses.get(status.as_str()).is_none() {
+            wrong.push(format!("{name} says nothing of {status}: {reason}"));
+        }
+    }
+    for (status, response) in responses.as_object().into_iter().flatten() {
+        let forms: Vec<_> = response["content"].as_object().into_iter().flat_map(Map::keys).collect();
+        if status.starts_with(['4', '5']) && forms != ["application/problem+json"] {
+            wrong.push(format!("{name} answers {status} as {forms:?}"));
+        }
+        if response["description"].as_str().is_none_or(str::is_empty) {
+            wrong.push(format!("{name} does not say what {status} means"));
+        }
+    }
+}
+
+/// A path that is there answers 405 to a method that it does not know, with those that it knows.
+fn methods(program: &Running, path: &str, operations: &Value, wrong: &mut Vec<String>) {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let mut address = path.to_owned();
+    while let Some((start, rest)) = address.split_once('{') {
+        let rest = rest.split_once('}').map_or("", |(_, rest)| rest);
+        address = format!("{start}x{rest}");
+    }
+    let head =
+        program.asks("OPTIONS", &address, &[], "", PATIENCE).map_or(String::new(), |answer| answer.head);
+    let allow = head.lines().find_map(|line| line.strip_prefix("allow: ")).unwrap_or_default();
+    let known: BTreeSet<_> =
+        allow.split(',').filter(|method| *method != "HEAD").map(str::to_lowercase).collect();
+    let described: BTreeSet<_> = operations.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    if known != described {
+        wrong.push(format!("{path} is described with {described:?}, and knows {known:?}"));
+    }
+}
