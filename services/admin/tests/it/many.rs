@@ -2,7 +2,6 @@
 
 use admin::policy::AdminMessage;
 use contract::Fact;
-use contract::order::DeadlineExtensionRequested;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::message::Message as _;
 use serde_json::json;
@@ -76,12 +75,9 @@ async fn the_orders_behind_dead_letters_are_given_more_time_if_they_still_wait()
         .tells()
         .await
         .into_iter()
-        .filter_map(|told| match told {
-            AdminMessage::Fact(Fact::DeadlineExtensionRequested(DeadlineExtensionRequested {
-                order,
-                deadline,
-            })) => Some((order, deadline)),
-            _ => None,
+        .filter_map(|told| {
+            let AdminMessage::Fact(Fact::DeadlineExtensionRequested(asked)) = told else { return None };
+            Some((asked.order, asked.deadline))
         })
         .collect();
     assert_eq!(told.iter().map(|(order, _)| *order).collect::<Vec<_>>(), [order(1), order(2)]);

@@ -55,7 +55,7 @@ async fn a_service_that_hangs_holds_nobody_up() {
 #[tokio::test]
 async fn the_first_dead_letter_needs_somebody_until_it_is_handled() {
     let admin = AdminHarness::new().await;
-    assert_eq!(without_bank(&admin.get("/overview").await), [json!(""); 0]);
+    assert!(without_bank(&admin.get("/overview").await).is_empty());
     let saga = Uuid::now_v7();
     admin.hears(&fact("OrderCreated", saga)).await;
     let dead =

@@ -41,7 +41,7 @@ async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is
 
     let told = system.sagactl(&["dlq", "replay", &rescuing, "--wait"]);
     assert_eq!(told.trim(), format!("{rescuing} is RESOLVED: it took effect"));
-    system.wait_until_confirmed(&[saved.clone()]).await;
+    system.wait_until_confirmed(std::slice::from_ref(saved)).await;
     system.refused(&["dlq", "replay", &in_vain, "--wait=20s"], 2, "RESOLVED, but it changed nothing");
     let too_late = ["saga", "extend", saved, "--for", "10m", "--reason", "x"];
     system.refused(&too_late, 2, "the saga is COMPLETED");

@@ -51,7 +51,7 @@ pub async fn of(admin: &Admin, id: &str, wait: Duration) -> anyhow::Result<Done>
 
 fn resolved(id: &str, answer: Value, effect: Option<&Effect>) -> anyhow::Result<Done> {
     match effect {
-        Some(Effect::TookEffect) | None => {
+        Some(Effect::Done) | None => {
             let told = effect.map_or("it is handled", Effect::told_in_short);
             Ok(Done { answer, told: format!("{id} is RESOLVED: {told}") })
         }

@@ -62,16 +62,19 @@ impl WorthOfMany {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Effect {
-    TookEffect,
+    #[serde(rename = "took_effect")]
+    Done,
     ChangedNothing,
-    Rejected { reason: String },
+    Rejected {
+        reason: String,
+    },
 }
 
 impl Effect {
     /// In a sentence.
     pub fn told(&self) -> String {
         match self {
-            Self::TookEffect => "it took effect".to_owned(),
+            Self::Done => "it took effect".to_owned(),
             Self::ChangedNothing => {
                 "it changed nothing: its saga had ended, or somebody had done it".to_owned()
             }
@@ -82,7 +85,7 @@ impl Effect {
     /// In a few words.
     pub fn told_in_short(&self) -> &'static str {
         match self {
-            Self::TookEffect => "it took effect",
+            Self::Done => "it took effect",
             Self::ChangedNothing | Self::Rejected { .. } => "it changed nothing",
         }
     }
