@@ -6,8 +6,8 @@
 //! - [`accounts`]: the ledgers of all services merged by order, page by page
 //! - [`ledgers`]: orders, products, messages and rows together
 //! - [`under_way`], [`draining`]: what is still to come, and whether it has come
-//! - [`asking`]: asking everyone, each in its time
-//! - [`second_look`]: what looked wrong, looked at again
+//! - `asking`: asking everyone, each in its time
+//! - `second_look`: what looked wrong, looked at again
 //! - [`report`]: the verdict
 
 pub mod account;

@@ -70,7 +70,7 @@ pub enum Reason {
         /// Its open calls.
         calls: CallsLook,
     },
-    /// Sagas should have ended [`GRACE`] ago and have not.
+    /// Sagas should have ended [`GRACE`](super::GRACE) ago and have not.
     OverdueSagas {
         /// How many.
         count: u64,

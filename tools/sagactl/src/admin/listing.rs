@@ -172,6 +172,7 @@ impl<T> Page<T> {
     fn count(&self) -> Option<String> {
         let shown = self.items.len() + self.unreadable.len();
         match self.total {
+            Some(0) => None,
             Some(total) => Some(format!("{} of {}", grouped(shown as u64), grouped(total))),
             None if self.next.is_some() => {
                 Some(format!("{} shown; how many there are was not counted", grouped(shown as u64)))
