@@ -144,7 +144,9 @@ impl Command {
         let by = || self.by.clone();
         match &self.kind {
             CommandKind::Replay(id, replay) => {
-                let edit = replay.edited.as_ref().map(|edited| json!({ "message_id": edited.message_id }));
+                let edit = replay.edited.as_ref();
+                let edit =
+                    edit.map(|edited| json!({ "message_id": edited.message_id, "changes": replay.changes }));
                 self.ask_one(*id, DeadLetterCommand::Replay(by(), replay.clone()), edit, work)
             }
             CommandKind::Discard(id) => self.ask_one(*id, DeadLetterCommand::Discard(by()), None, work),

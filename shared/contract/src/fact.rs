@@ -124,25 +124,61 @@ impl Fact {
     /// What an edit of this fact may not change, and `edited` does: whose it is, what was ordered, how much is paid.
     /// Others act on that already, each by its own record. `None` when all of it is kept.
     #[must_use]
-    pub fn broken_promise(&self, edited: &Self) -> Option<&'static str> {
+    pub fn broken_promise(&self, edited: &Self) -> Option<Promise> {
         let is_kept = match (self, edited) {
-            (Self::OrderCreated(was), Self::OrderCreated(is)) => {
-                vec![("lines", was.lines == is.lines), was.payment.is_kept_by(&is.payment)]
-            }
-            (Self::StockReserved(was), Self::StockReserved(is)) => {
-                vec![("lines", was.lines == is.lines), was.payment.is_kept_by(&is.payment)]
-            }
-            (Self::PaymentProcessed(was), Self::PaymentProcessed(is)) => {
-                vec![("payment", was.payment == is.payment), ("amount", was.amount == is.amount)]
-            }
-            (Self::PaymentRefunded(was), Self::PaymentRefunded(is)) => {
-                vec![("payment", was.payment == is.payment), ("amount", was.amount == is.amount)]
-            }
+            (Self::OrderCreated(was), Self::OrderCreated(is)) => vec![
+                (Promise::LINES, was.lines == is.lines),
+                (Promise::PAYMENT, was.payment.is_kept_by(&is.payment)),
+            ],
+            (Self::StockReserved(was), Self::StockReserved(is)) => vec![
+                (Promise::LINES, was.lines == is.lines),
+                (Promise::PAYMENT, was.payment.is_kept_by(&is.payment)),
+            ],
+            (Self::PaymentProcessed(was), Self::PaymentProcessed(is)) => vec![
+                (Promise::MOVED_BY, was.payment == is.payment),
+                (Promise::MOVED, was.amount == is.amount),
+            ],
+            (Self::PaymentRefunded(was), Self::PaymentRefunded(is)) => vec![
+                (Promise::MOVED_BY, was.payment == is.payment),
+                (Promise::MOVED, was.amount == is.amount),
+            ],
             (_, _) => vec![],
         };
-        let is_of_the_same = [("order", self.saga() == edited.saga())];
-        is_of_the_same.into_iter().chain(is_kept).find(|(_, is_kept)| !is_kept).map(|(member, _)| member)
+        let is_of_the_same = [(Promise::OF_WHOM, self.saga() == edited.saga())];
+        let broken = is_of_the_same.into_iter().chain(is_kept).find(|(_, is_kept)| !is_kept);
+        broken.map(|(promise, _)| promise)
     }
+}
+
+/// A member of a fact that others act on already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promise {
+    /// Its name.
+    pub member: &'static str,
+    /// What would come of another value, for people.
+    pub consequence: &'static str,
+}
+
+impl Promise {
+    /// Whose order it is.
+    pub const OF_WHOM: Self = Self {
+        member: "order",
+        consequence: "another order would go on, and the one that waits for this would wait in vain",
+    };
+    const LINES: Self = Self {
+        member: "lines",
+        consequence: "other goods would be reserved and sold than the order has, at prices that nobody agreed to",
+    };
+    const PAYMENT: Self = Self {
+        member: "payment",
+        consequence: "another customer would be charged, or another amount than the total",
+    };
+    const MOVED_BY: Self = Self {
+        member: "payment",
+        consequence: "a refund would look for a charge that the bank does not know",
+    };
+    const MOVED: Self =
+        Self { member: "amount", consequence: "the order would go by money that the bank never moved" };
 }
 
 impl Message for Fact {

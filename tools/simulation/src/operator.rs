@@ -153,7 +153,7 @@ impl World {
     ) {
         let version = (!force).then(|| dead_letter.version());
         let is_edit = edited.is_some();
-        let asked = CommandKind::Replay(id, Replay { force, version, tag: None, edited });
+        let asked = CommandKind::Replay(id, Replay { force, version, edited, ..Replay::default() });
         let is_alone = !self.sim.chance(30);
         let other = async { if is_alone { None } else { self.ask_admin(id, asked.clone()).await } };
         let (one, other) = tokio::join!(self.ask_admin(id, asked.clone()), other);

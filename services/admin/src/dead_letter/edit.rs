@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use contract::Fact;
+use contract::fact::{Fact, Promise};
 use contract::order::SECRETS;
 use saga_core::dead_letter::{DeadLettered, EditedMessage, OperatorMessage};
 use saga_core::ids;
@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_path_to_error::Track;
 use uuid::Uuid;
 
+use super::difference::{self, EditedMember};
 use crate::request::InvalidField;
 
 /// What the operator gives, as JSON.
@@ -33,6 +34,8 @@ pub struct Made {
     pub message_type: MessageType,
     /// The service that its envelope names.
     pub producer: String,
+    /// What it says that the dead letter's did not, and the other way round; its id is another one in any case.
+    pub changes: Vec<EditedMember>,
 }
 
 /// Makes the message that will be the dead letter's at this revision. The same edit always makes the same message.
@@ -42,22 +45,31 @@ pub struct Made {
 pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Made, InvalidField> {
     let id = ids::derived(&["edited", &dead_letter.id.to_string(), &revision.to_string()]);
     let parked = BASE64.decode(&dead_letter.payload_base64).unwrap_or_default();
-    let parked: Value = serde_json::from_slice(&parked).unwrap_or_default();
+    // What is no JSON is a text to people.
+    let parked: Value = serde_json::from_slice(&parked)
+        .unwrap_or_else(|_| String::from_utf8_lossy(&parked).into_owned().into());
     let envelope = match edit {
         Edit::Data(data) => with_data(dead_letter, id, &kept_secret("data", data, &parked["data"])?)?,
         Edit::Payload(payload) => of_payload(id, &kept_secret("payload", payload, &parked)?)?,
     };
-    if let Some(member) = broken_promise(dead_letter, &envelope) {
+    if let Some(Promise { member, consequence }) = broken_promise(dead_letter, &envelope) {
         let data = if matches!(edit, Edit::Data(_)) { "data" } else { "payload.data" };
-        return Err(invalid(
-            format!("{data}.{member}"),
-            "others act on it already: an edit may not change it",
-        ));
+        let detail = format!("others act on it already, and an edit may not change it: {consequence}");
+        return Err(invalid(format!("{data}.{member}"), detail));
     }
     let payload = serde_json::to_vec(&envelope).map_err(|error| invalid("payload", error.to_string()))?;
     let message_type = named(&envelope.message_type).ok_or_else(|| unknown(&envelope.message_type))?;
+    let changes = changes(&parked, &payload);
     let message = EditedMessage { message_id: id, payload_base64: BASE64.encode(payload) };
-    Ok(Made { message, message_type, producer: envelope.producer })
+    Ok(Made { message, message_type, producer: envelope.producer, changes })
+}
+
+/// What the message says that what was parked did not. An edit always has an id of its own: that is no news.
+fn changes(parked: &Value, payload: &[u8]) -> Vec<EditedMember> {
+    let is: Value = serde_json::from_slice(payload).unwrap_or_default();
+    let mut changes = difference::between(parked, &is);
+    changes.retain(|change| change.path != "id");
+    changes
 }
 
 /// What an operator gives, with the secrets that were blanked when it was shown.
@@ -71,13 +83,13 @@ fn kept_secret(member: &str, given: &Value, parked: &Value) -> Result<Value, Inv
 }
 
 /// What was promised by the message that was parked, as far as it can be read, and is not kept by what it shall be.
-fn broken_promise(dead_letter: &DeadLettered, edited: &Envelope) -> Option<&'static str> {
+fn broken_promise(dead_letter: &DeadLettered, edited: &Envelope) -> Option<Promise> {
     let edited = fact_in(edited)?;
     let payload = BASE64.decode(&dead_letter.payload_base64).ok();
     let parked = payload.and_then(|payload| fact_in(&Envelope::from_bytes(&payload).ok()?));
     match (parked, dead_letter.saga) {
         (Some(parked), _) => parked.broken_promise(&edited),
-        (None, Some(saga)) => edited.saga().filter(|of| *of != saga).map(|_| "order"),
+        (None, Some(saga)) => edited.saga().filter(|of| *of != saga).map(|_| Promise::OF_WHOM),
         (None, None) => None,
     }
 }

@@ -5,6 +5,7 @@ use saga_core::dead_letter::{DeadLetterResolved, DeadLettered, EditedMessage};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::difference::EditedMember;
 use crate::request::By;
 
 /// Replays without `force`: what fails that often will not get better by itself.
@@ -65,6 +66,8 @@ pub struct Replay {
     pub tag: Option<Tag>,
     /// What to handle in place of what was parked.
     pub edited: Option<EditedMessage>,
+    /// How that differs, for the log.
+    pub changes: Vec<EditedMember>,
 }
 
 /// What happened to a dead letter.

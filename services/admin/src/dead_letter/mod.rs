@@ -10,6 +10,7 @@
 //! - `weighing`: what they are worth, looked up beside the view of their sagas
 //! - `grouping`: by cause
 
+pub mod difference;
 pub mod edit;
 pub mod events;
 pub mod filter;

@@ -7,7 +7,7 @@ use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::machinery::Machinery;
 use saga_core::service::steps_of;
 use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -18,6 +18,7 @@ use super::Admin;
 use super::dead_letters::found;
 use super::extract::{Because, Change, Operator, invalid_request, needed};
 use crate::commands::CommandKind;
+use crate::dead_letter::difference::EditedMember;
 use crate::dead_letter::edit::{self, Edit, Made};
 use crate::dead_letter::events::{DeadLetterRejection, Replay};
 use crate::dead_letter::item::DeadLetterItem;
@@ -26,6 +27,15 @@ use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(edit_dead_letter))
+}
+
+/// A dead letter, and what an edit changes in its message.
+#[derive(Debug, Serialize, ToSchema)]
+struct EditedDeadLetter {
+    #[serde(flatten)]
+    dead_letter: DeadLetterItem,
+    /// Every member that is not what it was; empty when the edit only gives it another id.
+    changes: Vec<EditedMember>,
 }
 
 /// What to handle in place of what was parked: either `data` or `payload`.
@@ -39,11 +49,13 @@ struct EditDeadLetter {
     /// The whole envelope; its id is replaced, and a card token that is `***` stays what it was.
     #[schema(value_type = Option<Object>)]
     payload: Option<Value>,
-    /// Why, 1 to 500 characters; always needed, and kept in the audit log.
+    /// Why, 1 to 500 characters; kept in the audit log, and not needed for a preview.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
-    #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
+    #[schema(nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
+    /// Say what it would change, and do nothing.
+    preview: bool,
     /// Even if three replays have failed, or one is under way that may have got lost.
     force: bool,
     /// Only if the dead letter is still at this version.
@@ -52,16 +64,17 @@ struct EditDeadLetter {
 
 /// Edit a dead letter's message and hand it back to the step that failed, under an id of its own. What was parked
 /// at first stays known. What others act on already may not change: whose order it is, what was ordered, who pays
-/// how much.
+/// how much. The answer says what was and what is, and so does the audit log.
 #[utoipa::path(post, path = "/api/admin/dlq/{id}/edit", params(("id" = Uuid, Path), Operator),
     request_body = EditDeadLetter, responses(
-    (status = 202, body = DeadLetterItem), (status = 404), (status = 409),
+    (status = 200, body = EditedDeadLetter, description = "A preview"),
+    (status = 202, body = EditedDeadLetter), (status = 404), (status = 409),
 ))]
 async fn edit_dead_letter(
     Change { admin, path: id, operator, body }: Change<Uuid, EditDeadLetter>,
-) -> Result<(StatusCode, Json<DeadLetterItem>), Problem> {
-    let EditDeadLetter { data, payload, reason, force, version } = body;
-    let reason = needed(reason, Because::Forces)?;
+) -> Result<(StatusCode, Json<EditedDeadLetter>), Problem> {
+    let EditDeadLetter { data, payload, reason, preview, force, version } = body;
+    let reason = if preview { reason } else { needed(reason, Because::Forces)? };
     let edit = match (data, payload) {
         (Some(data), None) => Edit::Data(data),
         (None, Some(payload)) => Edit::Payload(payload),
@@ -89,10 +102,15 @@ async fn edit_dead_letter(
         let detail = format!("{step} does not hear {} of {:?}", made.message_type.name, made.producer);
         return Err(Problem::field(field, detail));
     }
+    let changes = made.changes;
+    if preview {
+        return Ok((StatusCode::OK, Json(EditedDeadLetter { dead_letter: item, changes })));
+    }
     // What was made is of this version of the dead letter: of another one it would have another id.
-    let replay = Replay { force, version: Some(item.version), edited: Some(made.message), tag: None };
-    let item = admin.change(By { operator, reason }, CommandKind::Replay(id, replay)).await?;
-    Ok((StatusCode::ACCEPTED, Json(item)))
+    let (version, edited) = (Some(item.version), Some(made.message));
+    let replay = Replay { force, version, edited, changes: changes.clone(), tag: None };
+    let dead_letter = admin.change(By { operator, reason }, CommandKind::Replay(id, replay)).await?;
+    Ok((StatusCode::ACCEPTED, Json(EditedDeadLetter { dead_letter, changes })))
 }
 
 async fn is_heard(admin: &Admin, item: &DeadLetterItem, made: &Made) -> Result<bool, Problem> {

@@ -206,7 +206,8 @@ async fn pause(asked: Change<Uuid, Why>) -> Result<Json<RedriveView>, Problem> {
     steer(asked, RedriveCommand::Pause).await
 }
 
-/// Go on; with a new round and its canary, after it stopped by itself.
+/// Go on; with a new round and its canary, after it stopped by itself. A new round sends what matches now, those among
+/// it that were parked since the redrive began: `remaining` says how many there are.
 #[utoipa::path(post, operation_id = "resume_redrive", path = "/api/admin/dlq/redrive/{id}/resume", params(("id" = Uuid, Path), Operator),
     request_body(content = Option<Why>), responses(
     (status = 200, body = RedriveView), (status = 404), (status = 409),

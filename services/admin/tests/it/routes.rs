@@ -245,7 +245,16 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     assert_eq!(admin.get("/dlq").await["dead_letters"][0]["edited"], json!(false));
     let path = format!("/dlq/{}/edit", dead.id);
     let data = json!({"order": ORDER, "lines": [{"sku": "mug", "quantity": 5}], "reason": "operator"});
+    let changes = json!([
+        {"path": "data.lines[0].quantity", "before": 2, "after": 5},
+        {"path": "data.reason", "before": "customer_request", "after": "operator"},
+    ]);
+    let before_all = admin.everything().await;
+    let preview = admin.post(&path, &json!({"data": data, "preview": true}), 200).await;
+    assert_eq!((&preview["changes"], &preview["status"]), (&changes, &json!("PENDING")), "{preview:#}");
+    assert_eq!(admin.everything().await, before_all);
     let item = admin.post(&path, &json!({"data": data, "reason": "five, not two"}), 202).await;
+    assert_eq!(item["changes"], changes);
     assert_eq!((&item["status"], &item["edited"]), (&json!("REPLAYING"), &json!(true)));
     let (id, envelope) = edited(&admin).await;
     assert_eq!((envelope.id, id), (id, derived(&["edited", &dead.id.to_string(), "2"])));
@@ -253,7 +262,8 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     assert_eq!(json!(envelope.correlation_id), before["correlation_id"]);
     assert_eq!(json!(envelope.causation_id), before["causation_id"]);
     assert_eq!(serde_json::from_str::<Value>(envelope.data.get()).expect("JSON"), data);
-    assert_eq!(admin.get("/audit/log").await["entries"][0]["action"], "dlq.edit");
+    let entry = admin.get("/audit/log").await["entries"][0].clone();
+    assert_eq!((&entry["action"], &entry["detail"]["changes"]), (&json!("dlq.edit"), &changes), "{entry:#}");
 
     // Operators see what was sent, and what it was before.
     let detail = admin.get(&format!("/dlq/{}", dead.id)).await;
@@ -286,11 +296,17 @@ async fn an_edit_may_not_change_what_others_act_on_already() {
     ] {
         let problem = admin.post(&path, &json!({"data": data, "reason": "a test"}), 422).await;
         assert_eq!(problem["errors"][0]["field"], field, "{data}: {problem}");
+        let detail = problem["errors"][0]["detail"].as_str().expect("why");
+        assert!(detail.contains("may not change it: ") && detail.contains(" would "), "{detail}");
     }
     assert_eq!(admin.everything().await, before_all);
-    admin
-        .post(&path, &json!({"data": with("/payment/token", json!("tok_new")), "reason": "a new card"}), 202)
-        .await;
+    let another = json!({"data": with("/payment/token", json!("tok_new")), "reason": "a new card"});
+    let edited = admin.post(&path, &another, 202).await;
+    let changes = json!([{"path": "data.payment.token", "before": "***", "after": "***"}]);
+    assert_eq!(edited["changes"], changes, "told, and not shown");
+    let log = admin.get("/audit/log").await;
+    assert!(!log.to_string().contains("tok_new"), "{log:#}");
+    assert_eq!(log["entries"][0]["detail"]["changes"], changes);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use saga_core::retry::error_chain;
 use saga_core::service::{Service, steps_of};
 use serde::Serialize;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -102,7 +102,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         () = shutdown_signal() => Ok(()),
         Ok(fault) = failure => Err(fault),
         // None of the loops ever ends: one that does has panicked, and a half-dead service must not look alive.
-        Some(ended) = ended(&mut loops) => Err(anyhow::anyhow!("a background loop ended: {ended:?}")),
+        Some(ended) = ended(&mut loops) => Err(anyhow::anyhow!("a background loop ended: {}", how(ended))),
     };
     app.stop.cancel();
     info!(service = S::NAME, "stopping");
@@ -156,9 +156,14 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         () = anew::watch(&bus, S::NAME, app.store.clone()) => None,
     };
     if let Some(ended) = ended {
-        let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {ended:?}"));
+        let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {}", how(ended)));
     }
     std::future::pending().await
+}
+
+/// How a loop ended that never should.
+fn how(ended: Result<(), JoinError>) -> String {
+    ended.map_or_else(|error| error.to_string(), |()| "it has returned".to_owned())
 }
 
 /// Answers whoever would change something that nothing new may be begun yet. What is there may be read.

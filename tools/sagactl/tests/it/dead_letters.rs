@@ -72,6 +72,11 @@ async fn a_dead_letter_is_discarded_restored_and_edited() {
     system.refused(&["dlq", "edit", &id, "--reason", "a test", "--new-data", "{}"], 2, "data");
     let file = system.path().join("data.json");
     std::fs::write(&file, data.to_string()).expect("written");
+    let preview = system.sagactl(&["dlq", "edit", &id, "--preview", "--file", &file.display().to_string()]);
+    assert_eq!(
+        preview,
+        format!("the message is the same as before but for its id\n{id} is PENDING, and nothing was sent\n")
+    );
     system.sagactl(&["dlq", "edit", &id, "--reason", "as it was", "--file", &file.display().to_string()]);
     // The token that was hidden is the old one again: with any other the bank would decline.
     system.wait_until_confirmed(&orders).await;

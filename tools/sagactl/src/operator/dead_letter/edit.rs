@@ -18,6 +18,7 @@ use super::secrets;
 use crate::admin::{Admin, Done, Form, read, show};
 use crate::args;
 use crate::output::exit::{self, Refusal, refuse};
+use crate::output::text::printable;
 
 /// What to write instead. With none of --new-data, --payload and --file an editor is opened on the data.
 #[derive(Debug, Args)]
@@ -33,9 +34,12 @@ pub struct EditOptions {
     /// The message's data, in a file; - is standard input.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Why, for the audit log.
+    /// Why, for the audit log; not needed with --preview.
+    #[arg(long, required_unless_present = "preview")]
+    reason: Option<String>,
+    /// Show what it would change, and send nothing.
     #[arg(long)]
-    reason: String,
+    preview: bool,
     /// Even one that was replayed three times, or whose replay is under way and seems lost.
     #[arg(long)]
     force: bool,
@@ -53,16 +57,50 @@ enum Part {
 
 /// `sagactl dlq edit`.
 pub async fn run(admin: &Admin, options: EditOptions) -> anyhow::Result<ExitCode> {
-    let EditOptions { id, new_data, payload, file, reason, force, form } = options;
-    let body = json!({ "reason": reason, "force": force.then_some(true) });
+    let EditOptions { id, new_data, payload, file, reason, preview, force, form } = options;
+    let set = |is_set: bool| is_set.then_some(true);
+    let body = json!({ "reason": reason, "force": set(force), "preview": set(preview) });
     let edited = match (new_data, payload, file) {
         (Some(data), ..) => send(admin, id, body, Part::Data, data).await,
         (None, Some(payload), _) => send(admin, id, body, Part::Payload, payload).await,
         (None, None, Some(path)) => send(admin, id, body, Part::Data, from_file(&path)?).await,
         (None, None, None) => by_hand(admin, id, body).await,
     };
-    let Done { answer, told } = standing(edited?)?;
-    show(answer, form, |_: &Value, _| told)
+    let edited = edited?;
+    let Edited { changes } = read(edited.clone())?;
+    let Done { answer, told } = standing(edited)?;
+    let told = if preview { format!("{told}, and nothing was sent") } else { told };
+    show(answer, form, |_: &Value, _| format!("{}\n{told}", differences(&changes)))
+}
+
+/// What the answer says of the message.
+#[derive(Debug, Deserialize)]
+struct Edited {
+    changes: Vec<Change>,
+}
+
+/// A member that is not what it was.
+#[derive(Debug, Deserialize)]
+struct Change {
+    path: String,
+    before: Option<Value>,
+    after: Option<Value>,
+}
+
+/// Each member with what it was and what it is, as `diff` shows them.
+fn differences(changes: &[Change]) -> String {
+    if changes.is_empty() {
+        return "the message is the same as before but for its id".to_owned();
+    }
+    let line = |sign: &str, value: &Option<Value>| {
+        value.as_ref().map(|value| format!("  {sign} {}", printable(&value.to_string())))
+    };
+    let lines = changes.iter().flat_map(|change| {
+        let path = if change.path.is_empty() { "the whole message" } else { &change.path };
+        let values = [line("-", &change.before), line("+", &change.after)];
+        std::iter::once(printable(path)).chain(values.into_iter().flatten())
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 async fn send(
@@ -184,6 +222,27 @@ mod tests {
             let refused = contents(&noise).envelope().expect_err("no envelope");
             assert_eq!(exit::code_of(&refused), exit::REFUSED);
         }
+    }
+
+    #[test]
+    fn what_an_edit_changes_is_shown_as_it_was_and_as_it_is() {
+        let change = |path: &str, before: Option<Value>, after: Option<Value>| Change {
+            path: path.to_owned(),
+            before,
+            after,
+        };
+        let changes = [
+            change("data.lines[0].sku", Some(json!("tea")), Some(json!("cup\n"))),
+            change("data.note", None, Some(json!({"a": 1}))),
+            change("", Some(json!("{half")), None),
+        ];
+        let shown = [
+            "data.lines[0].sku\n  - \"tea\"\n  + \"cup\\n\"",
+            "data.note\n  + {\"a\":1}",
+            "the whole message\n  - \"{half\"",
+        ];
+        assert_eq!(differences(&changes), shown.join("\n"));
+        assert_eq!(differences(&[]), "the message is the same as before but for its id");
     }
 
     #[test]

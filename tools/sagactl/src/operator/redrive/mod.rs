@@ -31,7 +31,8 @@ pub enum RedriveCommand {
     },
     /// Send nothing more for now
     Pause(ChangeOptions),
-    /// Go on with one that is paused or stopped
+    /// Go on with one that is paused or stopped. One that had stopped begins another round, with what matches now:
+    /// also what was parked since it began
     Resume(ChangeOptions),
     /// Send nothing more ever
     Cancel(CancelOptions),
@@ -169,7 +170,10 @@ async fn tell(
     ChangeOptions { id, reason, form }: ChangeOptions,
 ) -> anyhow::Result<ExitCode> {
     let answer = admin.post(&["dlq", "redrive", &id.to_string(), what], &json!({ "reason": reason })).await?;
-    show(answer, form, |redrive: &Redrive, _| format!("redrive {} is {}", redrive.id, redrive.progress()))
+    show(answer, form, |redrive: &Redrive, _| {
+        let again = if what == "resume" { redrive.told_of_round() } else { String::new() };
+        format!("redrive {} is {}{again}", redrive.id, redrive.progress())
+    })
 }
 
 #[cfg(test)]

@@ -62,6 +62,16 @@ impl Redrive {
         self.resolved + self.failed
     }
 
+    /// What an operator must know of a round that is not the first.
+    pub fn told_of_round(&self) -> String {
+        match self.round {
+            ..=1 => String::new(),
+            round => format!(
+                "\nround {round} sends what matched when it began, also what was parked after round 1 began"
+            ),
+        }
+    }
+
     /// Where it stands, in one line.
     pub fn progress(&self) -> String {
         let Self { status, sent, resolved, in_vain, failed, in_flight, remaining, .. } = self;
