@@ -40,8 +40,20 @@ pub enum Action {
     RestoreMany,
     #[serde(rename = "dlq.note_many")]
     NoteMany,
+    #[serde(rename = "dlq.settle")]
+    Settle,
+    #[serde(rename = "dlq.unsettle")]
+    Unsettle,
+    #[serde(rename = "dlq.settle_many")]
+    SettleMany,
+    #[serde(rename = "dlq.unsettle_many")]
+    UnsettleMany,
     #[serde(rename = "saga.extend")]
     SagaExtend,
+    #[serde(rename = "saga.settle")]
+    SagaSettle,
+    #[serde(rename = "saga.unsettle")]
+    SagaUnsettle,
     #[serde(rename = "redrive.start")]
     RedriveStart,
     #[serde(rename = "redrive.pause")]

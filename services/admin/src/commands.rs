@@ -1,6 +1,7 @@
 //! Pure: what operators, and the driver of redrives, may ask of admin, and what they get for an answer.
 
 use contract::saga_view::SagaView;
+use contract::settlement::SettlementRejection;
 use jiff::Timestamp;
 use saga_core::row::RowKey;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use crate::redrive::decider::Redrive;
 use crate::redrive::events::{RedriveCommand, RedriveRejection};
 use crate::redrive::roster::{Roster, RosterRejection, THE_ROSTER};
 use crate::request::By;
+use crate::settling::{Case, Named, Settling};
 
 /// What somebody asks for.
 #[derive(Debug, Clone)]
@@ -47,6 +49,10 @@ pub enum CommandKind {
         /// What is done to each.
         wish: Wish,
     },
+    /// Settle this outside, or take that back.
+    Settle(Settling, Case),
+    /// The same of many. Written down like [`CommandKind::Many`].
+    SettleMany(Settling, Vec<Case>),
     /// Let these orders wait longer, those that still wait. Written down like [`CommandKind::Many`].
     Extend {
         /// Their ids, which are their sagas', each once.
@@ -179,6 +185,8 @@ pub enum Rejection {
     Redrive(#[from] RedriveRejection),
     /// The roster says no.
     Roster(#[from] RosterRejection),
+    /// A saga says no.
+    Saga(#[from] SettlementRejection),
 }
 
 impl Command {
@@ -192,7 +200,9 @@ impl Command {
             | CommandKind::Note(id, _)
             | CommandKind::Redrive(id, _)
             | CommandKind::Send { tag: Tag { redrive: id, .. }, .. } => *id,
+            CommandKind::Settle(_, case) => case.named.id(),
             CommandKind::Many { .. }
+            | CommandKind::SettleMany(..)
             | CommandKind::Extend { .. }
             | CommandKind::OpenEntry { .. }
             | CommandKind::CloseEntry(..) => self.id,
@@ -218,8 +228,15 @@ impl Command {
                     None
                 }
             },
+            CommandKind::Settle(settling, Case { named, .. }) => Some(match (settling, named) {
+                (Settling::Settle, Named::DeadLetter(_)) => Action::Settle,
+                (Settling::Settle, Named::Saga(..)) => Action::SagaSettle,
+                (Settling::Unsettle, Named::DeadLetter(_)) => Action::Unsettle,
+                (Settling::Unsettle, Named::Saga(..)) => Action::SagaUnsettle,
+            }),
             CommandKind::OpenEntry { action, .. } => Some(*action),
             CommandKind::Many { .. }
+            | CommandKind::SettleMany(..)
             | CommandKind::Extend { .. }
             | CommandKind::Send { .. }
             | CommandKind::CloseEntry(..) => None,
@@ -236,6 +253,8 @@ impl Command {
             | CommandKind::Restore(id)
             | CommandKind::Note(id, _) => all(&[*id]),
             CommandKind::Many { dead_letters, .. } => all(dead_letters),
+            CommandKind::Settle(_, case) => case.rows().collect(),
+            CommandKind::SettleMany(_, cases) => cases.iter().flat_map(Case::rows).collect(),
             CommandKind::Extend { orders, .. } => orders.iter().map(RowKey::of::<SagaView>).collect(),
             CommandKind::Redrive(id, _) => vec![RowKey::of::<Redrive>(id), RowKey::of::<Roster>(THE_ROSTER)],
             CommandKind::Send { tag, dead_letters } => {

@@ -100,7 +100,8 @@ impl WaitsOf {
             | SagaStatus::TimedOut
             | SagaStatus::Compensating
             | SagaStatus::Compensated
-            | SagaStatus::Failed => false,
+            | SagaStatus::Failed
+            | SagaStatus::Settled => false,
         };
         Self {
             since: view.last_fact_at().filter(|_| !status.is_terminal()),

@@ -10,6 +10,7 @@
 //! - [`redrive`]: many of them handed back one after another
 //! - `glance`: where sagas and dead letters stand, counted
 //! - [`audit_log`]: who did what, and why
+//! - [`settling`]: what operators settle outside, and what goes with it
 //! - [`commands`]: what operators may ask for, and what they get for an answer
 //! - [`policy`]: what the steps and the commands change, and whom that tells
 //! - `other_services`: calls to the services that hold what admin only shows
@@ -29,6 +30,7 @@ pub mod reconciliation;
 pub mod redrive;
 pub mod request;
 mod rows;
+pub mod settling;
 
 use std::collections::BTreeMap;
 

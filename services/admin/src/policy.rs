@@ -5,7 +5,8 @@ use contract::Fact;
 use contract::heard_fact::HeardFact;
 use contract::order::DeadlineExtensionRequested;
 use contract::saga::SagaStatus;
-use contract::saga_view::SagaView;
+use contract::saga_view::{SagaCommand, SagaView};
+use contract::settlement::{Settlement, Unsettlement};
 use contract::topology::OPERATOR;
 use jiff::Timestamp;
 use saga_core::dead_letter::{
@@ -26,6 +27,8 @@ use crate::dead_letter::view::DeadLetterView;
 use crate::redrive::decider::{Counted, Redrive};
 use crate::redrive::events::{Plan, RedriveCommand, RedriveRejection, RedriveStatus};
 use crate::redrive::roster::{Roster, RosterChange, THE_ROSTER};
+use crate::request::By;
+use crate::settling::{Case, Named, Settling};
 
 /// The admin service's reactions.
 #[derive(Debug)]
@@ -53,7 +56,13 @@ impl Policy<AdminMessage> for DeadLetterView {
                 let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
                 DeadLetterMessage::DeadLetterDiscarded(discarded)
             }
-            DeadLetterEvent::Restored { .. } => {
+            // There it is given up: why, only operators need to know.
+            DeadLetterEvent::Settled { at, .. } => {
+                let replays = Some(*at);
+                let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
+                DeadLetterMessage::DeadLetterDiscarded(discarded)
+            }
+            DeadLetterEvent::Restored { .. } | DeadLetterEvent::Unsettled { .. } => {
                 DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision })
             }
             DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_) | DeadLetterEvent::Noted { .. } => {
@@ -112,7 +121,8 @@ impl Service for AdminService {
         work: &mut Work<'_>,
     ) -> Reaction<Self> {
         if let Some(saga) = message.fact.saga() {
-            let Ok(_) = work.decide::<SagaView>(saga, &HeardFact::of(message));
+            let heard = SagaCommand::Hear(HeardFact::of(message));
+            work.decide::<SagaView>(saga, &heard).map_err(Rejection::from)?;
         }
         if let Some((dead_letter, command)) = said_of(&message.fact) {
             work.decide::<DeadLetterView>(dead_letter, &command).map_err(Rejection::from)?;
@@ -156,6 +166,24 @@ impl Command {
             }
             CommandKind::Many { dead_letters, wish } => {
                 Ok(Reply::Many(ask_each(dead_letters, &wish.command(&self.by), work)))
+            }
+            CommandKind::Settle(settling, case) => {
+                settle(*settling, case, &self.by, work)?;
+                let with: Vec<_> = case.with.iter().map(Named::id).collect();
+                let accepted = match &case.named {
+                    Named::Saga(_, accepted) => accepted.as_slice(),
+                    Named::DeadLetter(_) => &[],
+                };
+                let detail = Some(json!({ "with": with, "accepted": accepted }));
+                self.log(case.named.id(), detail, DONE, work);
+                Ok(Reply::Done)
+            }
+            CommandKind::SettleMany(settling, cases) => {
+                let mut many = Many::default();
+                for case in cases {
+                    many.add(case.named.id(), settle(*settling, case, &self.by, work));
+                }
+                Ok(Reply::Many(many))
             }
             CommandKind::Extend { orders, until } => {
                 let mut many = Many::default();
@@ -228,6 +256,39 @@ fn ask_each(dead_letters: &[Uuid], command: &DeadLetterCommand, work: &mut Work<
     many
 }
 
+/// Settles outside what was named, or takes that back; when it says no, nothing is done. What goes with it and says no
+/// stays as it is: it may have ended meanwhile.
+fn settle(settling: Settling, case: &Case, by: &By, work: &mut Work<'_>) -> Result<(), Rejection> {
+    settle_one(settling, &case.named, by, work)?;
+    for other in &case.with {
+        let _ = settle_one(settling, other, by, work);
+    }
+    Ok(())
+}
+
+fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -> Result<(), Rejection> {
+    let (operator, at) = (by.operator.clone(), work.now());
+    let reason = by.reason.clone().unwrap_or_default();
+    match (settling, named) {
+        (Settling::Settle, Named::DeadLetter(id)) => {
+            work.decide::<DeadLetterView>(id, &DeadLetterCommand::Settle(by.clone()))?;
+        }
+        (Settling::Unsettle, Named::DeadLetter(id)) => {
+            work.decide::<DeadLetterView>(id, &DeadLetterCommand::Unsettle(by.clone()))?;
+        }
+        (Settling::Settle, Named::Saga(id, accepted)) => {
+            let (was, accepted) = (work.row::<SagaView>(id).status_by_itself(), accepted.clone());
+            let settlement = Settlement { operator, reason, at, was, accepted };
+            work.decide::<SagaView>(id, &SagaCommand::Settle(settlement))?;
+        }
+        (Settling::Unsettle, Named::Saga(id, _)) => {
+            let unsettlement = Unsettlement { operator, reason, at };
+            work.decide::<SagaView>(id, &SagaCommand::Unsettle(unsettlement))?;
+        }
+    }
+    Ok(())
+}
+
 /// Whenever an order is to wait longer, the order service is told; its word counts, and is heard.
 fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), String> {
     let now = work.now();
@@ -249,7 +310,8 @@ fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), Stri
         | SagaStatus::TimedOut
         | SagaStatus::Compensating
         | SagaStatus::Compensated
-        | SagaStatus::Failed) => Err(format!("the saga is {}", over.as_str())),
+        | SagaStatus::Failed
+        | SagaStatus::Settled) => Err(format!("the saga is {}", over.as_str())),
     }
 }
 

@@ -31,6 +31,17 @@ pub enum Payment {
     Refunded(PaymentContext, String, RefundReason),
     /// Nothing is charged, nor will be: the order was over before anything was captured.
     Void,
+    /// An operator has settled outside what was still open: the bank is not asked for it any more.
+    Settled(Box<Settled>),
+}
+
+/// What was settled outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    /// The payment as it was, and will be again when that is taken back.
+    pub was: Payment,
+    /// Whether its call to the bank has ended without being made: it is made anew then.
+    pub is_stopped: bool,
 }
 
 /// Who wants the money back.
@@ -70,6 +81,12 @@ pub enum PaymentCommand {
     TakeRefund,
     /// Say again that nothing is charged: it was never said.
     Answer,
+    /// What is open was settled outside: ask the bank no more.
+    Settle,
+    /// It was not, after all.
+    Unsettle,
+    /// The call that was settled outside has ended without being made.
+    Stop,
 }
 
 /// What happened to a payment.
@@ -97,6 +114,12 @@ pub enum PaymentEvent {
     Refunded,
     /// The others are told that nothing is charged: builds before `PaymentVoided` kept that to themselves.
     Answered,
+    /// What was open was settled outside.
+    Settled,
+    /// It was not, after all: it is open again.
+    Unsettled,
+    /// The call that was settled outside has ended without being made.
+    Stopped,
 }
 
 /// Why a payment says no.
@@ -135,6 +158,13 @@ impl Decider for Payment {
                 | Command::TakeRefund
                 | Command::Answer,
             ) => Err(PaymentRejection::Unknown),
+
+            (State::Settled(settled), command) => settled.decide(command),
+            // A charge that is wanted is owed to nobody: its order's deadline ends it.
+            (
+                State::Doomed(_) | State::Reversing(_) | State::Voiding(_) | State::Refunding(..),
+                Command::Settle,
+            ) => Ok(vec![Event::Settled]),
 
             (State::Charging(_), Command::Cancel) => Ok(vec![Event::Doomed]),
             (State::Charging(_), Command::TakeCapture(reference)) => {
@@ -199,7 +229,9 @@ impl Decider for Payment {
             | (
                 State::Charging(_) | State::Doomed(_),
                 Command::TakeReversal | Command::TakeRefund | Command::Answer,
-            ) => Ok(vec![]),
+            )
+            // What is not open cannot be settled, and what is not settled goes on.
+            | (_, Command::Settle | Command::Unsettle | Command::Stop) => Ok(vec![]),
         }
     }
 
@@ -208,6 +240,15 @@ impl Decider for Payment {
         *self = match (event, before.context().cloned()) {
             (PaymentEvent::Voided, _) => Self::Void,
             (PaymentEvent::Answered, _) => before,
+            (PaymentEvent::Settled, _) => Self::Settled(Box::new(Settled { was: before, is_stopped: false })),
+            (PaymentEvent::Unsettled, _) => match before {
+                Self::Settled(settled) => settled.was,
+                other => other,
+            },
+            (PaymentEvent::Stopped, _) => match before {
+                Self::Settled(settled) => Self::Settled(Box::new(settled.stopped())),
+                other => other,
+            },
             (PaymentEvent::Requested(context), _) => Self::Charging(context.clone()),
             (PaymentEvent::Doomed, Some(context)) => Self::Doomed(context),
             (PaymentEvent::Captured(reference), Some(context)) => Self::Captured(context, reference.clone()),
@@ -246,6 +287,48 @@ impl Decider for Payment {
     }
 }
 
+impl Settled {
+    /// What becomes known all the same counts as it always does: money that came goes back, money that went is gone.
+    fn decide(&self, command: &PaymentCommand) -> Result<Vec<PaymentEvent>, PaymentRejection> {
+        use PaymentCommand as Command;
+        match command {
+            Command::Unsettle => Ok(vec![PaymentEvent::Unsettled]),
+            // The bank was asked in vain, or is not to be: either way it is not asked again.
+            Command::Stop | Command::GiveUp | Command::Reverse => {
+                Ok(if self.is_stopped { vec![] } else { vec![PaymentEvent::Stopped] })
+            }
+            Command::Settle | Command::Cancel => Ok(vec![]),
+            Command::Charge(_)
+            | Command::Expire
+            | Command::TakeCapture(_)
+            | Command::TakeRefusal(_)
+            | Command::Withdraw
+            | Command::TakeReversal
+            | Command::Refund
+            | Command::TakeRefund
+            | Command::Answer => self.was.decide(command),
+        }
+    }
+
+    /// A charge that may have been sent is to be reversed, should anybody take up again what was settled.
+    fn stopped(self) -> Self {
+        let was = match self.was {
+            Payment::Doomed(context) => Payment::Voiding(context),
+            was @ (Payment::New
+            | Payment::Charging(_)
+            | Payment::Captured(..)
+            | Payment::Failed(..)
+            | Payment::Reversing(_)
+            | Payment::Voiding(_)
+            | Payment::Refunding(..)
+            | Payment::Refunded(..)
+            | Payment::Void
+            | Payment::Settled(_)) => was,
+        };
+        Self { was, is_stopped: true }
+    }
+}
+
 impl Payment {
     /// The status in the API.
     #[must_use]
@@ -261,12 +344,13 @@ impl Payment {
             Self::Refunding(..) => "REFUNDING",
             Self::Refunded(..) => "REFUNDED",
             Self::Void => "VOID",
+            Self::Settled(_) => "SETTLED",
         }
     }
 
     /// What was to be paid.
     #[must_use]
-    pub const fn context(&self) -> Option<&PaymentContext> {
+    pub fn context(&self) -> Option<&PaymentContext> {
         match self {
             Self::New | Self::Void => None,
             Self::Charging(context)
@@ -277,6 +361,7 @@ impl Payment {
             | Self::Voiding(context)
             | Self::Refunding(context, ..)
             | Self::Refunded(context, ..) => Some(context),
+            Self::Settled(settled) => settled.was.context(),
         }
     }
 
@@ -287,6 +372,7 @@ impl Payment {
             Self::Captured(_, reference)
             | Self::Refunding(_, reference, _)
             | Self::Refunded(_, reference, _) => reference,
+            Self::Settled(settled) => settled.was.reference(),
             Self::New
             | Self::Charging(_)
             | Self::Doomed(_)
@@ -299,9 +385,10 @@ impl Payment {
 
     /// Who wanted the money back.
     #[must_use]
-    pub const fn refund_reason(&self) -> Option<RefundReason> {
+    pub fn refund_reason(&self) -> Option<RefundReason> {
         match self {
             Self::Refunding(_, _, reason) | Self::Refunded(_, _, reason) => Some(*reason),
+            Self::Settled(settled) => settled.was.refund_reason(),
             Self::New
             | Self::Charging(_)
             | Self::Doomed(_)

@@ -9,9 +9,10 @@ pub mod domain;
 pub mod extension;
 pub mod http;
 pub mod policy;
+pub mod settlement;
 pub mod silences;
 
-use contract::FactType::{DeadlineExtended, OrderCancelled, StockReserved};
+use contract::FactType::{DeadlineExtended, OrderCancelled, SettlementRequested, StockReserved};
 use contract::topology;
 use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
@@ -24,12 +25,16 @@ use self::policy::PaymentService;
 pub const NAME: &str = "payment";
 
 /// Facts that the payment service hears.
-pub static STEPS: [Step; 3] = [
+pub static STEPS: [Step; 4] = [
     Step::new("payment-processing", &[Subscription::to("inventory", &[StockReserved.message_type()])])
         .needing(&["bank"]),
     // Only what ends in a call waits for the bank, as a task; the rest of a cancellation goes on.
     Step::new("payment-refund", &[Subscription::to("order", &[OrderCancelled.message_type()])]),
     Step::new("payment-extension", &[Subscription::to("order", &[DeadlineExtended.message_type()])]),
+    Step::new(
+        "payment-settlement",
+        &[Subscription::to(topology::OPERATOR, &[SettlementRequested.message_type()])],
+    ),
 ];
 
 /// What can be set of the payment service alone.

@@ -18,8 +18,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, RefundReason};
+use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, RefundReason, Settled};
 use crate::extension::Extension;
+use crate::settlement::Settlements;
 use crate::silences::{Looked, Silences, THE_LOOK};
 
 /// Task: charge the customer.
@@ -110,8 +111,8 @@ pub struct PaymentView {
     /// The order it pays.
     pub order: Uuid,
     /// `CHARGING`, `DOOMED` (cancelled while the bank is asked), `CAPTURED`, `FAILED`, `REVERSING` (given up),
-    /// `VOIDING` (over, and the bank may have heard of it), `REFUNDING`, `REFUNDED`, or `VOID` for an order that
-    /// was over before anything was captured.
+    /// `VOIDING` (over, and the bank may have heard of it), `REFUNDING`, `REFUNDED`, `VOID` for an order that was over
+    /// before anything was captured, or `SETTLED` by an operator outside: the bank is not asked any more.
     pub status: String,
     /// Who pays; absent when `VOID`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,13 +180,37 @@ impl Policy<Fact> for Payment {
             PaymentEvent::Voided | PaymentEvent::Reversed | PaymentEvent::Answered => {
                 work.publish(PaymentVoided { order, payment });
             }
-            PaymentEvent::Doomed => {}
+            PaymentEvent::Unsettled => {
+                if let Payment::Settled(settled) = before {
+                    ask_again(order, settled, work);
+                }
+            }
+            PaymentEvent::Doomed | PaymentEvent::Settled | PaymentEvent::Stopped => {}
         }
     }
 }
 
+/// A call that ended unmade is made anew. One that did not is still open, or parked.
+fn ask_again(order: Uuid, settled: &Settled, work: &mut Work<'_>) {
+    let call = match &settled.was {
+        _ if !settled.is_stopped => return,
+        Payment::Refunding(..) => BankCall::Refund,
+        Payment::Reversing(_) | Payment::Voiding(_) => BankCall::Reverse,
+        Payment::New
+        | Payment::Charging(_)
+        | Payment::Doomed(_)
+        | Payment::Captured(..)
+        | Payment::Failed(..)
+        | Payment::Refunded(..)
+        | Payment::Void
+        | Payment::Settled(_) => return,
+    };
+    work.call(GIVE_BACK, &BankTask::give_back(order, call));
+}
+
 /// Nobody is told how far a look has come, or what was heard of an order.
 impl Policy<Fact> for Silences {}
+impl Policy<Fact> for Settlements {}
 impl Policy<Fact> for Extension {}
 
 impl Service for PaymentService {
@@ -198,7 +223,12 @@ impl Service for PaymentService {
     type Rejection = PaymentRejection;
 
     fn rows() -> Vec<RowKind> {
-        vec![RowKind::of::<Payment>(), RowKind::of::<Silences>(), RowKind::of::<Extension>()]
+        vec![
+            RowKind::of::<Payment>(),
+            RowKind::of::<Silences>(),
+            RowKind::of::<Extension>(),
+            RowKind::of::<Settlements>(),
+        ]
     }
 
     fn steps() -> &'static [Step] {
@@ -240,6 +270,9 @@ impl Service for PaymentService {
         match message.fact.fact_type() {
             FactType::StockReserved => both(order),
             FactType::DeadlineExtended => vec![RowKey::of::<Extension>(order)],
+            FactType::SettlementRequested => {
+                vec![RowKey::of::<Payment>(order), RowKey::of::<Settlements>(order)]
+            }
             _ => vec![RowKey::of::<Payment>(order)],
         }
     }
@@ -264,6 +297,14 @@ impl Service for PaymentService {
             Fact::DeadlineExtended(fact) => {
                 let Ok(_) = work.decide::<Extension>(fact.order, &fact.deadline);
             }
+            Fact::SettlementRequested(asked) => {
+                let Ok(is_news) = work.decide::<Settlements>(asked.order, &asked.revision);
+                if is_news {
+                    let settle =
+                        if asked.settled { PaymentCommand::Settle } else { PaymentCommand::Unsettle };
+                    work.decide::<Payment>(asked.order, &settle)?;
+                }
+            }
             _ => return Err(Refusal::unheard(step, message)),
         }
         Ok(())
@@ -274,22 +315,30 @@ impl Service for PaymentService {
         task.map(|task| both(task.order)).unwrap_or_default()
     }
 
-    /// A charge is not sent to the bank once the order is over; what is owed always is.
+    /// A charge is not sent to the bank once the order is over; what is owed always is, unless it was settled outside.
     fn wants(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
         match serde_json::from_str::<BankTask>(result.payload) {
             Ok(BankTask { order, call: BankCall::Charge(_), deadline }) => {
                 let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
                 is_charging && !is_over(extended(order, deadline, work), work.now())
             }
+            Ok(BankTask { order, call: BankCall::Refund | BankCall::Reverse, .. }) => {
+                !is_settled(order, work)
+            }
             // Of a task that is none the result will say what is wrong.
-            Ok(BankTask { call: BankCall::Refund | BankCall::Reverse, .. }) | Err(_) => true,
+            Err(_) => true,
         }
     }
 
     fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
         let task = serde_json::from_str::<BankTask>(result.payload)
             .map_err(|error| Refusal::Broken(format!("a task that is none: {error}")))?;
-        let command = meaning(&task, result.answer).map_err(Refusal::Broken)?;
+        let command = match meaning(&task, result.answer) {
+            Ok(command) => command,
+            // Nobody waits for it any more, and nobody need look at it.
+            Err(_) if is_settled(task.order, work) => PaymentCommand::Stop,
+            Err(why) => return Err(Refusal::Broken(why)),
+        };
         work.decide::<Payment>(task.order, &command)?;
         Ok(())
     }
@@ -325,6 +374,10 @@ fn meaning(task: &BankTask, answer: Result<&Value, &FailedTry>) -> Result<Paymen
             return Err(format!("the money of order {} cannot be given back: {why}", task.order));
         }
     })
+}
+
+fn is_settled(order: Uuid, work: &mut Work<'_>) -> bool {
+    matches!(work.row::<Payment>(order), Payment::Settled(_))
 }
 
 /// Until when a fact lets payment charge.
@@ -376,7 +429,8 @@ impl PaymentView {
             | Payment::Voiding(_)
             | Payment::Refunding(..)
             | Payment::Refunded(..)
-            | Payment::Void => None,
+            | Payment::Void
+            | Payment::Settled(_) => None,
         };
         let context = payment.context();
         Some(Self {
@@ -400,7 +454,9 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
         | Payment::Doomed(_)
         | Payment::Reversing(_)
         | Payment::Voiding(_)
-        | Payment::Refunding(..) => PaymentState::Open,
+        | Payment::Refunding(..)
+        // To the bank it is as open as it was.
+        | Payment::Settled(_) => PaymentState::Open,
         Payment::Captured(..) => PaymentState::Captured,
         Payment::Refunded(..) => PaymentState::Refunded,
     };
@@ -416,6 +472,7 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
         reference: payment.reference().to_owned(),
         captured: each(|event| matches!(event, PaymentEvent::Captured(_))),
         refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
+        settled: matches!(payment, Payment::Settled(_)),
         refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
         said: Said::of(&said_in(history), told),
     }
@@ -454,6 +511,9 @@ pub const fn told(event: &PaymentEvent) -> Option<FactType> {
         PaymentEvent::Requested(_)
         | PaymentEvent::Doomed
         | PaymentEvent::ReversalRequested
-        | PaymentEvent::RefundRequested(_) => None,
+        | PaymentEvent::RefundRequested(_)
+        | PaymentEvent::Settled
+        | PaymentEvent::Unsettled
+        | PaymentEvent::Stopped => None,
     }
 }

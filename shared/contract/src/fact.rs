@@ -17,7 +17,7 @@ use crate::inventory::{
 use crate::order::{
     DeadlineExtended, DeadlineExtensionRequested, OrderCancelled, OrderConfirmed, OrderCreated,
 };
-use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided};
+use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested};
 use crate::topology::OPERATOR;
 
 /// Everything that services tell each other.
@@ -44,6 +44,7 @@ pub enum Fact {
     PaymentVoided(PaymentVoided),
     DeadlineExtended(DeadlineExtended),
     DeadlineExtensionRequested(DeadlineExtensionRequested),
+    SettlementRequested(SettlementRequested),
 }
 
 impl FactType {
@@ -73,6 +74,7 @@ impl FactType {
             Self::DeadlineExtensionRequested => {
                 MessageType::new("DeadlineExtensionRequested", "deadline_extension_requested")
             }
+            Self::SettlementRequested => MessageType::new("SettlementRequested", "settlement_requested"),
         }
     }
 
@@ -83,7 +85,7 @@ impl FactType {
             Self::OrderCreated | Self::OrderConfirmed | Self::OrderCancelled | Self::DeadlineExtended => {
                 "order"
             }
-            Self::DeadlineExtensionRequested => OPERATOR,
+            Self::DeadlineExtensionRequested | Self::SettlementRequested => OPERATOR,
             Self::StockReserved
             | Self::StockReservationFailed
             | Self::StockReleased
@@ -204,6 +206,7 @@ impl Message for Fact {
             Self::PaymentVoided(fact) => Some(fact.order),
             Self::DeadlineExtended(fact) => Some(fact.order),
             Self::DeadlineExtensionRequested(fact) => Some(fact.order),
+            Self::SettlementRequested(fact) => Some(fact.order),
             Self::StockReplenished(_) | Self::ProductListed(_) | Self::PriceChanged(_) => None,
         }
     }
@@ -233,6 +236,7 @@ impl Message for Fact {
             FactType::DeadlineExtensionRequested => {
                 Self::DeadlineExtensionRequested(Deserialize::deserialize(data)?)
             }
+            FactType::SettlementRequested => Self::SettlementRequested(Deserialize::deserialize(data)?),
         })
     }
 }
@@ -262,5 +266,6 @@ from!(
     PaymentRefunded,
     PaymentVoided,
     DeadlineExtended,
-    DeadlineExtensionRequested
+    DeadlineExtensionRequested,
+    SettlementRequested
 );

@@ -125,7 +125,8 @@ impl FactDetail {
             | Fact::ProductListed(_)
             | Fact::PriceChanged(_)
             | Fact::PaymentVoided(_)
-            | Fact::DeadlineExtensionRequested(_) => Self::default(),
+            | Fact::DeadlineExtensionRequested(_)
+            | Fact::SettlementRequested(_) => Self::default(),
         }
     }
 

@@ -58,6 +58,18 @@ pub struct PaymentVoided {
     pub payment: Uuid,
 }
 
+/// Operator: what this order still owes or is owed was settled outside, and nobody is to be asked for it any more; or
+/// that is taken back. For the payment service alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettlementRequested {
+    /// The order; also the saga's id.
+    pub order: Uuid,
+    /// Whether it is settled from now on.
+    pub settled: bool,
+    /// Grows with each of these about one order; an older one has no effect.
+    pub revision: u64,
+}
+
 /// Why a payment failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]

@@ -165,6 +165,9 @@ pub struct PaymentEntry {
     pub refunded: Vec<Money>,
     /// Whether an operator, not a cancellation, asked for the refund.
     pub refunded_by_operator: bool,
+    /// Whether an operator settled it outside: the bank is not asked any more, wherever it stands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
     /// What its history told, oldest first.
     pub said: Vec<Said>,
 }

@@ -133,6 +133,8 @@ pub enum SagaStatus {
     Compensated,
     /// A compensation is parked: a human is needed.
     Failed,
+    /// A human has settled outside what was still owed, and nobody is waited for any more.
+    Settled,
 }
 
 impl SagaStatus {
@@ -149,7 +151,7 @@ impl SagaStatus {
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
-            Self::Completed | Self::Compensated => true,
+            Self::Completed | Self::Compensated | Self::Settled => true,
             Self::Unknown
             | Self::Started
             | Self::InProgress
@@ -165,6 +167,7 @@ impl SagaStatus {
     #[must_use]
     pub fn awaits(self, step: &str) -> bool {
         match (role_of(step), self) {
+            (_, Self::Settled) => false,
             // What nobody has created yet, as far as the view has heard, may have been.
             (StepRole::Forward, Self::Unknown | Self::Started | Self::InProgress | Self::Parked)
             | (StepRole::Beside, _) => true,

@@ -1,4 +1,4 @@
-//! Pure: where one saga stands, seen from outside: a fold of what was heard.
+//! Pure: where one saga stands, seen from outside: a fold of what was heard, and of what humans settled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::message::Message;
-use saga_core::unit_of_work::Policy;
+use saga_core::unit_of_work::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -15,8 +15,9 @@ use crate::fact::{Fact, FactType};
 use crate::heard_fact::HeardFact;
 use crate::money::Money;
 use crate::order::CancelReason;
-use crate::payment::PaymentFailure;
+use crate::payment::{PaymentFailure, SettlementRequested};
 use crate::saga::{ORDER_SAGA, SagaStatus, Stage, StepRole, role_of};
+use crate::settlement::{Settlement, SettlementRejection, Unsettlement};
 
 /// The view of one saga: the same whatever the order in which its facts were heard, and however often.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +44,51 @@ pub struct SagaView {
     /// Dead letters that were replayed and are handled.
     #[serde(default)]
     pub resolved: BTreeSet<Uuid>,
+    /// What a human has settled outside; `None` of nothing, and once that is taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settlement>,
+    /// How often it was settled, and that taken back.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub settlements: u64,
+}
+
+/// What its services say of a saga, or an operator asks of it.
+#[derive(Debug, Clone)]
+pub enum SagaCommand {
+    /// Keep what was said.
+    Hear(HeardFact),
+    /// Wait for nobody any more: the rest was settled outside.
+    Settle(Settlement),
+    /// It was not, after all.
+    Unsettle(Unsettlement),
+}
+
+/// What happened to a saga, as its view keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SagaEvent {
+    /// A human has settled the rest outside.
+    Settled(Settlement),
+    /// That was taken back.
+    Unsettled(Unsettlement),
+    /// A fact was heard. Stored bare, as builds did that knew no other event.
+    #[serde(untagged)]
+    Heard(HeardFact),
+}
+
+impl SagaEvent {
+    /// What was heard, if it is that.
+    #[must_use]
+    pub fn heard(self) -> Option<HeardFact> {
+        match self {
+            Self::Heard(fact) => Some(fact),
+            Self::Settled(_) | Self::Unsettled(_) => None,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Rows are compared with the fold of their events byte for byte, and earlier builds wrote them in this order.
@@ -90,9 +136,18 @@ impl SagaView {
         self.resolved.extend(detail.resolved);
     }
 
-    /// Where the saga stands.
+    /// Where the saga stands. What has ended after all stands where it ended.
     #[must_use]
     pub fn status(&self) -> SagaStatus {
+        match self.status_by_itself() {
+            open if self.settled.is_some() && !open.is_terminal() => SagaStatus::Settled,
+            status => status,
+        }
+    }
+
+    /// Where the saga stands, whatever was settled outside.
+    #[must_use]
+    pub fn status_by_itself(&self) -> SagaStatus {
         if !self.has(FactType::OrderCreated) {
             return SagaStatus::Unknown;
         }
@@ -126,8 +181,8 @@ impl SagaView {
     /// Who owes the next steps, in the order of the saga.
     #[must_use]
     pub fn remaining(&self) -> Vec<Owed> {
-        // Nobody owes anything to what nobody has ordered.
-        if !self.has(FactType::OrderCreated) {
+        // Nobody owes anything to what nobody has ordered, or what was settled outside.
+        if self.settled.is_some() || !self.has(FactType::OrderCreated) {
             return Vec::new();
         }
         let owed = |stage: &Stage, step: &str, fact| Owed {
@@ -158,6 +213,32 @@ impl SagaView {
     pub fn in_the_way(&self) -> impl Iterator<Item = (Uuid, &str)> {
         let unresolved = self.parked.iter().filter(|(dead_letter, _)| !self.resolved.contains(dead_letter));
         unresolved.map(|(dead_letter, step)| (*dead_letter, step.as_str()))
+    }
+
+    /// Whether there is anything to settle: not while it goes on by itself, nor when all of it adds up.
+    fn settleable(&self, settlement: &Settlement) -> Result<(), SettlementRejection> {
+        let adds_up = settlement.accepted.is_empty();
+        match self.status_by_itself() {
+            _ if self.heard.is_empty() => Err(SettlementRejection::Unknown),
+            ended @ (SagaStatus::Completed | SagaStatus::Compensated | SagaStatus::Unknown) if adds_up => {
+                Err(SettlementRejection::Ended(ended))
+            }
+            _ if self.settled.as_ref().is_some_and(|known| known.accepted == settlement.accepted) => {
+                Err(SettlementRejection::Settled)
+            }
+            status @ (SagaStatus::Started | SagaStatus::InProgress) => match self.deadline {
+                Some(until) if until > settlement.at => Err(SettlementRejection::UnderWay { status, until }),
+                Some(_) | None => Ok(()),
+            },
+            SagaStatus::Unknown
+            | SagaStatus::Parked
+            | SagaStatus::Completed
+            | SagaStatus::TimedOut
+            | SagaStatus::Compensating
+            | SagaStatus::Compensated
+            | SagaStatus::Failed
+            | SagaStatus::Settled => Ok(()),
+        }
     }
 
     /// Whether a dead letter of this step, or of this kind of task, waits for a human.
@@ -198,26 +279,50 @@ impl SagaView {
     }
 }
 
-/// Kept as rows by admin: each fact heard is an event.
+/// Kept as rows by admin: each fact heard is an event, and each settlement.
 impl Decider for SagaView {
     const KIND: &'static str = "saga";
     const FIELDS: &'static [&'static str] = &["status", "next_step", "customer", "deadline", "finished"];
-    type Command = HeardFact;
-    type Event = HeardFact;
-    type Rejection = std::convert::Infallible;
+    type Command = SagaCommand;
+    type Event = SagaEvent;
+    type Rejection = SettlementRejection;
 
-    fn decide(&self, heard: &HeardFact) -> Result<Vec<HeardFact>, Self::Rejection> {
-        let is_known = self.messages.contains(&heard.message_id);
-        Ok(if is_known { vec![] } else { vec![heard.clone()] })
+    fn decide(&self, command: &SagaCommand) -> Result<Vec<SagaEvent>, SettlementRejection> {
+        match command {
+            SagaCommand::Hear(heard) => {
+                let is_known = self.messages.contains(&heard.message_id);
+                Ok(if is_known { vec![] } else { vec![SagaEvent::Heard(heard.clone())] })
+            }
+            SagaCommand::Settle(settlement) => {
+                self.settleable(settlement)?;
+                Ok(vec![SagaEvent::Settled(settlement.clone())])
+            }
+            SagaCommand::Unsettle(unsettlement) => match &self.settled {
+                None if self.heard.is_empty() => Err(SettlementRejection::Unknown),
+                None => Err(SettlementRejection::NotSettled(self.status())),
+                Some(_) => Ok(vec![SagaEvent::Unsettled(unsettlement.clone())]),
+            },
+        }
     }
 
-    fn evolve(&mut self, event: &HeardFact) {
-        self.hear(event);
+    fn evolve(&mut self, event: &SagaEvent) {
+        match event {
+            SagaEvent::Heard(fact) => return self.hear(fact),
+            SagaEvent::Settled(settlement) => self.settled = Some(settlement.clone()),
+            SagaEvent::Unsettled(_) => self.settled = None,
+        }
+        self.settlements += 1;
     }
 
-    fn event_name(event: &HeardFact) -> &'static str {
-        let known = <OperatorMessage<Fact> as Message>::named(&event.message_type);
-        known.map_or("Heard", |message_type| message_type.name)
+    fn event_name(event: &SagaEvent) -> &'static str {
+        match event {
+            SagaEvent::Settled(_) => "Settled",
+            SagaEvent::Unsettled(_) => "Unsettled",
+            SagaEvent::Heard(fact) => {
+                let known = <OperatorMessage<Fact> as Message>::named(&fact.message_type);
+                known.map_or("Heard", |message_type| message_type.name)
+            }
+        }
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
@@ -233,8 +338,19 @@ impl Decider for SagaView {
     }
 }
 
-/// Nobody is told of a view.
-impl<F> Policy<F> for SagaView {}
+/// Whenever a saga is settled outside, or that taken back, payment is told: the bank is to be asked no more, or again.
+impl Policy<OperatorMessage<Fact>> for SagaView {
+    fn whenever(event: &SagaEvent, id: &str, _: &Self, work: &mut UnitOfWork<'_, OperatorMessage<Fact>>) {
+        let settled = match event {
+            SagaEvent::Heard(_) => return,
+            SagaEvent::Settled(_) => true,
+            SagaEvent::Unsettled(_) => false,
+        };
+        let revision = work.row::<Self>(id).settlements;
+        let Ok(order) = id.parse() else { panic!("{id:?} is no saga's id") };
+        work.publish(OperatorMessage::Fact(SettlementRequested { order, settled, revision }.into()));
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -54,7 +54,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Payments",
         port: 8083,
         has_stream: true,
-        hears: &["order", "inventory"],
+        hears: &["order", "inventory", OPERATOR],
         calls: &["bank"],
     },
     // The outside world: plain HTTP is all it speaks.

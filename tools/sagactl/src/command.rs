@@ -20,8 +20,8 @@ use crate::reconciliation::ReconciliationOptions;
 
 /// One rule, which admin goes by too.
 const REASONS: &str = "Reasons:
-  --reason says why, for the audit log. It is needed by what gives something up (discard, cancel, audit --accept),
-  forces or holds something (--force, edit, breakers open and close), or changes many messages at once
+  --reason says why, for the audit log. It is needed by what gives something up (discard, settle, cancel, audit
+  --accept), forces or holds something (--force, edit, unsettle, breakers open and close), or changes many messages at once
   (replay --fingerprint, redrive, outbox retry without SEQ, outbox republish); everything else takes one.
 
 Lists:
@@ -185,6 +185,12 @@ mod tests {
             "dlq discard --step payment-processing --since 10m --reason gone",
             &format!("saga extend {id} --for 10m --reason patient"),
             "saga extend --fingerprint abc --for 10m --reason patient",
+            &format!("saga settle {id} {id} --reason cheque"),
+            &format!("saga unsettle {id} --reason bounced"),
+            &format!("payment settle {id} --reason cheque --json"),
+            &format!("dlq settle {id} --reason cheque"),
+            "dlq settle --step payment-refund --reason cheque",
+            "dlq unsettle --fingerprint abc --reason bounced",
             "dlq redrive --fingerprint abc --canary 3 --rate 10 --reason mended --detach",
             "dlq redrive --fingerprint abc --preview",
             &format!("redrive follow {id} --operator ada"),
@@ -226,6 +232,11 @@ mod tests {
             &format!("dlq replay {id} --force"),
             &format!("saga extend {id} --for 10m"),
             &format!("saga extend {id} --reason x"),
+            "saga settle --reason x",
+            &format!("saga settle {id}"),
+            &format!("saga unsettle {id}"),
+            &format!("payment unsettle {id}"),
+            &format!("dlq settle {id}"),
             &format!("dlq edit {id} --new-data {{}}"),
             &format!("dlq edit {id} --reason x --new-data {{"),
             &format!("dlq edit {id} --reason x --new-data 1 --payload 2"),

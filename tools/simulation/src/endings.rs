@@ -60,6 +60,8 @@ pub enum Ending {
     Discarded,
     /// A dead letter that had been given up was taken up again.
     Restored,
+    /// A dead letter was settled outside, and its saga with it.
+    Settled,
     /// A redrive handed a dead letter back.
     Redriven,
     /// A redrive had nothing left to do.
@@ -116,7 +118,7 @@ pub enum Ending {
 
 impl Ending {
     /// Everything that a run can come to.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 54] = [
         Self::Confirmed,
         Self::OutOfStock,
         Self::PaymentFailed,
@@ -144,6 +146,7 @@ impl Ending {
         Self::EditedAndResolved,
         Self::Discarded,
         Self::Restored,
+        Self::Settled,
         Self::Redriven,
         Self::RedriveDone,
         Self::RedriveStopped,

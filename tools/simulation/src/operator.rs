@@ -8,9 +8,11 @@ use admin::dead_letter::events::{DeadLetterEvent, MOST_REPLAYS, Replay};
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
 use admin::request::By;
+use admin::settling::{Case, Named, Settling};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::order::CancelReason;
+use contract::saga_view::SagaView;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, EditedMessage};
 use saga_core::ids;
@@ -62,6 +64,7 @@ impl World {
             Some(DeadLetterStatus::Pending) => match self.sim.below(100) {
                 0..=11 if !is_machinery(dead_letter) => self.discard(*id).await,
                 12..=21 if !is_machinery(dead_letter) => self.discard_by_mistake(*id).await,
+                90..=97 if !is_machinery(dead_letter) => self.settle(*id, dead_letter).await,
                 22..=39 => {
                     let edited = self.edit_of(*id, dead_letter);
                     self.replay(*id, dead_letter, force, edited).await;
@@ -70,12 +73,14 @@ impl World {
             },
             Some(DeadLetterStatus::Replaying) if force => self.replay(*id, dead_letter, true, None).await,
             Some(DeadLetterStatus::Discarded) => self.restore(*id).await,
+            Some(DeadLetterStatus::Settled) => self.unsettle(*id, dead_letter).await,
             Some(DeadLetterStatus::Replaying | DeadLetterStatus::Resolved) | None => {}
         }
     }
 
     /// Handles every dead letter, look by look, until none waits. After each look all must be `at_rest`.
     pub async fn mend(&mut self, at_rest: fn(&Self)) {
+        self.unsettle_all().await;
         for _ in 0..LOOKS {
             let open = self.open_dead_letters();
             if open.is_empty() {
@@ -189,6 +194,37 @@ impl World {
         self.restore(id).await;
     }
 
+    /// Settles a dead letter outside, and its saga with it; now and then that is taken back at once, and the two words
+    /// may overtake each other on their way.
+    async fn settle(&self, id: Uuid, dead_letter: &DeadLetterView) {
+        self.sim.note(|| format!("{id} settled"));
+        self.sim.count(Ending::Settled);
+        self.ask_admin(id, CommandKind::Settle(Settling::Settle, case(id, dead_letter))).await;
+        if self.sim.chance(50) {
+            self.unsettle(id, dead_letter).await;
+        }
+    }
+
+    async fn unsettle(&self, id: Uuid, dead_letter: &DeadLetterView) {
+        self.sim.note(|| format!("{id} no longer settled"));
+        self.ask_admin(id, CommandKind::Settle(Settling::Unsettle, case(id, dead_letter))).await;
+    }
+
+    /// Whoever mends everything settles nothing outside.
+    async fn unsettle_all(&self) {
+        for (id, dead_letter) in self.dead_letters() {
+            if dead_letter.status() == Some(DeadLetterStatus::Settled) {
+                self.unsettle(id, &dead_letter).await;
+            }
+        }
+        for (saga, view) in rows::<SagaView>(self.admin.store()) {
+            if let (Some(_), Ok(saga)) = (view.settled, saga.parse()) {
+                let case = Case { named: Named::Saga(saga, vec![]), with: vec![] };
+                self.ask_admin(saga, CommandKind::Settle(Settling::Unsettle, case)).await;
+            }
+        }
+    }
+
     async fn restore(&self, id: Uuid) {
         self.sim.note(|| format!("{id} restored"));
         self.sim.count(Ending::Restored);
@@ -253,6 +289,15 @@ impl World {
     }
 }
 
+/// A dead letter, and its saga with it.
+fn case(id: Uuid, dead_letter: &DeadLetterView) -> Case {
+    let saga = dead_letter.said().and_then(|said| said.saga);
+    Case {
+        named: Named::DeadLetter(id),
+        with: saga.map(|saga| Named::Saga(saga, vec![])).into_iter().collect(),
+    }
+}
+
 /// What its service said of a dead letter, each time that it was parked, oldest first.
 #[must_use]
 pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
@@ -262,6 +307,8 @@ pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
         | DeadLetterEvent::Replayed { .. }
         | DeadLetterEvent::Discarded { .. }
         | DeadLetterEvent::Restored { .. }
+        | DeadLetterEvent::Settled { .. }
+        | DeadLetterEvent::Unsettled { .. }
         | DeadLetterEvent::Noted { .. } => None,
     });
     announced.collect()

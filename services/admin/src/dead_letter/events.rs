@@ -53,6 +53,10 @@ pub enum DeadLetterCommand {
     Restore(By),
     /// Write something down about it.
     Note(By, String),
+    /// What it stands for was settled outside.
+    Settle(By),
+    /// It was not, after all.
+    Unsettle(By),
 }
 
 /// How to hand a dead letter back.
@@ -108,6 +112,18 @@ pub enum DeadLetterEvent {
         by: By,
         /// The note, for people.
         text: String,
+    },
+    /// What it stands for was settled outside.
+    Settled {
+        /// The operator who did.
+        by: By,
+        /// Replays that had failed.
+        at: u32,
+    },
+    /// It was not, after all.
+    Unsettled {
+        /// The operator who took it back.
+        by: By,
     },
     /// It is parked, for the first time or again. Stored bare, as builds did that knew no other event.
     #[serde(untagged)]

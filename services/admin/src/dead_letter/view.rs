@@ -75,6 +75,9 @@ enum Asked {
     Discard {
         at: u32,
     },
+    Settle {
+        at: u32,
+    },
 }
 
 /// The redrive that sent it last, and how it had failed before.
@@ -100,7 +103,10 @@ impl DeadLetterView {
             _ if self.resolved_after.is_some() => DeadLetterStatus::Resolved,
             Asked::Replay { at } if said.replays <= at => DeadLetterStatus::Replaying,
             Asked::Discard { at } if said.replays <= at => DeadLetterStatus::Discarded,
-            Asked::Replay { .. } | Asked::Discard { .. } | Asked::Nothing => DeadLetterStatus::Pending,
+            Asked::Settle { at } if said.replays <= at => DeadLetterStatus::Settled,
+            Asked::Replay { .. } | Asked::Discard { .. } | Asked::Settle { .. } | Asked::Nothing => {
+                DeadLetterStatus::Pending
+            }
         })
     }
 
@@ -156,7 +162,8 @@ impl DeadLetterView {
                 DeadLetterStatus::Pending
                 | DeadLetterStatus::Replaying
                 | DeadLetterStatus::Resolved
-                | DeadLetterStatus::Discarded,
+                | DeadLetterStatus::Discarded
+                | DeadLetterStatus::Settled,
                 _,
             ) => status.as_str(),
         }))
@@ -189,7 +196,10 @@ impl DeadLetterView {
             DeadLetterStatus::Pending => {}
             // That it got lost only a human knows: a redrive leaves alone what is on its way.
             DeadLetterStatus::Replaying if replay.force && replay.tag.is_none() => {}
-            DeadLetterStatus::Replaying | DeadLetterStatus::Resolved | DeadLetterStatus::Discarded => {
+            DeadLetterStatus::Replaying
+            | DeadLetterStatus::Resolved
+            | DeadLetterStatus::Discarded
+            | DeadLetterStatus::Settled => {
                 return Err(DeadLetterRejection::Status(status));
             }
         }
@@ -240,6 +250,16 @@ impl Decider for DeadLetterView {
                 (_, DeadLetterStatus::Discarded) => Ok(vec![DeadLetterEvent::Restored { by: by.clone() }]),
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
+            DeadLetterCommand::Settle(by) => match self.known()? {
+                (said, DeadLetterStatus::Pending) => {
+                    Ok(vec![DeadLetterEvent::Settled { by: by.clone(), at: said.replays }])
+                }
+                (_, status) => Err(DeadLetterRejection::Status(status)),
+            },
+            DeadLetterCommand::Unsettle(by) => match self.known()? {
+                (_, DeadLetterStatus::Settled) => Ok(vec![DeadLetterEvent::Unsettled { by: by.clone() }]),
+                (_, status) => Err(DeadLetterRejection::Status(status)),
+            },
             DeadLetterCommand::Note(by, text) => match self.known()? {
                 _ if self.notes >= MOST_NOTES => Err(DeadLetterRejection::TooManyNotes),
                 _ => Ok(vec![DeadLetterEvent::Noted { by: by.clone(), text: text.clone() }]),
@@ -272,7 +292,10 @@ impl Decider for DeadLetterView {
                 self.edit_under_way = edited.as_ref().map(|edited| edited.message_id).or(self.edit_under_way);
             }
             DeadLetterEvent::Discarded { at, .. } => self.asked = Asked::Discard { at: *at },
-            DeadLetterEvent::Restored { .. } => self.asked = Asked::Nothing,
+            DeadLetterEvent::Settled { at, .. } => self.asked = Asked::Settle { at: *at },
+            DeadLetterEvent::Restored { .. } | DeadLetterEvent::Unsettled { .. } => {
+                self.asked = Asked::Nothing;
+            }
             DeadLetterEvent::Noted { .. } => self.notes += 1,
         }
     }

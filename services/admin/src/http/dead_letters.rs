@@ -51,8 +51,10 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ListParams {
-    /// Only in one of these statuses, separated by commas: PENDING, REPLAYING, RESOLVED, DISCARDED.
-    #[param(pattern = "^(PENDING|REPLAYING|RESOLVED|DISCARDED)(,(PENDING|REPLAYING|RESOLVED|DISCARDED))*$")]
+    /// Only in one of these statuses, separated by commas: PENDING, REPLAYING, RESOLVED, DISCARDED, SETTLED.
+    #[param(
+        pattern = "^(PENDING|REPLAYING|RESOLVED|DISCARDED|SETTLED)(,(PENDING|REPLAYING|RESOLVED|DISCARDED|SETTLED))*$"
+    )]
     status: Option<String>,
     /// Only of this service.
     #[param(min_length = 1, max_length = 200)]
@@ -191,7 +193,9 @@ async fn counts(State(admin): State<Admin>) -> Result<Json<DeadLetterCounts>, Pr
 #[into_params(parameter_in = Query)]
 struct GroupParams {
     /// Only in one of these statuses, separated by commas; PENDING when not given.
-    #[param(pattern = "^(PENDING|REPLAYING|RESOLVED|DISCARDED)(,(PENDING|REPLAYING|RESOLVED|DISCARDED))*$")]
+    #[param(
+        pattern = "^(PENDING|REPLAYING|RESOLVED|DISCARDED|SETTLED)(,(PENDING|REPLAYING|RESOLVED|DISCARDED|SETTLED))*$"
+    )]
     status: Option<String>,
     /// Only of this service.
     #[param(min_length = 1, max_length = 200)]

@@ -48,8 +48,8 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 }
 
 /// What was meant.
-struct Meant {
-    ids: Vec<Uuid>,
+pub(super) struct Meant {
+    pub(super) ids: Vec<Uuid>,
     /// What the audit log calls them.
     target: String,
     detail: Value,
@@ -57,7 +57,7 @@ struct Meant {
 
 impl Meant {
     /// These dead letters, or all of these statuses that the filter matches now.
-    async fn of(
+    pub(super) async fn of(
         ids: Option<Vec<Uuid>>,
         filter: Option<Filter>,
         statuses: &[DeadLetterStatus],
@@ -105,7 +105,7 @@ async fn all(admin: &Admin, wanted: &Wanted) -> Result<Vec<Uuid>, Problem> {
 impl Admin {
     /// Has it done, part by part, and written down once: who wanted it of what, and to how many it was done. Who dies
     /// meanwhile leaves an entry without an outcome; asked for again, it goes on with the rest.
-    async fn of_each(
+    pub(super) async fn of_each(
         &self,
         by: By,
         action: Action,
@@ -180,18 +180,18 @@ async fn replay(
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[garde(allow_unvalidated)]
-struct ChangeMany {
+pub(super) struct ChangeMany {
     /// These, by their ids: 1 to 1000.
     #[garde(inner(length(min = 1, max = 1000)))]
     #[schema(min_items = 1, max_items = 1000)]
-    ids: Option<Vec<Uuid>>,
+    pub(super) ids: Option<Vec<Uuid>>,
     /// All that it matches now, at most 100000; at least one member.
-    filter: Option<Filter>,
+    pub(super) filter: Option<Filter>,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
     #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
 }
 
 /// Give many dead letters up.

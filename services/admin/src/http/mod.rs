@@ -16,10 +16,12 @@ mod redrive_watch;
 mod redrives;
 mod sagas;
 mod services;
+mod settling;
 
 use std::sync::Arc;
 
 use contract::overview::BooksLook;
+use contract::settlement::SettlementRejection;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use saga_core::input::Input;
@@ -73,6 +75,7 @@ pub fn routes(app: AdminApp) -> OpenApiRouter {
         .merge(dead_letter_changes::routes())
         .merge(dead_letter_edits::routes())
         .merge(many::routes())
+        .merge(settling::routes())
         .merge(redrives::routes())
         .merge(redrive_watch::routes())
         .merge(breakers::routes())
@@ -147,7 +150,8 @@ fn problem_of(rejection: &Rejection) -> Problem {
     match rejection {
         Rejection::DeadLetter(DeadLetterRejection::Unknown) => Problem::not_found("such dead letter"),
         Rejection::Redrive(RedriveRejection::Unknown) => Problem::not_found("such redrive"),
-        Rejection::DeadLetter(_) | Rejection::Redrive(_) | Rejection::Roster(_) => {
+        Rejection::Saga(SettlementRejection::Unknown) => Problem::not_found("such saga"),
+        Rejection::DeadLetter(_) | Rejection::Redrive(_) | Rejection::Roster(_) | Rejection::Saga(_) => {
             Problem::conflict(rejection.to_string())
         }
     }

@@ -5,7 +5,8 @@ use axum::extract::State;
 use contract::heard_fact::{HeardFact, Parked};
 use contract::money::Money;
 use contract::saga::SagaStatus;
-use contract::saga_view::{Owed, SagaView};
+use contract::saga_view::{Owed, SagaEvent, SagaView};
+use contract::settlement::Settlement;
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{FoundRow, Query};
@@ -30,7 +31,7 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 
 /// A saga in a list.
 #[derive(Debug, Serialize, ToSchema)]
-struct SagaItem {
+pub(super) struct SagaItem {
     /// Its id, which is the order's.
     id: String,
     /// Where it stands, as far as its facts tell.
@@ -68,6 +69,9 @@ struct SagaItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     waits_until: Option<Timestamp>,
+    /// What a human has settled outside, with what did not add up then; absent when nobody has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settled: Option<Settlement>,
 }
 
 impl SagaItem {
@@ -89,9 +93,20 @@ impl SagaItem {
             last_fact_at: view.last_fact_at(),
             waits_since: waits.since,
             waits_until: waits.until,
+            settled: view.settled.clone(),
         };
         Ok((item, view))
     }
+}
+
+/// One saga, as lists show it.
+///
+/// # Errors
+/// 404 when there is none.
+pub(super) async fn item_of(admin: &Admin, id: Uuid) -> Result<SagaItem, Problem> {
+    let row = admin.app.store.row(RowKey::of::<SagaView>(id)).await?;
+    let row = row.ok_or_else(|| Problem::not_found(format_args!("saga {id}")))?;
+    Ok(SagaItem::of(&row, admin.app.clock.now())?.0)
 }
 
 /// Which sagas to list.
@@ -217,8 +232,9 @@ async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<
     let (saga, view) = SagaItem::of(&row, admin.app.clock.now())?;
     let mut facts = Vec::new();
     for_each_event(admin.app.store.as_ref(), key, |event| {
-        facts
-            .push(serde_json::from_str::<HeardFact>(&event.data).map_err(|error| Problem::internal(&error))?);
+        let event: SagaEvent =
+            serde_json::from_str(&event.data).map_err(|error| Problem::internal(&error))?;
+        facts.extend(event.heard());
         Ok(())
     })
     .await?;

@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::findings::{Found, Rule};
+use super::settled::{SettledItem, held_against};
 
 /// A deadline fires within a second, under load with the next batches; an order that is later than this is stuck.
 const LATE: SignedDuration = SignedDuration::from_secs(30);
@@ -60,6 +61,12 @@ impl Account {
         self.order.as_ref().is_some_and(|order| order.state == OrderState::Pending && is_late(order))
     }
 
+    /// Whether payment asks the bank for something, or is to, that nobody has settled.
+    #[must_use]
+    pub fn has_open_call(&self) -> bool {
+        self.payment.as_ref().is_some_and(|payment| payment.state == PaymentState::Open && !payment.settled)
+    }
+
     /// Everything that does not add up.
     #[must_use]
     pub fn faults(&self, standard: Standard<'_>) -> Vec<Fault> {
@@ -88,6 +95,17 @@ impl Account {
             ..Found::plain(rule, detail)
         };
         self.faults(standard).into_iter().map(found).collect()
+    }
+
+    /// The same, but for what was settled outside and stands as it was accepted, which is told apart.
+    #[must_use]
+    pub fn judged(&self, key: &str, standard: Standard<'_>) -> (Vec<Found>, Vec<SettledItem>) {
+        let found = self.found(standard);
+        let settled = self.view.as_ref().and_then(|view| Some((view.settled.as_ref()?, view.status())));
+        match settled {
+            Some((settlement, status)) => held_against(settlement, key, status, found),
+            None => (found, vec![]),
+        }
     }
 
     /// When the last thing happened that such a fault is about.
@@ -130,7 +148,8 @@ impl Account {
             | Rule::RowsAreFolds
             | Rule::RowsCanBeRead
             | Rule::FactsArePublished
-            | Rule::MessagesAreHandled => return None,
+            | Rule::MessagesAreHandled
+            | Rule::SettledStays => return None,
         };
         let none = Money::new(0, order.total.currency);
         let (is, should) = (is.unwrap_or(none), should.unwrap_or(none));

@@ -54,6 +54,8 @@ pub enum Rule {
     FactsArePublished,
     /// A step has come to everything that was published for it.
     MessagesAreHandled,
+    /// What was settled outside stays as it was accepted.
+    SettledStays,
 }
 
 impl Rule {
@@ -83,6 +85,7 @@ impl Rule {
             Self::RowsCanBeRead => "every row can be read",
             Self::FactsArePublished => "every fact is published",
             Self::MessagesAreHandled => "published = handled + waiting + dead",
+            Self::SettledStays => "what was settled stays as it was",
         }
     }
 
@@ -128,6 +131,10 @@ impl Rule {
             Self::FactsArePublished => format!(
                 "sagactl outbox list tells why; mend that, then sagactl outbox retry {subject} --reason WHY"
             ),
+            Self::SettledStays => format!(
+                "sagactl saga show {subject} tells what happened since; put right what was done twice, then sagactl saga \
+                 unsettle {subject} --reason WHY, or settle it as it is now"
+            ),
             Self::MessagesAreHandled => format!(
                 "have its producers say it again (sagactl outbox republish --since TIME --reason WHY); what the streams \
                  no longer have is accepted with sagactl audit --accept {subject} --reason WHY"
@@ -162,7 +169,8 @@ impl Rule {
             | Self::ViewIsWhatWasSaid
             | Self::StockIsReservations
             | Self::CopyIsCatalogue
-            | Self::MessagesAreHandled => false,
+            | Self::MessagesAreHandled
+            | Self::SettledStays => false,
         }
     }
 }

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::account::{Account, Standard};
 use super::findings::{Findings, Found, Rule};
+use super::settled::SettledItems;
 
 /// The step by which admin's view of the sagas hears of them.
 const VIEW: &str = "admin-saga-view";
@@ -70,6 +71,7 @@ pub struct Ledgers {
     prices: BTreeMap<String, Vec<Money>>,
     summary: Summary,
     findings: Findings,
+    settled: SettledItems,
     /// The first accounts of which something looks wrong, to be looked at again.
     suspects: BTreeMap<String, Account>,
     /// Some ledger is missing: what is compared with another means nothing.
@@ -88,6 +90,8 @@ pub struct Closed {
     pub summary: Summary,
     /// What does not add up.
     pub findings: Findings,
+    /// What does not add up, and was settled outside.
+    pub settled: SettledItems,
     /// The accounts of the first hundred orders of which something looks wrong.
     pub suspects: BTreeMap<String, Account>,
 }
@@ -116,6 +120,7 @@ impl Ledgers {
             prices: BTreeMap::new(),
             summary: Summary::default(),
             findings: Findings::default(),
+            settled: SettledItems::default(),
             suspects: BTreeMap::new(),
             is_partial: false,
             is_stock_checked: false,
@@ -158,11 +163,19 @@ impl Ledgers {
         sku.copy = Some(entry);
     }
 
+    /// What every order must be held against.
+    #[must_use]
+    pub fn standard(&self) -> Standard<'_> {
+        let since = self.baselines.get(VIEW).map_or(Timestamp::MIN, |baseline| baseline.at);
+        Standard { now: self.now, prices: &self.prices, heard_since: since }
+    }
+
     /// Takes all that is known of one order.
     pub fn account(&mut self, key: &str, account: &Account) {
-        let since = self.baselines.get(VIEW).map_or(Timestamp::MIN, |baseline| baseline.at);
-        let standard = Standard { now: self.now, prices: &self.prices, heard_since: since };
-        let found = account.found(standard);
+        let (found, settled) = account.judged(key, self.standard());
+        if !self.is_partial {
+            self.settled.take(settled);
+        }
         if found.iter().any(|found| !found.certain) && !self.is_partial && self.suspects.len() < SUSPECTS {
             self.suspects.insert(key.to_owned(), account.clone());
         }
@@ -259,7 +272,8 @@ impl Ledgers {
                 self.summary.supplied += stock.supplied;
             }
         }
-        Closed { summary: self.summary, findings: self.findings, suspects: self.suspects }
+        let Self { summary, findings, settled, suspects, .. } = self;
+        Closed { summary, findings, settled, suspects }
     }
 }
 

@@ -2,6 +2,7 @@
 //! what stands before it:
 //!
 //! - [`findings`]: the rules, and what breaks them
+//! - [`settled`]: what breaks them and was settled outside
 //! - [`account`]: all that is known of one order, and the rules within it
 //! - [`accounts`]: the ledgers of all services merged by order, page by page
 //! - [`ledgers`]: orders, products, messages and rows together
@@ -9,6 +10,7 @@
 //! - `asking`: asking everyone, each in its time
 //! - `second_look`: what looked wrong, looked at again
 //! - [`report`]: the verdict
+//! - [`settling`]: what an operator accepts who settles orders
 
 pub mod account;
 pub mod accounts;
@@ -18,4 +20,6 @@ pub mod findings;
 pub mod ledgers;
 pub mod report;
 mod second_look;
+pub mod settled;
+pub(crate) mod settling;
 pub mod under_way;

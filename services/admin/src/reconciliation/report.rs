@@ -16,6 +16,7 @@ use super::asking::{Asking, Heard};
 use super::findings::Discrepancy;
 use super::ledgers::{Baseline, Summary, missed};
 use super::second_look::{is_quiet, published, settle};
+use super::settled::SettledItem;
 use super::under_way::{Unanswered, UnderWay, under_way};
 use crate::AdminApp;
 use crate::audit_log::{Action, AuditEntry, DONE, Entry};
@@ -25,7 +26,7 @@ use crate::rows;
 /// Pause between looks while waiting for quiet.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The whole time of an answer for which nobody wants to wait: reading the ledgers takes some.
-const AT_ONCE: Duration = Duration::from_secs(10);
+pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
 /// The least time for which anything can be told.
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -74,6 +75,10 @@ pub struct Report {
     pub suspected: Vec<Discrepancy>,
     /// How much that is.
     pub suspected_count: u64,
+    /// What does not add up either, and an operator has settled outside; at most 200.
+    pub settled: Vec<SettledItem>,
+    /// How much that is.
+    pub settled_count: u64,
     /// What operators accepted of steps that were not there from the first, by step.
     pub baselines: BTreeMap<String, Baseline>,
     /// When the services had all been asked.
@@ -170,6 +175,8 @@ async fn compare(asking: Asking<'_>, before: &Heard, baselines: &BTreeMap<String
         discrepancy_count: findings.certain,
         suspected,
         suspected_count: findings.count - findings.certain,
+        settled: closed.settled.listed,
+        settled_count: closed.settled.count,
         baselines: baselines.clone(),
         checked_at: Timestamp::now(),
     }
@@ -198,7 +205,7 @@ pub(crate) async fn missed_for_ever(
 }
 
 /// What operators accepted, by step: the audit log has it, and the newest entry about a step counts.
-async fn baselines(app: &AdminApp) -> Result<BTreeMap<String, Baseline>, Problem> {
+pub(super) async fn baselines(app: &AdminApp) -> Result<BTreeMap<String, Baseline>, Problem> {
     const PAGE: usize = 200;
     let action = Action::AuditBaseline.to_string();
     let mut query =

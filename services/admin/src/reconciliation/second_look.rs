@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use contract::reconciliation::{CopyEntry, PaymentState, StockEntry};
+use contract::reconciliation::{CopyEntry, StockEntry};
 use saga_core::machinery::Machinery;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -141,8 +141,7 @@ impl Second {
 
     /// Whether the bank is being asked about this order.
     fn is_called_for(&self, order: &str) -> bool {
-        let payment = self.fresh.accounts.get(order).and_then(|account| account.payment.as_ref());
-        !self.calls_nobody && payment.is_some_and(|payment| payment.state == PaymentState::Open)
+        !self.calls_nobody && self.fresh.accounts.get(order).is_some_and(Account::has_open_call)
     }
 }
 

@@ -12,7 +12,9 @@ use contract::order::{
     CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
     OrderCreated, PaymentContext, StockLine,
 };
-use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
+use contract::payment::{
+    PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
+};
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
@@ -99,6 +101,7 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
         FactType::DeadlineExtensionRequested => {
             DeadlineExtensionRequested { order, deadline: extended() }.into()
         }
+        FactType::SettlementRequested => SettlementRequested { order, settled: true, revision: 1 }.into(),
     }
 }
 

@@ -171,7 +171,7 @@ fn a_refused_command_changes_nothing_and_is_not_written_down() {
     let (mut admin, dead) = with_a_dead_letter();
     let mut refusal = |number, kind| match admin.is_asked(asks(number, kind)).rejection() {
         Rejection::DeadLetter(rejection) => rejection,
-        other @ (Rejection::Redrive(_) | Rejection::Roster(_)) => panic!("{other:?}"),
+        other @ (Rejection::Redrive(_) | Rejection::Roster(_) | Rejection::Saga(_)) => panic!("{other:?}"),
     };
     assert_eq!(
         refusal(1, CommandKind::Restore(dead.id)),
@@ -401,8 +401,9 @@ fn what_operators_look_for_is_searchable() {
 /// Admin hears everything that belongs to a saga; of products it hears nothing.
 #[test]
 fn every_fact_of_a_saga_is_heard_and_kept() {
-    // An operator's wish is admin's own word: whether it is granted the order service says.
-    let is_heard = |said: &&str| fact(said, ORDER).saga().is_some() && *said != "DeadlineExtensionRequested";
+    // What operators wish is admin's own word: what comes of it the services say.
+    let own = ["DeadlineExtensionRequested", "SettlementRequested"];
+    let is_heard = |said: &&str| fact(said, ORDER).saga().is_some() && !own.contains(said);
     let of_sagas = all_types().filter(is_heard);
     assert_eq!(of_sagas.clone().collect::<BTreeSet<_>>(), facts_heard::<AdminService>());
     for heard in of_sagas {

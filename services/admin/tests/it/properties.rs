@@ -4,7 +4,7 @@ use admin::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
 use contract::heard_fact::HeardFact;
-use contract::saga_view::SagaView;
+use contract::saga_view::{SagaCommand, SagaView};
 use proptest::prelude::*;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::decider::Decider;
@@ -80,7 +80,7 @@ proptest! {
 
     #[test]
     fn a_saga_view_takes_any_sequence_of_facts(facts in prop::collection::vec(heard(), 0..16)) {
-        let heard: Vec<_> = facts.iter().map(heard_fact).collect();
+        let heard: Vec<_> = facts.iter().map(|fact| SagaCommand::Hear(heard_fact(fact))).collect();
         any_sequence::<SagaView>(&heard, |_| false, |view, _| assert!(view.last_fact_at().is_some()));
     }
 
@@ -119,6 +119,8 @@ fn command() -> impl Strategy<Value = DeadLetterCommand> {
         }),
         1 => Just(DeadLetterCommand::Discard(by_ada())),
         1 => Just(DeadLetterCommand::Restore(by_ada())),
+        1 => Just(DeadLetterCommand::Settle(by_ada())),
+        1 => Just(DeadLetterCommand::Unsettle(by_ada())),
         1 => Just(DeadLetterCommand::Note(by_ada(), "noted".to_owned())),
     ]
 }

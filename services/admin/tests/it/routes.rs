@@ -76,7 +76,7 @@ async fn counts_and_groups_come_from_admins_own_view() {
     admin.post(&format!("/dlq/{}/replay", numbered(2).id), &json!({}), 202).await;
     let wanted = json!({
         "total": 10,
-        "by_status": {"PENDING": 9, "REPLAYING": 1, "RESOLVED": 1, "DISCARDED": 1},
+        "by_status": {"PENDING": 9, "REPLAYING": 1, "RESOLVED": 1, "DISCARDED": 1, "SETTLED": 0},
         "by_service": {"payment": 10},
     });
     assert_eq!(admin.get("/dlq/count").await, wanted);

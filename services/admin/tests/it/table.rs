@@ -25,7 +25,7 @@ fn every_status_of_a_dead_letter_answers_every_command() {
         origin: DeadLetterOrigin::Task,
         ..dead_refund(0)
     }));
-    let stories: [Vec<DeadLetterCommand>; 9] = [
+    let stories: [Vec<DeadLetterCommand>; 10] = [
         vec![],
         vec![announced(0)],
         vec![task],
@@ -35,6 +35,7 @@ fn every_status_of_a_dead_letter_answers_every_command() {
         vec![announced(0), replay(Replay::default()), resolution()],
         vec![resolution()],
         vec![announced(0), DeadLetterCommand::Discard(by_ada())],
+        vec![announced(0), DeadLetterCommand::Settle(by_ada())],
     ];
     let edited = EditedMessage { message_id: Uuid::from_u128(8), payload_base64: String::new() };
     let commands = [
@@ -50,6 +51,8 @@ fn every_status_of_a_dead_letter_answers_every_command() {
         DeadLetterCommand::Discard(by_ada()),
         DeadLetterCommand::Restore(by_ada()),
         DeadLetterCommand::Note(by_ada(), "called the bank".to_owned()),
+        DeadLetterCommand::Settle(by_ada()),
+        DeadLetterCommand::Unsettle(by_ada()),
     ];
     let names = Names {
         state: |dead: &DeadLetterView| {
@@ -84,6 +87,8 @@ fn named(command: &DeadLetterCommand) -> String {
         DeadLetterCommand::Discard(_) => "discard".to_owned(),
         DeadLetterCommand::Restore(_) => "restore".to_owned(),
         DeadLetterCommand::Note(..) => "note".to_owned(),
+        DeadLetterCommand::Settle(_) => "settle".to_owned(),
+        DeadLetterCommand::Unsettle(_) => "unsettle".to_owned(),
     }
 }
 

@@ -4,7 +4,9 @@ use contract::Fact;
 use contract::inventory::StockReserved;
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, DeadlineExtended, OrderCancelled, PaymentContext, StockLine};
-use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
+use contract::payment::{
+    PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
+};
 use contract::payment_id;
 use jiff::Timestamp;
 use payment::policy::{BankAnswer, PaymentService};
@@ -53,6 +55,11 @@ pub fn cancelled(order: Uuid) -> Fact {
 
 pub fn extended(order: Uuid, deadline: Timestamp) -> Fact {
     Fact::DeadlineExtended(DeadlineExtended { order, deadline })
+}
+
+/// An operator has settled it outside, or takes that back.
+pub fn settled_outside(order: Uuid, settled: bool, revision: u64) -> Fact {
+    Fact::SettlementRequested(SettlementRequested { order, settled, revision })
 }
 
 pub fn processed(order: Uuid) -> Fact {

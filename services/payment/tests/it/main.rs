@@ -6,6 +6,7 @@ mod ledger;
 mod policy;
 mod properties;
 mod settings;
+mod settled;
 mod table;
 mod upgrade;
 mod verifying;

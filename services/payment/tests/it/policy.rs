@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::given::{
     DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context,
-    extended, failed, processed, refunded, reserved, voided,
+    extended, failed, processed, refunded, reserved, settled_outside, voided,
 };
 use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
@@ -413,7 +413,8 @@ fn a_row_that_cannot_be_read_is_never_taken_for_a_new_one() {
 
 #[test]
 fn every_fact_that_a_step_hears_is_understood() {
-    let facts = [reserved(ORDER), cancelled(ORDER), extended(ORDER, DEADLINE)];
+    let settled = settled_outside(ORDER, true, 1);
+    let facts = [reserved(ORDER), cancelled(ORDER), extended(ORDER, DEADLINE), settled];
     assert_eq!(
         facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
         facts_heard::<PaymentService>()

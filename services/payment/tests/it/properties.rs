@@ -12,12 +12,14 @@ use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::waiting::Task;
 use uuid::Uuid;
 
-use crate::given::{cancelled, reserved};
+use crate::given::{cancelled, reserved, settled_outside};
 use crate::table::commands;
 use saga_engine::testing::decider::any_sequence;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus, batches_do_what_single_inputs_do};
 
 const ORDERS: u128 = 3;
+/// More than what operators have said of any order.
+const REVISIONS: u64 = 20;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
@@ -48,6 +50,8 @@ proptest! {
             scene.check(false);
         }
         scene.let_everything_end();
+        scene.unsettle_all();
+        scene.let_everything_end();
         scene.check(true);
     }
 
@@ -67,6 +71,8 @@ enum Act {
     Reserve(u128),
     Cancel(u128),
     Refund(u128),
+    /// Settled outside, or no longer; words of an older revision come late.
+    Settle(u128, bool, u64),
     /// One of the tasks noted so far is called, again if it was before; a call may be lost before or after the
     /// bank has done what it was asked.
     Call(prop::sample::Index, Fate),
@@ -126,6 +132,9 @@ impl Scene {
                 let (id, order) =
                     (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
                 Stimulus::Command { id, saga: order, command: Command::Refund { order }, key: None }
+            }
+            Act::Settle(order, settled, revision) => {
+                Stimulus::Fact(settled_outside(Uuid::from_u128(*order), *settled, *revision))
             }
             Act::Call(..) | Act::Ask(_) if self.payment.kept.called.is_empty() => return,
             Act::Ask(index) => {
@@ -201,6 +210,13 @@ impl Scene {
         }
     }
 
+    /// Nothing was settled outside, after all.
+    fn unsettle_all(&mut self) {
+        for order in (0..ORDERS).map(Uuid::from_u128) {
+            self.payment.hears(settled_outside(order, false, REVISIONS));
+        }
+    }
+
     fn check(&self, at_the_end: bool) {
         let kept = &self.payment.kept;
         for (event, fact) in kept.events_told::<Payment>() {
@@ -233,9 +249,10 @@ impl Scene {
                     !matches!(state, Payment::Captured(..)),
                     "money of a cancelled order is on its way back"
                 );
+                let is_settled = matches!(state, Payment::Settled(_));
                 let money_is_there = self.ledger.get(&order) == Some(&Ledger::Captured);
                 assert!(
-                    !money_is_there || is_open || is_parked,
+                    !money_is_there || is_open || is_parked || is_settled,
                     "{state:?}: money of a cancelled order stays"
                 );
             }
@@ -266,7 +283,8 @@ impl Scene {
                     | Payment::Doomed(_)
                     | Payment::Reversing(_)
                     | Payment::Voiding(_)
-                    | Payment::Refunding(..) => {
+                    | Payment::Refunding(..)
+                    | Payment::Settled(_) => {
                         panic!("{state:?} is not the end of a payment")
                     }
                 };
@@ -296,6 +314,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (0..ORDERS).prop_map(Act::Reserve),
         2 => (0..ORDERS).prop_map(Act::Cancel),
         1 => (0..ORDERS).prop_map(Act::Refund),
+        2 => (0..ORDERS, any::<bool>(), 1..REVISIONS).prop_map(|(order, is, at)| Act::Settle(order, is, at)),
         8 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| Act::Call(index, fate)),
         3 => any::<prop::sample::Index>().prop_map(Act::Ask),
     ]

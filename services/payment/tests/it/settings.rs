@@ -23,7 +23,14 @@ fn a_file_changes_the_breaker_it_names_and_no_other() {
         breakers.as_array().expect("a list").iter().map(|breaker| breaker["name"].clone()).collect();
     assert_eq!(
         names,
-        ["bank", "payment-extension", "payment-operations", "payment-processing", "payment-refund"]
+        [
+            "bank",
+            "payment-extension",
+            "payment-operations",
+            "payment-processing",
+            "payment-refund",
+            "payment-settlement"
+        ]
     );
     let seen = |name: &str| {
         let policy = of(name);
@@ -66,10 +73,10 @@ fn an_operator_opens_and_resets_a_breaker() {
         breakers.into_iter().map(|breaker| breaker["state"].clone()).collect::<Vec<Value>>()
     };
     assert_eq!(turn("bank", "open").body["state"], "FORCED_OPEN");
-    assert_eq!(states(), ["FORCED_OPEN", "CLOSED", "CLOSED", "CLOSED", "CLOSED"]);
+    assert_eq!(states(), ["FORCED_OPEN", "CLOSED", "CLOSED", "CLOSED", "CLOSED", "CLOSED"]);
     assert_eq!(turn("bank", "closed").body["state"], "FORCED_CLOSED");
     assert_eq!(turn("bank", "reset").body["state"], "CLOSED");
-    assert_eq!(states(), ["CLOSED"; 5]);
+    assert_eq!(states(), ["CLOSED"; 6]);
     assert_eq!(turn("bnak", "open").status, 404);
     assert!(matches!(turn("bank", "shut").status, 400 | 422));
 }

@@ -5,7 +5,7 @@
 use std::iter::successors;
 
 use contract::payment::PaymentFailure;
-use payment::domain::{Payment, PaymentCommand, RefundReason};
+use payment::domain::{Payment, PaymentCommand, RefundReason, Settled};
 
 use crate::given::{REFERENCE, context};
 use saga_engine::testing::decider::{Names, table};
@@ -38,7 +38,12 @@ pub fn states() -> Vec<Payment> {
             Some(Payment::Refunded(context(), reference(), RefundReason::Operator))
         }
         Payment::Refunded(..) => Some(Payment::Void),
-        Payment::Void => None,
+        Payment::Void => Some(settled(Payment::Doomed(context()), false)),
+        Payment::Settled(settled_one) => match (&settled_one.was, settled_one.is_stopped) {
+            (Payment::Doomed(_), _) => Some(settled(Payment::Reversing(context()), false)),
+            (Payment::Reversing(_), false) => Some(settled(Payment::Reversing(context()), true)),
+            (_, _) => None,
+        },
     };
     successors(Some(Payment::New), next).collect()
 }
@@ -56,13 +61,24 @@ pub fn commands() -> Vec<PaymentCommand> {
         PaymentCommand::TakeReversal => Some(PaymentCommand::Refund),
         PaymentCommand::Refund => Some(PaymentCommand::TakeRefund),
         PaymentCommand::TakeRefund => Some(PaymentCommand::Answer),
-        PaymentCommand::Answer => None,
+        PaymentCommand::Answer => Some(PaymentCommand::Settle),
+        PaymentCommand::Settle => Some(PaymentCommand::Unsettle),
+        PaymentCommand::Unsettle => Some(PaymentCommand::Stop),
+        PaymentCommand::Stop => None,
     };
     successors(Some(PaymentCommand::Charge(context())), next).collect()
 }
 
+fn settled(was: Payment, is_stopped: bool) -> Payment {
+    Payment::Settled(Box::new(Settled { was, is_stopped }))
+}
+
 fn name_of_state(state: &Payment) -> String {
     let detail = match state {
+        Payment::Settled(settled) => {
+            let stopped = if settled.is_stopped { ", stopped" } else { "" };
+            return format!("SETTLED ({}{stopped})", name_of_state(&settled.was));
+        }
         Payment::Failed(_, reason) => reason.as_str(),
         Payment::Refunding(_, _, RefundReason::Operator)
         | Payment::Refunded(_, _, RefundReason::Operator) => "kindness",
@@ -93,6 +109,9 @@ fn name_of_command(command: &PaymentCommand) -> String {
         PaymentCommand::Refund => "Refund",
         PaymentCommand::TakeRefund => "TakeRefund",
         PaymentCommand::Answer => "Answer",
+        PaymentCommand::Settle => "Settle",
+        PaymentCommand::Unsettle => "Unsettle",
+        PaymentCommand::Stop => "Stop",
     };
     name.to_owned()
 }

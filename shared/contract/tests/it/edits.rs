@@ -61,6 +61,9 @@ fn promised(name: &str, path: &str) -> Option<&'static str> {
 
 /// Another value of the same kind.
 fn other(value: &Value) -> Value {
+    if let Some(is_so) = value.as_bool() {
+        return Value::from(!is_so);
+    }
     let Some(text) = value.as_str() else {
         return Value::from(value.as_u64().expect("a number or a text") + 1);
     };

@@ -20,9 +20,9 @@ fn every_participant_is_found_by_its_name_and_those_with_streams_produce() {
 }
 
 #[test]
-fn a_saga_is_over_when_it_is_completed_or_compensated() {
+fn a_saga_is_over_when_it_is_completed_compensated_or_settled() {
     let over: Vec<_> = SagaStatus::ALL.iter().filter(|status| status.is_terminal()).collect();
-    assert_eq!(over, [&SagaStatus::Completed, &SagaStatus::Compensated]);
+    assert_eq!(over, [&SagaStatus::Completed, &SagaStatus::Compensated, &SagaStatus::Settled]);
     let names = SagaStatus::ALL.iter().map(|status| status.as_str());
     for (name, status) in names.zip(SagaStatus::ALL) {
         assert_eq!(serde_json::to_value(status).expect("JSON"), name);

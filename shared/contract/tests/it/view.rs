@@ -3,7 +3,7 @@
 use contract::heard_fact::HeardFact;
 use contract::order::CancelReason;
 use contract::payment::{PaymentFailed, PaymentFailure};
-use contract::saga_view::SagaView;
+use contract::saga_view::{SagaCommand, SagaEvent, SagaView};
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
@@ -24,13 +24,13 @@ fn everything_that_is_heard_has_its_golden_detail() {
         let heard = heard(second, message);
         assert_eq!((heard.message_id, heard.causation_id), (id(second as u128), id(1)));
         assert_eq!((&heard.producer[..], heard.occurred_at), ("somebody", at(second)));
-        assert_eq!(SagaView::event_name(&heard), heard.message_type);
+        assert_eq!(SagaView::event_name(&SagaEvent::Heard(heard.clone())), heard.message_type);
         let detail = serde_json::to_string(&heard.detail).expect("JSON");
         format!("{} {detail}", heard.message_type)
     });
     golden_text("details", &lines.collect::<Vec<_>>().join("\n"));
     let unknown = HeardFact { message_type: "Praised".to_owned(), ..heard(1, resolved().into()) };
-    assert_eq!(SagaView::event_name(&unknown), "Heard");
+    assert_eq!(SagaView::event_name(&SagaEvent::Heard(unknown)), "Heard");
 }
 
 #[test]
@@ -94,9 +94,10 @@ fn a_view_keeps_what_was_said_first_and_shows_it_in_the_order_of_the_contract() 
         (2, OperatorMessage::Fact(example(FactType::OrderCreated))),
     ] {
         let heard = heard(second, message);
-        assert_eq!(view.decide(&heard), Ok(vec![heard.clone()]), "it is new");
-        view.evolve(&heard);
-        assert_eq!(view.decide(&heard), Ok(vec![]), "it is known");
+        let (command, event) = (SagaCommand::Hear(heard.clone()), SagaEvent::Heard(heard));
+        assert_eq!(view.decide(&command).as_ref(), Ok(&vec![event.clone()]), "it is new");
+        view.evolve(&event);
+        assert_eq!(view.decide(&command), Ok(vec![]), "it is known");
     }
     assert_eq!(view.last_fact_at(), Some(at(8)));
     assert_eq!(view.cancelled_because, Some(CancelReason::OutOfStock));

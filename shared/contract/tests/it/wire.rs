@@ -16,7 +16,9 @@ use contract::order::{
     CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
     OrderCreated, PaymentContext, StockLine,
 };
-use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
+use contract::payment::{
+    PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
+};
 use contract::{Fact, FactType, payment_id};
 use insta::assert_snapshot;
 use jiff::{SignedDuration, Timestamp};
@@ -181,6 +183,7 @@ pub fn example(fact_type: FactType) -> Fact {
         FactType::PaymentVoided => PaymentVoided { order, payment }.into(),
         FactType::DeadlineExtended => DeadlineExtended { order, deadline }.into(),
         FactType::DeadlineExtensionRequested => DeadlineExtensionRequested { order, deadline }.into(),
+        FactType::SettlementRequested => SettlementRequested { order, settled: true, revision: 1 }.into(),
     }
 }
 

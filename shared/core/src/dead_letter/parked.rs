@@ -159,6 +159,8 @@ pub enum DeadLetterStatus {
     Resolved,
     /// It was given up.
     Discarded,
+    /// What it stands for was settled outside, as operators know it; the service that holds it has given it up.
+    Settled,
 }
 
 impl DeadLetterStatus {

@@ -11,6 +11,7 @@ use super::dead_letter::edit::{self, EditOptions};
 use super::dead_letter::filter::{FailedAt, Filter, InStatus};
 use super::dead_letter::{group, view};
 use super::redrive::{self, RedriveOptions};
+use super::settle::{self, DeadLetterOptions, SETTLE, UNSETTLE};
 use crate::admin::{Admin, Form, Items, PageOptions};
 
 /// What to do with dead letters.
@@ -38,6 +39,11 @@ pub enum DlqCommand {
     Discard(DiscardOptions),
     /// Take discarded dead letters back
     Restore(RestoreOptions),
+    /// Settle dead letters outside: what they stand for was done in another way. A saga that nothing else is in the way
+    /// of is settled with its dead letter
+    Settle(DeadLetterOptions),
+    /// Take that back: they wait again, and so do their sagas
+    Unsettle(DeadLetterOptions),
     /// Write a note at dead letters
     Note(NoteOptions),
     /// Hand many back: a few first, the rest when those did not fail again; stops when they do
@@ -91,6 +97,8 @@ pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode>
         DlqCommand::Edit(options) => edit::run(admin, options).await,
         DlqCommand::Discard(options) => change::discard(admin, options).await,
         DlqCommand::Restore(options) => change::restore(admin, options).await,
+        DlqCommand::Settle(options) => settle::dead_letters(admin, SETTLE, options).await,
+        DlqCommand::Unsettle(options) => settle::dead_letters(admin, UNSETTLE, options).await,
         DlqCommand::Note(options) => change::note(admin, options).await,
         DlqCommand::Redrive(options) => redrive::start(admin, *options).await,
     }

@@ -14,6 +14,9 @@ mod faults;
 mod outbox;
 mod saga;
 
+// What was settled outside.
+mod settle;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -23,7 +26,7 @@ use crate::admin::{Admin, OrList};
 /// What to ask of admin.
 #[derive(Debug, Subcommand)]
 pub enum OperatorCommand {
-    /// Dead letters: list, look at, replay, edit, discard
+    /// Dead letters: list, look at, replay, edit, discard, settle
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
     /// Redrives: bulk replays that watch themselves (start one with dlq redrive)
@@ -32,6 +35,9 @@ pub enum OperatorCommand {
     /// Sagas: where each stands, what it waits for
     #[command(subcommand)]
     Saga(saga::SagaCommand),
+    /// What payment asks the bank for an order: settle it outside, or take that back
+    #[command(subcommand)]
+    Payment(settle::PaymentCommand),
     /// Circuit breakers: list them; open, close or reset one
     Breakers(OrList<breakers::BreakerCommand>),
     /// Planted faults: list them; inject or clear some
@@ -52,6 +58,7 @@ pub async fn run(
         OperatorCommand::Dlq(command) => dlq::run(&admin()?, command).await,
         OperatorCommand::Redrive(command) => redrive::run(&admin()?, command).await,
         OperatorCommand::Saga(command) => saga::run(&admin()?, command).await,
+        OperatorCommand::Payment(command) => settle::run(&admin()?, command).await,
         OperatorCommand::Breakers(command) => breakers::run(&admin()?, command).await,
         OperatorCommand::Faults(command) => faults::run(admin, command).await,
         OperatorCommand::Outbox(command) => outbox::run(&admin()?, command).await,

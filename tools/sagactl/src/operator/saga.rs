@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::dead_letter::change::many;
 use super::dead_letter::filter::{Meant, Which};
+use super::settle::{OrderOptions, SETTLE, UNSETTLE, orders};
 use crate::admin::{Admin, Done, Form, Items, Page, PageOptions, each};
 use crate::args::{duration, one_of};
 use crate::output::exit::refuse;
@@ -36,6 +37,11 @@ pub enum SagaCommand {
     /// Let orders wait longer, so that there is time to mend what is in their way; those that have ended, or are past
     /// their deadline, are refused
     Extend(ExtendOptions),
+    /// Settle outside what sagas still wait for (e.g. a refund that was paid by cheque): they end as SETTLED, nobody is
+    /// asked for the rest, and the audit accepts what does not add up of them now, and no more
+    Settle(OrderOptions),
+    /// Take that back: they stand where they stood, and the bank is asked again
+    Unsettle(OrderOptions),
 }
 
 /// Which orders are to wait longer, and for how long.
@@ -84,6 +90,8 @@ pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode
             admin.list(&["sagas"], &options, Items::In("sagas"), options.page.form, list).await
         }
         SagaCommand::Extend(options) => extend(admin, options).await,
+        SagaCommand::Settle(options) => orders(admin, "sagas", SETTLE, options).await,
+        SagaCommand::Unsettle(options) => orders(admin, "sagas", UNSETTLE, options).await,
         SagaCommand::Show { id, form } => admin.show(&["sagas", &id.to_string()], &(), form, detail).await,
     }
 }
@@ -124,6 +132,22 @@ struct Saga {
     last_fact_at: Option<Timestamp>,
     waits_since: Option<Timestamp>,
     waits_until: Option<Timestamp>,
+    settled: Option<Settled>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Settled {
+    operator: String,
+    reason: String,
+    at: Timestamp,
+    was: String,
+}
+
+impl Settled {
+    fn told(&self, view: &View) -> String {
+        let Self { operator, reason, at, was } = self;
+        format!("by {operator} at {}: {reason} (it was {was})", view.moment_in_full(*at))
+    }
 }
 
 impl Saga {
@@ -204,6 +228,7 @@ fn detail(detail: &Detail, view: &View) -> String {
     let parked: Vec<_> = saga.parked.iter().map(in_the_way).collect();
     let head = listed(&[
         ("status", Some(saga.status.clone())),
+        ("settled", saga.settled.as_ref().map(|settled| settled.told(view))),
         ("parked", (!parked.is_empty()).then(|| parked.join(", "))),
         ("cancelled because", saga.cancelled_because.clone()),
         ("customer", saga.customer.clone()),

@@ -27,7 +27,9 @@ const PLAIN: &str = "\u{1b}[0m";
 /// reconciliation.
 const fn tone_of(word: &str) -> Option<Tone> {
     Some(match word.as_bytes() {
-        b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED" => Tone::Good,
+        b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED" | b"SETTLED" => {
+            Tone::Good
+        }
         b"STARTED" | b"IN_PROGRESS" | b"COMPENSATING" | b"COMPENSATED" | b"PENDING" | b"REPLAYING"
         | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"IN_FLIGHT" => {
             Tone::Busy

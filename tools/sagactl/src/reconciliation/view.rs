@@ -14,6 +14,9 @@ use crate::output::text::one_line;
 /// So many of what breaks one rule are told; the rest is counted.
 const FIRST: usize = 3;
 
+/// So many of what was settled outside are told; the rest is counted.
+const MOST_SETTLED: usize = 10;
+
 /// One finding, as admin tells it.
 #[derive(Debug, Deserialize)]
 struct Finding {
@@ -39,6 +42,18 @@ struct Unanswered {
     why: String,
 }
 
+/// Something that does not add up, and was settled outside.
+#[derive(Debug, Deserialize)]
+struct Settled {
+    subject: String,
+    what: String,
+    detail: String,
+    difference: Option<String>,
+    operator: String,
+    reason: String,
+    since: Timestamp,
+}
+
 pub(super) const fn headline(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Balanced => "the books balance: BALANCED",
@@ -58,6 +73,7 @@ pub(super) fn shown(reconciliation: &Reconciliation, view: &View) -> String {
     let unanswered: Vec<Unanswered> = members(report, "unanswered");
     lines.extend(unanswered.iter().map(|one| format!("  not asked: {}: {}", one.service, one.why)));
     lines.extend(findings(report, "suspected", "may add up yet: ", view));
+    lines.extend(settled(report, view));
     let count =
         |name: &str| report.get("summary").and_then(|all| all.get(name)).map(one_line).unwrap_or_default();
     for names in [
@@ -100,6 +116,29 @@ fn findings(report: &Value, name: &str, before: &str, view: &View) -> Vec<String
     let count = report.get(counted).and_then(Value::as_u64).unwrap_or(total);
     if count > total {
         lines.push(format!("  ✗ {before}{} more are counted, and not listed", count - total));
+    }
+    lines
+}
+
+/// What was settled outside and stands: order by order, who and why.
+fn settled(report: &Value, view: &View) -> Vec<String> {
+    let listed: Vec<Settled> = members(report, "settled");
+    let total = listed.len() as u64;
+    let count = report.get("settled_count").and_then(Value::as_u64).unwrap_or(total);
+    let mut lines = Vec::new();
+    if count > 0 {
+        lines.push(format!("  settled outside: {count}"));
+    }
+    for Settled { subject, what, detail, difference, operator, reason, since: at } in
+        listed.iter().take(MOST_SETTLED)
+    {
+        let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        let by = difference.as_ref().map(|by| format!("; difference {by}")).unwrap_or_default();
+        let since = since(Some(*at), view);
+        lines.push(format!("      {subject}: {what}{detail}{by}; by {operator}: {reason}{since}"));
+    }
+    if listed.len() > MOST_SETTLED {
+        lines.push(format!("      and {} more; all with --json", listed.len() - MOST_SETTLED));
     }
     lines
 }
@@ -164,6 +203,25 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn what_was_settled_outside_is_listed_with_who_and_why_and_is_no_finding() {
+        let report = json!({"settled_count": 1, "settled": [{
+            "subject": "order 1", "what": "cancelled = money back", "detail": "payment OPEN, 1 charges captured",
+            "difference": "13.00 EUR", "operator": "ada", "reason": "cheque 4711", "since": "2027-01-15T08:00:02Z",
+        }]});
+        let text = shown(&Reconciliation { verdict: Verdict::Balanced, report }, &View::FILE);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[..3],
+            [
+                "the books balance: BALANCED",
+                "  settled outside: 1",
+                "      order 1: cancelled = money back: payment OPEN, 1 charges captured; difference 13.00 EUR; by ada: \
+             cheque 4711, since 2027-01-15 08:00:02Z",
+            ]
+        );
     }
 
     #[test]

@@ -21,7 +21,10 @@ use crate::world::{World, ready};
 
 /// Whether a dead letter waits for nobody any more.
 const fn is_over(status: Option<DeadLetterStatus>) -> bool {
-    matches!(status, Some(DeadLetterStatus::Resolved | DeadLetterStatus::Discarded))
+    matches!(
+        status,
+        Some(DeadLetterStatus::Resolved | DeadLetterStatus::Discarded | DeadLetterStatus::Settled)
+    )
 }
 
 /// The messages that were parked.
@@ -169,6 +172,8 @@ impl Asked {
                 | DeadLetterEvent::Resolved(_)
                 | DeadLetterEvent::Discarded { .. }
                 | DeadLetterEvent::Restored { .. }
+                | DeadLetterEvent::Settled { .. }
+                | DeadLetterEvent::Unsettled { .. }
                 | DeadLetterEvent::Noted { .. } => {}
             }
         }

@@ -219,7 +219,8 @@ impl Own<'_> {
                     | Payment::Doomed(_)
                     | Payment::Reversing(_)
                     | Payment::Voiding(_)
-                    | Payment::Refunding(..),
+                    | Payment::Refunding(..)
+                    | Payment::Settled(_),
                 ),
                 _,
             )

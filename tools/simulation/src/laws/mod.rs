@@ -119,7 +119,8 @@ fn count_payment(world: &World, order: Uuid, payment: &Payment) {
         | Payment::Failed(..)
         | Payment::Reversing(_)
         | Payment::Voiding(_)
-        | Payment::Refunding(..) => {}
+        | Payment::Refunding(..)
+        | Payment::Settled(_) => {}
     }
 }
 

@@ -115,6 +115,8 @@ fn sent(world: &World) -> BTreeMap<(Uuid, u32), Sent> {
                     DeadLetterEvent::Announced(_)
                     | DeadLetterEvent::Discarded { .. }
                     | DeadLetterEvent::Restored { .. }
+                    | DeadLetterEvent::Settled { .. }
+                    | DeadLetterEvent::Unsettled { .. }
                     | DeadLetterEvent::Noted { .. },
                 )
                 | Err(_) => {}

@@ -12,7 +12,7 @@ use bank::policy::BankService;
 use contract::heard_fact::{FactDetail, HeardFact};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, PaymentContext, StockLine};
-use contract::saga_view::SagaView;
+use contract::saga_view::{SagaEvent, SagaView};
 use contract::{FactType, payment_id};
 use inventory::domain::{Listing, Product, ProductEvent, Reservation, ReservationEvent};
 use inventory::policy::InventoryService;
@@ -188,7 +188,7 @@ async fn fill(folder: &Path) {
 }
 
 /// What admin keeps of a fact that was said at this second.
-fn heard(customer: &str, cents: i64, (fact, second): (FactType, i64)) -> (HeardFact, i64) {
+fn heard(customer: &str, cents: i64, (fact, second): (FactType, i64)) -> (SagaEvent, i64) {
     let is_first = fact == FactType::OrderCreated;
     let detail = FactDetail {
         customer: is_first.then(|| customer.to_owned()),
@@ -205,7 +205,7 @@ fn heard(customer: &str, cents: i64, (fact, second): (FactType, i64)) -> (HeardF
         occurred_at: at(second),
         detail,
     };
-    (heard, second)
+    (SagaEvent::Heard(heard), second)
 }
 
 /// Writes a row by its history: each event, and the second at which it was decided.

@@ -3,4 +3,5 @@
 mod corruptions;
 mod draining;
 mod services;
+mod settled;
 mod shop;

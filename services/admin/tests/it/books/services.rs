@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use reqwest::Method;
 use saga_core::machinery::{Machinery, StepState};
+use saga_core::message::Message as _;
 use saga_engine::host::reading::Page;
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
@@ -307,7 +308,7 @@ async fn a_rebuilt_admin_is_accepted_with_what_it_never_heard_and_hears_the_rest
 }
 
 /// A shop in which every order has ended.
-fn quiet_shop() -> Shop {
+pub fn quiet_shop() -> Shop {
     let mut shop = Shop::consistent();
     shop.orders.remove(PENDING);
     shop.reservations.remove(PENDING);
@@ -318,15 +319,15 @@ fn quiet_shop() -> Shop {
 }
 
 /// Admin, and the services that it asks.
-struct Books {
-    admin: AdminHarness,
-    played: Arc<Mutex<Played>>,
+pub struct Books {
+    pub admin: AdminHarness,
+    pub played: Arc<Mutex<Played>>,
     _serving: JoinSet<()>,
 }
 
 /// What the played services answer.
-struct Played {
-    shop: Shop,
+pub struct Played {
+    pub shop: Shop,
     /// Entries in one page.
     page: usize,
     machinery: BTreeMap<String, Machinery>,
@@ -342,12 +343,12 @@ struct Played {
     /// What the shop is like by the time that single orders and products are asked for.
     mended: Option<Shop>,
     /// Who does not answer; the other says whether it refuses, or says nothing at all.
-    away: Option<(&'static str, bool)>,
+    pub away: Option<(&'static str, bool)>,
 }
 
 impl Books {
     /// Everybody agrees, and admin has heard it all.
-    async fn of(shop: Shop) -> Self {
+    pub async fn of(shop: Shop) -> Self {
         let books = Self::deaf(shop, NOON).await;
         let shop = books.played.lock().shop.clone();
         for (entry, said) in shop.orders.iter().zip(said(&shop)) {
@@ -397,8 +398,17 @@ impl Books {
         answered(self.admin.request(Method::GET, &format!("/audit?wait={seconds}")), 200).await
     }
 
-    async fn audit(&self) -> Value {
+    pub async fn audit(&self) -> Value {
         answered(self.admin.request(Method::GET, "/audit"), 200).await
+    }
+
+    /// Payment says something, and admin hears it.
+    pub async fn says(&self, message: &AdminMessage) {
+        self.admin.hears(message).await;
+        let subject = message.message_type().subject("payment", "");
+        let mut played = self.played.lock();
+        let payment = played.machinery.get_mut("payment").expect("it is played");
+        *payment.published.entry(subject).or_default() += 1;
     }
 
     fn set_tasks(&self, tasks: u64) {
@@ -553,7 +563,7 @@ fn subject(fact_type: FactType) -> String {
         | FactType::OrderConfirmed
         | FactType::OrderCancelled
         | FactType::DeadlineExtended => "order",
-        FactType::DeadlineExtensionRequested => "admin",
+        FactType::DeadlineExtensionRequested | FactType::SettlementRequested => "admin",
         FactType::StockReserved
         | FactType::StockReservationFailed
         | FactType::StockReleased

@@ -205,6 +205,7 @@ impl Shop {
             captured: captured.clone(),
             refunded: refunded.clone(),
             refunded_by_operator: false,
+            settled: false,
             said: said(&[
                 FactType::PaymentProcessed,
                 FactType::PaymentFailed,
@@ -264,7 +265,8 @@ impl Shop {
             | FactType::PaymentFailed
             | FactType::PaymentRefunded
             | FactType::PaymentVoided
-            | FactType::DeadlineExtensionRequested => FactDetail::default(),
+            | FactType::DeadlineExtensionRequested
+            | FactType::SettlementRequested => FactDetail::default(),
         };
         view.hear(&HeardFact {
             message_id: Uuid::from_u128((order * 100) as u128 + second as u128),

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn without_a_status_what_is_not_over_is_meant() {
         assert_eq!(asked(""), Some(json!({"status": "PENDING,REPLAYING"})));
-        let all = json!({"status": "PENDING,REPLAYING,RESOLVED,DISCARDED"});
+        let all = json!({"status": "PENDING,REPLAYING,RESOLVED,DISCARDED,SETTLED"});
         assert_eq!(asked("--status all"), Some(all));
     }
 

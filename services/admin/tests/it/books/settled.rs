@@ -1,0 +1,280 @@
+//! Shell: what operators settle outside, through the real routes, and what the reconciliation says of it from then on.
+
+use admin::policy::AdminMessage;
+use contract::reconciliation::{ChargeState, PaymentState};
+use contract::{Fact, FactType};
+use saga_core::dead_letter::DeadLettered;
+use saga_core::message::Message as _;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::services::{Books, quiet_shop};
+use super::shop::{CANCELLED, CONFIRMED, PENDING, Shop, euro, id};
+use crate::given::{announced, dead_letter, fact};
+use crate::harness::each;
+
+const BALANCED: &str = "BALANCED";
+const UNBALANCED: &str = "UNBALANCED";
+const MONEY_BACK: &str = "cancelled = money back";
+
+/// Bob's pot was cancelled, and the bank will never give his money back.
+fn shop_with_a_stuck_refund() -> Shop {
+    let mut shop = quiet_shop();
+    let payment = &mut shop.payments[CANCELLED];
+    payment.state = PaymentState::Open;
+    payment.refunded.clear();
+    payment.said.retain(|said| said.fact != FactType::PaymentRefunded);
+    let charge = charge_of_bob(&mut shop);
+    charge.state = ChargeState::Captured;
+    charge.refunded.clear();
+    shop
+}
+
+fn charge_of_bob(shop: &mut Shop) -> &mut contract::reconciliation::ChargeEntry {
+    let reference = id(CANCELLED).to_string();
+    shop.charges.iter_mut().find(|charge| charge.reference == reference).expect("his charge")
+}
+
+/// The same, and the refund is a dead letter.
+async fn stuck() -> (Books, DeadLettered) {
+    let books = Books::of(shop_with_a_stuck_refund()).await;
+    let dead = dead_letter("payment-refund", Some(id(CANCELLED)), 0);
+    books.says(&announced(&dead)).await;
+    (books, dead)
+}
+
+fn saga() -> String {
+    format!("/sagas/{}", id(CANCELLED))
+}
+
+fn why() -> Value {
+    json!({"reason": "paid by cheque 4711"})
+}
+
+/// What admin tells the services, by name, and what payment hears of settlements.
+async fn told(books: &Books) -> (Vec<&'static str>, Vec<(bool, u64)>) {
+    let told = books.admin.tells().await;
+    let names = told.iter().map(|told| told.message_type().name).collect();
+    let settled = told.into_iter().filter_map(|told| match told {
+        AdminMessage::Fact(Fact::SettlementRequested(asked)) => Some((asked.settled, asked.revision)),
+        AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
+    });
+    (names, settled.collect())
+}
+
+/// What the books say once the services have heard what they are told.
+async fn audit(books: &Books) -> Value {
+    books.admin.tells().await;
+    books.audit().await
+}
+
+#[tokio::test]
+async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_taken_back() {
+    let (books, dead) = stuck().await;
+    let admin = &books.admin;
+    assert_eq!(audit(&books).await["verdict"], UNBALANCED);
+    assert_eq!(admin.get(&saga()).await["status"], "FAILED");
+
+    let settled = admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    assert_eq!((&settled["status"], &settled["settled"]["was"]), (&json!("SETTLED"), &json!("FAILED")));
+    assert_eq!(each(&settled["settled"]["accepted"], "rule"), [MONEY_BACK], "{settled}");
+    assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "SETTLED");
+    let (names, settlements) = told(&books).await;
+    assert_eq!(names, ["SettlementRequested", "DeadLetterDiscarded"]);
+    assert_eq!(settlements, [(true, 1)]);
+
+    let report = audit(&books).await;
+    assert_eq!((&report["verdict"], &report["settled_count"]), (&json!(BALANCED), &json!(1)), "{report}");
+    let listed = &report["settled"][0];
+    assert_eq!(listed["subject"], id(CANCELLED).to_string());
+    assert_eq!((&listed["what"], &listed["difference"]), (&json!(MONEY_BACK), &json!("12.00 EUR")));
+    assert_eq!((&listed["operator"], &listed["reason"]), (&json!("ada"), &json!("paid by cheque 4711")));
+    let seen = admin.get("/overview").await;
+    assert_eq!(
+        (&seen["dead_letters"]["pending"], &seen["sagas"]["by_status"]["SETTLED"]),
+        (&json!(0), &json!(1))
+    );
+    assert!(seen["sagas"]["by_status"]["FAILED"].is_null(), "{seen}");
+    assert_eq!(admin.get("/sagas?status=SETTLED").await["sagas"][0]["id"], id(CANCELLED).to_string());
+    let entry = admin.get("/audit/log").await["entries"][0].clone();
+    assert_eq!((&entry["action"], &entry["operator"]), (&json!("saga.settle"), &json!("ada")), "{entry}");
+    assert_eq!(each(&entry["detail"]["accepted"], "rule"), [MONEY_BACK]);
+
+    // Asked again, it is done already; and what is settled is not replayed.
+    admin.post(&format!("{}/settle", saga()), &why(), 409).await;
+    admin.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 409).await;
+    admin.post(&format!("/dlq/{}/restore", dead.id), &json!({}), 409).await;
+    assert_eq!(told(&books).await.0, [""; 0]);
+
+    admin.post(&format!("{}/unsettle", saga()), &json!({}), 422).await;
+    let open = admin.post(&format!("{}/unsettle", saga()), &json!({"reason": "it bounced"}), 200).await;
+    assert_eq!((&open["status"], &open["settled"]), (&json!("FAILED"), &Value::Null));
+    assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "PENDING");
+    let (names, settlements) = told(&books).await;
+    assert_eq!(names, ["SettlementRequested", "DeadLetterRestored"]);
+    assert_eq!(settlements, [(false, 2)]);
+    let report = audit(&books).await;
+    assert_eq!((&report["verdict"], &report["settled"]), (&json!(UNBALANCED), &json!([])));
+    admin.post(&format!("{}/unsettle", saga()), &json!({"reason": "it bounced"}), 409).await;
+    let entry = admin.get("/audit/log").await["entries"][0].clone();
+    assert_eq!((&entry["action"], &entry["reason"]), (&json!("saga.unsettle"), &json!("it bounced")));
+}
+
+/// What was accepted is what was known, and nothing else.
+#[tokio::test]
+async fn whatever_else_goes_wrong_after_a_settlement_is_told() {
+    let (books, _) = stuck().await;
+    books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    // Charged once more.
+    {
+        let mut played = books.played.lock();
+        let mut again = charge_of_bob(&mut played.shop).clone();
+        again.id = "ch_again".to_owned();
+        played.shop.charges.push(again);
+        played.shop.charges.sort_by_key(|charge| charge.reference.clone());
+    }
+    let report = audit(&books).await;
+    assert_eq!(report["verdict"], UNBALANCED, "{report}");
+    let rules = each(&report["discrepancies"], "rule");
+    assert!(rules.contains(&json!("one charge per order")), "{report}");
+
+    // As it is now it may be settled too.
+    let settled = books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    assert!(each(&settled["settled"]["accepted"], "rule").contains(&json!("one charge per order")));
+    let report = audit(&books).await;
+    assert_eq!((&report["verdict"], &report["discrepancies"]), (&json!(BALANCED), &json!([])), "{report}");
+}
+
+/// He has the cheque, and the money on his card.
+#[tokio::test]
+async fn a_refund_that_arrives_after_the_settlement_is_told_as_done_twice() {
+    let (books, _) = stuck().await;
+    books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    let mut paid_back = quiet_shop();
+    for said in &mut paid_back.payments[CANCELLED].said {
+        said.at = saga_engine::testing::NOON;
+    }
+    let (payment, charge) = (paid_back.payments[CANCELLED].clone(), charge_of_bob(&mut paid_back).clone());
+    {
+        let mut played = books.played.lock();
+        played.shop.payments[CANCELLED] = payment;
+        *charge_of_bob(&mut played.shop) = charge;
+    }
+    books.says(&fact("PaymentRefunded", id(CANCELLED))).await;
+    assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATED", "it has ended by itself");
+    let report = audit(&books).await;
+    let told: Vec<_> = report["discrepancies"].as_array().expect("a list").iter().collect();
+    let twice = told.iter().find(|found| found["rule"] == "what was settled stays as it was");
+    let twice = twice.unwrap_or_else(|| panic!("{report}"));
+    assert_eq!((&report["verdict"], &twice["difference"]), (&json!(UNBALANCED), &json!("12.00 EUR")));
+    assert!(twice["detail"].as_str().is_some_and(|detail| detail.contains("cheque 4711")), "{twice}");
+    assert_eq!(report["settled"], json!([]));
+
+    books.admin.post(&format!("{}/unsettle", saga()), &json!({"reason": "the cheque came back"}), 200).await;
+    assert!(!audit(&books).await.to_string().contains("what was settled"), "nobody has settled anything");
+    assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATED");
+}
+
+#[tokio::test]
+async fn what_is_in_order_or_goes_on_by_itself_is_not_settled() {
+    let books = Books::of(Shop::consistent()).await;
+    let refused = async |order: usize, wanted: &str| {
+        let answer = books.admin.post(&format!("/sagas/{}/settle", id(order)), &why(), 409).await;
+        let detail = answer["detail"].as_str().unwrap_or_default();
+        assert!(detail.starts_with(wanted), "{answer}");
+    };
+    refused(CONFIRMED, "the saga is COMPLETED, and its books balance: there is nothing to settle").await;
+    refused(PENDING, "the saga is IN_PROGRESS and goes on by itself until ").await;
+    books.admin.post(&format!("/payments/{}/settle", id(CONFIRMED)), &why(), 409).await;
+    assert_eq!(told(&books).await.0, [""; 0]);
+    assert_eq!(books.admin.get("/audit/log").await["entries"], json!([]));
+}
+
+/// A blank cheque is not accepted: what does not add up must be known.
+#[tokio::test]
+async fn nothing_is_settled_while_somebody_does_not_answer() {
+    let (books, dead) = stuck().await;
+    books.played.lock().away = Some(("bank", false));
+    books.admin.post(&format!("{}/settle", saga()), &why(), 503).await;
+    books.admin.post(&format!("/dlq/{}/settle", dead.id), &why(), 503).await;
+    books.admin.post("/dlq/settle", &json!({"ids": [dead.id], "reason": "x"}), 503).await;
+    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(books.admin.get("/audit/log").await["entries"], json!([]));
+}
+
+/// Stock that never came back is no matter of a cheque.
+#[tokio::test]
+async fn the_last_dead_letter_in_its_way_settles_a_saga_and_none_before() {
+    let (books, refund) = stuck().await;
+    let release = DeadLettered {
+        id: Uuid::from_u128(77),
+        message_id: Uuid::from_u128(78),
+        ..dead_letter("inventory-stock-release", Some(id(CANCELLED)), 0)
+    };
+    books.says(&announced(&release)).await;
+    let settled = books.admin.post(&format!("/dlq/{}/settle", refund.id), &why(), 200).await;
+    assert_eq!(settled["status"], "SETTLED");
+    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(audit(&books).await["verdict"], UNBALANCED);
+    books.admin.post(&format!("/dlq/{}/settle", release.id), &why(), 200).await;
+    assert_eq!(books.admin.get(&saga()).await["status"], "SETTLED");
+    assert_eq!(audit(&books).await["verdict"], BALANCED);
+    let open = json!({"reason": "it bounced"});
+    assert_eq!(
+        books.admin.post(&format!("/dlq/{}/unsettle", refund.id), &open, 200).await["status"],
+        "PENDING"
+    );
+    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+}
+
+/// What the bank is asked for an order is the order's: there is one settlement, whichever door it came in by.
+#[tokio::test]
+async fn an_open_call_is_settled_before_it_is_parked() {
+    let books = Books::of(shop_with_a_stuck_refund()).await;
+    let path = format!("/payments/{}", id(CANCELLED));
+    let settled = books.admin.post(&format!("{path}/settle"), &why(), 200).await;
+    assert_eq!((&settled["status"], &settled["settled"]["was"]), (&json!("SETTLED"), &json!("COMPENSATING")));
+    assert_eq!(told(&books).await.1, [(true, 1)]);
+    // Payment says that it asks no more.
+    books.played.lock().shop.payments[CANCELLED].settled = true;
+    books.admin.post(&format!("{path}/settle"), &why(), 409).await;
+    assert_eq!(audit(&books).await["verdict"], BALANCED);
+    let open = books.admin.post(&format!("{path}/unsettle"), &json!({"reason": "it bounced"}), 200).await;
+    assert_eq!(open["status"], "COMPENSATING");
+}
+
+#[tokio::test]
+async fn many_are_settled_by_a_filter_and_written_down_once() {
+    let (books, dead) = stuck().await;
+    let of_nobody = DeadLettered { id: Uuid::from_u128(79), saga: None, ..dead.clone() };
+    books.says(&announced(&of_nobody)).await;
+    let asked = json!({"filter": {"step": "payment-refund"}, "reason": "paid by cheque"});
+    assert_eq!(books.admin.post("/dlq/settle", &asked, 200).await, json!({"done": 2, "refused": []}));
+    assert_eq!(books.admin.post("/dlq/settle", &asked, 200).await["done"], 0);
+    assert_eq!(books.admin.get(&saga()).await["status"], "SETTLED");
+    assert_eq!(audit(&books).await["verdict"], BALANCED);
+    let count = books.admin.get("/dlq/count").await;
+    assert_eq!((&count["by_status"]["SETTLED"], &count["total"]), (&json!(2), &json!(0)));
+    let asked = json!({"ids": [dead.id, of_nobody.id, Uuid::nil()], "reason": "they bounced"});
+    let answer = books.admin.post("/dlq/unsettle", &asked, 200).await;
+    assert_eq!(
+        (&answer["done"], each(&answer["refused"], "detail")),
+        (&json!(2), vec![json!("there is no such dead letter")])
+    );
+    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    let log = books.admin.get("/audit/log").await["entries"].clone();
+    assert_eq!(each(&log, "action"), ["dlq.unsettle_many", "dlq.settle_many", "dlq.settle_many"]);
+    assert_eq!(each(&log, "outcome"), ["done: 2 of 3", "done: 0 of 0", "done: 2 of 2"]);
+}
+
+/// `status` goes by the last audit, which knew of no settlement.
+#[tokio::test]
+async fn an_audit_before_the_settlement_is_out_of_date() {
+    let (books, _) = stuck().await;
+    audit(&books).await;
+    assert_eq!(books.admin.get("/overview").await["books"]["verdict"], UNBALANCED);
+    books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    assert_eq!(books.admin.get("/overview").await["books"], Value::Null, "it is out of date");
+    books.played.lock().shop.payments[CANCELLED].amount = Some(euro(1));
+    assert_eq!(audit(&books).await["verdict"], UNBALANCED);
+}
