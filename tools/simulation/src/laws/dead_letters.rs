@@ -27,6 +27,17 @@ const fn is_over(status: Option<DeadLetterStatus>) -> bool {
     )
 }
 
+/// What operators settled outside, its service has as given up.
+const fn as_its_service_has_it(status: DeadLetterStatus) -> DeadLetterStatus {
+    match status {
+        DeadLetterStatus::Settled => DeadLetterStatus::Discarded,
+        DeadLetterStatus::Pending
+        | DeadLetterStatus::Replaying
+        | DeadLetterStatus::Resolved
+        | DeadLetterStatus::Discarded => status,
+    }
+}
+
 /// The messages that were parked.
 #[must_use]
 pub fn places(world: &World) -> BTreeSet<usize> {
@@ -91,7 +102,7 @@ pub fn admin_and_services_agree(world: &World) {
     }
     for (id, view) in &views {
         match stored.remove(id) {
-            Some(stored) if view.status() == Some(stored.status) => {}
+            Some(stored) if view.status().map(as_its_service_has_it) == Some(stored.status) => {}
             // What was handled long ago is trimmed.
             None if view.status() == Some(DeadLetterStatus::Resolved) && !world.trimmed_until.is_zero() => {}
             other => {
