@@ -23,6 +23,7 @@ mod readme;
 mod redrives;
 mod rescue;
 mod secrets;
+mod settled;
 mod startup;
 mod strangers;
 mod system;
