@@ -241,14 +241,20 @@ impl Decider for Payment {
             (PaymentEvent::Voided, _) => Self::Void,
             (PaymentEvent::Answered, _) => before,
             (PaymentEvent::Settled, _) => Self::Settled(Box::new(Settled { was: before, is_stopped: false })),
-            (PaymentEvent::Unsettled, _) => match before {
-                Self::Settled(settled) => settled.was,
-                other => other,
-            },
-            (PaymentEvent::Stopped, _) => match before {
-                Self::Settled(settled) => Self::Settled(Box::new(settled.stopped())),
-                other => other,
-            },
+            (PaymentEvent::Unsettled, _) => {
+                if let Self::Settled(settled) = before {
+                    settled.was
+                } else {
+                    before
+                }
+            }
+            (PaymentEvent::Stopped, _) => {
+                if let Self::Settled(settled) = before {
+                    Self::Settled(settled.stopped())
+                } else {
+                    before
+                }
+            }
             (PaymentEvent::Requested(context), _) => Self::Charging(context.clone()),
             (PaymentEvent::Doomed, Some(context)) => Self::Doomed(context),
             (PaymentEvent::Captured(reference), Some(context)) => Self::Captured(context, reference.clone()),
@@ -311,7 +317,7 @@ impl Settled {
     }
 
     /// A charge that may have been sent is to be reversed, should anybody take up again what was settled.
-    fn stopped(self) -> Self {
+    fn stopped(self) -> Box<Self> {
         let was = match self.was {
             Payment::Doomed(context) => Payment::Voiding(context),
             was @ (Payment::New
@@ -325,7 +331,7 @@ impl Settled {
             | Payment::Void
             | Payment::Settled(_)) => was,
         };
-        Self { was, is_stopped: true }
+        Box::new(Self { was, is_stopped: true })
     }
 }
 
