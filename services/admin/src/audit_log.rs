@@ -82,6 +82,8 @@ pub enum Action {
     OutboxRepublish,
     #[serde(rename = "audit.baseline")]
     AuditBaseline,
+    #[serde(rename = "push.test")]
+    PushTest,
 }
 
 /// The name in the log: the one in its JSON form.

@@ -1,5 +1,6 @@
-//! Pure: what operators, and the driver of redrives, may ask of admin, and what they get for an answer.
+//! Pure: what operators, and the loops beside, may ask of admin, and what they get for an answer.
 
+use contract::overview::BooksLook;
 use contract::saga_view::SagaView;
 use contract::settlement::SettlementRejection;
 use jiff::Timestamp;
@@ -10,9 +11,12 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::audit_log::{Action, AuditEntry};
+use crate::books::{Books, THE_BOOKS};
 use crate::dead_letter::events::{DeadLetterCommand, DeadLetterRejection, Replay, Tag};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
+use crate::push::notice::Notice;
+use crate::push::told::{THE_TOLD, Told, ToldCommand, ToldRejection};
 use crate::redrive::decider::Redrive;
 use crate::redrive::events::{RedriveCommand, RedriveRejection};
 use crate::redrive::roster::{Roster, RosterRejection, THE_ROSTER};
@@ -80,6 +84,10 @@ pub enum CommandKind {
     },
     /// Write down what came of what this entry tells of.
     CloseEntry(Uuid, String),
+    /// Tell people what they must know, or send a test.
+    Push(ToldCommand),
+    /// Remember what a look at the books came to.
+    Audited(BooksLook),
 }
 
 /// What is done to each of many dead letters.
@@ -118,6 +126,8 @@ pub enum Reply {
     Changed(Option<Box<DeadLetterItem>>),
     /// This became of the many that it was about.
     Many(Many),
+    /// Somebody is told this, or nothing.
+    Notice(Option<Box<Notice>>),
 }
 
 /// What became of many that something was to be done to.
@@ -187,6 +197,8 @@ pub enum Rejection {
     Roster(#[from] RosterRejection),
     /// A saga says no.
     Saga(#[from] SettlementRejection),
+    /// What has been told says no.
+    Push(#[from] ToldRejection),
 }
 
 impl Command {
@@ -205,7 +217,9 @@ impl Command {
             | CommandKind::SettleMany(..)
             | CommandKind::Extend { .. }
             | CommandKind::OpenEntry { .. }
-            | CommandKind::CloseEntry(..) => self.id,
+            | CommandKind::CloseEntry(..)
+            | CommandKind::Push(_)
+            | CommandKind::Audited(_) => self.id,
         }
     }
 
@@ -235,7 +249,12 @@ impl Command {
                 (Settling::Unsettle, Named::Saga(..)) => Action::SagaUnsettle,
             }),
             CommandKind::OpenEntry { action, .. } => Some(*action),
-            CommandKind::Many { .. }
+            CommandKind::Push(command) => match command {
+                ToldCommand::Test => Some(Action::PushTest),
+                ToldCommand::Look(..) | ToldCommand::Deliver(_) | ToldCommand::GiveUp(..) => None,
+            },
+            CommandKind::Audited(_)
+            | CommandKind::Many { .. }
             | CommandKind::SettleMany(..)
             | CommandKind::Extend { .. }
             | CommandKind::Send { .. }
@@ -253,8 +272,10 @@ impl Command {
             | CommandKind::Restore(id)
             | CommandKind::Note(id, _) => all(&[*id]),
             CommandKind::Many { dead_letters, .. } => all(dead_letters),
-            CommandKind::Settle(_, case) => case.rows().collect(),
-            CommandKind::SettleMany(_, cases) => cases.iter().flat_map(Case::rows).collect(),
+            CommandKind::Settle(_, case) => case.rows().chain([the_books()]).collect(),
+            CommandKind::SettleMany(_, cases) => {
+                cases.iter().flat_map(Case::rows).chain([the_books()]).collect()
+            }
             CommandKind::Extend { orders, .. } => orders.iter().map(RowKey::of::<SagaView>).collect(),
             CommandKind::Redrive(id, _) => vec![RowKey::of::<Redrive>(id), RowKey::of::<Roster>(THE_ROSTER)],
             CommandKind::Send { tag, dead_letters } => {
@@ -264,8 +285,14 @@ impl Command {
             }
             CommandKind::OpenEntry { .. } => vec![],
             CommandKind::CloseEntry(entry, _) => vec![RowKey::of::<AuditEntry>(entry)],
+            CommandKind::Push(_) => vec![RowKey::of::<Told>(THE_TOLD)],
+            CommandKind::Audited(_) => vec![the_books()],
         };
         keys.extend(self.action().map(|_| RowKey::of::<AuditEntry>(self.id)));
         keys
     }
+}
+
+fn the_books() -> RowKey {
+    RowKey::of::<Books>(THE_BOOKS)
 }

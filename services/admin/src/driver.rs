@@ -184,7 +184,7 @@ impl<W: Surroundings> Driver<W> {
         let kind = CommandKind::Send { tag, dead_letters };
         match self.ask(drive.plan.by.clone(), kind).await {
             Some(Reply::Many(many)) => many.done,
-            Some(Reply::Done | Reply::Changed(_)) | None => 0,
+            Some(Reply::Done | Reply::Changed(_) | Reply::Notice(_)) | None => 0,
         }
     }
 

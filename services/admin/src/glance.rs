@@ -22,9 +22,6 @@ use crate::rows::parsed;
 /// A count that nobody needs takes no longer. What is no longer waited for is interrupted.
 const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 
-/// Groups in one look, the largest.
-const MOST_GROUPS: usize = 20;
-
 /// How many rows a query finds; `None` when that cannot be told soon: then nobody waits for it.
 pub(crate) async fn counted(
     store: &dyn Store,
@@ -110,16 +107,20 @@ impl WaitsOf {
     }
 }
 
-/// What is parked.
+/// What is parked, with so many groups, the largest.
 ///
 /// # Errors
 /// When the store fails.
-pub(crate) async fn dead_letters(store: &dyn Store, now: Timestamp) -> Result<DeadLettersLook, StoreFault> {
+pub(crate) async fn dead_letters(
+    store: &dyn Store,
+    most_groups: usize,
+    now: Timestamp,
+) -> Result<DeadLettersLook, StoreFault> {
     let statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
     let open = Wanted { statuses, ..Wanted::default() };
     let pending = Wanted::pending(Filter::default());
     let counts = store.counts(DeadLetterView::KIND, "status", open.query());
-    let groups = grouping::groups(store, &pending, MOST_GROUPS, now);
+    let groups = grouping::groups(store, &pending, most_groups, now);
     let (counts, groups): (Result<BTreeMap<_, _>, _>, _) = tokio::join!(counts, groups);
     let (counts, groups) = (counts?, groups?);
     let of = |status: DeadLetterStatus| counts.get(status.as_str()).copied().unwrap_or(0);

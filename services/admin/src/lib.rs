@@ -1,7 +1,7 @@
 //! Shell: the admin service: the view of all sagas, dead letters and what operators do with them, the reconciliation.
 //!
 //! Everything that comes in is on this screen: two steps hear everything that the services say of sagas and dead
-//! letters, the routes hear operators, one loop drives redrives. In reading order; each knows only what stands
+//! letters, the routes hear operators, one loop drives redrives, another tells people what they must know. In reading order; each knows only what stands
 //! before it, and what this file declares:
 //!
 //! - [`request`]: who asks for something, and why
@@ -10,27 +10,37 @@
 //! - [`redrive`]: many of them handed back one after another
 //! - `glance`: where sagas and dead letters stand, counted
 //! - [`audit_log`]: who did what, and why
+//! - [`books`]: what the last look at the books came to
+//! - [`push`]: what people are told by itself, and what they have been told
 //! - [`settling`]: what operators settle outside, and what goes with it
 //! - [`commands`]: what operators may ask for, and what they get for an answer
 //! - [`policy`]: what the steps and the commands change, and whom that tells
 //! - `other_services`: calls to the services that hold what admin only shows
 //! - [`driver`]: the loop that drives redrives
+//! - `look`: everything in one look
+//! - `webhook`: what sends notices
+//! - `watch`: the loop that looks whether somebody must be told
 //! - [`reconciliation`]: whether stock, money, messages and rows of all services agree
 //! - [`http`]: the routes
 
 pub mod audit_log;
+pub mod books;
 pub mod commands;
 pub mod dead_letter;
 pub mod driver;
 mod glance;
 pub mod http;
+mod look;
 mod other_services;
 pub mod policy;
+pub mod push;
 pub mod reconciliation;
 pub mod redrive;
 pub mod request;
 mod rows;
 pub mod settling;
+mod watch;
+pub mod webhook;
 
 use std::collections::BTreeMap;
 
@@ -42,10 +52,11 @@ use contract::topology;
 use saga_core::dead_letter::DEAD_LETTER_TYPES;
 use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
-use saga_engine::host::app::{App, Program, no_calls};
+use saga_engine::host::app::{App, Program};
 use serde::{Deserialize, Serialize};
 
 use self::policy::AdminService;
+use self::push::settings::PushSettings;
 
 /// The admin service's name.
 pub const NAME: &str = "admin";
@@ -100,6 +111,9 @@ pub struct AdminSettings {
     /// Whether whoever changes something must say who they are.
     #[serde(default)]
     pub require_operator: bool,
+    /// Who is told what they must know, and how often.
+    #[serde(default)]
+    pub push: PushSettings,
     /// Where the others are: `order = "http://…"` and so on.
     #[serde(flatten)]
     pub addresses: Addresses,
@@ -163,9 +177,9 @@ pub fn program() -> Program<AdminService, AdminSettings> {
         producers: topology::producers().collect(),
         faults: &FaultKind::OF_A_SERVICE,
         service: |_| AdminService,
-        handler: no_calls,
+        handler: webhook::of,
         routes: http::routes,
-        background: |app| vec![Box::pin(driver::run(app))],
+        background: |app| vec![Box::pin(driver::run(app.clone())), Box::pin(watch::run(app))],
         refuses: |_| None,
     }
 }

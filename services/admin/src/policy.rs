@@ -13,17 +13,21 @@ use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, OperatorMessage, ReplayRequested,
 };
 use saga_core::message::{Message as _, Received};
+use saga_core::retry::FailedTry;
 use saga_core::row::{RowKey, RowKind};
-use saga_core::service::{Reaction, Refusal, Service, Step};
+use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
+use crate::books::{Books, THE_BOOKS};
 use crate::commands::{Command, CommandKind, Many, Rejection, Reply};
 use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
+use crate::push::notice::{NOTICE, Notice};
+use crate::push::told::{THE_TOLD, Told, ToldCommand, ToldEvent};
 use crate::redrive::decider::{Counted, Redrive};
 use crate::redrive::events::{Plan, RedriveCommand, RedriveRejection, RedriveStatus};
 use crate::redrive::roster::{Roster, RosterChange, THE_ROSTER};
@@ -72,7 +76,20 @@ impl Policy<AdminMessage> for DeadLetterView {
     }
 }
 
+/// Whenever somebody is to be told something, the receiver of notices is called.
+impl Policy<AdminMessage> for Told {
+    fn whenever(event: &ToldEvent, _: &str, _: &Self, work: &mut Work<'_>) {
+        match event {
+            ToldEvent::Noticed(notice) | ToldEvent::Tested(notice) => {
+                work.call(NOTICE, notice);
+            }
+            ToldEvent::Changed { .. } | ToldEvent::Delivered(..) | ToldEvent::GivenUp(..) => {}
+        }
+    }
+}
+
 // Nobody is told of these.
+impl Policy<AdminMessage> for Books {}
 impl Policy<AdminMessage> for Redrive {}
 impl Policy<AdminMessage> for Roster {}
 impl Policy<AdminMessage> for AuditEntry {}
@@ -93,6 +110,8 @@ impl Service for AdminService {
             RowKind::of::<Redrive>(),
             RowKind::of::<Roster>(),
             RowKind::of::<AuditEntry>(),
+            RowKind::of::<Told>(),
+            RowKind::of::<Books>(),
         ]
     }
 
@@ -129,6 +148,31 @@ impl Service for AdminService {
         }
         Ok(())
     }
+
+    fn rows_of_result(&self, _: &TaskResult<'_>) -> Vec<RowKey> {
+        vec![RowKey::of::<Told>(THE_TOLD)]
+    }
+
+    fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
+        let notice = serde_json::from_str::<Notice>(result.payload)
+            .map_err(|error| Refusal::Broken(format!("a notice that is none: {error}")))?;
+        let outcome = outcome_of(&notice, result.answer, work);
+        work.decide::<Told>(THE_TOLD, &outcome).map_err(Rejection::from)?;
+        Ok(())
+    }
+}
+
+/// What becomes of a notice by the answer of its receiver, and the time at which that is decided.
+fn outcome_of(
+    notice: &Notice,
+    answer: Result<&Value, &FailedTry>,
+    work: &Work<'_>,
+) -> (ToldCommand, Uuid, Timestamp) {
+    let command = match answer {
+        Ok(_) => ToldCommand::Deliver(notice.id),
+        Err(failed) => ToldCommand::GiveUp(notice.id, failed.reason()),
+    };
+    (command, notice.id, work.now())
 }
 
 /// What a service says of a dead letter.
@@ -220,7 +264,26 @@ impl Command {
                 let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::End(outcome.clone()));
                 Ok(Reply::Done)
             }
+            CommandKind::Push(command) => self.push(command, work),
+            CommandKind::Audited(look) => {
+                let Ok(_) = work.decide::<Books>(THE_BOOKS, &Some(look.clone()));
+                Ok(Reply::Done)
+            }
         }
+    }
+
+    /// Tells people something, and answers what.
+    fn push(&self, command: &ToldCommand, work: &mut Work<'_>) -> Result<Reply, Rejection> {
+        work.decide::<Told>(THE_TOLD, &(command.clone(), self.id, work.now()))?;
+        let told = work.row::<Told>(THE_TOLD);
+        let notice = match command {
+            ToldCommand::Test => Some(Notice::test(self.id, work.now())),
+            ToldCommand::Look(..) | ToldCommand::Deliver(_) | ToldCommand::GiveUp(..) => {
+                told.under_way().filter(|notice| notice.id == self.id).cloned()
+            }
+        };
+        self.log(NOTICE, None, DONE, work);
+        Ok(Reply::Notice(notice.map(Box::new)))
     }
 
     /// Asks one dead letter, and answers with what it is then.
@@ -260,6 +323,8 @@ fn ask_each(dead_letters: &[Uuid], command: &DeadLetterCommand, work: &mut Work<
 /// stays as it is: it may have ended meanwhile.
 fn settle(settling: Settling, case: &Case, by: &By, work: &mut Work<'_>) -> Result<(), Rejection> {
     settle_one(settling, &case.named, by, work)?;
+    // What the last look came to is no longer what one would come to now.
+    let Ok(_) = work.decide::<Books>(THE_BOOKS, &None);
     for other in &case.with {
         let _ = settle_one(settling, other, by, work);
     }

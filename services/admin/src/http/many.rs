@@ -121,7 +121,9 @@ impl Admin {
         for chunk in ids.chunks(CHUNK) {
             match self.ask(by.clone(), part(chunk.to_vec())).await {
                 Ok(Reply::Many(part)) => many.add_all(part),
-                Ok(Reply::Done | Reply::Changed(_)) => failed = Some(Problem::internal(&"nobody counted")),
+                Ok(Reply::Done | Reply::Changed(_) | Reply::Notice(_)) => {
+                    failed = Some(Problem::internal(&"nobody counted"));
+                }
                 Err(problem) => failed = Some(problem),
             }
             if failed.is_some() {

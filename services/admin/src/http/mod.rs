@@ -12,6 +12,7 @@ mod many;
 mod outbox;
 mod overview;
 mod paging;
+mod push;
 mod redrive_watch;
 mod redrives;
 mod sagas;
@@ -20,10 +21,8 @@ mod settling;
 
 use std::sync::Arc;
 
-use contract::overview::BooksLook;
 use contract::settlement::SettlementRejection;
 use futures::future::join_all;
-use parking_lot::Mutex;
 use saga_core::input::Input;
 use saga_core::service::steps_of;
 use saga_engine::host::condition::waiting_for;
@@ -61,8 +60,6 @@ struct Admin {
     app: AdminApp,
     services: OtherServices,
     streams: Arc<Semaphore>,
-    /// What the last audit came to, as long as this process runs.
-    books: Arc<Mutex<Option<BooksLook>>>,
 }
 
 /// What operators may ask, with its description.
@@ -84,7 +81,8 @@ pub fn routes(app: AdminApp) -> OpenApiRouter {
         .merge(audit_entries::routes())
         .merge(services::routes())
         .merge(overview::routes())
-        .with_state(Admin { app, services, streams, books: Arc::default() })
+        .merge(push::routes())
+        .with_state(Admin { app, services, streams })
 }
 
 impl Admin {
@@ -106,7 +104,7 @@ impl Admin {
     async fn change(&self, by: By, kind: CommandKind) -> Result<DeadLetterItem, Problem> {
         match self.ask(by, kind).await? {
             Reply::Changed(Some(dead_letter)) => Ok(*dead_letter),
-            Reply::Changed(None) | Reply::Done | Reply::Many(_) => {
+            Reply::Changed(None) | Reply::Done | Reply::Many(_) | Reply::Notice(_) => {
                 Err(Problem::internal(&"a changed dead letter that is none"))
             }
         }
@@ -151,8 +149,10 @@ fn problem_of(rejection: &Rejection) -> Problem {
         Rejection::DeadLetter(DeadLetterRejection::Unknown) => Problem::not_found("such dead letter"),
         Rejection::Redrive(RedriveRejection::Unknown) => Problem::not_found("such redrive"),
         Rejection::Saga(SettlementRejection::Unknown) => Problem::not_found("such saga"),
-        Rejection::DeadLetter(_) | Rejection::Redrive(_) | Rejection::Roster(_) | Rejection::Saga(_) => {
-            Problem::conflict(rejection.to_string())
-        }
+        Rejection::DeadLetter(_)
+        | Rejection::Redrive(_)
+        | Rejection::Roster(_)
+        | Rejection::Saga(_)
+        | Rejection::Push(_) => Problem::conflict(rejection.to_string()),
     }
 }

@@ -12,6 +12,7 @@ use saga_core::machinery::Machinery;
 use saga_engine::host::http::{Check, Params, Problem, one_line, trimmed_if_any};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -19,6 +20,7 @@ use utoipa_axum::routes;
 use super::Admin;
 use super::extract::{Because, Change, Operator, needed};
 use crate::audit_log::Action;
+use crate::commands::CommandKind;
 use crate::other_services::all;
 use crate::reconciliation::ledgers::Baseline;
 use crate::reconciliation::report::{self, Report, Verdict};
@@ -93,7 +95,10 @@ async fn reconcile(
     }
     let patience = params.wait.map(Duration::from_secs);
     let report = report::reconcile(&admin.app, &admin.services, patience).await?;
-    *admin.books.lock() = Some(books_look(&report));
+    // The answer is one, whether or not it can be kept.
+    if let Err(problem) = admin.ask(By::system(None), CommandKind::Audited(books_look(&report))).await {
+        warn!("what the books came to is not kept: {}", problem.detail);
+    }
     Ok(Json(report))
 }
 

@@ -165,7 +165,6 @@ impl Admin {
         let with = view.in_the_way().map(|(dead_letter, _)| Named::DeadLetter(dead_letter)).collect();
         let case = Case { named: saga(id, known), with };
         self.ask(by, CommandKind::Settle(settling, case)).await?;
-        self.forget_the_books();
         item_of(self, id).await
     }
 
@@ -178,7 +177,6 @@ impl Admin {
         let mut cases = self.cases_of(settling, &[id]).await?;
         let case = cases.remove(&id).ok_or_else(|| Problem::not_found("such dead letter"))?;
         self.ask(by, CommandKind::Settle(settling, case)).await?;
-        self.forget_the_books();
         let settled = rows::row::<DeadLetterView>(self.app.store.as_ref(), id).await?;
         let item = settled.and_then(|dead_letter| DeadLetterItem::of(id, &dead_letter));
         item.ok_or_else(|| Problem::internal(&"a changed dead letter that is none"))
@@ -201,9 +199,7 @@ impl Admin {
             let cases = ids.iter().filter_map(|id| cases.get(id).cloned()).collect();
             CommandKind::SettleMany(settling, cases)
         };
-        let many = self.of_each(by, action, meant, part).await;
-        self.forget_the_books();
-        many
+        self.of_each(by, action, meant, part).await
     }
 
     /// What each of these dead letters means: it, and its saga, if nothing else is in that one's way.
@@ -244,11 +240,6 @@ impl Admin {
         let wanted = Wanted { filter, statuses, ..Wanted::default() };
         let found = reading::find(self.app.store.as_ref(), &wanted, false, None, OF_ONE_SAGA).await?;
         Ok(found.dead_letters.iter().all(|(id, _)| ids.contains(id)))
-    }
-
-    /// What the last audit came to is no longer what one would come to now.
-    fn forget_the_books(&self) {
-        *self.books.lock() = None;
     }
 }
 

@@ -10,7 +10,7 @@ use futures::future::join_all;
 use futures::join;
 use jiff::Timestamp;
 use saga_core::decider::Decider as _;
-use saga_core::machinery::Machinery;
+use saga_core::machinery::{Machinery, Stats};
 use saga_core::query::FoundRow;
 use saga_engine::host::http::Problem;
 use saga_engine::host::internal_api::machinery_of;
@@ -105,6 +105,8 @@ impl Asking<'_> {
         });
         let (own, others) = join!(own, join_all(others));
         let mut heard = Heard::default();
+        // Notices to people are no part of the books, and their receiver may be away for long.
+        let own = own.map(|own| Machinery { stats: Stats { tasks: 0, ..own.stats }, ..own });
         for answer in std::iter::once(own).chain(others) {
             match answer {
                 Ok(machinery) => heard.machinery.push(machinery),

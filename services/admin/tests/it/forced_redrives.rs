@@ -29,7 +29,7 @@ pub fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid
     match admin.is_asked(asks(number, CommandKind::Send { tag, dead_letters: dead_letters.to_vec() })).reply()
     {
         Reply::Many(many) => many.done,
-        other @ (Reply::Done | Reply::Changed(_)) => panic!("{other:?}"),
+        other @ (Reply::Done | Reply::Changed(_) | Reply::Notice(_)) => panic!("{other:?}"),
     }
 }
 

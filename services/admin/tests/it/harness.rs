@@ -51,7 +51,7 @@ impl AdminHarness {
         Self::with(&[]).await
     }
 
-    /// With some settings of its own.
+    /// With some settings of its own, in which `{base}` is its own address.
     pub async fn with(flags: &[&str]) -> Self {
         let store = Arc::new(SqliteStore::in_memory(AdminService::rows()).expect("a database in memory"));
         Self::over(store, flags).await
@@ -65,21 +65,29 @@ impl AdminHarness {
         let here = ["order", "inventory", "payment"].map(|name| format!("service.{name}={base}"));
         // Nobody listens there.
         let nowhere = "service.bank=http://127.0.0.1:9".to_owned();
-        let own = flags.iter().map(|flag| (*flag).to_owned());
-        let flags = here.into_iter().chain([nowhere]).chain(own).collect();
-        let settings = settings::load("admin", program.defaults, &Sources { file: None, flags });
+        // Nobody is told anything, unless a test wants it.
+        let silent = "service.push.every=1h".to_owned();
+        let own = flags.iter().map(|flag| flag.replace("{base}", &base));
+        let flags = here.into_iter().chain([nowhere, silent]).chain(own).collect();
+        let settings =
+            settings::load::<admin::AdminSettings>("admin", program.defaults, &Sources { file: None, flags });
         let settings = Arc::new(settings.expect("settings"));
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
         let faults = Faults::new(settings.faults.clone(), program.faults, steps);
         let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        let handler: Arc<dyn TaskHandler> = match settings.service.push.webhook.url.as_str() {
+            "" => Arc::new(Outside),
+            _ => (program.handler)(&settings).expect("a receiver"),
+        };
+        let dependency = handler.dependency();
         let means = Means {
             store: store.clone(),
-            handler: Arc::new(Outside),
+            handler,
             clock: Arc::new(SystemClock),
             observer: Arc::new(metrics.clone()),
             faults: faults.clone(),
         };
-        let carriage = settings.carriage(Outside.dependency());
+        let carriage = settings.carriage(dependency);
         let service = Arc::new((program.service)(&settings));
         let Running { engine, admission, loops: mut background, .. } =
             runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));

@@ -171,7 +171,9 @@ fn a_refused_command_changes_nothing_and_is_not_written_down() {
     let (mut admin, dead) = with_a_dead_letter();
     let mut refusal = |number, kind| match admin.is_asked(asks(number, kind)).rejection() {
         Rejection::DeadLetter(rejection) => rejection,
-        other @ (Rejection::Redrive(_) | Rejection::Roster(_) | Rejection::Saga(_)) => panic!("{other:?}"),
+        other @ (Rejection::Redrive(_) | Rejection::Roster(_) | Rejection::Saga(_) | Rejection::Push(_)) => {
+            panic!("{other:?}")
+        }
     };
     assert_eq!(
         refusal(1, CommandKind::Restore(dead.id)),

@@ -29,7 +29,7 @@ const IMPURE: [&str; 15] = [
     "dbg!",
 ];
 /// The packages that pure code may use: they compute. Every other dependency of the workspace is for shells.
-const PURE_PACKAGES: [&str; 21] = [
+const PURE_PACKAGES: [&str; 22] = [
     "anyhow",
     "bytes",
     "comfy_table",
@@ -45,6 +45,7 @@ const PURE_PACKAGES: [&str; 21] = [
     "garde",
     "iso_currency",
     "sha2",
+    "hmac",
     "base64",
     "hdrhistogram",
     "serde_path_to_error",

@@ -1,0 +1,136 @@
+//! Shell: how everything is, in one look. It is taken soon, whatever is down: what cannot be asked in time is named.
+
+use std::time::Duration;
+
+use contract::overview::{
+    BreakerLook, CallsLook, Complaint, NotAsked, OutboxLook, Overview, ServiceLook, StepLook,
+};
+use jiff::Timestamp;
+use saga_core::breaker;
+use saga_engine::host::condition::Condition;
+use saga_engine::host::http::{CheckState, Problem};
+use saga_engine::runtime::admission::BreakerView;
+use saga_engine::runtime::clock::Clock as _;
+use saga_engine::store::StoreFault;
+use tokio::time::timeout;
+
+use crate::AdminApp;
+use crate::books::{Books, THE_BOOKS};
+use crate::glance;
+use crate::other_services::{OtherServices, all, each};
+use crate::rows;
+
+/// Everything is asked at once, and for no longer than this: `sagactl status` answers within two seconds.
+const WITHIN: Duration = Duration::from_millis(1_500);
+
+/// Groups of dead letters that people are shown, the largest.
+pub(crate) const MOST_GROUPS_SHOWN: usize = 20;
+
+/// How everything is, with so many groups of dead letters.
+pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, groups: usize) -> Overview {
+    let (store, now) = (app.store.as_ref(), app.clock.now());
+    let own = timeout(WITHIN, Condition::of(app));
+    let others = each(all(), |service| timeout(WITHIN, services.condition(service)));
+    let sagas = timeout(WITHIN, glance::sagas(store, now));
+    let dead_letters = timeout(WITHIN, glance::dead_letters(store, groups, now));
+    let books = timeout(WITHIN, rows::row::<Books>(store, THE_BOOKS));
+    let (own, others, sagas, dead_letters, books) = tokio::join!(own, others, sagas, dead_letters, books);
+    let own = own.map_err(|_| too_long());
+    let behind = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
+    let mut services = vec![service_look(crate::NAME, own)];
+    services.extend(others.into_iter().map(|(service, answer)| {
+        let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_long(), 1)));
+        service_look(service, answer.map_err(|problem| problem.detail))
+    }));
+    let mut not_asked = Vec::new();
+    let sagas = known("sagas", sagas, &mut not_asked);
+    let dead_letters = known("dead letters", dead_letters, &mut not_asked);
+    let books = known("books", books, &mut not_asked).flatten().and_then(|Books(look)| look);
+    let (needs_human, reasons) = (false, Vec::new());
+    let seen =
+        Overview { at: now, needs_human, reasons, services, sagas, dead_letters, books, behind, not_asked };
+    seen.judged()
+}
+
+fn too_long() -> String {
+    format!("does not answer within {}ms", WITHIN.as_millis())
+}
+
+/// What was asked of admin's own database, or else a note of what could not be.
+fn known<T, Elapsed>(
+    what: &str,
+    asked: Result<Result<T, StoreFault>, Elapsed>,
+    not_asked: &mut Vec<NotAsked>,
+) -> Option<T> {
+    let problem = match asked {
+        Ok(Ok(known)) => return Some(known),
+        Ok(Err(fault)) => saga_core::retry::error_chain(&fault),
+        Err(_) => format!("admin's database {}", too_long()),
+    };
+    not_asked.push(NotAsked { what: what.to_owned(), problem });
+    None
+}
+
+fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook {
+    let service = service.to_owned();
+    let condition = match answer {
+        Ok(condition) => condition,
+        Err(problem) => return ServiceLook { service, problem: Some(problem), ..ServiceLook::default() },
+    };
+    let Condition { readiness, stats, breakers, steps } = condition;
+    let complaint = |(check, found): (String, saga_engine::host::http::Check)| {
+        let failed = match found.state {
+            CheckState::Ok => return None,
+            CheckState::Degraded => false,
+            CheckState::Failed => true,
+        };
+        Some(Complaint { check, failed, text: found.text, since: found.since })
+    };
+    ServiceLook {
+        service,
+        ready: readiness.ready,
+        degraded: readiness.degraded,
+        problem: None,
+        complaints: readiness.checks.into_iter().filter_map(complaint).collect(),
+        outbox: stats.as_ref().map(|stats| OutboxLook {
+            pending: stats.outbox_pending,
+            oldest: stats.outbox_oldest,
+            failed: stats.outbox_failed,
+        }),
+        calls: stats.as_ref().map(|stats| CallsLook { open: stats.tasks, oldest: stats.task_oldest }),
+        retries: stats.as_ref().map(|stats| stats.retries),
+        steps: steps
+            .into_iter()
+            .map(|step| StepLook {
+                step: step.step,
+                waiting: step.waiting,
+                stands_still_since: step.stands_still_since,
+            })
+            .collect(),
+        breakers: breakers.iter().filter_map(breaker_look).collect(),
+    }
+}
+
+/// A breaker that is not closed by itself.
+fn breaker_look(view: &BreakerView) -> Option<BreakerLook> {
+    let (state, forced) = match view.state {
+        breaker::State::Closed => return None,
+        breaker::State::Open => ("OPEN", false),
+        breaker::State::HalfOpen => ("HALF_OPEN", false),
+        breaker::State::ForcedOpen => ("FORCED_OPEN", true),
+        breaker::State::ForcedClosed => ("FORCED_CLOSED", true),
+    };
+    let why = view.transitions.last().map(|last| last.why.clone());
+    let since = if forced { view.transitions.last().map(|last| last.at) } else { not_closed_since(view) };
+    Some(BreakerLook { name: view.name.clone(), state: state.to_owned(), forced, since, why })
+}
+
+/// When it was closed last: it may have opened again and again since, as probes failed.
+fn not_closed_since(view: &BreakerView) -> Option<Timestamp> {
+    let lately = view.transitions.iter().rev();
+    let since_closed = lately.take_while(|transition| match transition.to {
+        breaker::State::Open | breaker::State::HalfOpen => true,
+        breaker::State::Closed | breaker::State::ForcedOpen | breaker::State::ForcedClosed => false,
+    });
+    since_closed.last().map(|transition| transition.at)
+}

@@ -1,0 +1,75 @@
+//! Shell: the loop that looks whether somebody must be told something. It keeps nothing that matters: what has been
+//! told is in its row, which all instances of admin share, and a notice is a task in the same commit.
+
+use saga_core::input::{CommandOutcome, Input, Outcome};
+use saga_core::retry::error_chain;
+use saga_engine::runtime::clock::Clock as _;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use crate::AdminApp;
+use crate::commands::{Command, CommandKind, Reply};
+use crate::look;
+use crate::other_services::OtherServices;
+use crate::push::alerts::Look;
+use crate::push::notice::{Notice, NoticeKind};
+use crate::push::told::{THE_TOLD, Told, ToldCommand};
+use crate::request::By;
+use crate::rows;
+
+/// Groups of dead letters that are told apart: what belongs to none of them is told as one.
+const MOST_GROUPS: usize = 200;
+
+/// Looks until the service stops.
+pub(crate) async fn run(app: AdminApp) {
+    let services = OtherServices::of(&app.settings.service);
+    let mut problem = String::new();
+    loop {
+        // First: right after a start nobody is there yet.
+        sleep(app.settings.service.push.every).await;
+        match look(&app, &services).await {
+            Ok(told) => {
+                problem.clear();
+                told.iter().for_each(say);
+            }
+            // Once for each cause, and not every few seconds.
+            Err(why) if why != problem => {
+                error!("nobody can be told anything: {why}");
+                problem = why;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// One look. Answers the notice that follows from it.
+///
+/// # Errors
+/// Why nobody can be told.
+async fn look(app: &AdminApp, services: &OtherServices) -> Result<Option<Notice>, String> {
+    let settings = &app.settings.service.push;
+    let overview = look::at_everything(app, services, MOST_GROUPS).await;
+    let (look, pace) = (Look::of(&overview, settings.threshold), settings.pace());
+    let told = rows::row::<Told>(app.store.as_ref(), THE_TOLD).await.map_err(|fault| error_chain(&fault))?;
+    if !told.unwrap_or_default().is_changed_by(&look, &pace, app.clock.now()) {
+        return Ok(None);
+    }
+    let kind = CommandKind::Push(ToldCommand::Look(look, pace));
+    let command = Command { id: Uuid::now_v7(), by: By::system(None), kind };
+    let input = Input::command(command.id, command.id, command, None);
+    match app.engine.settle(input).await {
+        Ok(Outcome::Command(CommandOutcome::Done(Reply::Notice(notice)))) => Ok(notice.map(|notice| *notice)),
+        Ok(outcome) => Err(format!("it ends as {}", outcome.name())),
+        Err(unavailable) => Err(unavailable.to_string()),
+    }
+}
+
+/// In the log it stands in any case, whoever else is told.
+fn say(notice: &Notice) {
+    let (notice_id, words) = (notice.id, notice.in_words());
+    match notice.kind {
+        NoticeKind::NeedsHuman | NoticeKind::Reminder => warn!(%notice_id, "{words}"),
+        NoticeKind::WellAgain | NoticeKind::Test => info!(%notice_id, "{words}"),
+    }
+}

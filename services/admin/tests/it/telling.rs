@@ -1,0 +1,316 @@
+//! Pure: what people are told, look by look: nothing is lost, nobody is told twice, and what comes and goes is no storm.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use admin::push::alerts::{Alert, Look};
+use admin::push::notice::{Line, Notice, NoticeKind};
+use admin::push::told::{Pace, Told, ToldCommand, ToldEvent};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use saga_core::decider::Decider as _;
+use uuid::Uuid;
+
+const PACE: Pace = Pace {
+    quiet: SignedDuration::from_secs(60),
+    remind: SignedDuration::from_secs(3_600),
+    patience: SignedDuration::from_secs(30),
+};
+
+/// What may be over in a moment begins like this.
+const PASSING: &str = "silent:";
+
+fn look(keys: &[&str]) -> Look {
+    let alert = |key: &&str| {
+        let alert = Alert { text: format!("{key} is wrong"), may_pass: key.starts_with(PASSING) };
+        ((*key).to_owned(), alert)
+    };
+    Look { alerts: keys.iter().map(alert).collect(), unknown: vec![] }
+}
+
+/// What has been told, and the time.
+#[derive(Default)]
+struct People {
+    told: Told,
+    second: i64,
+    id: u128,
+}
+
+impl People {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(self.second)
+    }
+
+    /// Asks, and answers the notice that follows.
+    fn asks(&mut self, command: ToldCommand) -> Option<Notice> {
+        self.id += 1;
+        let asked = (command, Uuid::from_u128(self.id), self.now());
+        let events = self.told.decide(&asked).expect("no refusal");
+        let mut notice = None;
+        for event in events {
+            self.told.evolve(&event);
+            if let ToldEvent::Noticed(written) | ToldEvent::Tested(written) = event {
+                assert!(notice.replace(written).is_none(), "one at a time");
+            }
+        }
+        notice
+    }
+
+    /// Looks at this second, and answers the notice that follows, which does not arrive yet.
+    fn looks(&mut self, second: i64, keys: &[&str]) -> Option<Notice> {
+        self.second = second;
+        self.asks(ToldCommand::Look(look(keys), PACE))
+    }
+
+    /// The same, and it arrives at once: its kind, and what is new in it.
+    fn hears(&mut self, second: i64, keys: &[&str]) -> Option<(NoticeKind, Vec<String>)> {
+        let notice = self.looks(second, keys)?;
+        self.asks(ToldCommand::Deliver(notice.id));
+        Some((notice.kind, keys_of(&notice.new)))
+    }
+}
+
+fn keys_of(lines: &[Line]) -> Vec<String> {
+    lines.iter().map(|line| line.key.clone()).collect()
+}
+
+fn needed(keys: &[&str]) -> Option<(NoticeKind, Vec<String>)> {
+    Some((NoticeKind::NeedsHuman, keys.iter().map(|key| (*key).to_owned()).collect()))
+}
+
+const WELL: Option<(NoticeKind, Vec<String>)> = Some((NoticeKind::WellAgain, vec![]));
+
+#[test]
+fn what_is_wrong_is_told_at_once_and_once_and_when_it_is_over() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &[]), None, "all is well");
+    assert_eq!(people.hears(5, &["a"]), needed(&["a"]));
+    assert_eq!(people.hears(10, &["a"]), None);
+    assert_eq!(people.hears(500, &["a"]), None);
+    assert_eq!(people.hears(505, &[]), None, "it may come back");
+    assert_eq!(people.hears(564, &[]), None);
+    assert_eq!(people.hears(565, &[]), WELL);
+    assert_eq!(people.hears(1_000, &[]), None);
+    assert_eq!(people.hears(1_005, &["a"]), needed(&["a"]), "it came back");
+}
+
+#[test]
+fn what_comes_in_the_quiet_time_is_told_together_after_it() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["a"]), needed(&["a"]));
+    assert_eq!(people.hears(5, &["a", "b"]), None);
+    assert_eq!(people.hears(10, &["a", "b", "c"]), None);
+    assert_eq!(people.hears(59, &["a", "c"]), None);
+    let notice = people.looks(60, &["a", "c"]).expect("a notice");
+    assert_eq!(
+        (keys_of(&notice.new), keys_of(&notice.still)),
+        (vec!["b".into(), "c".into()], vec!["a".into()])
+    );
+    assert!(notice.new[0].until.is_some(), "b came and went, and is told all the same");
+    assert_eq!(notice.in_words(), "somebody is needed: b is wrong (over by now); c is wrong; 1 told before");
+}
+
+#[test]
+fn what_comes_and_goes_all_the_time_is_told_once() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["a"]), needed(&["a"]));
+    for second in 1..2_000 {
+        let keys: &[&str] = if second % 50 < 25 { &["a"] } else { &[] };
+        assert_eq!(people.hears(second, keys), None, "after {second} s");
+    }
+}
+
+#[test]
+fn what_may_be_over_in_a_moment_is_told_once_it_has_lasted() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["silent:order"]), None);
+    assert_eq!(people.hears(29, &["silent:order"]), None);
+    assert_eq!(people.hears(30, &[]), None, "it was started anew, and nobody needs to know");
+    assert!(people.told.known().is_empty());
+    assert_eq!(people.hears(100, &["silent:order"]), None);
+    assert_eq!(people.hears(130, &["silent:order"]), needed(&["silent:order"]));
+}
+
+#[test]
+fn nobody_says_that_all_is_well_while_something_may_be_wrong() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["a"]), needed(&["a"]));
+    assert_eq!(people.hears(5, &[]), None);
+    assert_eq!(people.hears(100, &["silent:order"]), None, "perhaps it is");
+    assert_eq!(people.hears(110, &[]), WELL);
+}
+
+#[test]
+fn what_could_not_be_asked_is_not_over() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["breaker:order/x"]), needed(&["breaker:order/x"]));
+    people.second = 1_000;
+    let blind = Look { unknown: vec!["breaker:order/".to_owned()], ..look(&[]) };
+    assert_eq!(people.asks(ToldCommand::Look(blind, PACE)), None);
+    assert_eq!(people.hears(2_000, &["breaker:order/x"]), None, "it was told");
+}
+
+#[test]
+fn what_is_still_so_after_long_is_told_again() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["a", "b"]), needed(&["a", "b"]));
+    assert_eq!(people.hears(3_599, &["a"]), None);
+    let notice = people.looks(3_600, &["a"]).expect("a notice");
+    assert_eq!((notice.kind, keys_of(&notice.still)), (NoticeKind::Reminder, vec!["a".into(), "b".into()]));
+    people.asks(ToldCommand::Deliver(notice.id));
+    assert_eq!(people.hears(3_700, &["a"]), None);
+    assert_eq!(people.hears(7_199, &["a"]), None);
+    assert!(people.looks(7_200, &["a"]).is_some_and(|notice| keys_of(&notice.gone) == ["b"]));
+}
+
+#[test]
+fn there_is_no_other_notice_before_the_last_has_arrived() {
+    let mut people = People::default();
+    let first = people.looks(0, &["a"]).expect("a notice");
+    assert_eq!(people.looks(1_000, &["a", "b"]), None);
+    assert_eq!(people.looks(90_000, &["b"]), None, "not even a reminder");
+    people.asks(ToldCommand::Deliver(first.id));
+    let second = people.looks(90_001, &["b"]).expect("a notice");
+    assert_eq!(keys_of(&second.new), ["b"]);
+    assert!(second.id != first.id);
+}
+
+#[test]
+fn what_a_notice_told_that_was_given_up_is_told_again() {
+    let mut people = People::default();
+    let lost = people.looks(0, &["a"]).expect("a notice");
+    people.asks(ToldCommand::GiveUp(lost.id, "no".to_owned()));
+    assert_eq!(people.hears(59, &["a"]), None, "not in the quiet time");
+    assert_eq!(people.hears(60, &["a"]), needed(&["a"]));
+    let lost = [61, 130].map(|second| people.looks(second, &[])).into_iter().flatten().next_back();
+    let lost = lost.expect("all is well");
+    people.asks(ToldCommand::GiveUp(lost.id, "no".to_owned()));
+    assert_eq!(people.hears(190, &[]), WELL);
+    assert_eq!(people.told.recent().filter(|sent| sent.given_up.is_some()).count(), 2);
+}
+
+/// Found by the walk below: what it was told of first was never over.
+#[test]
+fn what_was_told_is_over_some_day_even_if_it_came_back_for_a_moment() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["silent:order"]), None);
+    assert_eq!(people.hears(30, &["silent:order"]), needed(&["silent:order"]));
+    assert_eq!(people.hears(31, &[]), None);
+    people.looks(100, &["silent:order"]);
+    assert_eq!(people.hears(101, &[]), None);
+    assert_eq!(people.hears(161, &[]), WELL);
+}
+
+/// Two instances of admin look at the same time; the second is asked on the row as the first left it.
+#[test]
+fn two_who_look_at_once_tell_once() {
+    let mut people = People::default();
+    assert!(people.looks(0, &["a"]).is_some());
+    let before = people.told.clone();
+    assert!(people.looks(0, &["a"]).is_none());
+    assert_eq!(people.told, before);
+    assert!(!people.told.is_changed_by(&look(&["a"]), &PACE, people.now()));
+}
+
+#[test]
+fn a_clock_that_was_put_back_silences_nobody() {
+    let mut people = People { second: 1_000_000, ..People::default() };
+    assert_eq!(people.hears(1_000_000, &["a"]), needed(&["a"]));
+    assert_eq!(people.hears(5, &["a", "b"]), needed(&["b"]));
+}
+
+#[test]
+fn one_test_at_a_time_whatever_else_is_told() {
+    let mut people = People::default();
+    people.looks(0, &["a"]).expect("a notice");
+    let test = people.asks(ToldCommand::Test).expect("a test");
+    assert_eq!(test.kind, NoticeKind::Test);
+    let again = (ToldCommand::Test, Uuid::from_u128(9), people.now());
+    assert!(people.told.decide(&again).is_err());
+    people.asks(ToldCommand::Deliver(test.id));
+    assert!(people.told.decide(&again).is_ok());
+    assert!(people.told.under_way().is_some(), "the other is still being sent");
+}
+
+const KEYS: [&str; 4] = ["a", "b", "silent:c", "silent:d"];
+
+/// What one look finds, how long after the one before, and whether a notice that is under way arrives or is given up.
+type Step = (i64, Vec<bool>, Option<bool>);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let found = prop::collection::vec(any::<bool>(), KEYS.len());
+    let step = (prop::sample::select(vec![1_i64, 5, 20, 45, 70, 200]), found, any::<Option<bool>>());
+    prop::collection::vec(step, 1..60)
+}
+
+fn found(step: &[bool]) -> Vec<&'static str> {
+    KEYS.into_iter().zip(step).filter_map(|(key, is_there)| is_there.then_some(key)).collect()
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_lasts_is_lost_and_notices_keep_their_distance(steps in steps()) {
+        let mut people = People::default();
+        let (mut arrived, mut times) = (Vec::new(), Vec::new());
+        // Since when each is there without a break.
+        let mut there: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut lasting = BTreeSet::new();
+        let mut under_way: Option<Notice> = None;
+        // In the end all is well for long, and everything arrives.
+        let ending = (0..20).map(|_| (70, vec![false; KEYS.len()], Some(true)));
+        for (pause, step, arrives) in steps.into_iter().chain(ending) {
+            if let (Some(arrives), Some(notice)) = (arrives, under_way.take_if(|_| arrives.is_some())) {
+                if arrives {
+                    people.asks(ToldCommand::Deliver(notice.id));
+                    arrived.push(notice);
+                } else {
+                    people.asks(ToldCommand::GiveUp(notice.id, "no".to_owned()));
+                }
+            }
+            let (second, keys) = (people.second + pause, found(&step));
+            there.retain(|key, _| keys.contains(key));
+            for key in keys.iter().copied() {
+                let since = *there.entry(key).or_insert(second);
+                if !key.starts_with(PASSING) || second - since >= 30 {
+                    lasting.insert(key);
+                }
+            }
+            if let Some(notice) = people.looks(second, &keys) {
+                prop_assert!(under_way.is_none(), "one at a time");
+                times.push(second);
+                under_way = Some(notice);
+            }
+        }
+        prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 60), "{times:?}");
+        let told: BTreeSet<_> = arrived.iter().flat_map(|notice| keys_of(&notice.new)).collect();
+        for key in &lasting {
+            prop_assert!(told.contains(*key), "{key} lasted, and nobody was told: {arrived:#?}");
+        }
+        prop_assert!(people.told.known().is_empty(), "{:?}", people.told);
+        let last = arrived.last().map(|notice| notice.kind);
+        prop_assert_eq!(last.is_some(), !told.is_empty());
+        prop_assert!(last.is_none_or(|last| last == NoticeKind::WellAgain), "the last says that all is well");
+    }
+
+    #[test]
+    fn nobody_is_told_twice_of_what_was_not_away_in_between(steps in steps()) {
+        let mut people = People::default();
+        let (mut told, mut gone_from, mut longest) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        for (pause, step, _) in steps {
+            let (second, keys) = (people.second + pause, found(&step));
+            for key in KEYS {
+                if !keys.contains(&key) {
+                    gone_from.entry(key.to_owned()).or_insert(second);
+                } else if let Some(from) = gone_from.remove(key) {
+                    let longest = longest.entry(key.to_owned()).or_insert(0);
+                    *longest = second.max(from + *longest) - from;
+                }
+            }
+            let Some(notice) = people.looks(second, &keys) else { continue };
+            for key in keys_of(&notice.new) {
+                let was_away = longest.remove(&key).is_some_and(|longest| longest >= 60);
+                prop_assert!(told.insert(key.clone()) || was_away, "{key} is told again at {second}");
+            }
+            people.asks(ToldCommand::Deliver(notice.id));
+        }
+    }
+}
