@@ -11,8 +11,8 @@ use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
-    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Republished,
-    Store, StoreFault, StoredDeadLetters,
+    Answer, Cutoffs, Due, DueQuery, FailingTask, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published,
+    Republished, Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -265,6 +265,10 @@ impl Store for SimStore {
 
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
         self.inner.outbox(limit)
+    }
+
+    fn failing_tasks(&self, limit: usize) -> Answer<'_, Vec<FailingTask>> {
+        self.inner.failing_tasks(limit)
     }
 
     fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters> {

@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use jiff::Timestamp;
 use saga_engine::host::http::Problem;
 use saga_engine::runtime::admission::BreakerView;
+use saga_engine::store::FailingTask;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -16,6 +17,7 @@ use super::Admin;
 use super::extract::{Change, Operator, Why};
 use crate::commands::{CommandKind, Reply};
 use crate::push::alerts::RECEIVER;
+use crate::push::notice::Notice;
 use crate::push::told::{Known, Sent, THE_TOLD, Told, ToldCommand};
 use crate::request::By;
 use crate::rows;
@@ -40,8 +42,34 @@ struct PushView {
     /// What is wrong, or was until a moment ago, and whether somebody was told.
     telling: Vec<Telling>,
     /// The last notices, the newest first, at most 20.
-    notices: Vec<Sent>,
+    notices: Vec<SentView>,
 }
+
+/// A notice, and what became of it.
+#[derive(Debug, Serialize, ToSchema)]
+struct SentView {
+    #[serde(flatten)]
+    sent: Sent,
+    /// Why it did not arrive when it was sent last; absent when it has arrived, or is being sent the first time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    /// When it is sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_attempt: Option<Timestamp>,
+}
+
+impl SentView {
+    fn of(sent: &Sent, failing: &[(Uuid, FailingTask)]) -> Self {
+        let is_open = sent.delivered_at.is_none() && sent.given_up.is_none();
+        let failing = failing.iter().find(|(id, _)| is_open && *id == sent.id).map(|(_, failing)| failing);
+        let failure = failing.map(|failing| failing.last_error.clone());
+        Self { sent: sent.clone(), failure, next_attempt: failing.map(|failing| failing.next_attempt) }
+    }
+}
+
+/// Notices in one look at those that did not arrive: one, and a test.
+const MOST_FAILING: usize = 100;
 
 /// Something that is wrong, or was until a moment ago.
 #[derive(Debug, Serialize, ToSchema)]
@@ -55,7 +83,12 @@ struct Telling {
 /// Show what people are told by itself, and what of it has arrived.
 #[utoipa::path(get, path = "/api/admin/push", responses((status = 200, body = PushView)))]
 async fn push(State(admin): State<Admin>) -> Result<Json<PushView>, Problem> {
-    let told = rows::row::<Told>(admin.app.store.as_ref(), THE_TOLD).await?.unwrap_or_default();
+    let store = admin.app.store.as_ref();
+    // First: what arrives in between is shown as arrived.
+    let failing = store.failing_tasks(MOST_FAILING).await?.into_iter();
+    let id = |failing: &FailingTask| serde_json::from_str::<Notice>(&failing.task.payload).ok();
+    let failing: Vec<_> = failing.filter_map(|failing| Some((id(&failing)?.id, failing))).collect();
+    let told = rows::row::<Told>(store, THE_TOLD).await?.unwrap_or_default();
     let breakers = admin.app.admission.breakers();
     let telling = told.known().iter();
     Ok(Json(PushView {
@@ -63,7 +96,7 @@ async fn push(State(admin): State<Admin>) -> Result<Json<PushView>, Problem> {
         breaker: breakers.into_iter().find(|breaker| breaker.name == RECEIVER),
         under_way: told.under_way().map(|notice| notice.id),
         telling: telling.map(|(key, known)| Telling { key: key.clone(), known: known.clone() }).collect(),
-        notices: told.recent().cloned().collect(),
+        notices: told.recent().map(|sent| SentView::of(sent, &failing)).collect(),
     }))
 }
 

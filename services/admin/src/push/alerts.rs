@@ -174,9 +174,11 @@ fn second(at: Timestamp) -> impl Display {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// One line that is not too long.
+/// One line that is not too long, and moves no terminal's cursor: what is quoted in it may come from anywhere.
 fn shortened(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_between = |letter: char| letter.is_whitespace() || letter.is_control();
+    let words = text.split(is_between).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,

@@ -1,6 +1,7 @@
 //! The admin service: its settings, its tables, its policy, its properties; and its routes and driver over a real
 //! store.
 
+mod alerting;
 mod bad_input;
 mod books;
 mod canaries;
@@ -20,6 +21,7 @@ mod many;
 mod overview;
 mod policy;
 mod policy_of_redrives;
+mod printing;
 mod properties;
 mod pushing;
 mod receiver;

@@ -154,6 +154,8 @@ async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {
         admin.hears(&announced(&parked("f", 1))).await;
         wait_until("it is tried again", async || receiver.received().len() > 1).await;
         assert!(delivered(&admin).await.is_empty(), "{manner:?}");
+        wait_until("it is said why", async || admin.get("/push").await["notices"][0]["failure"].is_string())
+            .await;
         let began = Instant::now();
         admin.get("/dlq").await;
         assert!(began.elapsed() < Duration::from_secs(1), "{manner:?} holds nobody up");
@@ -205,6 +207,18 @@ async fn many_dead_letters_are_one_more_reason() {
     };
     wait_until("both are told", async || new().await.len() == 2).await;
     assert!(new().await.contains(&json!("many_dead_letters")));
+}
+
+/// Or notices that the books do not balance would stop with a restart, or come from one instance alone.
+#[tokio::test]
+async fn what_the_books_came_to_outlives_admin() {
+    let store = database();
+    let admin = AdminHarness::over(store.clone(), &[]).await;
+    assert_eq!(admin.get("/overview").await["books"], Value::Null);
+    let report = admin.get("/audit?wait=1").await;
+    drop(admin);
+    let books = AdminHarness::over(store, &[]).await.get("/overview").await["books"].clone();
+    assert_eq!((&books["verdict"], &books["at"]), (&report["verdict"], &report["checked_at"]));
 }
 
 #[tokio::test]

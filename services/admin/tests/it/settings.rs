@@ -47,6 +47,37 @@ fn a_program_that_there_is_not_is_refused_by_name() {
     }
 }
 
+/// They are read before anything binds, and what is wrong with a secret is said without it.
+#[test]
+fn a_receiver_of_notices_is_refused_that_cannot_be_one() {
+    let of = |flags: &[&str]| {
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let settings = load("admin", program().defaults, &Sources { file: None, flags }).expect("settings");
+        admin::webhook::of(&settings).map(drop).map_err(|error| error.to_string())
+    };
+    let (url, secret) = ("service.push.webhook.url=https://x.example/hidden", "service.push.webhook.secret=");
+    let good = format!("{secret}whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    assert_eq!(of(&[]), Ok(()), "nobody need be told elsewhere than here");
+    assert_eq!(of(&[url, &good]), Ok(()));
+    for (flags, named) in [
+        (&[url][..], "service.push.webhook.secret is missing"),
+        (&[url, &format!("{secret}whsec_hidden")], "service.push.webhook.secret cannot be used"),
+        (&["service.push.webhook.url=hidden", &good], "service.push.webhook.url is no address"),
+        (
+            &["service.push.webhook.url=ftp://x.example/hidden", &good],
+            "service.push.webhook.url begins with ftp",
+        ),
+        (&["service.push.every=0s"], "service.push.every"),
+    ] {
+        let said = of(flags).expect_err("refused");
+        assert!(said.contains(named) && !said.contains("hidden"), "{said}");
+    }
+    settings("", &["service.push.quite=1m"]).expect_err("no such setting");
+    let shown = settings("", &[url, &good]).expect("settings");
+    let shown = format!("{shown:?} {}", serde_json::to_string(&shown).expect("JSON"));
+    assert!(!shown.contains("hidden") && !shown.contains("MfKQ9r8"), "{shown}");
+}
+
 /// A flag and the environment bring texts, a file brings what it is.
 #[test]
 fn whether_operators_must_say_who_they_are_may_be_said_in_a_file_or_with_a_flag() {

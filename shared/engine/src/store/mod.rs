@@ -164,6 +164,17 @@ pub struct OutboxItem {
     pub created_at: Timestamp,
 }
 
+/// A task whose call was tried in vain, and will be tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailingTask {
+    /// The task.
+    pub task: Task,
+    /// When it is tried again.
+    pub next_attempt: Timestamp,
+    /// What the last try said.
+    pub last_error: String,
+}
+
 /// Dead letters as a store finds them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoredDeadLetters {
@@ -290,6 +301,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Outbox entries for the operator, oldest first.
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>>;
+
+    /// Tasks that were tried in vain, for the operator, oldest first.
+    fn failing_tasks(&self, limit: usize) -> Answer<'_, Vec<FailingTask>>;
 
     /// Dead letters for the operator, newest first.
     fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters>;

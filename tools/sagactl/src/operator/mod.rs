@@ -12,6 +12,7 @@ mod audit_log;
 mod breakers;
 mod faults;
 mod outbox;
+mod push;
 mod saga;
 
 // What was settled outside.
@@ -44,6 +45,8 @@ pub enum OperatorCommand {
     Faults(OrList<faults::FaultCommand>),
     /// What waits to be published; try again what was given up
     Outbox(OrList<outbox::OutboxCommand, outbox::OutboxOptions>),
+    /// Notices: what people are told by itself, and whether it arrives; send a test
+    Push(OrList<push::PushCommand>),
     /// The audit log: who did what, newest first; --operator NAME shows only theirs
     Log(OrList<audit_log::LogCommand, audit_log::LogOptions>),
 }
@@ -62,6 +65,7 @@ pub async fn run(
         OperatorCommand::Breakers(command) => breakers::run(&admin()?, command).await,
         OperatorCommand::Faults(command) => faults::run(admin, command).await,
         OperatorCommand::Outbox(command) => outbox::run(&admin()?, command).await,
+        OperatorCommand::Push(command) => push::run(&admin()?, command).await,
         OperatorCommand::Log(command) => audit_log::run(&admin()?, command, named).await,
     }
 }

@@ -80,6 +80,8 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
         "faults kinds",
         "outbox",
         "outbox list",
+        "push",
+        "push list",
         "log",
         "log list",
     ] {
@@ -109,6 +111,7 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
         "faults clear bank".to_owned(),
         "outbox retry order --reason x".to_owned(),
         "outbox republish order --since 1h --reason x".to_owned(),
+        "push test --reason x".to_owned(),
     ];
     for line in &lines {
         // No envelope at all is refused, in words.

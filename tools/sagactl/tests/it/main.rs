@@ -13,6 +13,7 @@ mod hostile;
 mod layers;
 mod load;
 mod logs;
+mod notices;
 mod operator;
 mod orders;
 mod overload;

@@ -37,8 +37,8 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Due, DueQuery, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published, Republished,
-    Store, StoreFault, StoredDeadLetters,
+    Answer, Cutoffs, Due, DueQuery, FailingTask, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published,
+    Republished, Store, StoreFault, StoredDeadLetters,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -299,6 +299,10 @@ impl Store for SqliteStore {
 
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
         self.read(Lane::Scan, move |conn| outbox::items(conn, limit))
+    }
+
+    fn failing_tasks(&self, limit: usize) -> Answer<'_, Vec<FailingTask>> {
+        self.read(Lane::Scan, move |conn| read::failing_tasks(conn, limit))
     }
 
     fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters> {

@@ -13,7 +13,7 @@ use saga_core::waiting::{Retry, Task, latest_end};
 
 use super::readers::Lane;
 use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp};
-use crate::store::{Cutoffs, Due, DueQuery, StoreFault, StoredDeadLetters};
+use crate::store::{Cutoffs, Due, DueQuery, FailingTask, StoreFault, StoredDeadLetters};
 
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
     Ok(FoundRow {
@@ -393,22 +393,39 @@ fn claim_tasks(conn: &Connection, at: i64, query: &DueQuery) -> rusqlite::Result
     )?;
     let limit = i64::try_from(query.tasks).unwrap_or(i64::MAX);
     let until = micros(query.now.saturating_add(query.lease).unwrap_or(Timestamp::MAX));
-    let mut tasks: Vec<Task> = update
-        .query_map(params![query.owner, until, at, limit], |row| {
-            Ok(Task {
-                id: row.get(0)?,
-                kind: row.get(1)?,
-                correlation_id: row.get(2)?,
-                payload: row.get(3)?,
-                attempts: row.get(4)?,
-                claim: row.get(5)?,
-                created_at: timestamp(row.get(6)?),
-                dead_letter: row.get(7)?,
-            })
-        })?
-        .collect::<Result<_, _>>()?;
+    let mut tasks: Vec<Task> =
+        update.query_map(params![query.owner, until, at, limit], task)?.collect::<Result<_, _>>()?;
     tasks.sort_by_key(|task| (task.created_at, task.id));
     Ok(tasks)
+}
+
+/// A task of these columns.
+fn task(row: &rusqlite::Row<'_>) -> rusqlite::Result<Task> {
+    Ok(Task {
+        id: row.get(0)?,
+        kind: row.get(1)?,
+        correlation_id: row.get(2)?,
+        payload: row.get(3)?,
+        attempts: row.get(4)?,
+        claim: row.get(5)?,
+        created_at: timestamp(row.get(6)?),
+        dead_letter: row.get(7)?,
+    })
+}
+
+pub(super) fn failing_tasks(conn: &Connection, limit: usize) -> Result<Vec<FailingTask>, StoreFault> {
+    conn.prepare_cached(
+        "SELECT id, kind, correlation_id, payload, attempts, claim, created_at, letter, next_attempt, last_error
+         FROM task WHERE last_error IS NOT NULL ORDER BY created_at, id LIMIT ?1",
+    )
+    .and_then(|mut select| {
+        let read = |row: &rusqlite::Row<'_>| {
+            let (next_attempt, last_error) = (timestamp(row.get(8)?), row.get(9)?);
+            Ok(FailingTask { task: task(row)?, next_attempt, last_error })
+        };
+        select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read)?.collect()
+    })
+    .map_err(oops("reading tasks"))
 }
 
 pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<u64, StoreFault> {

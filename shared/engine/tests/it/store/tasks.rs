@@ -53,6 +53,10 @@ pub async fn a_failed_task_waits_for_its_next_try(store: &Arc<dyn Store>) -> Pro
     let failed = TaskRetry { id, attempts: 1, next_attempt: at(20), last_error };
     commit(store.as_ref(), Writes { task_retries: vec![failed], ..Writes::default() }).await?;
 
+    let failing = store.failing_tasks(10).await?;
+    let said: Vec<_> =
+        failing.iter().map(|one| (one.task.id, one.next_attempt, one.last_error.as_str())).collect();
+    assert_eq!(said, [(crate::support::id(1), at(20), "closed")]);
     let early = due_of(store, "depot-1", 19).await?;
     assert_eq!((early.tasks, early.next), (vec![], Some(at(20))));
     assert_eq!(claim(store, "depot-2", 20).await?, [Task { attempts: 1, claim: 2, ..task(1, at(0)) }]);

@@ -1,0 +1,164 @@
+//! Pure: what of a look at everything people are told, under which key, and what a look that is not whole says nothing
+//! about.
+
+use std::collections::BTreeMap;
+
+use admin::push::alerts::{Look, RECEIVER};
+use admin::push::notice::NOTICE;
+use contract::overview::{
+    BooksLook, BreakerLook, CallsLook, Complaint, DeadLettersLook, GroupLook, NotAsked, OutboxLook, Overview,
+    SagasLook, ServiceLook, StepLook,
+};
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+fn long_ago() -> Timestamp {
+    NOW - SignedDuration::from_hours(1)
+}
+
+fn service(name: &str) -> ServiceLook {
+    let outbox = Some(OutboxLook { pending: 0, oldest: None, failed: 0 });
+    ServiceLook { service: name.to_owned(), ready: true, outbox, ..ServiceLook::default() }
+}
+
+fn group(service: &str, step: &str) -> GroupLook {
+    GroupLook {
+        fingerprint: "f".to_owned(),
+        count: 2,
+        service: service.to_owned(),
+        step: step.to_owned(),
+        reason: "no\u{1b}[31m\n way".to_owned(),
+        newest: Uuid::nil(),
+        newest_at: NOW,
+        awaited: 0,
+        ended: 0,
+        first_until: None,
+        last_until: None,
+    }
+}
+
+fn breaker(name: &str) -> BreakerLook {
+    let since = Some(long_ago());
+    BreakerLook { name: name.to_owned(), state: "OPEN".to_owned(), forced: false, since, why: None }
+}
+
+fn well() -> Overview {
+    Overview {
+        at: NOW,
+        needs_human: false,
+        reasons: vec![],
+        services: vec![service("admin"), service("payment")],
+        sagas: Some(SagasLook::default()),
+        dead_letters: Some(DeadLettersLook::default()),
+        books: Some(BooksLook { verdict: "BALANCED".to_owned(), at: NOW, discrepancies: 0 }),
+        behind: Some(0),
+        not_asked: vec![],
+    }
+}
+
+fn look(change: impl FnOnce(&mut Overview)) -> Look {
+    let mut overview = well();
+    change(&mut overview);
+    Look::of(&overview.judged(), 100)
+}
+
+fn keys(change: impl FnOnce(&mut Overview)) -> Vec<String> {
+    look(change).alerts.into_keys().collect()
+}
+
+#[test]
+fn everything_that_needs_somebody_is_told_under_a_key_of_its_own() {
+    assert_eq!(look(|_| {}), Look::default(), "all is well, and all is known");
+    let all = keys(|all| {
+        let mut silent = service("order");
+        silent.problem = Some("does not answer".to_owned());
+        let complaint =
+            Complaint { check: "store".to_owned(), failed: true, text: "gone".to_owned(), since: NOW };
+        let still = Some(long_ago());
+        let payment = &mut all.services[1];
+        payment.complaints = vec![complaint];
+        payment.steps =
+            vec![StepLook { step: "payment-refund".to_owned(), waiting: Some(3), stands_still_since: still }];
+        payment.outbox = Some(OutboxLook { pending: 0, oldest: None, failed: 1 });
+        payment.breakers = vec![breaker("bank")];
+        payment.calls = Some(CallsLook { open: 1, oldest: Some(long_ago()) });
+        all.services.push(silent);
+        let by_status = BTreeMap::from([("FAILED".to_owned(), 1)]);
+        all.sagas = Some(SagasLook { by_status, overdue: 1, ..SagasLook::default() });
+        let groups = vec![group("payment", "payment-refund")];
+        all.dead_letters = Some(DeadLettersLook { pending: 100, replaying: 0, groups });
+        all.books = Some(BooksLook { verdict: "UNBALANCED".to_owned(), at: NOW, discrepancies: 1 });
+        all.not_asked = vec![NotAsked { what: "sagas".to_owned(), problem: "too slow".to_owned() }];
+    });
+    let wanted = [
+        "breaker:payment/bank",
+        "dead_letters:f",
+        "failed_outbox:payment",
+        "failed_sagas",
+        "many_dead_letters",
+        "more_dead_letters",
+        "not_ready:payment/store",
+        "overdue_calls:payment",
+        "overdue_sagas",
+        "silent:order",
+        "stands_still:payment/payment-refund",
+        "unbalanced",
+        "unknown:sagas",
+    ];
+    assert_eq!(all, wanted);
+}
+
+/// Who does not answer gets no notice that he does not answer; the overview has it.
+#[test]
+fn notices_are_not_told_of_notices() {
+    let told = keys(|all| {
+        all.services[0].breakers = vec![breaker(RECEIVER)];
+        all.services[0].calls = Some(CallsLook { open: 1, oldest: Some(long_ago()) });
+        let groups = vec![group("admin", NOTICE)];
+        all.dead_letters = Some(DeadLettersLook { pending: 2, replaying: 0, groups });
+    });
+    assert_eq!(told, [""; 0]);
+    let others = keys(|all| all.services[0].breakers = vec![breaker("admin-saga-view")]);
+    assert_eq!(others, ["breaker:admin/admin-saga-view"]);
+}
+
+#[test]
+fn a_look_says_nothing_of_what_it_could_not_ask() {
+    let silent = look(|all| all.services[1].problem = Some("does not answer".to_owned()));
+    for key in
+        ["breaker:payment/bank", "failed_outbox:payment", "overdue_calls:payment", "not_ready:payment/store"]
+    {
+        assert!(!silent.knows(key), "{key}");
+    }
+    assert!(
+        silent.knows("silent:payment") && silent.knows("breaker:admin/x") && silent.knows("failed_sagas")
+    );
+    let blind = look(|all| (all.sagas, all.dead_letters) = (None, None));
+    for key in ["failed_sagas", "overdue_sagas", "dead_letters:f", "many_dead_letters", "more_dead_letters"] {
+        assert!(!blind.knows(key), "{key}");
+    }
+    let cut = look(|all| {
+        all.dead_letters = Some(DeadLettersLook { pending: 9, replaying: 0, groups: vec![] });
+    });
+    assert!(!cut.knows("dead_letters:f") && cut.knows("many_dead_letters"));
+    for books in [None, Some(BooksLook { verdict: "IN_FLIGHT".to_owned(), at: NOW, discrepancies: 0 })] {
+        assert!(
+            !look(|all| all.books = books).knows("unbalanced"),
+            "only a look that finds them balanced knows"
+        );
+    }
+}
+
+#[test]
+fn what_is_told_is_one_short_line_whatever_it_quotes() {
+    let quoting = |reason: &str| {
+        let groups = vec![GroupLook { reason: reason.to_owned(), ..group("payment", "payment-refund") }];
+        let told = look(|all| all.dead_letters = Some(DeadLettersLook { pending: 2, replaying: 0, groups }));
+        told.alerts["dead_letters:f"].text.clone()
+    };
+    let said = quoting("no\u{1b}[31m\n way");
+    assert_eq!(said, "2 dead letters at payment-refund of payment, fingerprint f: no [31m way");
+    assert_eq!(quoting(&"ä".repeat(10_000)).chars().count(), 301);
+}

@@ -1,0 +1,33 @@
+//! Shell: without a receiver, notices are lines on standard output.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+#[test]
+fn without_a_receiver_each_notice_is_a_line_in_plain_words() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let database = format!("store.url=sqlite:{}", folder.path().join("admin.db").display());
+    // Nobody listens there.
+    let nobody =
+        ["order", "inventory", "payment", "bank"].map(|name| format!("service.{name}=http://127.0.0.1:9"));
+    let mut admin = Command::new(env!("CARGO_BIN_EXE_admin"));
+    for setting in
+        [&database, "http.bind=127.0.0.1:0", "bus.url=nats://127.0.0.1:9", "service.push.every=50ms"]
+            .into_iter()
+            .chain(["service.push.patience=100ms"])
+            .chain(nobody.iter().map(String::as_str))
+    {
+        admin.args(["--set", setting]);
+    }
+    let mut running =
+        admin.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut line = String::new();
+    BufReader::new(running.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    running.kill().expect("it is ours");
+    let log = std::io::read_to_string(running.stderr.take().expect("a pipe")).expect("a log");
+    running.wait().expect("it was killed");
+    let (at, words) = line.trim_end().split_once(' ').expect("a time and words");
+    assert!(at.parse::<jiff::Timestamp>().is_ok(), "{line}");
+    assert!(words.starts_with("somebody is needed: ") && words.contains("order does not answer"), "{line}");
+    assert!(log.contains(words), "the log has it too: {log}");
+}

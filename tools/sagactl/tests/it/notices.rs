@@ -1,0 +1,103 @@
+//! Shell: what needs somebody is told by itself, within seconds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::operator::PATIENT;
+use crate::system::{System, wait_until};
+
+/// What must stand nowhere that people look.
+const SECRET: &str = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+/// The notices that came, and whether the next are answered.
+#[derive(Default)]
+struct Heard {
+    notices: Vec<Value>,
+    is_deaf: bool,
+}
+
+/// Takes notices, each on a connection of its own.
+async fn receive(listener: TcpListener, heard: Arc<Mutex<Heard>>) {
+    let mut deaf = Vec::new();
+    while let Ok((mut connection, _)) = listener.accept().await {
+        if heard.lock().is_deaf {
+            deaf.push(connection);
+            continue;
+        }
+        let (mut bytes, mut notice) = (Vec::new(), None);
+        while notice.is_none() && connection.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            notice = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok());
+        }
+        heard.lock().notices.extend(notice);
+        let _ = connection.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+    }
+}
+
+fn new(notice: &Value) -> &Value {
+    &notice["data"]["new"][0]["key"]
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_told_within_seconds_and_so_is_that_all_is_well_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/hidden", listener.local_addr().expect("an address"));
+    let heard = Arc::new(Mutex::new(Heard::default()));
+    let mut receiving = JoinSet::new();
+    receiving.spawn(receive(listener, heard.clone()));
+    let system = System::start(&[
+        PATIENT,
+        &format!("admin.service.push.webhook.url={url}"),
+        &format!("admin.service.push.webhook.secret=whsec_{SECRET}"),
+        "admin.service.push.every=500ms",
+        "admin.service.push.quiet=2s",
+    ]);
+    system.list("pen", 10).await;
+    let tested = system.sagactl(&["push", "test", "--reason", "is anybody there"]);
+    assert!(tested.starts_with("the test notice has arrived at http://127.0.0.1:"), "{tested}");
+    let notices = || heard.lock().notices.clone();
+
+    system.park(1).await;
+    let parked = Instant::now();
+    wait_until("somebody is told", async || notices().len() == 2).await;
+    assert!(parked.elapsed() < Duration::from_secs(5), "{:?}", parked.elapsed());
+    let (_, dead_letter) = system.dead_letter();
+    let fingerprint = dead_letter["fingerprint"].as_str().expect("a fingerprint");
+    let told = notices();
+    assert_eq!((&told[0]["type"], &told[1]["type"]), (&"saga.test".into(), &"saga.needs_human".into()));
+    assert_eq!(new(&told[1]), &Value::from(format!("dead_letters:{fingerprint}")));
+    let listed = system.sagactl(&["push", "list"]);
+    assert!(
+        listed.contains("needs_human") && listed.contains("ARRIVED") && listed.contains("  told: "),
+        "{listed}"
+    );
+
+    // A receiver that hangs is nobody's business but the notices'.
+    heard.lock().is_deaf = true;
+    let id = dead_letter["id"].as_str().expect("an id");
+    system.sagactl(&["dlq", "replay", id, "--wait", "10s"]);
+    wait_until("it is told that all is well again", async || {
+        system.sagactl_json(&["push"])["items"][0]["kind"] == "well_again"
+    })
+    .await;
+    system.assert_reconciled().await;
+    assert_eq!(notices().len(), 2);
+    heard.lock().is_deaf = false;
+    wait_until("it arrives", async || notices().len() > 2).await;
+    assert_eq!(notices()[2]["type"], "saga.well_again");
+
+    let mut said = vec![system.sagactl(&["push", "--json"]), listed, tested];
+    for log in std::fs::read_dir(system.path().join("log")).expect("logs") {
+        let bytes = std::fs::read(log.expect("a log").path()).expect("a log");
+        said.push(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    for text in said {
+        assert!(!text.contains(SECRET) && !text.contains("/hidden"), "{text}");
+    }
+}
