@@ -16,6 +16,7 @@ mod stop;
 mod users;
 
 // What can be asked of the system.
+mod notices;
 mod rebuild;
 mod revive;
 mod running;

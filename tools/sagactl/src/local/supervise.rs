@@ -1,4 +1,4 @@
-//! Shell: the foreground: says when a process comes or goes, until a signal ends everything.
+//! Shell: the foreground: says when a process comes or goes and what admin tells people, until a signal ends everything.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::member::Member;
 use super::system::System;
 use super::told::told;
-use super::{folder, process, revive, stop};
+use super::{folder, notices, process, revive, stop};
 use crate::http::Http;
 use crate::output::say;
 
@@ -52,11 +52,14 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut known: BTreeSet<Member> = Member::all().collect();
     let (started, mut restarted) = mpsc::unbounded_channel();
-    let mut watching = Box::pin(revive::watch(system, Http::new()?, started));
+    let http = Http::new()?;
+    let mut watching = Box::pin(revive::watch(system, http.clone(), started));
+    let mut told = Box::pin(notices::watch(system, http));
     loop {
         tokio::select! {
             () = shutdown_signal.recv() => break,
             () = &mut watching => {}
+            () = &mut told => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         while let Ok(child) = restarted.try_recv() {

@@ -4,11 +4,15 @@ use contract::overview::{
     BooksLook, BreakerLook, CallsLook, Complaint, GroupLook, NotAsked, Reason, StepLook,
 };
 use contract::saga;
+use contract::topology::OPERATOR;
 use serde::Serialize;
 
 use super::seen::Seen;
 use crate::output::View;
 use crate::output::text::grouped;
+
+/// The breaker before the receiver of notices.
+const NOTICES: &str = "webhook";
 
 /// Something that somebody must look after.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -144,7 +148,11 @@ fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
              then have them published after all.",
             &["outbox list", &format!("outbox retry {service} --reason \"the cause is mended\"")],
         ),
+        Reason::Breaker { service, breaker } if service == OPERATOR && breaker.name == NOTICES => {
+            unheard(what, place)
+        }
         Reason::Breaker { service, breaker } => held(what, service, breaker, place),
+        Reason::OverdueCalls { service, .. } if service == OPERATOR => unheard(what, place),
         Reason::OverdueCalls { .. } => place.finding(
             what,
             "What is called does not answer, or its breaker lets nothing through. The calls are repeated under the same \
@@ -241,6 +249,13 @@ fn held(what: String, service: &str, breaker: &BreakerLook, place: &Place<'_>) -
          fails; it closes by itself then, sooner when it is reset."
     );
     place.finding(what, means, &["breakers", "faults", &reset])
+}
+
+/// Admin calls nobody but the receiver of notices.
+fn unheard(what: String, place: &Place<'_>) -> Finding {
+    let means = "The receiver of notices does not take them: nobody is told anything by itself. What is to be told is \
+                 kept, and sent once it does.";
+    place.finding(what, means, &["push", "push test"])
 }
 
 fn dead_letter_group(what: String, group: &GroupLook, place: &Place<'_>, view: &View) -> Finding {
@@ -376,6 +391,14 @@ mod tests {
             Reason::Breaker { service: payment(), breaker: breaker(false) },
             Reason::Breaker { service: payment(), breaker: breaker(true) },
             Reason::OverdueCalls { service: payment(), calls: CallsLook { open: 2, oldest: Some(at(0)) } },
+            Reason::Breaker {
+                service: "admin".to_owned(),
+                breaker: BreakerLook { name: NOTICES.to_owned(), ..breaker(false) },
+            },
+            Reason::OverdueCalls {
+                service: "admin".to_owned(),
+                calls: CallsLook { open: 1, oldest: Some(at(0)) },
+            },
             Reason::OverdueSagas { count: 2 },
             Reason::Unbalanced { books },
             Reason::Unknown { not_asked },
