@@ -10,7 +10,7 @@
 //! - `asking`: asking everyone, each in its time
 //! - `second_look`: what looked wrong, looked at again
 //! - [`report`]: the verdict
-//! - [`settling`]: what an operator accepts who settles orders
+//! - `settling`: what an operator accepts who settles orders
 
 pub mod account;
 pub mod accounts;
