@@ -89,7 +89,7 @@ enum Looked {
 
 /// Drives redrives until the service stops.
 pub(crate) async fn run(app: AdminApp) {
-    let services = OtherServices::of(&app.settings.service);
+    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
     drive(Here { app, services }).await;
 }
 

@@ -179,6 +179,7 @@ pub fn program() -> Program<AdminService, AdminSettings> {
         service: |_| AdminService,
         handler: webhook::of,
         routes: http::routes,
+        access: &contract::access::ACCESS,
         background: |app| vec![Box::pin(driver::run(app.clone())), Box::pin(watch::run(app))],
         refuses: |_| None,
     }

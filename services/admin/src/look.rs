@@ -92,6 +92,7 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         degraded: readiness.degraded,
         problem: None,
         complaints: readiness.checks.into_iter().filter_map(complaint).collect(),
+        remarks: readiness.remarks,
         outbox: stats.as_ref().map(|stats| OutboxLook {
             pending: stats.outbox_pending,
             oldest: stats.outbox_oldest,

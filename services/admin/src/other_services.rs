@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
-use reqwest::{Client, Method, Response, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::retry::error_chain;
 use saga_engine::host::condition::Condition;
-use saga_engine::host::http::{Problem, Readiness};
+use saga_engine::host::http::{Outgoing, Problem, Readiness};
 use saga_engine::host::reading::Page;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -42,13 +42,14 @@ fn names(wanted: impl Fn(&Participant) -> bool) -> Vec<&'static str> {
 #[derive(Clone)]
 pub(crate) struct OtherServices {
     http: Client,
+    outgoing: Outgoing,
     settings: AdminSettings,
 }
 
 impl OtherServices {
-    pub(crate) fn of(settings: &AdminSettings) -> Self {
+    pub(crate) fn of(settings: &AdminSettings, outgoing: Outgoing) -> Self {
         let http = Client::builder().timeout(ANSWER_WITHIN).build().unwrap_or_default();
-        Self { http, settings: settings.clone() }
+        Self { http, outgoing, settings: settings.clone() }
     }
 
     /// What `service` answers at `path`.
@@ -57,7 +58,7 @@ impl OtherServices {
     /// 503 that names the service.
     pub(crate) async fn get<T: DeserializeOwned>(&self, service: &str, path: &str) -> Result<T, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let response = self.http.get(self.url(service, path)?).send().await.map_err(unreachable)?;
+        let response = self.request(Method::GET, service, path)?.send().await.map_err(unreachable)?;
         response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
     }
 
@@ -67,7 +68,7 @@ impl OtherServices {
     /// 503 that names the service.
     pub(crate) async fn readiness(&self, service: &str) -> Result<Readiness, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let request = self.http.get(self.url(service, "/readyz")?).timeout(SOON);
+        let request = self.request(Method::GET, service, "/readyz")?.timeout(SOON);
         request.send().await.map_err(unreachable)?.json().await.map_err(unreachable)
     }
 
@@ -135,7 +136,7 @@ impl OtherServices {
         body: Option<Value>,
         within: Duration,
     ) -> Result<Response, Problem> {
-        let mut request = self.http.request(method, self.url(service, path)?).timeout(within);
+        let mut request = self.request(method, service, path)?.timeout(within);
         if let Some(body) = body {
             request = request.json(&body);
         }
@@ -152,10 +153,14 @@ impl OtherServices {
         self.settings.addresses.of(service)
     }
 
-    fn url(&self, service: &str, path: &str) -> Result<String, Problem> {
+    fn request(&self, method: Method, service: &str, path: &str) -> Result<RequestBuilder, Problem> {
         let base = self.address(service);
         let base = base.ok_or_else(|| Problem::not_found(format_args!("service {service}")))?;
-        Ok(format!("{}{path}", base.trim_end_matches('/')))
+        let request = self.http.request(method, format!("{}{path}", base.trim_end_matches('/')));
+        Ok(match self.outgoing.token() {
+            Some(token) => request.bearer_auth(token.secret()),
+            None => request,
+        })
     }
 
     /// The page of a service's ledger that starts behind `after`; the first without it.
@@ -191,7 +196,7 @@ impl OtherServices {
         which: Option<(&str, String)>,
     ) -> Result<Page<T>, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let request = self.http.get(self.url(service, path)?).query(&which.map(|which| [which]));
+        let request = self.request(Method::GET, service, path)?.query(&which.map(|which| [which]));
         let response = request.send().await.map_err(unreachable)?;
         response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
     }
@@ -208,14 +213,30 @@ pub(crate) async fn each<T, F: Future<Output = T>>(
 
 /// What a service refuses, it refuses for reasons of its own: they reach the operator as they are.
 async fn refusal(service: &str, status: StatusCode, response: Response) -> Problem {
+    if let Some(why) = of_own_token(status) {
+        return Problem::unavailable(format!("{service} {why}"), 1);
+    }
     match response.json::<Problem>().await {
         Ok(problem) => problem,
         Err(_) => Problem::new(status, format!("{service} refuses and does not say why")),
     }
 }
 
+/// What is wrong with admin's own token, which is no fault of the operator's.
+fn of_own_token(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::UNAUTHORIZED => Some(
+            "does not take admin's own token: http.token of admin must name a file with one of the role admin that \
+             stands in http.tokens of that service",
+        ),
+        StatusCode::TOO_MANY_REQUESTS => Some("is asked too often with admin's own token (http.rate)"),
+        _ => None,
+    }
+}
+
 fn does_not_answer(service: &str, error: reqwest::Error) -> Problem {
     let why = match error.status() {
+        Some(status) if of_own_token(status).is_some() => of_own_token(status).unwrap_or_default().to_owned(),
         Some(status) => format!("answers {status} to what this build asks: is it of another build?"),
         None => format!("does not answer: {}", error_chain(&error.without_url())),
     };

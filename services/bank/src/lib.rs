@@ -50,6 +50,7 @@ pub fn program() -> Program<BankService, BankSettings> {
         service: |settings| BankService { limit_major: settings.service.limit_major },
         handler: no_calls,
         routes: http::routes,
+        access: &contract::access::ACCESS,
         background: |_| Vec::new(),
         refuses: |_| None,
     }

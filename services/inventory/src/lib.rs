@@ -75,6 +75,7 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
         service: |_| InventoryService,
         handler: no_calls,
         routes: http::routes,
+        access: &contract::access::ACCESS,
         background: |app| vec![Box::pin(monitor::run(app))],
         refuses: |_| None,
     }

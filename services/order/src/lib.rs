@@ -84,6 +84,7 @@ pub fn program() -> Program<OrderService, OrderSettings> {
         service: |_| OrderService,
         handler: no_calls,
         routes: http::routes,
+        access: &contract::access::ACCESS,
         background: |_| Vec::new(),
         refuses: http::overload,
     }

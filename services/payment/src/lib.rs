@@ -65,6 +65,7 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         service: |_| PaymentService,
         handler: bank_client::BankClient::of,
         routes: http::routes,
+        access: &contract::access::ACCESS,
         background: |app| vec![Box::pin(answering::run(app))],
         refuses: |_| None,
     }

@@ -8,8 +8,10 @@
 //!   heard; [`heard_fact`]: what it keeps of each message; [`settlement`]: what a human settled outside of it.
 //! - [`reconciliation`]: what each service tells of its ledger, so that stock, money and orders can be compared.
 //! - [`overview`]: how the whole system is, in one look, and whether somebody must do something.
+//! - [`access`]: which routes need a token, and of which role.
 //! - [`money`]: amounts in minor units.
 
+pub mod access;
 pub mod bank;
 pub mod fact;
 pub mod heard_fact;

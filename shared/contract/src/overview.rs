@@ -74,6 +74,9 @@ pub struct ServiceLook {
     /// Its checks that found something wrong.
     #[serde(default)]
     pub complaints: Vec<Complaint>,
+    /// What it says of how it was set up, and nothing to be done about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
     /// What waits to be published; absent when it cannot be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outbox: Option<OutboxLook>,

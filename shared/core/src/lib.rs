@@ -28,8 +28,10 @@
 //! - [`query`]: how rows are looked up.
 //! - [`machinery`]: how far a service has come with everything it was told.
 //! - [`secrets`]: what nobody is shown.
+//! - [`access`]: who may ask for what over HTTP.
 //! - `testing` (feature): what every contract promises on the wire, for its tests.
 
+pub mod access;
 pub mod admission;
 pub mod breaker;
 pub mod dead_letter;

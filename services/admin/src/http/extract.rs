@@ -4,7 +4,7 @@ use axum::body::{Body as RawBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use garde::Validate;
-use saga_engine::host::http::{Body, FieldError, Problem, Segment, one_line, trimmed_if_any};
+use saga_engine::host::http::{Body, Caller, FieldError, Problem, Segment, one_line, trimmed_if_any};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::{IntoParams, ToSchema};
@@ -47,11 +47,12 @@ where
     }
 }
 
-/// Who asks: the header `X-Operator`.
+/// Who asks: the holder of the token, where one is needed, and nobody else; else who the header `X-Operator` says.
 #[derive(IntoParams)]
 #[into_params(names("X-Operator"), parameter_in = Header)]
 pub(super) struct Operator(
-    /// Who asks, 1 to 100 visible ASCII characters; `anonymous` when it is absent.
+    /// Who asks, 1 to 100 visible ASCII characters; `anonymous` when it is absent. Where tokens are on, it is the name of
+    /// the token that counts, and not this.
     #[param(required = false, min_length = 1, max_length = 100, pattern = "^[!-~]([ -~]*[!-~])?$")]
     pub(super) String,
 );
@@ -61,6 +62,9 @@ impl FromRequestParts<Admin> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Result<Self, Problem> {
         const FIELD: &str = "X-Operator";
+        if let Some(caller) = parts.extensions.get::<Caller>() {
+            return Ok(Self(caller.name.clone()));
+        }
         let Some(value) = parts.headers.get(FIELD) else {
             return if admin.app.settings.service.require_operator {
                 Err(Problem::field(FIELD, "is required: service.require_operator is set"))

@@ -64,7 +64,7 @@ struct Admin {
 
 /// What operators may ask, with its description.
 pub fn routes(app: AdminApp) -> OpenApiRouter {
-    let services = OtherServices::of(&app.settings.service);
+    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
     let streams = Arc::new(Semaphore::new(MOST_STREAMS));
     OpenApiRouter::with_openapi(Api::openapi())
         .merge(sagas::routes())

@@ -17,7 +17,7 @@ use saga_core::message::{Envelope, Message as _};
 use saga_core::service::{Service, steps_of};
 use saga_core::waiting::Task;
 use saga_engine::host::app::App;
-use saga_engine::host::http::{self, Readiness};
+use saga_engine::host::http::{self, Gate, Outgoing, Readiness};
 use saga_engine::host::internal_api;
 use saga_engine::host::metrics::Metrics;
 use saga_engine::host::settings::{self, Sources};
@@ -72,6 +72,8 @@ impl AdminHarness {
         let settings =
             settings::load::<admin::AdminSettings>("admin", program.defaults, &Sources { file: None, flags });
         let settings = Arc::new(settings.expect("settings"));
+        let gate = Gate::new(&settings.http, program.access).expect("tokens");
+        let outgoing = Outgoing::of(&settings.http).expect("a token");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
         let faults = Faults::new(settings.faults.clone(), program.faults, steps);
         let (metrics, stop) = (Metrics::default(), CancellationToken::new());
@@ -104,6 +106,7 @@ impl AdminHarness {
             standstills: Default::default(),
             standing: Default::default(),
             faults,
+            outgoing,
             settings,
             met,
             refuses: program.refuses,
@@ -114,7 +117,7 @@ impl AdminHarness {
         }
         let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
         let ready: http::Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
-        let router = http::router(routes, &app.settings.http, ready, app.metrics.clone());
+        let router = http::router(routes, &app.settings.http, gate, ready, app.metrics.clone());
         background.spawn(http::serve(
             listener,
             router,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use saga_core::access::Access;
 use saga_core::fault::FaultKind;
 use saga_core::service::Service;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 
+use super::http::Outgoing;
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::standing::Standing;
@@ -47,6 +49,8 @@ pub struct App<S: Service, X> {
     pub standing: Standing,
     /// The faults injected into this process; never any while `faults.enabled` is false.
     pub faults: Faults,
+    /// How it asks other services.
+    pub outgoing: Outgoing,
     /// Everything that was set, as it was read at the start.
     pub settings: Arc<Settings<X>>,
     /// Cancelled once the database and the clock were held against the broker.
@@ -70,6 +74,7 @@ impl<S: Service, X> Clone for App<S, X> {
             standstills: self.standstills.clone(),
             standing: self.standing.clone(),
             faults: self.faults.clone(),
+            outgoing: self.outgoing.clone(),
             settings: self.settings.clone(),
             met: self.met.clone(),
             refuses: self.refuses,
@@ -142,6 +147,8 @@ pub struct Program<S: Service, X> {
     pub handler: fn(&Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>>,
     /// Its own routes; those of the internal API are added to them.
     pub routes: fn(App<S, X>) -> OpenApiRouter,
+    /// Which of its routes need a token, and of which role.
+    pub access: &'static Access,
     /// What runs beside.
     pub background: fn(App<S, X>) -> Vec<Background>,
     /// Why it refuses for now what it promises to take, which ends its readiness; beside what ends everybody's.

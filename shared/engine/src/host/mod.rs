@@ -18,5 +18,6 @@ pub mod settings;
 pub mod standing;
 pub mod timekeeping;
 mod upkeep;
+pub mod watched;
 
 pub use process::main;

@@ -12,11 +12,11 @@ use saga_core::service::{Service, steps_of};
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::app::{App, Program};
 use super::asking::AskingAgain;
-use super::http::Problem;
+use super::http::{Gate, Outgoing, Problem, TOKENS_OFF};
 use super::log::LostLines;
 use super::readiness;
 use super::settings::Settings;
@@ -41,6 +41,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let dependency = handler.dependency();
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
+    let (gate, outgoing) = (Gate::new(&settings.http, program.access)?, Outgoing::of(&settings.http)?);
     let store = Arc::new(settings.open_store(S::NAME, S::rows())?);
     // Before anything is decided: how far it had come by itself.
     let came_to = store.mark().await?;
@@ -74,6 +75,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         standstills,
         standing: Standing::default(),
         faults,
+        outgoing,
         settings,
         met,
         refuses: program.refuses,
@@ -95,7 +97,10 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let meeting = middleware::from_fn_with_state(app.clone(), refuse_before_the_meeting);
     let routes = (program.routes)(app.clone()).layer(meeting).merge(internal_api::routes(app.clone()).into());
     let health = readiness::health(app.clone());
-    let router = http::router(routes, &app.settings.http, health, app.metrics.clone());
+    if !gate.is_on() {
+        warn!("{TOKENS_OFF}");
+    }
+    let router = http::router(routes, &app.settings.http, gate, health, app.metrics.clone());
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
     let serving = http::spawn(listener, router, app.settings.http.clone(), app.stop.clone());
     let outcome = tokio::select! {

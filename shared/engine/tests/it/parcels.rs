@@ -8,6 +8,7 @@ use std::process::Output;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use saga_core::access::Access;
 use saga_core::fault::FaultKind;
 use saga_core::service::Service as _;
 use saga_engine::host::app::{Program, no_calls};
@@ -122,6 +123,7 @@ fn program() -> Program<Depot, NoSettings> {
         service: |_| Depot,
         handler: no_calls,
         routes: |_| OpenApiRouter::new(),
+        access: &Access::CLOSED,
         background: |_| vec![],
         refuses: |_| None,
     }

@@ -48,6 +48,23 @@ seed = 99
 
 const STEPS: [&str; 2] = ["shelf-filling", "shelf-listening"];
 
+/// Whoever reaches a service without tokens may tell it anything: nobody does from another machine.
+#[test]
+fn a_service_that_others_reach_has_tokens_or_does_not_start() {
+    let with = |bind: &str, tokens: &str| read(&format!("[http]\nbind = {bind:?}\n{tokens}"), &[]);
+    for open in
+        ["0.0.0.0:8081", "[::]:8081", "192.0.2.7:8081", "shop.example:8081", "localhost.evil.example:1"]
+    {
+        let refusal = with(open, "").err().map(|bad| bad.to_string()).unwrap_or_default();
+        assert!(refusal.contains("http.bind") && refusal.contains("http.tokens"), "{open}: {refusal}");
+        assert!(refusal.contains("sagactl token create"), "{refusal}");
+        assert!(with(open, "tokens = \"/tokens.json\"").is_ok(), "{open}");
+    }
+    for here in ["127.0.0.1:8081", "127.9.9.9:0", "[::1]:8081", "localhost:8081", "LocalHost:8081"] {
+        assert!(with(here, "").is_ok(), "{here}");
+    }
+}
+
 /// What the file says of one breaker is what that running breaker does, and no other.
 #[test]
 fn what_a_file_says_of_one_breaker_is_what_it_does() {

@@ -52,6 +52,7 @@ const PURE_PACKAGES: [&str; 22] = [
     "humantime_serde",
     "clap",
     "unicode_width",
+    "subtle",
 ];
 /// The crates all of whose files are pure.
 const PURE_CRATES: [&str; 2] = ["shared/core", "shared/contract"];

@@ -35,9 +35,10 @@ pub const REFUSALS: [(StatusCode, &str); 9] = [
 ];
 
 /// Headers that say one thing: two of them would be read as one by us and as the other by whoever stands before us.
-const ONCE: [HeaderName; 6] = [
+const ONCE: [HeaderName; 7] = [
     header::HOST,
     header::ORIGIN,
+    header::AUTHORIZATION,
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
     HeaderName::from_static("idempotency-key"),
@@ -59,15 +60,10 @@ impl Door {
     pub(super) fn new(settings: &HttpSettings) -> Self {
         let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
         let mut hosts = lower(&settings.allowed_hosts);
-        let is_open = match settings.bind.parse::<SocketAddr>() {
-            Ok(address) => !address.ip().is_loopback(),
-            Err(_) => {
-                let name = settings.bind.split(':').next().unwrap_or_default().to_ascii_lowercase();
-                let is_open = name != "localhost";
-                hosts.push(name);
-                is_open
-            }
-        };
+        if settings.bind.parse::<SocketAddr>().is_err() {
+            hosts.push(settings.bound_name().to_ascii_lowercase());
+        }
+        let is_open = settings.is_open();
         let any_host = hosts.iter().any(|host| host == "*");
         Self { hosts, any_host, is_open, origins: lower(&settings.allowed_origins) }
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
 use super::door::REFUSALS;
+use super::gate::Gate;
 use super::problem::{FieldError, Problem};
 use super::schemas::{never_null, spell_out};
 
@@ -35,8 +36,21 @@ const INVALID: &str = "something in it is not what it must be; `errors` names it
 const BROKEN: (StatusCode, &str) =
     (StatusCode::INTERNAL_SERVER_ERROR, "something broke here; the log of this service says what");
 
+/// What a route may answer that takes a token.
+const OF_TOKENS: [(StatusCode, &str); 3] = [
+    (StatusCode::UNAUTHORIZED, "it carries no token, or one that is unknown or expired"),
+    (StatusCode::FORBIDDEN, "the role of its token is too small; the answer names the one that is needed"),
+    (
+        StatusCode::TOO_MANY_REQUESTS,
+        "its token asks more often than `http.rate` allows; try again after Retry-After",
+    ),
+];
+
+/// The name of the way to get in.
+const SCHEME: &str = "token";
+
 /// A description that says of every route what it may answer.
-pub(super) fn completed(api: &utoipa::openapi::OpenApi) -> Value {
+pub(super) fn completed(api: &utoipa::openapi::OpenApi, gate: &Gate) -> Value {
     let mut api = json!(api);
     let about = &mut api["info"]["description"];
     *about = json!(format!("{}\n\n{BESIDE}", about.as_str().unwrap_or_default()));
@@ -45,6 +59,7 @@ pub(super) fn completed(api: &utoipa::openapi::OpenApi) -> Value {
     }
     spell_out(&mut api);
     never_null(&mut api);
+    takes_tokens(&mut api, gate);
     for operation in operations(&mut api) {
         may_be_absent(operation);
         let takes_something = operation.get("requestBody").is_some() || operation.get("parameters").is_some();
@@ -61,6 +76,32 @@ pub(super) fn completed(api: &utoipa::openapi::OpenApi) -> Value {
         }
     }
     api
+}
+
+/// Says of every guarded route that it takes a token, and what it answers to those that it does not take. While tokens
+/// are off, it takes those who have none as well.
+fn takes_tokens(api: &mut Value, gate: &Gate) {
+    let paths = api["paths"].as_object_mut().into_iter().flatten();
+    let mut takes_some = false;
+    for (path, operations) in paths {
+        for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+            if operation.get("responses").is_none() || !gate.guards(&method.to_uppercase(), path) {
+                continue;
+            }
+            takes_some = true;
+            let with = json!({ SCHEME: [] });
+            operation["security"] = if gate.is_on() { json!([with]) } else { json!([with, {}]) };
+            for (status, reason) in OF_TOKENS {
+                add_reason(&mut operation["responses"], status, reason);
+            }
+        }
+    }
+    if takes_some {
+        api["components"]["securitySchemes"][SCHEME] = json!({
+            "type": "http", "scheme": "bearer",
+            "description": "A token of `sagactl token create`: `saga_` and 43 characters.",
+        });
+    }
 }
 
 /// Every operation that is described.
@@ -102,7 +143,12 @@ fn describe(status: &str, response: &mut Value) {
         let schema = json!({ "$ref": format!("#/components/schemas/{}", Problem::name()) });
         response["content"] = json!({ "application/problem+json": { "schema": schema } });
     }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
+    if status == StatusCode::UNAUTHORIZED {
+        let description = "`Bearer`, and what is wrong with the token (RFC 6750)";
+        response["headers"]["WWW-Authenticate"] =
+            json!({ "description": description, "schema": { "type": "string" } });
+    }
+    if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&status) {
         let schema = json!({ "type": "integer", "minimum": 0 });
         let description = "seconds after which trying again makes sense";
         response["headers"]["Retry-After"] = json!({ "description": description, "schema": schema });

@@ -20,6 +20,9 @@ pub struct Readiness {
     pub degraded: bool,
     /// What each check found, by its name.
     pub checks: BTreeMap<String, Check>,
+    /// What is worth knowing of how it was set up, and nothing to be done about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
 }
 
 /// What one check found.
@@ -51,7 +54,12 @@ impl Readiness {
     #[must_use]
     pub fn of(checks: BTreeMap<String, Check>) -> Self {
         let any = |state| checks.values().any(|check| check.state == state);
-        Self { ready: !any(CheckState::Failed), degraded: any(CheckState::Degraded), checks }
+        Self {
+            ready: !any(CheckState::Failed),
+            degraded: any(CheckState::Degraded),
+            checks,
+            remarks: Vec::new(),
+        }
     }
 
     /// What is wrong, in one line: `broker: not connected; clock: …`; empty when nothing is.

@@ -17,6 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
 use super::door::{Door, guard};
+use super::gate::{Gate, admit};
 use super::openapi::completed;
 use super::problem::Problem;
 use super::readiness::Health;
@@ -30,8 +31,14 @@ struct Operations {
     metrics: Metrics,
 }
 
-/// Puts health, metrics, documentation, limits and errors around `routes`.
-pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, metrics: Metrics) -> Router {
+/// Puts health, metrics, documentation, limits and errors around `routes`, and the gate before them.
+pub fn router(
+    routes: OpenApiRouter,
+    settings: &HttpSettings,
+    gate: Gate,
+    health: Health,
+    metrics: Metrics,
+) -> Router {
     let (routes, api) = routes.split_for_parts();
     let operations = Router::new()
         .route("/livez", get(|| async { "alive\n" }))
@@ -39,6 +46,8 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
         .route("/metrics", get(metrics_text))
         .with_state(Operations { health, metrics });
     let HttpSettings { timeout, body_timeout, body_limit_bytes, .. } = *settings;
+    let description = completed(&api, &gate);
+    let gate = Arc::new(gate);
     let door = Arc::new(Door::new(settings));
     let patience = Patience { body_timeout, body_limit_bytes };
     let bounded = ServiceBuilder::new()
@@ -50,7 +59,9 @@ pub fn router(routes: OpenApiRouter, settings: &HttpSettings, health: Health, me
     routes
         .layer(bounded)
         .merge(operations)
-        .merge(SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", completed(&api)))
+        // Inside, where the router has said which route it is, whatever its path looks like.
+        .layer(from_fn(move |request, next| admit(gate.clone(), request, next)))
+        .merge(SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", description))
         .fallback(
             |request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) },
         )

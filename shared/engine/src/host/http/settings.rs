@@ -1,5 +1,8 @@
 //! Shell: what can be set of a service's HTTP (section `http`).
 
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::Uri;
@@ -19,6 +22,15 @@ pub struct HttpSettings {
     /// Origins whose pages may ask here (`https://shop.example`), beside this server's own: that of a proxy in front.
     #[serde(deserialize_with = "listed")]
     pub allowed_origins: Vec<String>,
+    /// File with the tokens that open what is guarded: admin's API, and `/internal/`. Without it, nothing is: that is
+    /// for this machine alone.
+    pub tokens: Option<PathBuf>,
+    /// File with the token by which this service asks others.
+    pub token: Option<PathBuf>,
+    /// Requests in a second that the holder of a token may ask, unless the token says otherwise.
+    pub rate: NonZeroU32,
+    /// Requests at once, by who has not asked for a while.
+    pub burst: NonZeroU32,
     /// Connections at once; fewer where the process may not hold that many files open. When all are taken, the one
     /// that has asked for nothing for longest gives way.
     pub max_connections: usize,
@@ -49,6 +61,11 @@ impl Default for HttpSettings {
             bind: String::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            tokens: None,
+            token: None,
+            // A console that shows everything, and a script beside it.
+            rate: NonZeroU32::new(50).unwrap_or(NonZeroU32::MIN),
+            burst: NonZeroU32::new(200).unwrap_or(NonZeroU32::MIN),
             // Above max_requests: whoever is one too many hears so.
             max_connections: 10_000,
             idle_timeout: Duration::from_secs(60),
@@ -63,6 +80,21 @@ impl Default for HttpSettings {
 }
 
 impl HttpSettings {
+    /// Whether others than this machine reach it.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        match self.bind.parse::<SocketAddr>() {
+            Ok(address) => !address.ip().is_loopback(),
+            // Nothing is bound, or a name is.
+            Err(_) => !self.bind.is_empty() && !self.bound_name().eq_ignore_ascii_case("localhost"),
+        }
+    }
+
+    /// What stands before the port.
+    pub(super) fn bound_name(&self) -> &str {
+        self.bind.rsplit_once(':').map_or(self.bind.as_str(), |(name, _)| name)
+    }
+
     /// Whether they can be used.
     ///
     /// # Errors
@@ -71,6 +103,7 @@ impl HttpSettings {
         let hosts_are_names = self.allowed_hosts.iter().all(|host| is_host(host));
         let origins_are_some = self.allowed_origins.iter().all(|origin| is_origin(origin));
         let rules = [
+            (!self.is_open() || self.tokens.is_some(), OPEN_WITHOUT_TOKENS),
             (hosts_are_names, "allowed_hosts must be names or addresses without scheme and port, or *"),
             (origins_are_some, "allowed_origins must be of the form https://shop.example, without a path"),
             (self.max_connections >= 1, "max_connections must be at least 1"),
@@ -87,6 +120,11 @@ impl HttpSettings {
         }
     }
 }
+
+/// Said of a service that anybody on the network could tell what to do.
+const OPEN_WITHOUT_TOKENS: &str = "bind reaches beyond this machine, and without http.tokens anybody there could tell \
+    this service what to do: `sagactl token create NAME --role admin --file FILE` makes a file of tokens to name there; \
+    or bind to 127.0.0.1";
 
 /// A list, or one text with commas: the environment and flags know no lists.
 fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> {

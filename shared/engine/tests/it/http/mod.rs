@@ -2,4 +2,5 @@
 
 mod connections;
 mod door;
+mod gate;
 mod server;

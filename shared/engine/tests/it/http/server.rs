@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::routing::{get, post};
-use saga_engine::host::http::{self, Body, Health, HttpSettings, Problem, Readiness};
+use saga_core::access::Access;
+use saga_engine::host::http::{self, Body, Caller, Gate, Health, HttpSettings, Problem, Readiness};
 use saga_engine::host::metrics::Metrics;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,8 +26,8 @@ use crate::support::wait_until;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server with three routes: `POST /echo` takes a JSON body, `GET /held` is answered once it is let go, and
-/// `GET /large` answers more than a socket holds.
+/// A server with some routes: `POST /echo` takes a JSON body, `GET /held` is answered once it is let go, `GET /large`
+/// answers more than a socket holds, and `/internal/who` says who asks.
 pub struct Server {
     pub address: SocketAddr,
     pub stop: CancellationToken,
@@ -57,27 +59,41 @@ async fn held(State(held): State<Held>) -> &'static str {
     "let go"
 }
 
+/// Who asks, as the gate knows.
+async fn who(caller: Option<Extension<Caller>>) -> String {
+    caller.map_or_else(
+        || "nobody knows".to_owned(),
+        |Extension(Caller { name, role })| format!("{name}, {role}"),
+    )
+}
+
 impl Server {
     /// A server on a free port with these bounds.
     pub async fn start(settings: HttpSettings) -> Self {
+        Self::guarded(settings, &Access::CLOSED).await
+    }
+
+    /// The same, with what needs a token.
+    pub async fn guarded(settings: HttpSettings, access: &'static Access) -> Self {
         let bind = if settings.bind.is_empty() { "127.0.0.1:0".to_owned() } else { settings.bind };
         let settings = HttpSettings { bind, ..settings };
         let listener = http::bind(&settings).await.expect("a free port");
-        Self::on(listener, settings)
+        Self::on(listener, settings, access)
     }
 
-    fn on(listener: TcpListener, settings: HttpSettings) -> Self {
+    fn on(listener: TcpListener, settings: HttpSettings, access: &'static Access) -> Self {
         let (address, stop) = (listener.local_addr().expect("an address"), CancellationToken::new());
         let held_here = Held::default();
         let routes = OpenApiRouter::new()
             .route("/echo", post(echo))
             .route("/held", get(held))
+            .route("/internal/who", get(who).post(who).delete(who))
+            .route("/internal/{name}", get(who))
             .route("/large", get(|| async { "x".repeat(64 << 20) }))
             .with_state(held_here.clone());
-        let health: Health = Arc::new(|| {
-            Box::pin(async { Readiness { ready: true, degraded: false, checks: BTreeMap::new() } })
-        });
-        let router = http::router(routes, &settings, health, Metrics::default());
+        let health: Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
+        let gate = Gate::new(&settings, access).expect("tokens");
+        let router = http::router(routes, &settings, gate, health, Metrics::default());
         let serving = http::spawn(listener, router, settings, stop.clone());
         Self { address, stop, held: held_here, serving }
     }

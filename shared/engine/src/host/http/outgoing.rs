@@ -1,0 +1,42 @@
+//! Shell: how this service asks others over HTTP: by which token, and whom it trusts.
+
+use std::sync::Arc;
+
+use saga_core::access::Token;
+
+use super::settings::HttpSettings;
+use crate::host::watched::{BadFile, Damaged, Watched, read_guarded};
+
+/// Whoever reads the file may do what the service may.
+const OPEN_TO_OTHERS: u32 = 0o007;
+
+/// How this service asks others. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Outgoing {
+    token: Option<Arc<Watched<Token>>>,
+}
+
+impl Outgoing {
+    /// As the settings say.
+    ///
+    /// # Errors
+    /// When a file that they name cannot be used.
+    pub fn of(settings: &HttpSettings) -> Result<Self, BadFile> {
+        let watched = |file: &std::path::PathBuf| {
+            let named = file.clone();
+            let read = move || {
+                let text = read_guarded("http.token", &named, OPEN_TO_OTHERS)?;
+                let why = "it holds no token (saga_…): `sagactl token create` makes one".to_owned();
+                Token::parse(text.trim()).ok_or(BadFile { setting: "http.token", file: named.clone(), why })
+            };
+            Watched::open(vec![file.clone()], Damaged::HoldsTheOld, read).map(Arc::new)
+        };
+        Ok(Self { token: settings.token.as_ref().map(watched).transpose()? })
+    }
+
+    /// The token to ask with; `None` when there is none.
+    #[must_use]
+    pub fn token(&self) -> Option<Arc<Token>> {
+        self.token.as_ref().and_then(|token| token.now())
+    }
+}
