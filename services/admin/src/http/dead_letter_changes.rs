@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::dead_letters::detail;
-use super::extract::{Ask, Because, Change, Operator, Why, checked_reason, needed};
+use super::extract::{Ask, Because, Change, Operator, TokenHolder, Why, checked_reason, may_force, needed};
 use crate::commands::CommandKind;
 use crate::dead_letter::events::Replay;
 use crate::dead_letter::history::DeadLetterDetail;
@@ -50,9 +50,11 @@ struct ReplayOne {
     (status = 202, body = DeadLetterItem), (status = 404), (status = 409),
 ))]
 async fn replay(
+    holder: TokenHolder,
     Change { admin, path: id, operator, body }: Change<Uuid, ReplayOne>,
 ) -> Result<(StatusCode, Json<DeadLetterItem>), Problem> {
     let ReplayOne { force, reason, version } = body;
+    may_force(force, holder)?;
     let reason = if force { needed(reason, Because::Forces)? } else { reason };
     let kind = CommandKind::Replay(id, Replay { force, version, ..Replay::default() });
     let item = admin.change(By { operator, reason }, kind).await?;

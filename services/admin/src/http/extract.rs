@@ -1,9 +1,12 @@
 //! Shell: who asks, for what, and why, as requests carry it; whatever is wrong with it is named.
 
+use axum::Extension;
 use axum::body::{Body as RawBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use garde::Validate;
+use saga_core::access::Role;
 use saga_engine::host::http::{Body, Caller, FieldError, Problem, Segment, one_line, trimmed_if_any};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -149,6 +152,25 @@ pub(super) fn needed(reason: Option<String>, because: Because) -> Result<Option<
     match reason {
         None => Err(Problem::field("reason", format!("is required: {because}"))),
         given => Ok(given),
+    }
+}
+
+/// Who asks, where a token is needed.
+pub(super) type TokenHolder = Option<Extension<Caller>>;
+
+/// Whether whoever asks may force something: what the services refuse by themselves is overruled by admins alone. Where
+/// tokens are off, anybody may.
+///
+/// # Errors
+/// 403 that names the role.
+pub(super) fn may_force(force: bool, holder: TokenHolder) -> Result<(), Problem> {
+    match holder {
+        Some(Extension(Caller { name, role })) if force && !role.may(Role::Admin) => {
+            let needed = Role::Admin;
+            let detail = format!("force needs the role {needed}, and the token {name} has the role {role}");
+            Err(Problem::new(StatusCode::FORBIDDEN, detail))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

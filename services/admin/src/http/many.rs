@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Because, Change, Operator, checked_filter, needed};
+use super::extract::{Because, Change, Operator, TokenHolder, checked_filter, may_force, needed};
 use crate::audit_log::{Action, DONE};
 use crate::commands::{CommandKind, Many, Reply, Wish};
 use crate::dead_letter::events::Replay;
@@ -164,8 +164,10 @@ struct ReplayMany {
     (status = 200, body = Many),
 ))]
 async fn replay(
+    holder: TokenHolder,
     Change { admin, path: (), operator, body }: Change<(), ReplayMany>,
 ) -> Result<Json<Many>, Problem> {
+    may_force(body.force, holder)?;
     let reason = needed(body.reason, Because::ChangesMany)?;
     let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
     if meant.ids.len() > MOST_REPLAYED {

@@ -16,7 +16,9 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::extract::{Because, Change, NeededWhy, Operator, Why, checked_filter, needed};
+use super::extract::{
+    Because, Change, NeededWhy, Operator, TokenHolder, Why, checked_filter, may_force, needed,
+};
 use crate::commands::CommandKind;
 use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::grouping::{DeadLetterGroup, groups};
@@ -99,6 +101,7 @@ struct Preview {
     (status = 409),
 ))]
 async fn start(
+    holder: TokenHolder,
     Change { admin, path: (), operator, body: asked }: Change<(), StartRedrive>,
 ) -> Result<Response, Problem> {
     if asked.filter.is_empty() {
@@ -122,6 +125,7 @@ async fn start(
         let preview = Preview { preview: true, matching, replayable, over_limit, worth, groups };
         return Ok(Json(preview).into_response());
     }
+    may_force(asked.force, holder)?;
     let reason = needed(asked.reason, Because::ChangesMany)?;
     let (id, by) = (Uuid::now_v7(), By { operator, reason });
     let (canary, rate, force) = (asked.canary, asked.rate, asked.force);

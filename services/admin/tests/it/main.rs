@@ -31,4 +31,5 @@ mod routes;
 mod settings;
 mod table;
 mod telling;
+mod tokens;
 mod worths;
