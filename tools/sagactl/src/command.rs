@@ -12,11 +12,13 @@ use strum::VariantNames as _;
 use crate::admin::{Form, address};
 use crate::args::{self, DEFAULT_FOLDER, operator_name};
 use crate::chaos::ChaosOptions;
+use crate::entry::Named;
 use crate::load::LoadOptions;
 use crate::local::{LocalCommand, Member, System};
 use crate::operator::OperatorCommand;
 use crate::output::{Color, exit};
 use crate::reconciliation::ReconciliationOptions;
+use crate::token::TokenCommand;
 
 /// One rule, which admin goes by too.
 const REASONS: &str = "Reasons:
@@ -55,6 +57,9 @@ pub struct Common {
     /// Who does this, for the audit log [env: SAGA_OPERATOR] [default: $USER]; with `log`: whose entries.
     #[arg(long, global = true, value_name = "NAME", value_parser = operator_name, help_heading = SYSTEM)]
     pub operator: Option<String>,
+    /// A token to get in with, or a file of mode 600 that holds one [env: SAGA_TOKEN] [default: the local system's own].
+    #[arg(long, global = true, value_name = "TOKEN|FILE", help_heading = SYSTEM)]
+    pub token: Option<Named>,
     /// Tables with all their columns, however narrow the terminal is, and times in full.
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub wide: bool,
@@ -88,6 +93,9 @@ pub enum Command {
     /// Kill, pause and cut off a system of its own at random while customers order, and see that nothing is lost. Exit
     /// code 0 when nothing was lost, doubled or left undone, 1 when something was
     Chaos(ChaosOptions),
+    /// Tokens: who may ask admin for what. Issue one, list them, revoke one
+    #[command(subcommand)]
+    Token(TokenCommand),
     #[command(flatten)]
     Operate(OperatorCommand),
     /// Print what a shell needs to complete this program's commands, e.g. sagactl completions bash
@@ -107,9 +115,12 @@ impl Command {
     /// Whether it is about this machine alone, and asks no admin that could be elsewhere.
     pub const fn is_local(&self) -> bool {
         match self {
-            Self::Local(_) | Self::Load(_) | Self::Chaos(_) | Self::Completions { .. } | Self::Man { .. } => {
-                true
-            }
+            Self::Local(_)
+            | Self::Load(_)
+            | Self::Chaos(_)
+            | Self::Token(_)
+            | Self::Completions { .. }
+            | Self::Man { .. } => true,
             Self::Status(_) | Self::Doctor(_) | Self::Audit(_) | Self::Operate(_) => false,
         }
     }
@@ -219,6 +230,11 @@ mod tests {
             "faults clear payment",
             "completions zsh",
             "chaos --seed 7 --for 10m --rate 50 --json",
+            "token create ada --role operator --expires 90d",
+            "token create ada --role viewer --file /tokens.json --rate 10",
+            "token list --json",
+            "token revoke ada",
+            "status --token /my.token",
             "log --operator ada --action dlq.replay --admin http://host:1",
         ];
         for line in good {
@@ -258,6 +274,8 @@ mod tests {
             "outbox retry order",
             "outbox republish --since 2h",
             "dlq list --color blue",
+            "token create ada",
+            "token create ada --role king",
             &format!("dlq discard {id}"),
             &format!("redrive cancel {id}"),
             "log --operator jörg",

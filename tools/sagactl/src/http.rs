@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
+
+use crate::entry::Entry;
 
 /// A local service that does not answer within this hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,9 +39,21 @@ impl Answer {
 }
 
 impl Http {
+    /// For what anybody may ask.
     pub fn new() -> anyhow::Result<Self> {
-        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build();
-        Ok(Self(client.context("no HTTP client can be made")?))
+        Self::by(&Entry::default())
+    }
+
+    /// For what needs a token.
+    pub fn by(entry: &Entry) -> anyhow::Result<Self> {
+        // Nobody leads elsewhere, with a token or without.
+        let mut client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).timeout(TIMEOUT);
+        if let Some(token) = &entry.token {
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.secret()))?;
+            value.set_sensitive(true);
+            client = client.default_headers([(AUTHORIZATION, value)].into_iter().collect());
+        }
+        Ok(Self(client.build().context("no HTTP client can be made")?))
     }
 
     pub async fn get(&self, url: &str) -> anyhow::Result<Answer> {

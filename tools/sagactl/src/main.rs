@@ -27,8 +27,12 @@ mod overview;
 // Whether stock, money and messages agree.
 mod reconciliation;
 
-// Requests to the services.
+// Requests to the services, and how this program gets in.
+mod entry;
 mod http;
+
+// Who may ask for what.
+mod token;
 
 // Words of the command line.
 mod args;
@@ -47,6 +51,7 @@ use clap::error::ErrorKind;
 
 use crate::admin::Admin;
 use crate::command::{Arguments, Command, admin_of};
+use crate::entry::Entry;
 use crate::local::System;
 use crate::output::{complain, exit, look, note};
 use crate::overview::Asked;
@@ -80,10 +85,20 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
     let place = command::place(common.data, common.admin, variable).map_err(exit::refuse)?;
     let folder = std::path::absolute(&place.folder)?;
     let who = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::refuse);
-    let admin = || Admin::at(admin_of(place.admin.clone(), &folder)?, who()?);
+    // The token of the local system is for that alone.
+    let entry = |is_local: bool| match Entry::named(common.token.as_ref(), variable)? {
+        Some(named) => Ok(named),
+        None if is_local => System::find(&folder)?.map_or(Ok(Entry::default()), |system| system.entry()),
+        None => Ok(Entry::default()),
+    };
+    let is_local = place.admin.is_none();
+    let admin = || Admin::at(admin_of(place.admin.clone(), &folder)?, &entry(is_local)?, who()?);
     // A folder that was named is meant more than a variable.
     let elsewhere = place.admin.clone().filter(|_| is_elsewhere);
-    let asked = || elsewhere.map_or_else(|| Asked::here(&folder), Asked::elsewhere);
+    let asked = || match elsewhere {
+        Some(elsewhere) => Asked::elsewhere(elsewhere, &entry(false)?),
+        None => Asked::here(&folder, &entry(true)?),
+    };
     match command {
         Command::Local(command) => local::run(command, folder).await,
         Command::Status(form) => overview::status(&asked()?, form).await,
@@ -92,10 +107,12 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
             reconciliation::accept(&admin()?, &options).await
         }
         Command::Audit(options) => {
-            reconciliation::run(admin_of(place.admin, &folder)?.as_str(), options).await
+            let entry = entry(is_local)?;
+            reconciliation::run(admin_of(place.admin, &folder)?.as_str(), &entry, options).await
         }
         Command::Chaos(options) => chaos::run(options).await,
         Command::Load(options) => load::run(&System::open(&folder)?, options).await,
+        Command::Token(command) => token::run(command, &folder),
         Command::Operate(command) => operator::run(command, admin, common.operator.clone()).await,
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::admin::{Admin, Form, show};
 use crate::args::duration;
+use crate::entry::Entry;
 use crate::http::Http;
 use crate::output::text::one_line;
 use crate::output::{self, View, exit, say, say_json};
@@ -89,8 +90,8 @@ impl Serialize for Reconciliation {
 }
 
 /// `sagactl audit`: ends with 2 when the ledgers do not agree, with 5 when that cannot be told yet.
-pub async fn run(admin: &str, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
-    let reconciliation = ask(&Http::new()?, admin, options.wait).await?;
+pub async fn run(admin: &str, entry: &Entry, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
+    let reconciliation = ask(&Http::by(entry)?, admin, options.wait).await?;
     if options.json {
         say_json(&reconciliation.report);
     } else {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::answer;
 use super::listing::{Form, Items};
+use crate::entry::Entry;
 use crate::http::{self, Answer, Http};
 use crate::output::View;
 use crate::output::exit::{self, Refusal};
@@ -33,8 +34,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    pub fn at(base: Url, operator: Option<String>) -> anyhow::Result<Self> {
-        Ok(Self { http: Http::new()?, base, operator })
+    pub fn at(base: Url, entry: &Entry, operator: Option<String>) -> anyhow::Result<Self> {
+        Ok(Self { http: Http::by(entry)?, base, operator })
     }
 
     pub async fn ask(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<Value> {
@@ -145,7 +146,7 @@ fn settled(answer: Answer, url: &Url) -> anyhow::Result<Value> {
         return Ok(answer.body);
     }
     let complaint = short(&answer.complaint(), LONGEST_COMPLAINT);
-    let text = format!("{complaint}{}", hint(&answer.body));
+    let text = format!("{complaint}{}", hint(answer.status, &answer.body));
     Err(Refusal::new(code_for(answer.status), text).into())
 }
 
@@ -160,7 +161,10 @@ const fn code_for(status: StatusCode) -> u8 {
 }
 
 /// Which option of this program mends what the API complains of, where it is called differently there.
-fn hint(problem: &Value) -> &'static str {
+fn hint(status: StatusCode, problem: &Value) -> &'static str {
+    if status == StatusCode::UNAUTHORIZED {
+        return " (name a token with --token or SAGA_TOKEN; sagactl token create issues one)";
+    }
     match problem.pointer("/errors/0/field").and_then(Value::as_str) {
         Some("reason") => " (say why with --reason)",
         Some("X-Operator") => " (say who you are with --operator)",
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_their_place_in_the_path() {
         let base = address("http://host:1/behind/a/proxy/").expect("an address");
-        let admin = Admin::at(base, None).expect("an admin");
+        let admin = Admin::at(base, &Entry::default(), None).expect("an admin");
         let url = admin.url(&["breakers", "payment", "bank/../x?y"]);
         assert_eq!(url.as_str(), "http://host:1/behind/a/proxy/api/admin/breakers/payment/bank%2F..%2Fx%3Fy");
         assert!(address("host:8080").is_err() && address("8080").is_err());

@@ -53,7 +53,9 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     run.drain().await;
     run.progress.finish();
     let rss_mib = status::memory(system);
-    let reconciliation = reconciliation::ask(&http, &system.url_of(Member::ADMIN), LONGEST_WAIT).await?;
+    let reconciliation =
+        reconciliation::ask(&Http::by(&system.entry()?)?, &system.url_of(Member::ADMIN), LONGEST_WAIT)
+            .await?;
     let report = Report::of(&run.measured, rate, rss_mib, reconciliation);
     report::print(&report, options.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

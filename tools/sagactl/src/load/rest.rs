@@ -40,7 +40,9 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     let length = Duration::from_secs(count + WARM_UP);
     let schedule = Schedule::new(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
     let latencies = measure(system, &schedule).await?;
-    let reconciliation = reconciliation::ask(&http, &system.url_of(Member::ADMIN), LONGEST_WAIT).await?;
+    let reconciliation =
+        reconciliation::ask(&Http::by(&system.entry()?)?, &system.url_of(Member::ADMIN), LONGEST_WAIT)
+            .await?;
     let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
     let report = RestReport { orders: count, confirmed, latency_ms, reconciliation };
     if json {

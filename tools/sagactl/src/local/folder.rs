@@ -89,7 +89,10 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&half_done)?;
     file.write_all(bytes)?;
-    fs::rename(half_done, path)
+    // What was taken back is not there again after a power cut.
+    file.sync_all()?;
+    fs::rename(half_done, path)?;
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 /// Makes a folder, unless it is there, into which only this user may look.

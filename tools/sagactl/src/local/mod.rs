@@ -7,6 +7,7 @@ pub mod member;
 mod folder;
 mod plan;
 mod system;
+pub mod tokens;
 
 // One process: start, find, signal; the broker's own configuration; whether it can do its work; its end.
 mod broker;

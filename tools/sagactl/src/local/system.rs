@@ -5,11 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use contract::topology::OPERATOR;
 use saga_engine::nats::BusSettings;
 
 use super::folder::{PLAN_FILE, unwritable, write_whole};
 use super::member::{Member, Ports};
 use super::plan::Plan;
+use super::users::{INTERNAL, SAGACTL};
+use crate::entry::{Entry, token_in};
 
 /// A local system: its folder, an absolute path, and its plan.
 #[derive(Debug, Clone)]
@@ -133,6 +136,23 @@ impl System {
         self.folder.join("credentials")
     }
 
+    /// The file of the tokens. Not there while tokens are off.
+    pub fn tokens_file(&self) -> PathBuf {
+        self.credentials_dir().join("tokens.json")
+    }
+
+    /// The file with a token that the system has for itself: admin's, or this program's.
+    pub fn token_of(&self, name: &str) -> PathBuf {
+        self.credentials_dir().join(format!("{name}.token"))
+    }
+
+    /// How this program gets in at its admin.
+    pub fn entry(&self) -> anyhow::Result<Entry> {
+        let file = Some(self.token_of(SAGACTL)).filter(|_| self.tokens_file().exists());
+        let token = |file: PathBuf| token_in(&file).with_context(|| file.display().to_string());
+        Ok(Entry { token: file.map(token).transpose()? })
+    }
+
     /// How this program itself, or a service, is to go to the broker.
     pub fn bus_settings_of(&self, user: &str) -> BusSettings {
         let credentials = Some(self.credentials_of(user)).filter(|file| file.exists());
@@ -153,6 +173,12 @@ impl System {
             // A local system is for trying things out. What is asked for stands behind it, and wins.
             "faults.enabled=true".to_owned(),
         ];
+        if self.tokens_file().exists() {
+            settings.push(format!("http.tokens={}", self.tokens_file().display()));
+            if participant.name == OPERATOR {
+                settings.push(format!("http.token={}", self.token_of(INTERNAL).display()));
+            }
+        }
         let called =
             Member::services().filter(|other| participant.calls.contains(&other.to_string().as_str()));
         settings.extend(called.map(|called| format!("service.{called}={}", self.url_of(called))));

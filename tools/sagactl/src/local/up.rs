@@ -14,7 +14,7 @@ use super::process::{self, Started};
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
 use super::told::told;
-use super::{broker, catalogue, folder, readiness, stop};
+use super::{broker, catalogue, folder, readiness, stop, tokens};
 use crate::http::Http;
 use crate::output::{exit, note, say};
 
@@ -34,6 +34,9 @@ pub struct UpOptions {
     /// A setting of a service, e.g. order.service.deadline=5s (may be repeated).
     #[arg(long, value_name = "SERVICE.KEY=VALUE")]
     set: Vec<Setting>,
+    /// Turn tokens on: whoever asks admin for something needs one (see sagactl token). They stay on in this folder.
+    #[arg(long)]
+    tokens: bool,
     /// Start with an empty catalogue.
     #[arg(long)]
     no_seed: bool,
@@ -63,6 +66,10 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::from(exit::RUNS_ALREADY));
     }
     let system = prepare(&path, plan, options.fresh)?;
+    let has_tokens = options.tokens || system.tokens_file().exists();
+    if has_tokens {
+        tokens::make(&system)?;
+    }
     let mut shutdown_signal = ShutdownSignal::listen()?;
     let mut started = Vec::new();
     let outcome = tokio::select! {
@@ -80,6 +87,15 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
         );
     }
     print_urls(&system, &format!("ready after {:.1?}", began.elapsed()));
+    say(&match has_tokens {
+        true => format!("  {:<10} on: {} issues one", "tokens", told(&path, "token create NAME --role ROLE")),
+        false => {
+            format!(
+                "  {:<10} off: whoever is on this machine may ask for anything (up --tokens turns them on)",
+                "tokens"
+            )
+        }
+    });
     if options.detach {
         say(&format!("stop it with: {}", told(&path, "down")));
         return Ok(ExitCode::SUCCESS);

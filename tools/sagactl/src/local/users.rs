@@ -6,6 +6,9 @@ use saga_engine::nats::Permissions;
 /// The user as which this program reads the streams.
 pub const SAGACTL: &str = "sagactl";
 
+/// The name of the token by which admin asks the services.
+pub const INTERNAL: &str = "internal";
+
 /// Every user, by name: each service that takes part in the messaging, and this program.
 pub fn all() -> Vec<(&'static str, Permissions)> {
     let tells = |service| FactType::said_by(service).map(FactType::message_type);

@@ -8,6 +8,7 @@ use reqwest::Url;
 
 use super::seen::Seen;
 use crate::admin::{Admin, address, read};
+use crate::entry::Entry;
 use crate::local::status::Processes;
 use crate::local::told::{told, told_elsewhere};
 use crate::local::{Member, System, status};
@@ -30,9 +31,9 @@ impl Asked {
     ///
     /// # Errors
     /// When there is none.
-    pub fn here(folder: &Path) -> anyhow::Result<Self> {
+    pub fn here(folder: &Path, entry: &Entry) -> anyhow::Result<Self> {
         let system = System::open(folder)?;
-        let admin = Admin::at(address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)?, None)?;
+        let admin = Admin::at(address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)?, entry, None)?;
         Ok(Self { system: Some(system), admin, call: told(folder, "").trim_end().to_owned() })
     }
 
@@ -40,9 +41,9 @@ impl Asked {
     ///
     /// # Errors
     /// When no client can be made.
-    pub fn elsewhere(admin: Url) -> anyhow::Result<Self> {
+    pub fn elsewhere(admin: Url, entry: &Entry) -> anyhow::Result<Self> {
         let call = told_elsewhere(&admin);
-        Ok(Self { system: None, admin: Admin::at(admin, None)?, call })
+        Ok(Self { system: None, admin: Admin::at(admin, entry, None)?, call })
     }
 
     /// One look, bounded in time whatever is down.

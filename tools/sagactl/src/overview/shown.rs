@@ -1,5 +1,6 @@
 //! Pure: how everything is, for people: first whether somebody is needed, then everything there is to see.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use contract::overview::{
@@ -94,6 +95,9 @@ fn everything(overview: &Overview, view: &View) -> String {
             let _ = writeln!(text, "{}", breaker_line(&look.service, breaker, view));
         }
     }
+    for (remark, services) in remarks(overview) {
+        let _ = writeln!(text, "{}: {remark}", services.join(", "));
+    }
     let _ = writeln!(text, "{}", waiting(overview));
     if let Some(sagas) = &overview.sagas {
         let _ = write!(text, "\n{}", sagas_lines(sagas, view));
@@ -106,6 +110,17 @@ fn everything(overview: &Overview, view: &View) -> String {
         let _ = writeln!(text, "{} could not be asked: {}", not_asked.what, not_asked.problem);
     }
     text
+}
+
+/// What services say of how they were set up, each thing once, with who says it.
+fn remarks(overview: &Overview) -> BTreeMap<&str, Vec<&str>> {
+    let mut remarks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for look in &overview.services {
+        for remark in &look.remarks {
+            remarks.entry(remark).or_default().push(&look.service);
+        }
+    }
+    remarks
 }
 
 fn breaker_line(service: &str, breaker: &BreakerLook, view: &View) -> String {

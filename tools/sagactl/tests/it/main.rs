@@ -1,5 +1,6 @@
 //! Shell: the whole system end to end: real processes, a real broker, real crashes.
 
+mod access;
 mod bad_input;
 mod books;
 mod clocks;
@@ -28,5 +29,6 @@ mod settled;
 mod startup;
 mod strangers;
 mod system;
+mod tokens;
 mod users;
 mod wiring;

@@ -1,0 +1,98 @@
+//! Shell: the tokens of a local system: their file, and those that the system has for itself.
+
+use std::fs;
+use std::fs::File;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use saga_core::access::{Issued, Role, Token, Tokens};
+
+use super::folder::{create_private, write_private};
+use super::system::System;
+use super::users::{INTERNAL, SAGACTL};
+
+/// An audit asks for one page after the other, as quick as they come.
+const INTERNAL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
+
+/// Turns tokens on: makes their file, and the tokens by which admin asks the services and this program asks admin,
+/// unless they are there and good.
+pub fn make(system: &System) -> anyhow::Result<()> {
+    create_private(&system.credentials_dir())?;
+    for (name, rate) in [(INTERNAL, Some(INTERNAL_RATE)), (SAGACTL, None)] {
+        let file = system.token_of(name);
+        change(&system.tokens_file(), true, |tokens| {
+            let kept = fs::read_to_string(&file).ok().and_then(|text| Token::parse(text.trim()));
+            if kept.is_some_and(|token| tokens.holder(&token, Timestamp::now()).is_ok()) {
+                return Ok(());
+            }
+            tokens.revoke(name);
+            let token = issue(tokens, name, Role::Admin, None, rate)?;
+            write_private(&file, format!("{}\n", token.secret()).as_bytes())
+                .with_context(|| format!("{} cannot be written", file.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Issues a token, and answers it: it is nowhere else.
+pub fn issue(
+    tokens: &mut Tokens,
+    name: &str,
+    role: Role,
+    expires: Option<Timestamp>,
+    rate: Option<NonZeroU32>,
+) -> anyhow::Result<Token> {
+    let mut chance = [0; 32];
+    getrandom::fill(&mut chance)
+        .map_err(|error| anyhow::anyhow!("this machine has no chance to give: {error}"))?;
+    let (token, created) = (Token::of(chance), Timestamp::now());
+    tokens.issue(Issued { name: name.to_owned(), role, sha256: token.digest(), created, expires, rate })?;
+    Ok(token)
+}
+
+/// What the file of the tokens holds.
+pub fn read(file: &Path) -> anyhow::Result<Tokens> {
+    let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    Tokens::read(&text).map_err(|why| anyhow::anyhow!("{} is damaged: {why}", file.display()))
+}
+
+/// Changes what it holds, while nobody else does. One that is not there is made, if it `may_be_new`.
+pub fn change<T>(
+    file: &Path,
+    may_be_new: bool,
+    change: impl FnOnce(&mut Tokens) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let unwritable = || format!("{} cannot be written", file.display());
+    let lock = File::create(file.with_extension("lock")).with_context(unwritable)?;
+    lock.lock().with_context(unwritable)?;
+    let mut tokens = match file.try_exists() {
+        Ok(true) => read(file)?,
+        Ok(false) if may_be_new => Tokens::default(),
+        Ok(false) => bail!("{} is not there", file.display()),
+        Err(error) => return Err(error).with_context(unwritable),
+    };
+    let answer = change(&mut tokens)?;
+    write_private(file, tokens.written().as_bytes()).with_context(unwritable)?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_is_another_and_the_file_has_none_of_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("tokens.json");
+        let made = |name: &str| change(&file, true, |tokens| issue(tokens, name, Role::Viewer, None, None));
+        let (one, other) = (made("one").expect("issued"), made("other").expect("issued"));
+        assert!(!one.digest().is(&other.digest()));
+        assert!(made("one").is_err(), "there is one of that name");
+        let text = fs::read_to_string(&file).expect("it is there");
+        assert!(!text.contains("saga_") && !text.contains(&one.secret()[5..]));
+        assert_eq!(read(&file).expect("it was written here").all().len(), 2);
+        assert!(change(&folder.path().join("none"), false, |_| Ok(())).is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! Shell: tokens from end to end: who has none gets nowhere, each gets as far as his role, and what is revoked is
+//! refused while everything goes on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Output;
+use std::time::Duration;
+
+use reqwest::{RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::operator::PATIENT;
+use crate::system::{System, wait_until};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl System {
+    /// Everything, with tokens on.
+    fn guarded(settings: &[&str]) -> (Self, String) {
+        let system = Self::not_started();
+        let said = system.sagactl(&system.up(&["--detach", "--tokens"], settings));
+        (system, said)
+    }
+
+    /// A token that is issued now.
+    fn token(&self, name: &str, role: &str) -> String {
+        let printed = self.sagactl(&["token", "create", name, "--role", role, "--expires", "1d"]);
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+        printed.trim().to_owned()
+    }
+
+    /// Runs sagactl as its holder.
+    fn sagactl_as(&self, token: &str, arguments: &[&str]) -> Output {
+        self.command(arguments).env("SAGA_TOKEN", token).output().expect("sagactl runs")
+    }
+}
+
+async fn status(request: RequestBuilder) -> StatusCode {
+    request.send().await.expect("an answer").status()
+}
+
+#[tokio::test]
+async fn viewers_look_operators_mend_and_what_is_revoked_is_refused_while_everything_goes_on() {
+    let (system, said) = System::guarded(&[PATIENT]);
+    assert!(said.contains("tokens     on"), "{said}");
+    // The shop's own interface needs none.
+    system.list("pen", 100).await;
+    // This program's own token is the local one's: nobody has to name it.
+    let inject =
+        ["faults", "inject", "payment", "fail_permanently", "--step", "payment-processing", "--next", "1"];
+    system.sagactl(&inject);
+    system.place(1).await;
+    let list = || system.http.get(system.url("admin", "/api/admin/dlq"));
+    let own = fs::read_to_string(system.path().join("credentials/sagactl.token")).expect("a token");
+    let mut id = String::new();
+    wait_until("it is parked", async || {
+        let answer = list().bearer_auth(own.trim()).send().await.expect("an answer");
+        let page: Value = answer.json().await.expect("JSON");
+        id = page["dead_letters"][0]["id"].as_str().unwrap_or_default().to_owned();
+        !id.is_empty()
+    })
+    .await;
+    let (vera, oscar) = (system.token("vera", "viewer"), system.token("oscar", "operator"));
+    let replay = || {
+        let path = format!("/api/admin/dlq/{id}/replay");
+        system.post("admin", &path).header("X-Operator", "eve").json(&json!({}))
+    };
+    // They were issued just now.
+    wait_until("vera is let in", async || status(list().bearer_auth(&vera)).await == 200).await;
+    for (request, wanted) in [
+        (list(), 401),
+        (list().bearer_auth(&vera[..40]), 401),
+        (list().basic_auth("vera", Some(&vera)), 401),
+        (replay(), 401),
+        (replay().bearer_auth(&vera), 403),
+        (system.http.get(system.url("payment", "/internal/machinery")), 401),
+        (system.http.get(system.url("bank", "/internal/faults")), 401),
+        (system.http.get(system.url("payment", "/internal/machinery")).bearer_auth(&vera), 200),
+        (system.http.get(system.url("order", "/readyz")), 200),
+        (system.http.get(system.url("order", "/metrics")), 200),
+    ] {
+        assert_eq!(status(request).await, wanted);
+    }
+    let refused = system.sagactl_as(&vera, &["dlq", "replay", &id]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("needs the role operator"), "{}", text(&refused.stderr));
+    let listed = system.sagactl_as(&vera, &["dlq", "list", "--json"]);
+    assert!(text(&listed.stdout).contains(&id), "{}", text(&listed.stderr));
+    assert_eq!(status(replay().bearer_auth(&oscar)).await, 202);
+
+    system.sagactl(&["token", "revoke", "oscar"]);
+    let revoked = Instant::now();
+    wait_until("oscar is refused", async || status(list().bearer_auth(&oscar)).await == 401).await;
+    assert!(revoked.elapsed() < Duration::from_secs(1), "after {:?}", revoked.elapsed());
+    let refused = system.sagactl_as(&oscar, &["dlq", "list"]);
+    assert!(text(&refused.stderr).contains("--token"), "{}", text(&refused.stderr));
+    assert_eq!(status(list().bearer_auth(&vera)).await, 200);
+
+    let log = system.sagactl(&["log", "--json"]);
+    let log: Value = serde_json::from_str(&log).expect("JSON");
+    let who = |action: &str| {
+        let entries = log["items"].as_array().expect("entries");
+        entries.iter().find(|entry| entry["action"] == action).map(|entry| entry["operator"].clone())
+    };
+    assert_eq!(who("dlq.replay"), Some(json!("oscar")), "{log:#}");
+    assert_eq!(who("fault.inject"), Some(json!("sagactl")), "{log:#}");
+    wait_until("the order is paid", async || {
+        system.sagactl(&["dlq", "list", "--json"]).contains("\"items\":[]")
+    })
+    .await;
+    system.sagactl(&["audit"]);
+    system.sagactl(&["status"]);
+    no_token_is_anywhere(&system, &[vera, oscar, own.trim().to_owned()]);
+}
+
+/// Neither in a log, nor in what the processes were called with, nor anywhere else than in its own file.
+#[track_caller]
+fn no_token_is_anywhere(system: &System, tokens: &[String]) {
+    for entry in fs::read_dir(system.path().join("log")).expect("logs") {
+        let path = entry.expect("a log").path();
+        let log = fs::read_to_string(&path).expect("text");
+        assert!(
+            !log.contains("saga_") || tokens.iter().all(|token| !log.contains(&token[5..20])),
+            "{path:?}"
+        );
+    }
+    let kept = fs::read_to_string(system.path().join("credentials/tokens.json")).expect("a file");
+    assert!(tokens.iter().all(|token| !kept.contains(&token[5..20])), "{kept}");
+    for file in ["tokens.json", "internal.token", "sagactl.token"] {
+        let about = fs::metadata(system.path().join("credentials").join(file)).expect("a file");
+        assert_eq!(about.permissions().mode() & 0o777, 0o600, "{file}");
+    }
+    for pid in fs::read_dir(system.path().join("run")).expect("processes") {
+        let pid = fs::read_to_string(pid.expect("a file").path()).expect("text");
+        let number: String =
+            pid.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+        let Ok(arguments) = fs::read_to_string(format!("/proc/{number}/cmdline")) else { continue };
+        assert!(tokens.iter().all(|token| !arguments.contains(&token[5..20])), "{arguments}");
+    }
+}
+
+#[test]
+fn without_tokens_it_is_said_that_anybody_may_ask_and_nobody_is_needed_for_it() {
+    let system = System::not_started();
+    let said = system.sagactl(&system.up(&["--detach"], &[]));
+    assert!(said.contains("tokens     off") && said.contains("up --tokens"), "{said}");
+    let status = system.sagactl(&["status"]);
+    assert!(status.contains("nobody is needed") && status.contains("tokens are off"), "{status}");
+    assert_eq!(status.matches("tokens are off").count(), 1, "once for all: {status}");
+    let log = fs::read_to_string(system.path().join("log/admin.log")).expect("a log");
+    assert!(log.contains("tokens are off"), "{log}");
+    let refused = system.try_sagactl(&["token", "create", "ada", "--role", "admin"]);
+    assert!(text(&refused.stderr).contains("up --tokens"), "{}", text(&refused.stderr));
+}
