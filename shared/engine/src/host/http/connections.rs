@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,18 +17,20 @@ use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use tracing::error;
+use tracing::{debug, error};
 
 use super::files::connections_within_the_limit;
 use super::problem::Problem;
 use super::seats::{Seat, Seats, SentAway, Taken};
 use super::settings::HttpSettings;
+use super::tls::Tls;
 use super::wire::{Wire, document};
 
 /// A stop that takes longer than this is cut short: orchestrators kill after 10 s at the latest.
@@ -37,21 +40,48 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest head of a request, and what hyper holds of a connection at most.
 const HEAD_LIMIT_BYTES: usize = 16 * 1024;
 
-/// Binds the address.
+/// What listens, and how those who come are spoken with.
+pub struct Listener {
+    socket: TcpListener,
+    tls: Tls,
+}
+
+impl Listener {
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+}
+
+/// Without TLS.
+impl From<TcpListener> for Listener {
+    fn from(socket: TcpListener) -> Self {
+        Self { socket, tls: Tls::none() }
+    }
+}
+
+/// Binds the address, once the files of TLS are read.
 ///
 /// # Errors
-/// When it is no address, or taken.
-pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, io::Result<TcpListener>> {
-    Box::pin(TcpListener::bind(&settings.bind))
+/// When it is no address, or taken, or a file cannot be used.
+pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, io::Result<Listener>> {
+    Box::pin(async {
+        let tls = Tls::of(&settings.tls).map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
+        Ok(Listener { socket: TcpListener::bind(&settings.bind).await?, tls })
+    })
 }
 
 /// Serves until `stop`, then lets running requests finish, within 9 seconds.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     router: Router,
     settings: Arc<HttpSettings>,
     stop: CancellationToken,
 ) {
+    let Listener { socket, tls } = listener.into();
     let number = connections_within_the_limit(settings.max_connections);
     let seats = Seats::new(number, &settings);
     let mut conversations = JoinSet::new();
@@ -59,7 +89,7 @@ pub async fn serve(
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = socket.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     unless_it_is_the_client(&error).await;
@@ -75,17 +105,18 @@ pub async fn serve(
         };
         // Dropped, and with it closed, when not even a seat for probes is left: they are free within a second.
         if let Some(taken) = seats.take().await {
-            conversations.spawn(converse(stream, taken, router.clone(), settings.clone(), stop.clone()));
+            let way = Way { router: router.clone(), settings: settings.clone(), stop: stop.clone() };
+            conversations.spawn(converse(stream, tls.acceptor(), taken, way));
         }
     }
-    drop(listener);
+    drop(socket);
     seats.send_away_all();
     let _ = timeout(STOP_WITHIN, async { while conversations.join_next().await.is_some() {} }).await;
 }
 
 /// Does so beside the rest.
 pub fn spawn(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
     settings: HttpSettings,
     stop: CancellationToken,
@@ -102,22 +133,44 @@ async fn unless_it_is_the_client(error: &io::Error) {
     }
 }
 
-/// What there is to say and hear on one connection.
-async fn converse(
-    stream: TcpStream,
-    taken: Taken,
+/// What every connection needs to be answered.
+struct Way {
     router: Router,
     settings: Arc<HttpSettings>,
     stop: CancellationToken,
-) {
+}
+
+/// What there is to say and hear on one connection.
+async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, taken: Taken, way: Way) {
     let seat = &taken.seat;
     // Who says nothing costs nothing but a socket: no buffers are made before the first byte.
     tokio::select! {
         spoken = stream.readable() => if spoken.is_err() { return },
         _ = seat.sent_away() => return,
     }
-    // TLS would be accepted here: what follows speaks on anything that reads and writes. The handshake counts as the
-    // head of a request once `seat.hears()` is told of its first byte, and `seat.sent_away()` ends it.
+    let Some(tls) = tls else { return speak(stream, seat, way).await };
+    // The handshake counts as the head of a request: who takes too long for it is sent away.
+    seat.hears();
+    let shaken = tokio::select! {
+        shaken = tls.accept(stream) => shaken,
+        _ = seat.sent_away() => return,
+    };
+    match shaken {
+        Ok(stream) => {
+            seat.waits();
+            speak(stream, seat, way).await;
+        }
+        // It spoke plain HTTP, trusts somebody else, or has gone: an alert has told it so.
+        Err(error) => debug!("no TLS with a client: {error}"),
+    }
+}
+
+/// Speaks HTTP on anything that reads and writes.
+async fn speak<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: T,
+    seat: &Arc<Seat>,
+    Way { router, settings, stop }: Way,
+) {
     let wire = Wire::new(stream, seat.clone(), settings.write_timeout);
     let answering = seat.clone();
     let answer =
@@ -171,7 +224,7 @@ const LINGER_BYTES: u64 = 1024 * 1024;
 
 /// Closes a connection so that what was said last is read: a socket that is closed with unread bytes takes its answer
 /// back (RFC 9112 §9.6).
-async fn part(mut wire: Wire<TcpStream>) -> io::Result<()> {
+async fn part<T: AsyncRead + AsyncWrite + Unpin>(mut wire: Wire<T>) -> io::Result<()> {
     wire.shutdown().await?;
     tokio::io::copy(&mut wire.take(LINGER_BYTES), &mut tokio::io::sink()).await?;
     Ok(())

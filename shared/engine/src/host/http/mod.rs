@@ -17,10 +17,11 @@ mod seats;
 mod server;
 mod settings;
 mod text;
+mod tls;
 mod wire;
 
 pub use answer::answered;
-pub use connections::{bind, serve, spawn};
+pub use connections::{Listener, bind, serve, spawn};
 pub use door::REFUSALS;
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};
 pub use gate::{Caller, Gate, OFF as TOKENS_OFF};
@@ -31,3 +32,4 @@ pub use readiness::{Check, CheckState, Health, Readiness};
 pub use server::router;
 pub use settings::HttpSettings;
 pub use text::{one_line, trimmed, trimmed_if_any};
+pub use tls::HttpTlsSettings;

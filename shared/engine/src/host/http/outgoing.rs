@@ -14,6 +14,7 @@ const OPEN_TO_OTHERS: u32 = 0o007;
 #[derive(Clone, Default)]
 pub struct Outgoing {
     token: Option<Arc<Watched<Token>>>,
+    authorities: Option<Arc<str>>,
 }
 
 impl Outgoing {
@@ -31,7 +32,18 @@ impl Outgoing {
             };
             Watched::open(vec![file.clone()], Damaged::HoldsTheOld, read).map(Arc::new)
         };
-        Ok(Self { token: settings.token.as_ref().map(watched).transpose()? })
+        let authorities = |file: &std::path::PathBuf| read_guarded("http.tls.ca", file, 0).map(Arc::from);
+        Ok(Self {
+            token: settings.token.as_ref().map(watched).transpose()?,
+            authorities: settings.tls.ca.as_ref().map(authorities).transpose()?,
+        })
+    }
+
+    /// The certificates of those who are trusted, and of no others, in PEM, as they were at the start; `None` for those
+    /// that the system trusts.
+    #[must_use]
+    pub fn authorities(&self) -> Option<&str> {
+        self.authorities.as_deref()
     }
 
     /// The token to ask with; `None` when there is none.

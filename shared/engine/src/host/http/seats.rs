@@ -194,7 +194,7 @@ impl Seat {
     }
 
     /// From now on it waits for a request.
-    fn waits(self: &Arc<Self>) {
+    pub(super) fn waits(self: &Arc<Self>) {
         let waiting = Waiting { stage: Stage::Nothing, since: Instant::now(), seat: self.clone() };
         let ticket = self.room.tickets.fetch_add(1, Ordering::Relaxed);
         let mut all = self.room.waiting.lock();

@@ -9,6 +9,8 @@ use axum::http::Uri;
 use axum::http::uri::Authority;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::tls::HttpTlsSettings;
+
 /// Settings of the HTTP server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -27,6 +29,8 @@ pub struct HttpSettings {
     pub tokens: Option<PathBuf>,
     /// File with the token by which this service asks others.
     pub token: Option<PathBuf>,
+    /// TLS, where a certificate is named.
+    pub tls: HttpTlsSettings,
     /// Requests in a second that the holder of a token may ask, unless the token says otherwise.
     pub rate: NonZeroU32,
     /// Requests at once, by who has not asked for a while.
@@ -63,6 +67,7 @@ impl Default for HttpSettings {
             allowed_origins: Vec::new(),
             tokens: None,
             token: None,
+            tls: HttpTlsSettings::default(),
             // A console that shows everything, and a script beside it.
             rate: NonZeroU32::new(50).unwrap_or(NonZeroU32::MIN),
             burst: NonZeroU32::new(200).unwrap_or(NonZeroU32::MIN),
@@ -106,6 +111,7 @@ impl HttpSettings {
             (!self.is_open() || self.tokens.is_some(), OPEN_WITHOUT_TOKENS),
             (hosts_are_names, "allowed_hosts must be names or addresses without scheme and port, or *"),
             (origins_are_some, "allowed_origins must be of the form https://shop.example, without a path"),
+            (self.tls.is_whole(), "tls.cert and http.tls.key belong together: name both files, or neither"),
             (self.max_connections >= 1, "max_connections must be at least 1"),
             (!self.idle_timeout.is_zero(), "idle_timeout must be longer than 0s"),
             (!self.header_timeout.is_zero(), "header_timeout must be longer than 0s"),

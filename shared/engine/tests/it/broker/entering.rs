@@ -1,52 +1,20 @@
 //! Getting in at a broker that does not let in just anyone: by credentials, and over TLS.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use saga_engine::nats::{BusSettings, NatsBus, TlsSettings};
-use tempfile::TempDir;
 use tracing::subscriber::DefaultGuard;
 
-use crate::support::{Nats, in_time, wait_until};
+use crate::support::{Authority, Nats, in_time, wait_until};
 
 /// Keys of nobody, for these tests alone: the depot's public one, its seed, and the seed of another.
 const DEPOT_KEY: &str = "UDEANLVS5XY7T7RU4YIMEKX555HHBSCPE73BCVNLQRK2JRL7P6P6BQVS";
 const DEPOT_SEED: &str = "SUAKRVSKR7HHPQPBXKKUIP6CE6BD73QLYD6Z2RF2T2QAKPDIDCZ6WRG4UM";
 const OTHER_SEED: &str = "SUAFOG7UEY22277RGART7JZICIP5PC3DJTAF2W5YMJBMO7QETTZ4DW4HQE";
 
-/// An authority that was made for one test, in a folder of its own.
-struct Authority {
-    folder: TempDir,
-    issuer: Issuer<'static, KeyPair>,
-}
-
 impl Authority {
-    fn new() -> Self {
-        let (folder, key) = (tempfile::tempdir().expect("a folder"), KeyPair::generate().expect("a key"));
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let own = params.self_signed(&key).expect("a certificate");
-        std::fs::write(folder.path().join("ca.pem"), own.pem()).expect("a file");
-        Self { folder, issuer: Issuer::new(params, key) }
-    }
-
-    /// Signs a certificate for this machine; answers its file, and its key's.
-    fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let file = |ending: &str| self.folder.path().join(format!("{name}.{ending}"));
-        std::fs::write(file("pem"), certificate.pem()).expect("a file");
-        std::fs::write(file("key"), key.serialize_pem()).expect("a file");
-        (file("pem"), file("key"))
-    }
-
-    fn ca(&self) -> PathBuf {
-        self.folder.path().join("ca.pem")
-    }
-
     /// A broker that has a certificate of this authority, and wants one of its clients.
     async fn broker(&self) -> Nats {
         let (certificate, key) = self.sign("broker");

@@ -4,3 +4,4 @@ mod connections;
 mod door;
 mod gate;
 mod server;
+mod tls;

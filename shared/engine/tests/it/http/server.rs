@@ -14,7 +14,7 @@ use saga_engine::host::http::{self, Body, Caller, Gate, Health, HttpSettings, Pr
 use saga_engine::host::metrics::Metrics;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -81,7 +81,7 @@ impl Server {
         Self::on(listener, settings, access)
     }
 
-    fn on(listener: TcpListener, settings: HttpSettings, access: &'static Access) -> Self {
+    fn on(listener: http::Listener, settings: HttpSettings, access: &'static Access) -> Self {
         let (address, stop) = (listener.local_addr().expect("an address"), CancellationToken::new());
         let held_here = Held::default();
         let routes = OpenApiRouter::new()

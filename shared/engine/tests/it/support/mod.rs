@@ -1,5 +1,6 @@
 //! What the tests share: a small service of their own, the machinery around it, and a way to wait.
 
+mod authority;
 mod depot;
 mod disk;
 mod engine_harness;
@@ -13,6 +14,7 @@ mod writes;
 
 use std::time::{Duration, Instant};
 
+pub use self::authority::*;
 pub use self::depot::*;
 pub use self::disk::*;
 pub use self::engine_harness::*;

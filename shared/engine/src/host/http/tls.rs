@@ -1,0 +1,91 @@
+//! Shell: HTTP over TLS, where a certificate is named: the handshake, and the files it goes by.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::host::watched::{BadFile, Damaged, Watched, read_guarded};
+
+/// Whoever reads a key may pretend to be this service.
+const OPEN_TO_OTHERS: u32 = 0o007;
+
+/// TLS of a service's HTTP (section `http.tls`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpTlsSettings {
+    /// PEM file with the certificate of this service, and those between it and its authority; with `key`. With them it
+    /// speaks TLS, and nothing else.
+    pub cert: Option<PathBuf>,
+    /// PEM file with the key of `cert`.
+    pub key: Option<PathBuf>,
+    /// PEM file with the certificates of the authorities that are trusted, and of no others, where this service asks
+    /// others over HTTP.
+    pub ca: Option<PathBuf>,
+}
+
+impl HttpTlsSettings {
+    /// Whether they can be.
+    pub(super) fn is_whole(&self) -> bool {
+        self.cert.is_some() == self.key.is_some()
+    }
+}
+
+/// The handshake of a server, by the files as they are now; `None` where it speaks without TLS.
+pub(super) struct Tls(Option<Watched<TlsAcceptor>>);
+
+impl Tls {
+    /// Without TLS.
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// As the settings say.
+    ///
+    /// # Errors
+    /// When the files cannot be used, or do not belong together.
+    pub(super) fn of(settings: &HttpTlsSettings) -> Result<Self, BadFile> {
+        let (Some(cert), Some(key)) = (settings.cert.clone(), settings.key.clone()) else {
+            return Ok(Self(None));
+        };
+        let files = vec![cert.clone(), key.clone()];
+        let read = move || acceptor(&cert, &key);
+        // Who renews them writes one after the other: until both are there, the old ones are good.
+        Watched::open(files, Damaged::HoldsTheOld, read).map(|watched| Self(Some(watched)))
+    }
+
+    /// What shakes hands now.
+    pub(super) fn acceptor(&self) -> Option<TlsAcceptor> {
+        self.0.as_ref().and_then(Watched::now).map(|acceptor| acceptor.as_ref().clone())
+    }
+}
+
+fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, BadFile> {
+    let bad = |setting, file: &Path, why: String| BadFile { setting, file: file.to_owned(), why };
+    let no_cert = |why: &dyn std::fmt::Display| bad("http.tls.cert", cert, why.to_string());
+    let text = read_guarded("http.tls.cert", cert, 0)?;
+    let chain = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| no_cert(&error))?;
+    if chain.is_empty() {
+        return Err(no_cert(&"it holds no certificate in PEM"));
+    }
+    let text = read_guarded("http.tls.key", key, OPEN_TO_OTHERS)?;
+    let secret = PrivateKeyDer::from_pem_slice(text.as_bytes())
+        .map_err(|error| bad("http.tls.key", key, format!("it holds no key in PEM: {error}")))?;
+    let unusable = |error: tokio_rustls::rustls::Error| {
+        bad("http.tls.key", key, format!("it cannot be used with {}: {error}", cert.display()))
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .map_err(unusable)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
