@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::retry::error_chain;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
@@ -48,7 +48,12 @@ pub(crate) struct OtherServices {
 
 impl OtherServices {
     pub(crate) fn of(settings: &AdminSettings, outgoing: Outgoing) -> Self {
-        let http = Client::builder().timeout(ANSWER_WITHIN).build().unwrap_or_default();
+        let mut http = Client::builder().timeout(ANSWER_WITHIN);
+        if let Some(pem) = outgoing.authorities() {
+            // Read at the start, where they are checked.
+            http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default());
+        }
+        let http = http.build().unwrap_or_default();
         Self { http, outgoing, settings: settings.clone() }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use contract::payment_id;
 use futures::future::BoxFuture;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Certificate, Client, Response, StatusCode};
 use saga_core::waiting::Task;
-use saga_engine::host::http::Problem;
+use saga_engine::host::http::{Outgoing, Problem};
 use saga_engine::host::settings::Settings;
 use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
@@ -33,12 +33,14 @@ impl BankClient {
         let base = settings.service.bank.trim_end_matches('/').to_owned();
         reqwest::Url::parse(&base)
             .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
-        let http = Client::builder()
+        let mut http = Client::builder()
             .pool_max_idle_per_host(settings.task.concurrency)
             .pool_idle_timeout(Duration::from_secs(30))
-            .tcp_nodelay(true)
-            .build()?;
-        Ok(Arc::new(Self { http, base }))
+            .tcp_nodelay(true);
+        if let Some(pem) = Outgoing::of(&settings.http)?.authorities() {
+            http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes())?);
+        }
+        Ok(Arc::new(Self { http: http.build()?, base }))
     }
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {

@@ -60,6 +60,9 @@ pub struct Common {
     /// A token to get in with, or a file of mode 600 that holds one [env: SAGA_TOKEN] [default: the local system's own].
     #[arg(long, global = true, value_name = "TOKEN|FILE", help_heading = SYSTEM)]
     pub token: Option<Named>,
+    /// PEM file with the authorities that are trusted to name that admin (https), and no others [env: SAGA_CA].
+    #[arg(long, global = true, value_name = "FILE", help_heading = SYSTEM)]
+    pub ca: Option<PathBuf>,
     /// Tables with all their columns, however narrow the terminal is, and times in full.
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub wide: bool,

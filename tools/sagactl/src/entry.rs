@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use saga_core::access::Token;
@@ -18,6 +18,8 @@ use crate::output::exit;
 pub struct Entry {
     /// Sent to that admin, and shown nowhere.
     pub token: Option<Token>,
+    /// Whom to trust as that admin, in PEM, and nobody else; `None` for those that the system trusts.
+    pub authorities: Option<Vec<u8>>,
 }
 
 /// What was named as a token: perhaps one, and so it is not shown.
@@ -52,7 +54,7 @@ impl Entry {
             let bad = |error| {
                 exit::refuse(format!("{source} is neither a token nor a file that holds one: {error:#}"))
             };
-            token.map(|token| Some(Self { token: Some(token) })).map_err(bad)
+            token.map(|token| Some(Self { token: Some(token), authorities: None })).map_err(bad)
         };
         match (named, variable("SAGA_TOKEN").filter(|set| !set.is_empty())) {
             (Some(Named(named)), _) => of("--token", named),
@@ -60,6 +62,17 @@ impl Entry {
             (None, None) => Ok(None),
         }
     }
+}
+
+/// The file that was named with `--ca`, else by `$SAGA_CA`.
+pub fn authorities(
+    named: Option<&Path>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Option<Vec<u8>>> {
+    let set = || variable("SAGA_CA").filter(|set| !set.is_empty()).map(PathBuf::from);
+    let Some(file) = named.map(Path::to_owned).or_else(set) else { return Ok(None) };
+    let bad = |error| exit::refuse(format!("the authorities (--ca, SAGA_CA) in {}: {error}", file.display()));
+    fs::read(&file).map(Some).map_err(bad)
 }
 
 /// The token in a file that is for its owner alone.

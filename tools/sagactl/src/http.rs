@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
 use crate::entry::Entry;
@@ -52,6 +52,13 @@ impl Http {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.secret()))?;
             value.set_sensitive(true);
             client = client.default_headers([(AUTHORIZATION, value)].into_iter().collect());
+        }
+        if let Some(pem) = &entry.authorities {
+            let trusted = Certificate::from_pem_bundle(pem).unwrap_or_default();
+            if trusted.is_empty() {
+                bail!("the file of --ca (SAGA_CA) holds no certificates in PEM");
+            }
+            client = client.tls_certs_only(trusted);
         }
         Ok(Self(client.build().context("no HTTP client can be made")?))
     }

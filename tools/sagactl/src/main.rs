@@ -86,10 +86,15 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
     let folder = std::path::absolute(&place.folder)?;
     let who = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::refuse);
     // The token of the local system is for that alone.
-    let entry = |is_local: bool| match Entry::named(common.token.as_ref(), variable)? {
-        Some(named) => Ok(named),
-        None if is_local => System::find(&folder)?.map_or(Ok(Entry::default()), |system| system.entry()),
-        None => Ok(Entry::default()),
+    let entry = |is_local: bool| -> anyhow::Result<Entry> {
+        let entry = match Entry::named(common.token.as_ref(), variable)? {
+            Some(named) => named,
+            None if is_local => {
+                System::find(&folder)?.map_or(Ok(Entry::default()), |system| system.entry())?
+            }
+            None => Entry::default(),
+        };
+        Ok(Entry { authorities: entry::authorities(common.ca.as_deref(), variable)?, ..entry })
     };
     let is_local = place.admin.is_none();
     let admin = || Admin::at(admin_of(place.admin.clone(), &folder)?, &entry(is_local)?, who()?);

@@ -17,7 +17,7 @@ use saga_core::message::{Envelope, Message as _};
 use saga_core::service::{Service, steps_of};
 use saga_core::waiting::Task;
 use saga_engine::host::app::App;
-use saga_engine::host::http::{self, Gate, Outgoing, Readiness};
+use saga_engine::host::http::{self, Gate, Listener, Outgoing, Readiness};
 use saga_engine::host::internal_api;
 use saga_engine::host::metrics::Metrics;
 use saga_engine::host::settings::{self, Sources};
@@ -60,7 +60,9 @@ impl AdminHarness {
     /// Over a database that may have been another one's, which is gone.
     pub async fn over(store: Arc<dyn Store>, flags: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let base = format!("http://{}", listener.local_addr().expect("an address"));
+        let scheme =
+            if flags.iter().any(|flag| flag.starts_with("http.tls.cert=")) { "https" } else { "http" };
+        let base = format!("{scheme}://{}", listener.local_addr().expect("an address"));
         let program = admin::program();
         let here = ["order", "inventory", "payment"].map(|name| format!("service.{name}={base}"));
         // Nobody listens there.
@@ -72,6 +74,7 @@ impl AdminHarness {
         let settings =
             settings::load::<admin::AdminSettings>("admin", program.defaults, &Sources { file: None, flags });
         let settings = Arc::new(settings.expect("settings"));
+        let listener = Listener::on(listener, &settings.http).expect("a certificate");
         let gate = Gate::new(&settings.http, program.access).expect("tokens");
         let outgoing = Outgoing::of(&settings.http).expect("a token");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();

@@ -31,5 +31,6 @@ mod routes;
 mod settings;
 mod table;
 mod telling;
+mod tls;
 mod tokens;
 mod worths;

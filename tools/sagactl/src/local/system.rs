@@ -150,7 +150,7 @@ impl System {
     pub fn entry(&self) -> anyhow::Result<Entry> {
         let file = Some(self.token_of(SAGACTL)).filter(|_| self.tokens_file().exists());
         let token = |file: PathBuf| token_in(&file).with_context(|| file.display().to_string());
-        Ok(Entry { token: file.map(token).transpose()? })
+        Ok(Entry { token: file.map(token).transpose()?, authorities: None })
     }
 
     /// How this program itself, or a service, is to go to the broker.

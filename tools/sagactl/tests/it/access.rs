@@ -97,21 +97,18 @@ impl Reading<'_> {
 
     /// The methods of `get(a).post(b)`.
     fn methods(&mut self, of: &Expr) -> Vec<String> {
-        match of {
-            Expr::Call(ExprCall { func, .. }) => match func.as_ref() {
-                Expr::Path(path) => {
-                    let last = path.path.segments.last().map(|segment| segment.ident.to_string());
-                    self.method(&last.unwrap_or_default())
-                }
-                _ => self.method("a call of something"),
-            },
-            Expr::MethodCall(ExprMethodCall { receiver, method, .. }) => {
-                let mut methods = self.methods(receiver);
-                methods.extend(self.method(&method.to_string()));
-                methods
-            }
-            _ => self.method("something else than a method"),
+        if let Expr::MethodCall(ExprMethodCall { receiver, method, .. }) = of {
+            let mut methods = self.methods(receiver);
+            methods.extend(self.method(&method.to_string()));
+            return methods;
         }
+        if let Expr::Call(ExprCall { func, .. }) = of
+            && let Expr::Path(path) = func.as_ref()
+        {
+            let last = path.path.segments.last().map(|segment| segment.ident.to_string());
+            return self.method(&last.unwrap_or_default());
+        }
+        self.method("something else than a method")
     }
 
     fn method(&mut self, name: &str) -> Vec<String> {

@@ -29,6 +29,7 @@ mod settled;
 mod startup;
 mod strangers;
 mod system;
+mod tls;
 mod tokens;
 mod users;
 mod wiring;

@@ -47,6 +47,15 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// On a socket that is there, with the TLS that the settings say.
+    ///
+    /// # Errors
+    /// When a file of TLS cannot be used.
+    pub fn on(socket: TcpListener, settings: &HttpSettings) -> io::Result<Self> {
+        let tls = Tls::of(&settings.tls).map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
+        Ok(Self { socket, tls })
+    }
+
     /// Where it listens.
     ///
     /// # Errors
@@ -56,32 +65,17 @@ impl Listener {
     }
 }
 
-/// Without TLS.
-impl From<TcpListener> for Listener {
-    fn from(socket: TcpListener) -> Self {
-        Self { socket, tls: Tls::none() }
-    }
-}
-
-/// Binds the address, once the files of TLS are read.
+/// Binds the address.
 ///
 /// # Errors
 /// When it is no address, or taken, or a file cannot be used.
 pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, io::Result<Listener>> {
-    Box::pin(async {
-        let tls = Tls::of(&settings.tls).map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
-        Ok(Listener { socket: TcpListener::bind(&settings.bind).await?, tls })
-    })
+    Box::pin(async { Listener::on(TcpListener::bind(&settings.bind).await?, settings) })
 }
 
 /// Serves until `stop`, then lets running requests finish, within 9 seconds.
-pub async fn serve(
-    listener: impl Into<Listener>,
-    router: Router,
-    settings: Arc<HttpSettings>,
-    stop: CancellationToken,
-) {
-    let Listener { socket, tls } = listener.into();
+pub async fn serve(listener: Listener, router: Router, settings: Arc<HttpSettings>, stop: CancellationToken) {
+    let Listener { socket, tls } = listener;
     let number = connections_within_the_limit(settings.max_connections);
     let seats = Seats::new(number, &settings);
     let mut conversations = JoinSet::new();

@@ -46,7 +46,7 @@ pub struct Gate {
 }
 
 /// Why a request is not let in, and what the answer says of it beside the problem.
-struct Stopped(Problem, Option<&'static str>);
+struct Stopped(Box<Problem>, Option<&'static str>);
 
 impl Gate {
     /// The gate that these settings ask for, before what `access` guards.
@@ -102,7 +102,7 @@ impl Gate {
         let taken = allowances.entry(caller.name.clone()).or_default().take(self.started.elapsed(), rate);
         drop(allowances);
         if let Err(wait) = taken {
-            return Err(Stopped(too_often(&caller, rate, wait), None));
+            return Err(Stopped(Box::new(too_often(&caller, rate, wait)), None));
         }
         if !caller.role.may(needed) {
             info!(token = caller.name, method = %request.method(), path = path.as_str(), %needed, "refused: too small a role");
@@ -112,7 +112,7 @@ impl Gate {
                 caller.name, caller.role
             );
             return Err(Stopped(
-                Problem::new(StatusCode::FORBIDDEN, detail),
+                Box::new(Problem::new(StatusCode::FORBIDDEN, detail)),
                 Some("Bearer error=\"insufficient_scope\""),
             ));
         }
@@ -123,7 +123,7 @@ impl Gate {
     fn caller(&self, request: &Request, needed: Role) -> Result<(Caller, Rate), Stopped> {
         let unauthorized = |why: String, challenge| {
             debug!("refused: {why}");
-            Stopped(Problem::new(StatusCode::UNAUTHORIZED, why), Some(challenge))
+            Stopped(Box::new(Problem::new(StatusCode::UNAUTHORIZED, why)), Some(challenge))
         };
         let Some(given) = request.headers().get(header::AUTHORIZATION) else {
             let why = format!("this needs a token of the role {needed}: send `Authorization: Bearer saga_…`");
@@ -136,7 +136,7 @@ impl Gate {
         let tokens = self.tokens.as_ref().and_then(Watched::now);
         let tokens = tokens.ok_or_else(|| {
             let detail = "the tokens cannot be read (http.tokens): the log of this service says why";
-            Stopped(Problem::unavailable(detail, 5), None)
+            Stopped(Box::new(Problem::unavailable(detail, 5)), None)
         })?;
         let issued = tokens.holder(&token, Timestamp::now()).map_err(|unknown| invalid(&unknown))?;
         let rate = issued.rate.map_or(self.rate, |rate| Rate { per_second: rate, burst: rate });

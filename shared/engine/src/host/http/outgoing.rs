@@ -1,8 +1,11 @@
 //! Shell: how this service asks others over HTTP: by which token, and whom it trusts.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use saga_core::access::Token;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use super::settings::HttpSettings;
 use crate::host::watched::{BadFile, Damaged, Watched, read_guarded};
@@ -32,7 +35,7 @@ impl Outgoing {
             };
             Watched::open(vec![file.clone()], Damaged::HoldsTheOld, read).map(Arc::new)
         };
-        let authorities = |file: &std::path::PathBuf| read_guarded("http.tls.ca", file, 0).map(Arc::from);
+        let authorities = |file: &std::path::PathBuf| authorities(file).map(Arc::from);
         Ok(Self {
             token: settings.token.as_ref().map(watched).transpose()?,
             authorities: settings.tls.ca.as_ref().map(authorities).transpose()?,
@@ -51,4 +54,14 @@ impl Outgoing {
     pub fn token(&self) -> Option<Arc<Token>> {
         self.token.as_ref().and_then(|token| token.now())
     }
+}
+
+fn authorities(file: &Path) -> Result<String, BadFile> {
+    let text = read_guarded("http.tls.ca", file, 0)?;
+    let some = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    if some.is_ok_and(|some| !some.is_empty()) {
+        return Ok(text);
+    }
+    let why = "it holds no certificates in PEM".to_owned();
+    Err(BadFile { setting: "http.tls.ca", file: file.to_owned(), why })
 }

@@ -40,11 +40,6 @@ impl HttpTlsSettings {
 pub(super) struct Tls(Option<Watched<TlsAcceptor>>);
 
 impl Tls {
-    /// Without TLS.
-    pub(super) const fn none() -> Self {
-        Self(None)
-    }
-
     /// As the settings say.
     ///
     /// # Errors

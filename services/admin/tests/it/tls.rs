@@ -1,0 +1,53 @@
+//! Shell: admin asks services over TLS, and trusts those whom it is told to trust.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use reqwest::{Certificate, Client, Method};
+use serde_json::Value;
+
+use crate::harness::{AdminHarness, answered};
+
+/// An authority, a certificate of it for this machine, and that one's key, as files of this folder.
+fn signed(folder: &Path) -> [PathBuf; 3] {
+    let (own_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let own = params.self_signed(&own_key).expect("a certificate");
+    let issuer = Issuer::new(params, own_key);
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+    let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+    let [ca, cert, key_file] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.join(name));
+    for (file, text) in [(&ca, own.pem()), (&cert, certificate.pem()), (&key_file, key.serialize_pem())] {
+        std::fs::write(file, text).expect("written");
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+    }
+    [ca, cert, key_file]
+}
+
+#[tokio::test]
+async fn services_that_speak_tls_are_asked_by_an_admin_that_trusts_their_authority() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [ca, cert, key] = signed(folder.path());
+    let tls = [format!("http.tls.cert={}", cert.display()), format!("http.tls.key={}", key.display())];
+    let trusting = format!("http.tls.ca={}", ca.display());
+    let trusted = Certificate::from_pem(&std::fs::read(&ca).expect("a file")).expect("a certificate");
+    let client = Client::builder().tls_certs_only([trusted]).build().expect("a client");
+    for trusts in [true, false] {
+        let flags = tls.iter().chain(trusts.then_some(&trusting)).map(String::as_str).collect::<Vec<_>>();
+        let mut admin = AdminHarness::with(&flags).await;
+        admin.http = client.clone();
+        assert!(admin.base.starts_with("https://"));
+        let breakers = answered(admin.request(Method::GET, "/breakers"), 200).await;
+        let problem = &breakers[1]["problem"];
+        if trusts {
+            assert_eq!(problem, &Value::Null, "{breakers}");
+        } else {
+            assert!(
+                problem.as_str().is_some_and(|problem| problem.contains("order does not answer")),
+                "{breakers}"
+            );
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Shell: a service that speaks TLS, as the program that it is, asked by this program.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use crate::system::{free_ports, programs, wait_until};
+
+/// An authority, a certificate of it for this machine, and that one's key, as files of this folder.
+fn signed(folder: &Path) -> [PathBuf; 3] {
+    let (own_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let own = params.self_signed(&own_key).expect("a certificate");
+    let issuer = Issuer::new(params, own_key);
+    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+    let certificate = params.signed_by(&key, &issuer).expect("a certificate");
+    let [ca, cert, key_file] = ["ca.pem", "cert.pem", "key.pem"].map(|name| folder.join(name));
+    for (file, text) in [(&ca, own.pem()), (&cert, certificate.pem()), (&key_file, key.serialize_pem())] {
+        std::fs::write(file, text).expect("written");
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+    }
+    [ca, cert, key_file]
+}
+
+/// Killed when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().expect("it is ours");
+        self.0.wait().expect("it was killed");
+    }
+}
+
+/// The bank is no admin, and says so: by then the handshake is done.
+#[tokio::test]
+async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobody_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [ca, cert, key] = signed(folder.path());
+    let port = free_ports();
+    let settings = [
+        format!("http.bind=127.0.0.1:{port}"),
+        format!("store.url=sqlite:{}", folder.path().join("bank.db").display()),
+        format!("http.tls.cert={}", cert.display()),
+        format!("http.tls.key={}", key.display()),
+    ];
+    let mut bank = Command::new(programs().join("bank"));
+    bank.args(settings.iter().flat_map(|setting| ["--set", setting])).stderr(Stdio::null());
+    let _bank = Running(bank.spawn().expect("the bank starts"));
+    let asks = |scheme: &str, trusts: Option<&Path>| -> Output {
+        let mut sagactl = Command::new(programs().join("sagactl"));
+        sagactl
+            .args(["dlq", "list", "--admin", &format!("{scheme}://127.0.0.1:{port}")])
+            .env_remove("SAGA_CA");
+        if let Some(ca) = trusts {
+            sagactl.env("SAGA_CA", ca);
+        }
+        sagactl.output().expect("sagactl runs")
+    };
+    wait_until("the bank answers over TLS", async || asks("https", Some(&ca)).status.code() == Some(4)).await;
+    let said = String::from_utf8_lossy(&asks("https", Some(&ca)).stderr).into_owned();
+    assert!(said.contains("there is no route /api/admin/dlq"), "{said}");
+    for (scheme, trusts) in [("https", None), ("https", Some(&*cert)), ("http", Some(&*ca))] {
+        let refused = asks(scheme, trusts);
+        assert_eq!(refused.status.code(), Some(1), "{scheme} {trusts:?}: {refused:?}");
+    }
+}
