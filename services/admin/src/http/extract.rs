@@ -3,8 +3,8 @@
 use axum::Extension;
 use axum::body::{Body as RawBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
 use garde::Validate;
 use saga_core::access::Role;
 use saga_engine::host::http::{Body, Caller, FieldError, Problem, Segment, one_line, trimmed_if_any};
@@ -65,24 +65,27 @@ impl FromRequestParts<Admin> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Result<Self, Problem> {
         const FIELD: &str = "X-Operator";
+        // What it says must make sense, though it may not be what counts.
+        let bad = || Problem::field(FIELD, format!("must be 1 to {LONGEST_NAME} visible ASCII characters"));
+        let said = parts.headers.get(FIELD).map(|value| named(value).ok_or_else(bad)).transpose()?;
         if let Some(caller) = parts.extensions.get::<Caller>() {
             return Ok(Self(caller.name.clone()));
         }
-        let Some(value) = parts.headers.get(FIELD) else {
-            return if admin.app.settings.service.require_operator {
+        match said {
+            Some(name) => Ok(Self(name)),
+            None if admin.app.settings.service.require_operator => {
                 Err(Problem::field(FIELD, "is required: service.require_operator is set"))
-            } else {
-                Ok(Self("anonymous".to_owned()))
-            };
-        };
-        let name = value.to_str().unwrap_or_default().trim();
-        let is_visible = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-        if name.is_empty() || name.len() > LONGEST_NAME || !is_visible {
-            let detail = format!("must be 1 to {LONGEST_NAME} visible ASCII characters");
-            return Err(Problem::field(FIELD, detail));
+            }
+            None => Ok(Self("anonymous".to_owned())),
         }
-        Ok(Self(name.to_owned()))
     }
+}
+
+/// The name in a header; `None` when it cannot be one.
+fn named(value: &HeaderValue) -> Option<String> {
+    let name = value.to_str().ok()?.trim();
+    let is_visible = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    (!name.is_empty() && name.len() <= LONGEST_NAME && is_visible).then(|| name.to_owned())
 }
 
 /// A JSON body that may be absent: then it is `{}`.

@@ -66,6 +66,10 @@ async fn the_name_of_the_token_is_the_operator_whoever_somebody_says_to_be() {
     let detail = answered(ask(&admin, Method::GET, &format!("/dlq/{}", dead.id), "vera"), 200).await;
     assert!(!detail.to_string().contains("\"ada\""), "{detail}");
     assert!(!log.to_string().contains("saga_"), "no token is shown: {log}");
+    // It does not count, and has to make sense all the same, as it does where tokens are off.
+    let nonsense = ask(&admin, Method::POST, &note, "oscar").header("X-Operator", "x".repeat(101));
+    let refused = answered(nonsense.json(&json!({"text": "seen"})), 422).await;
+    assert_eq!(refused["errors"][0]["field"], "X-Operator", "{refused}");
 }
 
 #[tokio::test]
