@@ -23,7 +23,7 @@ const MOST_GROUPS: usize = 200;
 
 /// Looks until the service stops.
 pub(crate) async fn run(app: AdminApp) {
-    let services = OtherServices::of(&app.settings.service);
+    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
     let mut problem = String::new();
     loop {
         // First: right after a start nobody is there yet.

@@ -12,7 +12,7 @@ pub static ACCESS: Access = Access { guarded: &["/api/admin/", "/internal/"], ru
 /// Whoever looks is a viewer, whoever mends an operator. What was said is changed, and what the services decide is
 /// overruled, by admins alone: edits, breakers, faults, what the audit is to overlook. A forced replay is one of
 /// these, and admin asks for the role where it is forced.
-const RULES: [Rule; 56] = [
+const RULES: [Rule; 66] = [
     // What operators ask of admin: to look,
     rule(Viewer, "GET", "/api/admin/overview"),
     rule(Viewer, "GET", "/api/admin/services"),
@@ -30,6 +30,7 @@ const RULES: [Rule; 56] = [
     rule(Viewer, "GET", "/api/admin/outbox"),
     rule(Viewer, "GET", "/api/admin/audit"),
     rule(Viewer, "GET", "/api/admin/audit/log"),
+    rule(Viewer, "GET", "/api/admin/push"),
     // to mend,
     rule(Operator, "POST", "/api/admin/dlq/{id}/replay"),
     rule(Operator, "POST", "/api/admin/dlq/{id}/notes"),
@@ -43,10 +44,19 @@ const RULES: [Rule; 56] = [
     rule(Operator, "POST", "/api/admin/dlq/redrive/{id}/pause"),
     rule(Operator, "POST", "/api/admin/dlq/redrive/{id}/resume"),
     rule(Operator, "POST", "/api/admin/dlq/redrive/{id}/cancel"),
+    rule(Operator, "POST", "/api/admin/dlq/{id}/settle"),
+    rule(Operator, "POST", "/api/admin/dlq/{id}/unsettle"),
+    rule(Operator, "POST", "/api/admin/dlq/settle"),
+    rule(Operator, "POST", "/api/admin/dlq/unsettle"),
+    rule(Operator, "POST", "/api/admin/payments/{order}/settle"),
+    rule(Operator, "POST", "/api/admin/payments/{order}/unsettle"),
+    rule(Operator, "POST", "/api/admin/sagas/{id}/settle"),
+    rule(Operator, "POST", "/api/admin/sagas/{id}/unsettle"),
     rule(Operator, "POST", "/api/admin/sagas/{id}/extend"),
     rule(Operator, "POST", "/api/admin/sagas/extend"),
     rule(Operator, "POST", "/api/admin/outbox/{service}/retry"),
     rule(Operator, "POST", "/api/admin/outbox/{service}/republish"),
+    rule(Operator, "POST", "/api/admin/push/test"),
     // and to overrule.
     rule(Admin, "POST", "/api/admin/dlq/{id}/edit"),
     rule(Admin, "POST", "/api/admin/breakers/{service}/{name}"),

@@ -29,7 +29,7 @@ const IMPURE: [&str; 15] = [
     "dbg!",
 ];
 /// The packages that pure code may use: they compute. Every other dependency of the workspace is for shells.
-const PURE_PACKAGES: [&str; 22] = [
+const PURE_PACKAGES: [&str; 23] = [
     "anyhow",
     "bytes",
     "comfy_table",
