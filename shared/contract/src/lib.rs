@@ -5,7 +5,8 @@
 //! - [`order`], [`inventory`], [`payment`]: what each of them says; [`bank`]: what it can be told to do wrong.
 //! - [`fact`]: all of that as one type, as the engine sees it.
 //! - [`saga`]: the order saga's shape, declared once; [`saga_view`]: where one saga stands, as a fold of what was
-//!   heard; [`heard_fact`]: what it keeps of each message; [`settlement`]: what a human settled outside of it.
+//!   heard; [`heard_fact`]: what it keeps of each message; [`settlement`]: what a human settled outside of
+//!   it; [`saga_event`]: both together.
 //! - [`reconciliation`]: what each service tells of its ledger, so that stock, money and orders can be compared.
 //! - [`overview`]: how the whole system is, in one look, and whether somebody must do something.
 //! - [`access`]: which routes need a token, and of which role.
@@ -22,6 +23,7 @@ pub mod overview;
 pub mod payment;
 pub mod reconciliation;
 pub mod saga;
+pub mod saga_event;
 pub mod saga_view;
 pub mod settlement;
 pub mod topology;

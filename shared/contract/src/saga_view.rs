@@ -17,7 +17,8 @@ use crate::money::Money;
 use crate::order::CancelReason;
 use crate::payment::{PaymentFailure, SettlementRequested};
 use crate::saga::{ORDER_SAGA, SagaStatus, Stage, StepRole, role_of};
-use crate::settlement::{Settlement, SettlementRejection, Unsettlement};
+pub use crate::saga_event::{SagaCommand, SagaEvent};
+use crate::settlement::{Settlement, SettlementRejection};
 
 /// The view of one saga: the same whatever the order in which its facts were heard, and however often.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,40 +51,6 @@ pub struct SagaView {
     /// How often it was settled, and that taken back.
     #[serde(default, skip_serializing_if = "is_none")]
     pub settlements: u64,
-}
-
-/// What its services say of a saga, or an operator asks of it.
-#[derive(Debug, Clone)]
-pub enum SagaCommand {
-    /// Keep what was said.
-    Hear(HeardFact),
-    /// Wait for nobody any more: the rest was settled outside.
-    Settle(Settlement),
-    /// It was not, after all.
-    Unsettle(Unsettlement),
-}
-
-/// What happened to a saga, as its view keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SagaEvent {
-    /// A human has settled the rest outside.
-    Settled(Settlement),
-    /// That was taken back.
-    Unsettled(Unsettlement),
-    /// A fact was heard. Stored bare, as builds did that knew no other event.
-    #[serde(untagged)]
-    Heard(HeardFact),
-}
-
-impl SagaEvent {
-    /// What was heard, if it is that.
-    #[must_use]
-    pub fn heard(self) -> Option<HeardFact> {
-        match self {
-            Self::Heard(fact) => Some(fact),
-            Self::Settled(_) | Self::Unsettled(_) => None,
-        }
-    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
