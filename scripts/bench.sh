@@ -2,6 +2,7 @@
 # Measures what the system promises under load and after an outage. Starts systems of its own, and stops exactly those.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source "$root/scripts/bench-lib.sh"
 
 usage() {
   cat <<USAGE
@@ -11,7 +12,8 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   dead-letters      10,000 dead letters: how long lists and groups take, how fast a redrive of all is
   outage            200 orders per second while the bank is dead for 60 s: memory, losses, how fast the backlog drains
   happy DIR         this build against the programs in DIR, by turns: throughput, latency, CPU per saga
-  all               breaker, dead-letters and outage (without a benchmark: the same)
+  night             an operator's night: scripts/night.sh, which has options of its own
+  all               breaker, dead-letters, outage and night (without a benchmark: the same)
 
   --letters N       dead letters (10000)
   --rate N          orders per second: of outage (200), of happy (500), of the orders for dead-letters (500)
@@ -27,27 +29,17 @@ Everything runs in a temporary folder and on free ports. Exit code 0 when all th
 USAGE
 }
 
-wanted=() other='' json=no keep=no building=yes failed=0 results='{}'
+wanted=() other=''
 letters=10000 rate='' outage_s=60 pairs=4 duration_s=20
-folder='' systems=()
 
 main() {
   parse "$@"
-  "$root/scripts/setup.sh"
-  # The broker for programs in other folders, too.
-  NATS_SERVER_BIN=$(nats_server)
-  export NATS_SERVER_BIN
-  [[ $building == no ]] || build >&2
-  [[ -x $sagactl ]] || die "nothing is built (leave out --no-build)"
-  folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-bench.XXXXXX")
-  trap clean_up EXIT
-  trap 'exit 130' INT TERM HUP
+  begin
   local benchmark
   for benchmark in "${wanted[@]}"; do
     "bench_${benchmark//-/_}"
   done
-  if [[ $json == yes ]]; then jq . <<<"$results"; fi
-  ((failed == 0))
+  end
 }
 
 parse() {
@@ -68,8 +60,8 @@ parse() {
         esac
         shift
         ;;
-      all) wanted+=(breaker dead-letters outage) ;;
-      breaker | dead-letters | outage) wanted+=("$1") ;;
+      all) wanted+=(breaker dead-letters outage night) ;;
+      breaker | dead-letters | outage | night) wanted+=("$1") ;;
       happy)
         [[ -x ${2:-}/sagactl ]] || refuse "happy needs the folder of other programs (there is no ${2:-DIR}/sagactl)"
         [[ -r /proc/self/stat ]] || refuse "happy reads CPU times from /proc, which is not here"
@@ -80,99 +72,17 @@ parse() {
     esac
     shift
   done
-  ((${#wanted[@]} > 0)) || wanted=(breaker dead-letters outage)
+  ((${#wanted[@]} > 0)) || wanted=(breaker dead-letters outage night)
 }
 
-refuse() {
-  say "bench.sh: $*"
-  exit 2
+# --- night ------------------------------------------------------------------------------------------------
+
+bench_night() {
+  local flags=(--no-build --json)
+  [[ $keep == no ]] || flags+=(--keep)
+  "$root/scripts/night.sh" "${flags[@]}" >"$folder/night.json" || failed=$((failed + 1))
+  [[ ! -s $folder/night.json ]] || note night "$(jq .night "$folder/night.json")"
 }
-
-clean_up() {
-  trap '' INT TERM HUP
-  local job
-  for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
-  stop_system
-  if [[ $keep == yes ]]; then say "data and logs: $folder"; else rm -rf "$folder"; fi
-}
-
-# --- what the benchmarks share ----------------------------------------------------------------------------
-
-# For people: on standard output, unless that is for programs.
-show() { if [[ $json == yes ]]; then printf '%s\n' "$@" >&2; else printf '%s\n' "$@"; fi; }
-title() { show "" "== $*"; }
-# must WHAT COMMAND…: something that has to hold.
-must() {
-  if "${@:2}"; then
-    show "  ✔ $1"
-  else
-    show "  ✘ $1"
-    failed=$((failed + 1))
-  fi
-}
-# note NAME JSON: a result.
-note() { results=$(jq --arg name "$1" --argjson value "$2" '. + {($name): $value}' <<<"$results"); }
-
-# start_system PROGRAMS FLAGS…: a new one, on free ports; leaves its addresses in $admin $order … and its pids.
-start_system() {
-  local programs=$1 base urls
-  shift
-  base=$(free_ports)
-  data=$folder/$(date +%s)-$base
-  systems=("$programs/sagactl" "$data")
-  if ! timeout 120 "$programs/sagactl" --data "$data" up --detach --port-base "$base" "$@" >"$folder/up.log" 2>&1; then
-    tail -n 5 "$folder/up.log" >&2
-    die "the system did not start"
-  fi
-  urls=$(status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"')
-  # shellcheck disable=SC2034 # each has its name
-  read -r admin order inventory payment bank <<<"$urls"
-}
-
-stop_system() {
-  ((${#systems[@]} > 0)) || return 0
-  timeout 60 "${systems[0]}" --data "${systems[1]}" down >/dev/null 2>&1 || say "the system in ${systems[1]} could not be stopped"
-  [[ $keep == yes ]] || rm -rf "${systems[1]}"
-  systems=()
-}
-
-# Its own exit code tells of readiness.
-status() { "${systems[0]}" --data "${systems[1]}" status --json || true; }
-control() { "${systems[0]}" --data "${systems[1]}" "$@" >/dev/null 2>&1; }
-
-# Six ports in a row that nobody listens on.
-free_ports() {
-  local base port
-  while :; do
-    base=$((20000 + RANDOM % 12000))
-    for ((port = base; port < base + 6; port++)); do
-      if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue 2; fi
-    done
-    echo "$base"
-    return
-  done
-}
-
-get() { curl --silent --show-error --max-time 60 "$1" | jq -r "$2"; }
-send() {
-  curl --silent --show-error --max-time 60 --request "$1" --header 'X-Operator: bench' \
-    --header 'Content-Type: application/json' --data "$3" "$admin/api/admin/$2"
-}
-# Milliseconds since 1970; where the shell has no such clock, in steps of a second.
-millis() { if [[ -n ${EPOCHREALTIME:-} ]]; then echo $((${EPOCHREALTIME/[.,]/} / 1000)); else echo $(($(date +%s) * 1000)); fi; }
-
-# wait_for SECONDS COMMAND…: until it holds.
-wait_for() {
-  local until=$((SECONDS + $1))
-  until "${@:2}"; do
-    ((SECONDS < until)) || return 1
-    sleep 0.2
-  done
-}
-
-audit_is_good() { [[ $(get "$admin/api/admin/audit?wait=30" .verdict) == BALANCED ]]; }
-letters_in() { get "$admin/api/admin/dlq/count" ".by_status.$1"; }
-has_letters() { [[ $(letters_in "$1") == "$2" ]]; }
 
 # --- breaker ----------------------------------------------------------------------------------------------
 

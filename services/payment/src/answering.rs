@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use crate::PaymentApp;
 use crate::domain::Payment;
-use crate::policy::{Command, is_silent};
+use crate::ledger::is_silent;
+use crate::policy::Command;
 use crate::silences::{Looked, Silences, THE_LOOK};
 
 /// Payments in one look, and in one transaction. Small beside a batch, which customers wait for.

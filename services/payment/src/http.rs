@@ -20,7 +20,8 @@ use uuid::Uuid;
 
 use crate::PaymentApp;
 use crate::domain::{Payment, PaymentRejection};
-use crate::policy::{self, Command, PaymentView, Reply};
+use crate::ledger::ledger_entry;
+use crate::policy::{Command, PaymentView, Reply};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
@@ -144,7 +145,7 @@ async fn ledger(
 ) -> Result<Json<Page<PaymentEntry>>, Problem> {
     let entry = |row: &FoundRow, history: &[StoredEvent]| {
         let (order, payment) = (row.id.parse().ok()?, serde_json::from_str(&row.state).ok()?);
-        Some(policy::ledger_entry(order, &payment, history))
+        Some(ledger_entry(order, &payment, history))
     };
     entries_with_history(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
 }

@@ -8,6 +8,7 @@ mod bank_client;
 pub mod domain;
 pub mod extension;
 pub mod http;
+pub mod ledger;
 pub mod policy;
 pub mod settlement;
 pub mod silences;

@@ -4,7 +4,8 @@ use contract::payment::PaymentFailure;
 use contract::reconciliation::PaymentState;
 use contract::{FactType, payment_id};
 use payment::domain::{Payment, PaymentEvent, RefundReason};
-use payment::policy::{PaymentView, ledger_entry, told};
+use payment::ledger::ledger_entry;
+use payment::policy::{PaymentView, told};
 use saga_engine::testing::NOON;
 
 use crate::given::{

@@ -2,7 +2,8 @@
 
 use contract::payment::PaymentFailure;
 use payment::domain::Payment;
-use payment::policy::{BankCall, BankTask, GIVE_BACK, PaymentService, ledger_entry};
+use payment::ledger::ledger_entry;
+use payment::policy::{BankCall, BankTask, GIVE_BACK, PaymentService};
 use saga_core::waiting::Task;
 use saga_engine::testing::ServiceUnderTest;
 

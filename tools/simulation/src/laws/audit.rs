@@ -68,7 +68,7 @@ fn accounts(world: &World) -> Vec<(String, Account)> {
     });
     let payments = with_history::<Payment>(world.payment.store());
     let payments = payments.iter().filter_map(|(id, payment, history)| {
-        Some(payment::policy::ledger_entry(id.parse().ok()?, payment, history))
+        Some(payment::ledger::ledger_entry(id.parse().ok()?, payment, history))
     });
     let charges = with_history::<Charge>(world.bank.store());
     let charges = charges.iter().filter_map(|(id, charge, history)| {

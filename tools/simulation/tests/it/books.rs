@@ -255,7 +255,7 @@ async fn found(folder: &Path) -> Vec<String> {
     });
     whole(&mut accounts.reservations, reservations.await);
     let payments = read::<Payment, _>(&payment, &mut ledgers, |row, history| {
-        Some(payment::policy::ledger_entry(row.id.parse().ok()?, &parsed(row)?, history))
+        Some(payment::ledger::ledger_entry(row.id.parse().ok()?, &parsed(row)?, history))
     });
     whole(&mut accounts.payments, payments.await);
     let charges = read::<Charge, _>(&bank, &mut ledgers, |row, history| {

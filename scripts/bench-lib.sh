@@ -1,0 +1,113 @@
+# shellcheck shell=bash disable=SC2154
+# What the benchmarks share: systems of their own, on free ports, and what they say. To be sourced after lib.sh.
+
+json=no keep=no building=yes failed=0 results='{}'
+folder='' systems=()
+
+# begin: everything is built, and there is a temporary folder that goes when the script does.
+begin() {
+  "$root/scripts/setup.sh"
+  # The broker for programs in other folders, too.
+  NATS_SERVER_BIN=$(nats_server)
+  export NATS_SERVER_BIN
+  [[ $building == no ]] || build >&2
+  [[ -x $sagactl ]] || die "nothing is built (leave out --no-build)"
+  folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-bench.XXXXXX")
+  trap clean_up EXIT
+  trap 'exit 130' INT TERM HUP
+}
+
+clean_up() {
+  trap '' INT TERM HUP
+  local job
+  for job in $(jobs -p); do kill "$job" 2>/dev/null || true; done
+  stop_system
+  if [[ $keep == yes ]]; then say "data and logs: $folder"; else rm -rf "$folder"; fi
+}
+
+# end: the results, for programs; the exit code says whether all held.
+end() {
+  if [[ $json == yes ]]; then jq . <<<"$results"; fi
+  ((failed == 0))
+}
+
+refuse() {
+  say "$(basename "$0"): $*"
+  exit 2
+}
+
+# For people: on standard output, unless that is for programs.
+show() { if [[ $json == yes ]]; then printf '%s\n' "$@" >&2; else printf '%s\n' "$@"; fi; }
+title() { show "" "== $*"; }
+# must WHAT COMMAND…: something that has to hold.
+must() {
+  if "${@:2}"; then
+    show "  ✔ $1"
+  else
+    show "  ✘ $1"
+    failed=$((failed + 1))
+  fi
+}
+# note NAME JSON: a result.
+note() { results=$(jq --arg name "$1" --argjson value "$2" '. + {($name): $value}' <<<"$results"); }
+
+# start_system PROGRAMS FLAGS…: a new one, on free ports; leaves its addresses in $admin $order … and its pids.
+start_system() {
+  local programs=$1 base urls
+  shift
+  base=$(free_ports)
+  data=$folder/$(date +%s)-$base
+  systems=("$programs/sagactl" "$data")
+  if ! timeout 120 "$programs/sagactl" --data "$data" up --detach --port-base "$base" "$@" >"$folder/up.log" 2>&1; then
+    tail -n 5 "$folder/up.log" >&2
+    die "the system did not start"
+  fi
+  urls=$(status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"')
+  # shellcheck disable=SC2034 # each has its name
+  read -r admin order inventory payment bank <<<"$urls"
+}
+
+stop_system() {
+  ((${#systems[@]} > 0)) || return 0
+  timeout 60 "${systems[0]}" --data "${systems[1]}" down >/dev/null 2>&1 || say "the system in ${systems[1]} could not be stopped"
+  [[ $keep == yes ]] || rm -rf "${systems[1]}"
+  systems=()
+}
+
+# Its own exit code tells of readiness.
+status() { "${systems[0]}" --data "${systems[1]}" status --json || true; }
+control() { "${systems[0]}" --data "${systems[1]}" "$@" >/dev/null 2>&1; }
+
+# Six ports in a row that nobody listens on.
+free_ports() {
+  local base port
+  while :; do
+    base=$((20000 + RANDOM % 12000))
+    for ((port = base; port < base + 6; port++)); do
+      if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue 2; fi
+    done
+    echo "$base"
+    return
+  done
+}
+
+get() { curl --silent --show-error --max-time 60 "$1" | jq -r "$2"; }
+send() {
+  curl --silent --show-error --max-time 60 --request "$1" --header 'X-Operator: bench' \
+    --header 'Content-Type: application/json' --data "$3" "$admin/api/admin/$2"
+}
+# Milliseconds since 1970; where the shell has no such clock, in steps of a second.
+millis() { if [[ -n ${EPOCHREALTIME:-} ]]; then echo $((${EPOCHREALTIME/[.,]/} / 1000)); else echo $(($(date +%s) * 1000)); fi; }
+
+# wait_for SECONDS COMMAND…: until it holds.
+wait_for() {
+  local until=$((SECONDS + $1))
+  until "${@:2}"; do
+    ((SECONDS < until)) || return 1
+    sleep 0.2
+  done
+}
+
+audit_is_good() { [[ $(get "$admin/api/admin/audit?wait=30" .verdict) == BALANCED ]]; }
+letters_in() { get "$admin/api/admin/dlq/count" ".by_status.$1"; }
+has_letters() { [[ $(letters_in "$1") == "$2" ]]; }
