@@ -102,6 +102,8 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
         format!("dlq discard {} --reason x", letter(0)),
         format!("dlq restore {}", letter(0)),
         format!("dlq edit {} --reason x --payload {{}}", letter(0)),
+        format!("dlq settle {} --reason cheque", letter(2)),
+        format!("dlq unsettle {} --reason bounced", letter(2)),
         format!("dlq replay {}", letter(1)),
         format!("dlq redrive --step {STEP} --preview"),
         format!("breakers open payment/{STEP} --reason x"),
@@ -125,6 +127,20 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
             reader.run(line, 0);
         }
     }
+    // Nothing is wrong with an order that nobody has made, or that goes on by itself: in words.
+    for line in [
+        format!("saga settle {NOBODY} --reason x"),
+        format!("saga unsettle {NOBODY} --reason x"),
+        format!("payment settle {NOBODY} --reason x"),
+        format!("payment unsettle {NOBODY} --reason x"),
+    ] {
+        reader.run(&line, 4);
+    }
+    let tokens = system.path().join("its-tokens");
+    reader.run(&format!("token create ada --role viewer --file {}", tokens.display()), 0);
+    reader.list(&format!("token list --file {}", tokens.display()));
+    reader.run(&format!("token revoke ada --file {}", tokens.display()), 0);
+    reader.run(&format!("token revoke ada --file {}", tokens.display()), 4);
     system.sagactl(&["faults", "inject", "payment", "pause", "--step", STEP]);
     let started = system.sagactl_json(&["dlq", "redrive", "--step", STEP, "--reason", "x", "--detach"]);
     let redrive = started["id"].as_str().expect("an id").to_owned();
