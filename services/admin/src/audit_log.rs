@@ -1,5 +1,5 @@
 //! Pure: the audit log: who did what, to what, and why. An entry is written with the change it tells of, or
-//! before a service is asked for one; then its outcome follows.
+//! before a service is asked for one, or many are changed; then its outcome follows.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::request::By;
 
-/// The outcome of an entry as long as the service has not answered.
+/// The outcome of an entry as long as the service has not answered, or not all of many are done.
 pub const ASKED: &str = "asked";
 
 /// The outcome of what was done.
@@ -104,13 +104,14 @@ pub struct Entry {
     pub by: By,
     /// What was done, or asked for.
     pub action: Action,
-    /// To what: the id of a dead letter or a redrive, a service, a step, a breaker as `service/name`.
+    /// To what: the id of a dead letter, a redrive or an order, a service, a step, a breaker as `service/name`; of many
+    /// dead letters their fingerprint, how many they are, or `a filter`.
     pub target: String,
     /// What else is to be known of it, as members of an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub detail: Option<Value>,
-    /// `done`, `asked` as long as the service has not answered, or why it refused.
+    /// `done` (of many with their number: `done: 3 of 5`), `asked` as long as that is not known, or why it was refused.
     pub outcome: String,
 }
 

@@ -73,11 +73,11 @@ pub enum CommandKind {
         /// Ids of dead letters, each once.
         dead_letters: Vec<Uuid>,
     },
-    /// Write down that a service is about to be asked for something.
+    /// Write down that a service is about to be asked for something, or that something is about to be done to many.
     OpenEntry {
-        /// What it is asked for.
+        /// What is asked for.
         action: Action,
-        /// What that is about: a service, or a breaker as `service/name`.
+        /// What that is about, as [`Entry::target`](crate::audit_log::Entry::target) has it.
         target: String,
         /// What else is to be known of it.
         detail: Option<Value>,
@@ -202,7 +202,7 @@ pub enum Rejection {
 }
 
 impl Command {
-    /// What the facts and rows that follow are correlated by: the one dead letter or redrive that it is about.
+    /// What the facts and rows that follow are correlated by: the one dead letter, saga or redrive that it is about.
     #[must_use]
     pub const fn correlation_id(&self) -> Uuid {
         match &self.kind {

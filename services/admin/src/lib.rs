@@ -1,8 +1,8 @@
 //! Shell: the admin service: the view of all sagas, dead letters and what operators do with them, the reconciliation.
 //!
 //! Everything that comes in is on this screen: two steps hear everything that the services say of sagas and dead
-//! letters, the routes hear operators, one loop drives redrives, another tells people what they must know. In reading order; each knows only what stands
-//! before it, and what this file declares:
+//! letters, the routes hear operators, one loop drives redrives, another tells people what they must know. In reading
+//! order; each knows only what stands before it, and what this file declares:
 //!
 //! - [`request`]: who asks for something, and why
 //! - `rows`: single rows, read from the store
@@ -13,7 +13,7 @@
 //! - [`books`]: what the last look at the books came to
 //! - [`push`]: what people are told by itself, and what they have been told
 //! - [`settling`]: what operators settle outside, and what goes with it
-//! - [`commands`]: what operators may ask for, and what they get for an answer
+//! - [`commands`]: what operators, and the loops, may ask for, and what they get for an answer
 //! - [`policy`]: what the steps and the commands change, and whom that tells
 //! - `other_services`: calls to the services that hold what admin only shows
 //! - [`driver`]: the loop that drives redrives

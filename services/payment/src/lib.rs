@@ -1,7 +1,8 @@
 //! Shell: the payment service: payments, and the calls to the bank.
 //!
 //! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the bank answers
-//! calls. What each causes is in [`policy`]; what may happen to a payment is in [`domain`].
+//! calls. What each causes is in [`policy`]; what may happen to a payment is in [`domain`]; what is remembered of an
+//! order beside its payment is in [`extension`] and [`settlement`]; what others get to see of payments is in [`ledger`].
 
 mod answering;
 mod bank_client;

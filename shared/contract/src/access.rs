@@ -11,7 +11,8 @@ pub static ACCESS: Access = Access { guarded: &["/api/admin/", "/internal/"], ru
 
 /// Whoever looks is a viewer, whoever mends an operator. What was said is changed, and what the services decide is
 /// overruled, by admins alone: edits, breakers, faults, what the audit is to overlook. A forced replay is one of
-/// these, and admin asks for the role where it is forced.
+/// these, and admin asks for the role where it is forced. Who settles something outside is an operator, like who gives it
+/// up: the audit accepts no more by it than what was wrong then, and lists who did it.
 const RULES: [Rule; 66] = [
     // What operators ask of admin: to look,
     rule(Viewer, "GET", "/api/admin/overview"),

@@ -39,7 +39,7 @@ pub struct Overview {
     /// What is parked; absent when admin's own database did not answer in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<DeadLettersLook>,
-    /// The last look at the books; absent when nobody has audited since admin started, which remembers no longer.
+    /// The last look at the books; absent when nobody has audited yet, or something was settled outside since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub books: Option<BooksLook>,
     /// Messages that admin has still to hear: so far is what it says of sagas and dead letters behind. Absent when the
@@ -53,7 +53,7 @@ pub struct Overview {
 /// Something that could not be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NotAsked {
-    /// A service, or what of it.
+    /// What is not known: `sagas`, `dead letters` or `books`.
     pub what: String,
     /// Why.
     pub problem: String,

@@ -89,7 +89,7 @@ pub enum Command {
     Status(Form),
     /// Say of each thing that is wrong what it means, and which commands go on from there. The same exit codes
     Doctor(Form),
-    /// Ask whether stock, money and messages agree. Exit code 0 when they do, 2 when not
+    /// Ask whether stock, money and messages agree. Exit code 0 when they do, 2 when not, 6 when it cannot be told yet
     Audit(ReconciliationOptions),
     /// Send orders at a fixed rate, measure how long each takes to its end, and reconcile the ledgers
     Load(LoadOptions),

@@ -1,5 +1,6 @@
 //! Dead letters as admin knows them, and what operators make of them.
 //!
+//! - [`difference`]: what an edit changes, member by member
 //! - [`events`]: what may be asked of one, what may happen to it, why it says no
 //! - [`view`]: the row, which follows its service and the operators
 //! - [`filter`]: which of them somebody means

@@ -148,7 +148,7 @@ struct ReplayMany {
     #[garde(inner(length(min = 1, max = 1000)))]
     #[schema(min_items = 1, max_items = 1000)]
     ids: Option<Vec<Uuid>>,
-    /// All that it matches now, at most 100000; at least one member.
+    /// All that it matches now, at most 1000; at least one member.
     filter: Option<Filter>,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
@@ -189,7 +189,7 @@ pub(super) struct ChangeMany {
     #[garde(inner(length(min = 1, max = 1000)))]
     #[schema(min_items = 1, max_items = 1000)]
     pub(super) ids: Option<Vec<Uuid>>,
-    /// All that it matches now, at most 100000; at least one member.
+    /// All that it matches now, at most 100000, of those to settle or unsettle 1000; at least one member.
     pub(super) filter: Option<Filter>,
     /// Why, 1 to 500 characters; kept in the audit log.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
@@ -242,7 +242,7 @@ struct NoteMany {
     text: String,
 }
 
-/// Write the same down about many dead letters that are not resolved.
+/// Write the same down about many dead letters; a filter leaves out those that are resolved or settled.
 #[utoipa::path(post, operation_id = "note_on_dead_letters", path = "/api/admin/dlq/notes", params(Operator), request_body = NoteMany, responses(
     (status = 200, body = Many),
 ))]

@@ -2,8 +2,8 @@
 //!
 //! In reading order; each knows only what stands before it:
 //!
-//! - [`alerts`]: what of one look somebody must know of, each under a key that stays
 //! - [`notice`]: what is sent
+//! - [`alerts`]: what of one look somebody must know of, each under a key that stays
 //! - [`told`]: what has been told, and what follows from another look
 //! - [`signing`]: how a receiver knows that a notice comes from here
 //! - [`settings`]: where notices go, and how often

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub enum Role {
     /// Looks, and changes nothing.
     Viewer,
-    /// Mends what got stuck: replays, discards, extends, notes.
+    /// Mends what got stuck: replays, discards, settles, extends, notes.
     Operator,
     /// Changes what was said, and goes against what the services would decide: edits, forced breakers, faults.
     Admin,

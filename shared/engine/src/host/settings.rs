@@ -110,10 +110,10 @@ pub struct EngineSettings {
     /// Looks for due rows and retries at least this often.
     #[serde(with = "humantime_serde")]
     pub timer_poll: Duration,
-    /// Readiness ends when the oldest unpublished entry is older than this.
+    /// The service is degraded when the oldest unpublished entry is older than this.
     #[serde(with = "humantime_serde")]
     pub ready_lag: Duration,
-    /// Readiness ends when the broker, although connected, has taken no messages for longer than this.
+    /// The service is degraded when the broker, although connected, has taken no messages for longer than this.
     #[serde(with = "humantime_serde")]
     pub ready_held_up: Duration,
     /// Readiness ends when messages wait for a step, and it has settled none for longer than this.

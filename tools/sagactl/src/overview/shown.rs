@@ -191,7 +191,9 @@ fn dead_letter_lines(look: &DeadLettersLook, view: &View) -> String {
 
 fn books(overview: &Overview, view: &View) -> String {
     match &overview.books {
-        None => format!("books: {NOTHING} (no audit since admin started; sagactl audit looks)"),
+        None => format!(
+            "books: {NOTHING} (no audit yet, or none since something was settled; sagactl audit looks)"
+        ),
         Some(books) => {
             let count = grouped(books.discrepancies);
             format!(
