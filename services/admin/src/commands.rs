@@ -138,7 +138,7 @@ pub struct Many {
     /// Those that it could not be done to, at most 1000.
     pub refused: Vec<Refused>,
     /// How many more there are of these; absent when there are none.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub more_refused: u64,
 }
 
@@ -181,7 +181,7 @@ impl Many {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
-const fn is_none(count: &u64) -> bool {
+const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 

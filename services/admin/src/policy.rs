@@ -55,13 +55,8 @@ impl Policy<AdminMessage> for DeadLetterView {
                 let edited = edited.clone();
                 DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
             }
-            DeadLetterEvent::Discarded { at, .. } => {
-                let replays = Some(*at);
-                let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
-                DeadLetterMessage::DeadLetterDiscarded(discarded)
-            }
-            // There it is given up: why, only operators need to know.
-            DeadLetterEvent::Settled { at, .. } => {
+            // There what was settled is given up, too: why, only operators need to know.
+            DeadLetterEvent::Discarded { at, .. } | DeadLetterEvent::Settled { at, .. } => {
                 let replays = Some(*at);
                 let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
                 DeadLetterMessage::DeadLetterDiscarded(discarded)

@@ -228,7 +228,6 @@ pub struct PriceHeard {
 
 impl Decider for CatalogueItem {
     const KIND: &'static str = "catalogue_item";
-    const FIELDS: &'static [&'static str] = &[];
     type Command = PriceHeard;
     type Event = PriceHeard;
     type Rejection = std::convert::Infallible;
@@ -243,9 +242,5 @@ impl Decider for CatalogueItem {
 
     fn event_name(_: &PriceHeard) -> &'static str {
         "PriceHeard"
-    }
-
-    fn fields(&self, _: &str) -> Vec<FieldValue> {
-        vec![]
     }
 }

@@ -1,8 +1,10 @@
 //! Pure: the time that an order was given beyond its first deadline, as payment has heard of it: perhaps before it
 //! was asked to charge.
 
+use std::convert::Infallible;
+
 use jiff::Timestamp;
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::Decider;
 use serde::{Deserialize, Serialize};
 
 /// Until when an order waits by what operators gave it; the default is one that was given nothing.
@@ -19,13 +21,12 @@ impl Extension {
 
 impl Decider for Extension {
     const KIND: &'static str = "extension";
-    const FIELDS: &'static [&'static str] = &[];
     /// The order waits until then: both the command and the event.
     type Command = Timestamp;
     type Event = Timestamp;
-    type Rejection = std::convert::Infallible;
+    type Rejection = Infallible;
 
-    fn decide(&self, until: &Timestamp) -> Result<Vec<Timestamp>, Self::Rejection> {
+    fn decide(&self, until: &Timestamp) -> Result<Vec<Timestamp>, Infallible> {
         Ok(if self.0 < Some(*until) { vec![*until] } else { vec![] })
     }
 
@@ -35,9 +36,5 @@ impl Decider for Extension {
 
     fn event_name(_: &Timestamp) -> &'static str {
         "Extended"
-    }
-
-    fn fields(&self, _: &str) -> Vec<FieldValue> {
-        vec![]
     }
 }

@@ -49,12 +49,12 @@ pub struct SagaView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settlement>,
     /// How often it was settled, and that taken back.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub settlements: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
-const fn is_none(count: &u64) -> bool {
+const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 

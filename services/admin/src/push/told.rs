@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::Decider;
 use saga_core::waiting::is_over;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -371,9 +371,5 @@ impl Decider for Told {
 
     fn event_name(event: &ToldEvent) -> &'static str {
         event.into()
-    }
-
-    fn fields(&self, _: &str) -> Vec<FieldValue> {
-        vec![]
     }
 }

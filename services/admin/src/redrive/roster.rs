@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::Decider;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -102,9 +102,5 @@ impl Decider for Roster {
 
     fn event_name(change: &RosterChange) -> &'static str {
         change.into()
-    }
-
-    fn fields(&self, _: &str) -> Vec<FieldValue> {
-        vec![]
     }
 }
