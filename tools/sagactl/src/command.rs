@@ -23,8 +23,9 @@ use crate::token::TokenCommand;
 /// One rule, which admin goes by too.
 const REASONS: &str = "Reasons:
   --reason says why, for the audit log. It is needed by what gives something up (discard, settle, cancel, audit
-  --accept), forces or holds something (--force, edit, unsettle, breakers open and close), or changes many messages at once
-  (replay --fingerprint, redrive, outbox retry without SEQ, outbox republish); everything else takes one.
+  --accept), forces or holds something (--force, edit, saga extend, unsettle, breakers open and close), or changes many
+  messages at once (replay or restore --fingerprint, redrive, outbox retry without SEQ, outbox republish); everything
+  else takes one.
 
 Lists:
   Every list can be printed with --json: one object with its items, and next, which --cursor takes, or null.";

@@ -313,7 +313,7 @@ struct ExtendOne {
 async fn extend_one(
     Change { admin, path: id, operator, body }: Change<Uuid, ExtendOne>,
 ) -> Result<Json<Many>, Problem> {
-    let reason = needed(body.reason, Because::ChangesMany)?;
+    let reason = needed(body.reason, Because::Forces)?;
     let meant = Meant { ids: vec![id], target: id.to_string(), detail: json!({ "matching": 1 }) };
     extended(&admin, By { operator, reason }, meant, body.seconds).await
 }

@@ -192,8 +192,8 @@ pub(crate) async fn missed_for_ever(
     step: &str,
 ) -> Result<i64, Problem> {
     let heard = Asking { app, services, until: Instant::now() + AT_ONCE }.machinery().await;
-    if let Some(Unanswered { why, .. }) = heard.unanswered.first() {
-        return Err(Problem::unavailable(why.clone(), 1));
+    if let Some(Unanswered { service, why }) = heard.unanswered.first() {
+        return Err(Problem::unavailable(format!("{service} did not tell how it is: {why}"), 1));
     }
     let under_way: Vec<_> = under_way(&heard.machinery).into_iter().map(|one| one.what).collect();
     if !under_way.is_empty() {

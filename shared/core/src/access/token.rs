@@ -152,13 +152,13 @@ mod tests {
         let token = Token::of([7; BYTES]);
         assert_eq!(format!("{token:?}"), "saga_***");
         let written = serde_json::to_string(&token.digest()).expect("JSON");
-        // Of `printf saga_… | sha256sum`.
-        assert_eq!(written.len(), 66);
+        // Of `printf saga_BwcH… | sha256sum`.
+        assert_eq!(written, "\"f0ff968ba03d9d50e3c1a89e9fdb04b8f39c012657b39f83cdd49d9438a047f1\"");
         let read: Digest = serde_json::from_str(&written).expect("a digest");
         assert!(read.is(&token.digest()));
-        for none in ["\"\"", "\"+f\"", &written.replace('"', ""), &written.to_uppercase().replace('A', "g")] {
-            assert!(serde_json::from_str::<Digest>(none).is_err() || !none.contains('g'), "{none}");
+        let signs = format!("\"{}\"", "+1".repeat(32));
+        for none in ["\"\"", "\"+f\"", &written.replace('"', ""), &written.replacen('f', "g", 1), &signs] {
+            assert!(serde_json::from_str::<Digest>(none).is_err(), "{none}");
         }
-        assert!(serde_json::from_str::<Digest>(&format!("\"{}\"", "+1".repeat(32))).is_err());
     }
 }

@@ -169,7 +169,9 @@ fn shown(push: &Push, view: &View) -> String {
     let mut lines = vec![format!("notices go to {to}{answers}")];
     let wrong = push.telling.iter().filter(|telling| telling.gone_since.is_none());
     lines.extend(wrong.map(|telling| {
-        let told = if telling.told_at.is_some() { "told" } else { "to be told" };
+        // Of an earlier time somebody may have been told before.
+        let is_told = telling.told_at.is_some_and(|told_at| told_at >= telling.since);
+        let told = if is_told { "told" } else { "to be told" };
         format!("  {told}: {}, since {}", telling.text, view.moment(telling.since))
     }));
     lines.push(push.notices.shown("no notices yet", &COLUMNS, view));
