@@ -1,4 +1,11 @@
 //! HTTP for every service: one error form, limits, health, metrics, documentation, graceful stop.
+//!
+//! - who is connected: `connections`, `tls`, `wire` (the bytes), `seats` (who gives way), `files` (how many there may be)
+//! - what stands before a route, outermost first as `server` has it: `door` (what a browser could be tricked into),
+//!   `receiving` (all of a request is there), `gate` (tokens)
+//! - what routes read and answer: `extract`, `idempotency`, `text`, `answer`, `problem`
+//! - what a service tells of itself: `readiness`, `openapi`, `schemas`
+//! - `settings`; `outgoing`: how this service asks others
 
 mod answer;
 mod connections;
