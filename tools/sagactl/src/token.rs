@@ -47,7 +47,7 @@ pub enum TokenCommand {
 pub struct Create {
     /// Whose it is: the operator, in the audit log.
     name: String,
-    /// viewer looks, operator mends as well, admin overrules as well (edits, --force, breakers, faults).
+    /// viewer looks, operator mends as well, admin overrules as well (edits, --force, breakers, faults, audit --accept).
     #[arg(long, value_parser = role())]
     role: Role,
     /// For how long it holds, e.g. 90d; without it, until it is revoked.
