@@ -13,7 +13,8 @@ async fn a_dead_letter_is_found_shown_and_replayed() {
     let system = System::start(&[PATIENT]);
     system.list("pen", 10).await;
     // Admin may have still to hear of the pens.
-    wait_until("the list is empty, and all is heard", async || system.sagactl(&["dlq", "list"]) == NONE).await;
+    wait_until("the list is empty, and all is heard", async || system.sagactl(&["dlq", "list"]) == NONE)
+        .await;
     assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0);
     assert_eq!(system.sagactl(&["dlq", "groups"]), "no dead letters\n");
 
