@@ -45,9 +45,9 @@ pub struct Made {
 pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Made, InvalidField> {
     let id = ids::derived(&["edited", &dead_letter.id.to_string(), &revision.to_string()]);
     let parked = BASE64.decode(&dead_letter.payload_base64).unwrap_or_default();
-    // What is no JSON is a text to people.
-    let parked: Value = serde_json::from_slice(&parked)
-        .unwrap_or_else(|_| String::from_utf8_lossy(&parked).into_owned().into());
+    // What is no JSON is a text to people, who may not see the card in it either.
+    let text = |parked: &[u8]| String::from_utf8_lossy(&secrets::blank_bytes(parked, &SECRETS)).into_owned();
+    let parked: Value = serde_json::from_slice(&parked).unwrap_or_else(|_| text(&parked).into());
     let envelope = match edit {
         Edit::Data(data) => with_data(dead_letter, id, &kept_secret("data", data, &parked["data"])?)?,
         Edit::Payload(payload) => of_payload(id, &kept_secret("payload", payload, &parked)?)?,

@@ -47,3 +47,23 @@ async fn a_message_that_cannot_be_read_is_edited_for_its_own_order_alone() {
     assert_eq!(problem["errors"][0]["field"], "payload.data.order", "{problem}");
     admin.post(&path, &of(ORDER), 202).await;
 }
+
+/// A message that broke off is shown as a text; the card in it is one all the same.
+#[tokio::test]
+async fn a_card_in_half_a_message_is_told_neither_by_a_preview_nor_by_the_audit_log() {
+    let admin = AdminHarness::new().await;
+    let (dead, before) = editable();
+    let half = r#"{"data": {"payment": {"token": "tok_4711", "order"#;
+    let dead = DeadLettered { payload_base64: BASE64.encode(half), saga: Some(ORDER), ..dead };
+    admin.hears(&announced(&dead)).await;
+    let path = format!("/dlq/{}/edit", dead.id);
+    let asked = json!({"payload": before, "reason": "from the log"});
+    let preview = admin.post(&path, &with(&asked, "preview", json!(true)), 200).await;
+    let parked = preview["changes"][0]["before"].as_str().expect("a text");
+    assert_eq!(parked, half.replace("tok_4711", "***"));
+    let done = admin.post(&path, &asked, 202).await;
+    let log = admin.get("/audit/log").await;
+    for told in [preview, done, log] {
+        assert!(!told.to_string().contains("tok_4711"), "{told}");
+    }
+}
