@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, Settled};
 use crate::extension::Extension;
-use crate::settlement::Settlements;
+use crate::settlement::{Settlements, Word};
 use crate::silences::{Looked, Silences, THE_LOOK};
 
 /// Task: charge the customer.
@@ -269,7 +269,7 @@ impl Service for PaymentService {
         match message.fact.fact_type() {
             FactType::StockReserved => both(order),
             FactType::DeadlineExtended => vec![RowKey::of::<Extension>(order)],
-            FactType::SettlementRequested => {
+            FactType::SettlementRequested | FactType::OrderCancelled => {
                 vec![RowKey::of::<Payment>(order), RowKey::of::<Settlements>(order)]
             }
             _ => vec![RowKey::of::<Payment>(order)],
@@ -292,12 +292,18 @@ impl Service for PaymentService {
             }
             Fact::OrderCancelled(fact) => {
                 work.decide::<Payment>(fact.order, &PaymentCommand::Cancel)?;
+                // Whoever settled it knew of this already, though payment did not.
+                if work.row::<Settlements>(fact.order).outlasts_cancellation() {
+                    work.decide::<Payment>(fact.order, &PaymentCommand::Settle)?;
+                }
             }
             Fact::DeadlineExtended(fact) => {
                 let Ok(_) = work.decide::<Extension>(fact.order, &fact.deadline);
             }
             Fact::SettlementRequested(asked) => {
-                let Ok(is_news) = work.decide::<Settlements>(asked.order, &asked.revision);
+                let outlasts_cancellation = asked.settled && asked.cancelled;
+                let word = Word { revision: asked.revision, outlasts_cancellation };
+                let Ok(is_news) = work.decide::<Settlements>(asked.order, &word);
                 if is_news {
                     let settle =
                         if asked.settled { PaymentCommand::Settle } else { PaymentCommand::Unsettle };

@@ -68,6 +68,10 @@ pub struct SettlementRequested {
     pub settled: bool,
     /// Grows with each of these about one order; an older one has no effect.
     pub revision: u64,
+    /// Whether the order was known to be cancelled: whoever hears of that only later does not begin to undo what is
+    /// settled. Earlier builds did not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancelled: bool,
 }
 
 /// Why a payment failed.

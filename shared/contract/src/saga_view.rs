@@ -313,9 +313,11 @@ impl Policy<OperatorMessage<Fact>> for SagaView {
             SagaEvent::Settled(_) => true,
             SagaEvent::Unsettled(_) => false,
         };
-        let revision = work.row::<Self>(id).settlements;
+        let view = work.row::<Self>(id);
+        let (revision, cancelled) = (view.settlements, view.has(FactType::OrderCancelled));
         let Ok(order) = id.parse() else { panic!("{id:?} is no saga's id") };
-        work.publish(OperatorMessage::Fact(SettlementRequested { order, settled, revision }.into()));
+        let asked = SettlementRequested { order, settled, revision, cancelled };
+        work.publish(OperatorMessage::Fact(asked.into()));
     }
 }
 

@@ -101,7 +101,9 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
         FactType::DeadlineExtensionRequested => {
             DeadlineExtensionRequested { order, deadline: extended() }.into()
         }
-        FactType::SettlementRequested => SettlementRequested { order, settled: true, revision: 1 }.into(),
+        FactType::SettlementRequested => {
+            SettlementRequested { order, settled: true, revision: 1, cancelled: false }.into()
+        }
     }
 }
 

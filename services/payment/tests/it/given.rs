@@ -59,7 +59,12 @@ pub fn extended(order: Uuid, deadline: Timestamp) -> Fact {
 
 /// An operator has settled it outside, or takes that back.
 pub fn settled_outside(order: Uuid, settled: bool, revision: u64) -> Fact {
-    Fact::SettlementRequested(SettlementRequested { order, settled, revision })
+    Fact::SettlementRequested(SettlementRequested { order, settled, revision, cancelled: false })
+}
+
+/// The same, of an order that its operator knew to be cancelled.
+pub fn settled_once_cancelled(order: Uuid, settled: bool, revision: u64) -> Fact {
+    Fact::SettlementRequested(SettlementRequested { order, settled, revision, cancelled: true })
 }
 
 pub fn processed(order: Uuid) -> Fact {

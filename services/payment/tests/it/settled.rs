@@ -9,7 +9,7 @@ use saga_engine::testing::ServiceUnderTest;
 
 use crate::given::{
     ORDER, bank_captured, bank_undone, cancelled, captured, charging, failed, processed, refunded,
-    settled_outside, voided,
+    settled_once_cancelled, settled_outside, voided,
 };
 
 /// A payment service that is to give an order's money back.
@@ -120,6 +120,37 @@ fn what_is_not_owed_cannot_be_settled() {
     payment.hears(settled_outside(ORDER, true, 1)).records(&["Heard"]).calls(&[]);
     assert_eq!(status(&payment), "CHARGING");
     payment.hears(cancelled(ORDER)).records(&["Doomed"]);
+}
+
+/// Admin may hear of a cancellation long before payment does: what was settled then is not given back once more.
+#[test]
+fn a_settlement_that_overtakes_the_cancellation_holds_when_that_comes() {
+    let mut payment = captured();
+    payment.hears(settled_once_cancelled(ORDER, true, 1)).records(&["Heard"]).calls(&[]);
+    payment.hears(cancelled(ORDER)).records(&["RefundRequested", "Settled"]);
+    let refund = payment.open_task();
+    assert_eq!((status(&payment), asked(&mut payment, &refund)), ("SETTLED", "done"));
+    // Taken back, it is owed like any other.
+    payment
+        .hears(settled_once_cancelled(ORDER, false, 2))
+        .records(&["Heard", "Unsettled"])
+        .calls(&[GIVE_BACK]);
+}
+
+#[test]
+fn a_settlement_that_was_taken_back_before_the_cancellation_came_holds_nothing_up() {
+    let mut payment = captured();
+    payment.hears(settled_once_cancelled(ORDER, false, 2)).records(&["Heard"]);
+    payment.hears(settled_once_cancelled(ORDER, true, 1)).changes_nothing();
+    payment.hears(cancelled(ORDER)).records(&["RefundRequested"]).calls(&[GIVE_BACK]);
+}
+
+/// A charge that was wanted when somebody settled the saga is undone as ever, should the order be cancelled later.
+#[test]
+fn what_is_cancelled_only_after_it_was_settled_is_given_back() {
+    let mut payment = captured();
+    payment.hears(settled_outside(ORDER, true, 1)).records(&["Heard"]);
+    payment.hears(cancelled(ORDER)).records(&["RefundRequested"]).calls(&[GIVE_BACK]);
 }
 
 /// A reversal is owed like a refund.

@@ -60,7 +60,10 @@ fn a_field_that_was_added_is_passed_over() {
 
 #[test]
 fn a_field_that_was_removed_or_renamed_is_an_error_that_names_it() {
-    missing_members_are_named(&examples(), &[("StockReserved", "deadline")]);
+    missing_members_are_named(
+        &examples(),
+        &[("StockReserved", "deadline"), ("SettlementRequested", "cancelled")],
+    );
 }
 
 /// Subjects are part of the wire: whoever listens under the old name hears nothing any more.
@@ -183,7 +186,9 @@ pub fn example(fact_type: FactType) -> Fact {
         FactType::PaymentVoided => PaymentVoided { order, payment }.into(),
         FactType::DeadlineExtended => DeadlineExtended { order, deadline }.into(),
         FactType::DeadlineExtensionRequested => DeadlineExtensionRequested { order, deadline }.into(),
-        FactType::SettlementRequested => SettlementRequested { order, settled: true, revision: 1 }.into(),
+        FactType::SettlementRequested => {
+            SettlementRequested { order, settled: true, revision: 1, cancelled: true }.into()
+        }
     }
 }
 

@@ -51,12 +51,15 @@ fn why() -> Value {
     json!({"reason": "paid by cheque 4711"})
 }
 
-/// What admin tells the services, by name, and what payment hears of settlements.
+/// What admin tells the services, by name, and what payment hears of settlements, all of a cancelled order.
 async fn told(books: &Books) -> (Vec<&'static str>, Vec<(bool, u64)>) {
     let told = books.admin.tells().await;
     let names = told.iter().map(|told| told.message_type().name).collect();
     let settled = told.into_iter().filter_map(|told| match told {
-        AdminMessage::Fact(Fact::SettlementRequested(asked)) => Some((asked.settled, asked.revision)),
+        AdminMessage::Fact(Fact::SettlementRequested(asked)) => {
+            assert!(asked.cancelled, "{asked:?}");
+            Some((asked.settled, asked.revision))
+        }
         AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
     });
     (names, settled.collect())
