@@ -15,6 +15,9 @@ pub const RECEIVER: &str = "webhook";
 /// Longest text of an alert, in characters: what is quoted in it may be of any length.
 const LONGEST_TEXT: usize = 300;
 
+/// How the key of one cause of dead letters begins.
+pub const CAUSE: &str = "dead_letters:";
+
 /// Something that somebody must know of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alert {
@@ -96,7 +99,7 @@ fn alert(reason: &Reason) -> (String, Alert) {
             let GroupLook { fingerprint, count, service, step, reason, .. } = group;
             let count = counted(*count, "dead letter");
             let text = format!("{count} at {step} of {service}, fingerprint {fingerprint}: {reason}");
-            (format!("dead_letters:{fingerprint}"), text, false)
+            (format!("{CAUSE}{fingerprint}"), text, false)
         }
         Reason::MoreDeadLetters { count } => (
             "more_dead_letters".to_owned(),
@@ -137,10 +140,10 @@ fn unknown(overview: &Overview) -> Vec<String> {
     let mut unknown: Vec<String> = overview.services.iter().flat_map(unknown_of).collect();
     let mut also = |keys: &[&str]| unknown.extend(keys.iter().map(|key| (*key).to_owned()));
     match &overview.dead_letters {
-        None => also(&["dead_letters:", "more_dead_letters", "many_dead_letters"]),
+        None => also(&[CAUSE, "more_dead_letters", "many_dead_letters"]),
         // Which causes are shown depends on how large the others are.
         Some(_) if overview.reasons.iter().any(|reason| matches!(reason, Reason::MoreDeadLetters { .. })) => {
-            also(&["dead_letters:"]);
+            also(&[CAUSE]);
         }
         Some(_) => {}
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::alerts::Look;
+use super::alerts::{CAUSE, Look};
 use super::notice::{Line, Notice, NoticeKind};
 
 /// The id of the one row.
@@ -18,6 +18,10 @@ pub const THE_TOLD: &str = "all";
 
 /// Notices that are remembered, with what became of them.
 const MOST_REMEMBERED: usize = 20;
+
+/// Causes of dead letters that are known one by one. Of more than are shown nobody can say which are over, so that they
+/// would pile up as others take their place; what there is besides is an alert of its own.
+const MOST_CAUSES: usize = 1_000;
 
 /// How often people are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,9 +145,9 @@ impl Known {
         self.told_at.is_some_and(|told_at| told_at >= self.since)
     }
 
-    fn is_to_be_told(&self, now: Timestamp) -> bool {
+    fn is_to_be_told(&self, pace: &Pace, now: Timestamp) -> bool {
         // What is away and was not forgotten had lasted.
-        !self.is_told() && (self.tell_from <= now || self.gone_since.is_some())
+        !self.is_told() && (is_over(self.tell_from, now, pace.patience) || self.gone_since.is_some())
     }
 
     /// The same, once it is away; nothing of what was over in a moment, unless somebody still has to hear that what was
@@ -202,7 +206,13 @@ impl Told {
     /// What is otherwise than it was.
     fn change(&self, look: &Look, pace: &Pace, now: Timestamp) -> Option<ToldEvent> {
         let (mut came, mut back) = (Vec::new(), Vec::new());
+        let mut causes = self.known.keys().filter(|key| key.starts_with(CAUSE)).count();
         for (key, alert) in &look.alerts {
+            let is_new_cause = key.starts_with(CAUSE) && !self.known.contains_key(key);
+            if is_new_cause && causes >= MOST_CAUSES {
+                continue;
+            }
+            causes += usize::from(is_new_cause);
             match self.known.get(key) {
                 Some(known) if known.gone_since.is_none() => {}
                 // Nobody was told yet, or it was away for a moment only.
@@ -235,7 +245,7 @@ impl Told {
                 Line { key: key.clone(), text, since: known.since, until }
             };
             match known.told_at.filter(|_| known.is_told()) {
-                None if known.is_to_be_told(now) => new.push(line(known.gone_since)),
+                None if known.is_to_be_told(pace, now) => new.push(line(known.gone_since)),
                 None => is_unripe = true,
                 Some(_) if known.is_over(pace, now) => gone.push(line(known.gone_since)),
                 Some(told_at) => {
@@ -284,8 +294,12 @@ impl Told {
     }
 
     fn take_notice(&mut self, notice: &Notice) {
+        let told = |known: &mut Known| {
+            // Seen while the clock was ahead, it would be told again and again until that time comes.
+            (known.told_at, known.since) = (Some(notice.at), known.since.min(notice.at));
+        };
         for line in notice.new.iter().chain(&notice.still) {
-            self.known.entry(line.key.clone()).and_modify(|known| known.told_at = Some(notice.at));
+            self.known.entry(line.key.clone()).and_modify(told);
         }
         for line in &notice.gone {
             self.known.remove(&line.key);

@@ -218,6 +218,42 @@ fn a_clock_that_was_put_back_silences_nobody() {
     assert_eq!(people.hears(5, &["a", "b"]), needed(&["b"]));
 }
 
+/// What was seen while the clock was ahead need not wait until that time comes, and is told once.
+#[test]
+fn what_came_while_the_clock_was_ahead_is_told_once_when_it_was_put_back() {
+    const AHEAD: i64 = 100_000_000;
+    let mut people = People::default();
+    assert_eq!(people.hears(AHEAD, &["a"]), needed(&["a"]));
+    // Within the quiet time; and it has to last, besides.
+    assert_eq!(people.hears(AHEAD + 1, &["a", "b", "silent:c"]), None);
+    assert_eq!(people.hears(5, &["a", "b", "silent:c"]), needed(&["b", "silent:c"]));
+    for second in [70, 140, 210] {
+        assert_eq!(people.hears(second, &["a", "b", "silent:c"]), None, "{second}");
+    }
+    assert_eq!(people.hears(220, &[]), None);
+    assert_eq!(people.hears(300, &[]), WELL);
+}
+
+/// Causes may come and go for weeks while there are too many to show: what is remembered of them has a bound.
+#[test]
+fn what_is_remembered_of_causes_that_nobody_is_shown_has_a_bound() {
+    let mut people = People::default();
+    for round in 0..40 {
+        let keys: Vec<String> = (0..200).map(|cause| format!("dead_letters:{round}-{cause}")).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let found = Look { unknown: vec!["dead_letters:".to_owned()], ..look(&keys) };
+        people.second = round * 70;
+        let notice = people.asks(ToldCommand::Look(found, PACE));
+        notice.map(|notice| people.asks(ToldCommand::Deliver(notice.id)));
+    }
+    assert!(people.told.known().len() <= 1_000, "{} are known", people.told.known().len());
+    // And something else is told all the same.
+    let found = Look { unknown: vec!["dead_letters:".to_owned()], ..look(&["breaker:payment/bank"]) };
+    people.second = 100 * 70;
+    let notice = people.asks(ToldCommand::Look(found, PACE)).expect("it is told");
+    assert_eq!(keys_of(&notice.new), ["breaker:payment/bank"]);
+}
+
 #[test]
 fn one_test_at_a_time_whatever_else_is_told() {
     let mut people = People::default();
