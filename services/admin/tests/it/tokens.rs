@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use reqwest::{Method, RequestBuilder};
@@ -126,6 +127,37 @@ async fn admin_asks_the_services_with_a_token_of_its_own_and_says_when_they_do_n
     // No 401: the operator's token is good.
     let answer = answered(ask(&admin, Method::POST, "/faults", "ada").json(&fault), 503).await;
     assert!(answer["detail"].as_str().is_some_and(|detail| detail.contains("http.token")), "{answer}");
+}
+
+/// Whoever listens when his token is taken back hears no more, however long there is something to tell.
+#[tokio::test]
+async fn a_stream_of_events_ends_with_the_token_it_was_opened_with() {
+    let (admin, folder) = guarded(true).await;
+    admin.hears(&announced(&numbered(1))).await;
+    let plan = json!({"filter": {"service": "payment"}, "canary": 1, "rate": 1, "reason": "a test"});
+    let redrive = answered(ask(&admin, Method::POST, "/dlq/redrive", "oscar").json(&plan), 202).await;
+    let path = format!("/dlq/redrive/{}", redrive["id"].as_str().expect("an id"));
+    let paused =
+        ask(&admin, Method::POST, &format!("{path}/pause"), "oscar").json(&json!({"reason": "a test"}));
+    answered(paused, 200).await;
+    let listen = async |name| {
+        let stream =
+            ask(&admin, Method::GET, &format!("{path}/events"), name).send().await.expect("it answers");
+        assert_eq!(stream.status(), 200);
+        stream
+    };
+    let (mut of_ada, mut of_vera) = (listen("ada").await, listen("vera").await);
+    let file = folder.path().join("tokens.json");
+    let mut tokens = Tokens::read(&std::fs::read_to_string(&file).expect("it is there")).expect("tokens");
+    tokens.revoke("vera").expect("she has one");
+    private(&file, &tokens.written());
+    let ends = async { while of_vera.chunk().await.expect("it ends well").is_some() {} };
+    tokio::time::timeout(Duration::from_secs(20), ends).await.expect("it ends");
+    // Whose token holds hears on.
+    assert!(of_ada.chunk().await.expect("it goes on").is_some());
+    let next =
+        tokio::time::timeout(Duration::from_secs(20), of_ada.chunk()).await.expect("it tells something");
+    assert!(next.expect("it goes on").is_some());
 }
 
 /// Every route that is guarded says so, and which answers it has for whom it does not take.

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::access::{Access, Allowance, Rate, Role, Token, Tokens};
+use tokio::time::sleep;
 use tracing::{debug, info};
 
 use super::problem::Problem;
@@ -23,6 +26,9 @@ pub const OFF: &str =
 
 /// Nobody else may write the file: he could add a token of his own. It holds no token, so that others may read it.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// How often it is looked whether the token holds with which somebody listens to a stream of events.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Who asks, as the token says. Only on requests that needed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +49,13 @@ pub struct Gate {
     allowances: Mutex<BTreeMap<String, Allowance>>,
     started: Instant,
     guards_metrics: bool,
+}
+
+/// A token that has let somebody in, and what for.
+struct Admitted {
+    caller: Caller,
+    token: Token,
+    needed: Role,
 }
 
 /// Why a request is not let in, and what the answer says of it beside the problem.
@@ -93,11 +106,11 @@ impl Gate {
         self.access.needs(method, path).is_some()
     }
 
-    fn lets_in(&self, request: &Request) -> Result<Option<Caller>, Stopped> {
+    fn lets_in(&self, request: &Request) -> Result<Option<Admitted>, Stopped> {
         // As the router understood it. What it did not is nowhere.
         let Some(path) = request.extensions().get::<MatchedPath>() else { return Ok(None) };
         let Some(needed) = self.needs(request.method().as_str(), path.as_str()) else { return Ok(None) };
-        let (caller, rate) = self.caller(request, needed)?;
+        let (caller, token, rate) = self.caller(request, needed)?;
         let mut allowances = self.allowances.lock();
         let taken = allowances.entry(caller.name.clone()).or_default().take(self.started.elapsed(), rate);
         drop(allowances);
@@ -116,11 +129,20 @@ impl Gate {
                 Some("Bearer error=\"insufficient_scope\""),
             ));
         }
-        Ok(Some(caller))
+        Ok(Some(Admitted { caller, token, needed }))
+    }
+
+    /// Whether it would let in the same now.
+    fn still_lets_in(&self, token: &Token, needed: Role) -> bool {
+        let tokens = self.tokens.as_ref().and_then(Watched::now);
+        let is_enough = |tokens: Arc<Tokens>| {
+            tokens.holder(token, Timestamp::now()).is_ok_and(|issued| issued.role.may(needed))
+        };
+        tokens.is_some_and(is_enough)
     }
 
     /// Whose token the request carries, and how often he may ask.
-    fn caller(&self, request: &Request, needed: Role) -> Result<(Caller, Rate), Stopped> {
+    fn caller(&self, request: &Request, needed: Role) -> Result<(Caller, Token, Rate), Stopped> {
         let unauthorized = |why: String, challenge| {
             debug!("refused: {why}");
             Stopped(Box::new(Problem::new(StatusCode::UNAUTHORIZED, why)), Some(challenge))
@@ -140,7 +162,7 @@ impl Gate {
         })?;
         let issued = tokens.holder(&token, Timestamp::now()).map_err(|unknown| invalid(&unknown))?;
         let rate = issued.rate.map_or(self.rate, |rate| Rate { per_second: rate, burst: rate });
-        Ok((Caller { name: issued.name.clone(), role: issued.role }, rate))
+        Ok((Caller { name: issued.name.clone(), role: issued.role }, token, rate))
     }
 }
 
@@ -158,9 +180,10 @@ fn too_often(caller: &Caller, rate: Rate, wait: std::time::Duration) -> Problem 
 pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> Response {
     match gate.lets_in(&request) {
         Ok(None) => next.run(request).await,
-        Ok(Some(caller)) => {
+        Ok(Some(Admitted { caller, token, needed })) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            let response = next.run(request).await;
+            if is_stream(&response) { while_it_holds(response, gate, token, needed) } else { response }
         }
         Err(Stopped(problem, challenge)) => {
             let mut response = problem.into_response();
@@ -170,4 +193,19 @@ pub(super) async fn admit(gate: Arc<Gate>, mut request: Request, next: Next) -> 
             response
         }
     }
+}
+
+fn is_stream(response: &Response) -> bool {
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// A stream of events may last for days: it ends with the token that opened it. Any other answer is over soon.
+fn while_it_holds(response: Response, gate: Arc<Gate>, token: Token, needed: Role) -> Response {
+    let lapses = async move {
+        while gate.still_lets_in(&token, needed) {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(lapses))))
 }
