@@ -72,8 +72,10 @@ pub fn held_against(
     let there: Vec<Accepted> = stands.iter().map(accepted).collect();
     // What has become another breach of the same rule is told as that.
     let is_told = |known: &Accepted| wrong.iter().any(|found: &Found| found.rule.text() == known.rule);
-    let gone: Vec<_> =
-        settlement.accepted.iter().filter(|known| !there.contains(known) && !is_told(known)).collect();
+    // Admin may hear of something later than it was said: nobody does it twice by that.
+    let is_heard = |known: &Accepted| known.rule == Rule::ViewIsWhatWasSaid.text();
+    let is_gone = |known: &&Accepted| !there.contains(known) && !is_told(known) && !is_heard(known);
+    let gone: Vec<_> = settlement.accepted.iter().filter(is_gone).collect();
     wrong.extend(gone.into_iter().map(|gone| no_longer(gone, settlement)));
     let item = |what: String, detail: String, difference| SettledItem {
         subject: subject.to_owned(),
@@ -102,5 +104,33 @@ fn no_longer(gone: &Accepted, settlement: &Settlement) -> Found {
         difference: difference.clone(),
         since: Some(settlement.at),
         ..Found::plain(Rule::SettledStays, detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settlement(accepted: Vec<Accepted>) -> Settlement {
+        let (operator, reason) = ("ada".to_owned(), "cheque 4711".to_owned());
+        Settlement { operator, reason, at: Timestamp::UNIX_EPOCH, was: SagaStatus::Failed, accepted }
+    }
+
+    fn wrong(of: Vec<Found>, now: Vec<Found>) -> Vec<&'static str> {
+        let settlement = settlement(of.iter().map(accepted).collect());
+        let (wrong, _) = held_against(&settlement, "an order", SagaStatus::Settled, now);
+        wrong.into_iter().map(|found| found.rule.text()).collect()
+    }
+
+    /// Admin hears of what was said a moment later than the services say it: nothing is done twice by that.
+    #[test]
+    fn what_admin_had_not_heard_yet_when_it_was_settled_may_be_heard_later() {
+        let money = || Found::plain(Rule::MoneyBack, "payment OPEN".to_owned());
+        let unheard =
+            Found::plain(Rule::ViewIsWhatWasSaid, "StockReleased said today, heard never".to_owned());
+        assert_eq!(wrong(vec![money(), unheard.clone()], vec![money()]), [""; 0]);
+        assert_eq!(wrong(vec![money(), unheard.clone()], vec![money(), unheard.clone()]), [""; 0]);
+        // Money that is no longer as it was may have gone twice.
+        assert_eq!(wrong(vec![money(), unheard.clone()], vec![unheard]), [Rule::SettledStays.text()]);
     }
 }
