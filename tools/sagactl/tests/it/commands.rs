@@ -62,6 +62,24 @@ impl Reader<'_> {
     }
 }
 
+/// Every list that needs nothing else to be there.
+const LISTS: [&str; 14] = [
+    "dlq list",
+    "dlq groups",
+    "saga list",
+    "breakers",
+    "breakers list",
+    "faults",
+    "faults list",
+    "faults kinds",
+    "outbox",
+    "outbox list",
+    "push",
+    "push list",
+    "log",
+    "log list",
+];
+
 /// A command that nobody runs here, or a list in another shape, fails this test: it walks what the manual names.
 #[tokio::test]
 async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
@@ -69,22 +87,7 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
     system.list("pen", 20).await;
     let orders = system.park(3).await;
     let mut reader = Reader { system: &system, read: vec![] };
-    for list in [
-        "dlq list",
-        "dlq groups",
-        "saga list",
-        "breakers",
-        "breakers list",
-        "faults",
-        "faults list",
-        "faults kinds",
-        "outbox",
-        "outbox list",
-        "push",
-        "push list",
-        "log",
-        "log list",
-    ] {
+    for list in LISTS {
         reader.list(list);
     }
     // What is parked needs somebody.
@@ -127,20 +130,7 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
             reader.run(line, 0);
         }
     }
-    // Nothing is wrong with an order that nobody has made, or that goes on by itself: in words.
-    for line in [
-        format!("saga settle {NOBODY} --reason x"),
-        format!("saga unsettle {NOBODY} --reason x"),
-        format!("payment settle {NOBODY} --reason x"),
-        format!("payment unsettle {NOBODY} --reason x"),
-    ] {
-        reader.run(&line, 4);
-    }
-    let tokens = system.path().join("its-tokens");
-    reader.run(&format!("token create ada --role viewer --file {}", tokens.display()), 0);
-    reader.list(&format!("token list --file {}", tokens.display()));
-    reader.run(&format!("token revoke ada --file {}", tokens.display()), 0);
-    reader.run(&format!("token revoke ada --file {}", tokens.display()), 4);
+    reader.read_who_settles_and_who_may(&system);
     system.sagactl(&["faults", "inject", "payment", "pause", "--step", STEP]);
     let started = system.sagactl_json(&["dlq", "redrive", "--step", STEP, "--reason", "x", "--detach"]);
     let redrive = started["id"].as_str().expect("an id").to_owned();
@@ -187,6 +177,24 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
 }
 
 impl Reader<'_> {
+    /// What was settled outside, and tokens.
+    fn read_who_settles_and_who_may(&mut self, system: &System) {
+        // Nothing is wrong with an order that nobody has made, or that goes on by itself: in words.
+        for line in [
+            format!("saga settle {NOBODY} --reason x"),
+            format!("saga unsettle {NOBODY} --reason x"),
+            format!("payment settle {NOBODY} --reason x"),
+            format!("payment unsettle {NOBODY} --reason x"),
+        ] {
+            self.run(&line, 4);
+        }
+        let tokens = system.path().join("its-tokens");
+        self.run(&format!("token create ada --role viewer --file {}", tokens.display()), 0);
+        self.list(&format!("token list --file {}", tokens.display()));
+        self.run(&format!("token revoke ada --file {}", tokens.display()), 0);
+        self.run(&format!("token revoke ada --file {}", tokens.display()), 4);
+    }
+
     fn has_run(&self, leaf: &str) -> bool {
         self.read.iter().any(|line| line == leaf || line.starts_with(&format!("{leaf} ")))
     }
