@@ -101,7 +101,7 @@ async fn a_half_open_step_takes_a_few_messages_and_then_more() {
 #[tokio::test]
 async fn a_long_outage_of_what_a_step_needs_makes_no_dead_letters() {
     let nats = Nats::start().await;
-    let settings = BusSettings { max_deliver: 3, ack_wait: Duration::from_millis(100), ..nats.settings() };
+    let settings = BusSettings { max_deliver: 3, ack_wait: Duration::from_millis(300), ..nats.settings() };
     let bus = afresh(&nats, settings).await;
     let policy = BreakerPolicy { open_for: Duration::from_millis(50), ..BreakerPolicy::default() };
     let pace = Pace {
@@ -134,7 +134,7 @@ async fn a_long_outage_of_what_a_step_needs_makes_no_dead_letters() {
 #[tokio::test]
 async fn a_long_outage_of_a_step_makes_no_dead_letters() {
     let nats = Nats::start().await;
-    let settings = BusSettings { max_deliver: 3, ack_wait: Duration::from_millis(100), ..nats.settings() };
+    let settings = BusSettings { max_deliver: 3, ack_wait: Duration::from_millis(300), ..nats.settings() };
     let bus = afresh(&nats, settings).await;
     let policy = BreakerPolicy { open_for: Duration::from_millis(30), ..BreakerPolicy::default() };
     let pace = Pace {
