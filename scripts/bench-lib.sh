@@ -31,6 +31,17 @@ end() {
   ((failed == 0))
 }
 
+# common_option OPTION: what all benchmarks take; anything else makes no sense.
+common_option() {
+  case $1 in
+    -h | --help) usage && exit 0 ;;
+    --json) json=yes ;;
+    --keep) keep=yes ;;
+    --no-build) building=no ;;
+    *) refuse "there is no '$1' (see: $(basename "$0") --help)" ;;
+  esac
+}
+
 refuse() {
   say "$(basename "$0"): $*"
   exit 2

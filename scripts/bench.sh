@@ -45,10 +45,6 @@ main() {
 parse() {
   while (($# > 0)); do
     case $1 in
-      -h | --help) usage && exit 0 ;;
-      --json) json=yes ;;
-      --keep) keep=yes ;;
-      --no-build) building=no ;;
       --letters | --rate | --outage | --pairs | --duration)
         [[ ${2:-} =~ ^[1-9][0-9]{0,6}$ ]] || refuse "$1 needs a number"
         case $1 in
@@ -68,7 +64,7 @@ parse() {
         wanted+=(happy) other=$(cd "$2" && pwd)
         shift
         ;;
-      *) refuse "there is no '$1' (see: bench.sh --help)" ;;
+      *) common_option "$1" ;;
     esac
     shift
   done

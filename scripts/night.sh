@@ -32,16 +32,12 @@ main() {
 parse() {
   while (($# > 0)); do
     case $1 in
-      -h | --help) usage && exit 0 ;;
-      --json) json=yes ;;
-      --keep) keep=yes ;;
-      --no-build) building=no ;;
       --letters | --rate)
         [[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] || refuse "$1 needs a number"
         [[ $1 == --rate ]] && rate=$2 || letters=$2
         shift
         ;;
-      *) refuse "there is no '$1' (see: night.sh --help)" ;;
+      *) common_option "$1" ;;
     esac
     shift
   done
