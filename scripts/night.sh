@@ -94,7 +94,7 @@ night() {
   timed "do the books balance?" 0 audit
   timed "is anything left?" 0 status
   local settled
-  settled=$(get "$admin/api/admin/audit" '.settled | length')
+  settled=$(get "$admin/api/admin/audit" .settled_count)
   must "the audit lists the $refunds refunds that were settled" test "$settled" = "$refunds"
   note night "$(jq -n --argjson rows "$rows" --argjson first "$first" --slurpfile load "$folder/load.json" \
     --argjson resolved "$(letters_in RESOLVED)" --argjson settled "$settled" \
@@ -137,7 +137,7 @@ confirmed() {
   if [[ -s $folder/confirmed ]]; then cat "$folder/confirmed" && return; fi
   local cursor='' page
   while :; do
-    page=$(curl --silent --max-time 60 "$order/api/orders?status=CONFIRMED&limit=200${cursor:+&cursor=$cursor}")
+    page=$(curl --silent --show-error --fail --max-time 60 "$order/api/orders?status=CONFIRMED&limit=100${cursor:+&cursor=$cursor}")
     jq -r '.orders[].id' <<<"$page" >>"$folder/confirmed"
     cursor=$(jq -r '.next // ""' <<<"$page")
     [[ -n $cursor ]] || break

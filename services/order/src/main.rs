@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-/// It gives memory back once many connections are gone: the allocator of glibc keeps what lies between others'.
+/// It gives memory back once many connections are gone; others keep what is free but lies between what is not.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     saga_engine::host::main(order::program())

@@ -51,7 +51,7 @@ use crate::world::World;
 
 /// For whoever runs worlds, be it the program or a test: a third quicker than with the system's.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// What a run came to.
 #[derive(Debug, Clone, Default)]

@@ -18,7 +18,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -35,6 +35,9 @@ use super::wire::{Wire, document};
 
 /// A stop that takes longer than this is cut short: orchestrators kill after 10 s at the latest.
 const STOP_WITHIN: Duration = Duration::from_secs(9);
+/// How many may wait to be accepted, as far as the system allows: a client that finds no place asks again after a
+/// second, and a probe has given up by then.
+const BACKLOG: u32 = 4096;
 /// How often it is looked for who takes too long.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Longest head of a request, and what hyper holds of a connection at most.
@@ -70,7 +73,24 @@ impl Listener {
 /// # Errors
 /// When it is no address, or taken, or a file cannot be used.
 pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, io::Result<Listener>> {
-    Box::pin(async { Listener::on(TcpListener::bind(&settings.bind).await?, settings) })
+    Box::pin(async {
+        let mut last = io::Error::new(io::ErrorKind::InvalidInput, "it is no address");
+        for address in lookup_host(&settings.bind).await? {
+            match socket_at(address) {
+                Ok(socket) => return Listener::on(socket, settings),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    })
+}
+
+/// As `TcpListener::bind` makes it, but more may wait to be accepted.
+fn socket_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves until `stop`, then lets running requests finish, within 9 seconds.
