@@ -2,9 +2,13 @@
 //! proves nothing about it.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use strum::{Display, EnumIter, IntoEnumIterator as _};
 
 /// Something that a run can come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, EnumIter)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Ending {
     /// An order was confirmed.
     Confirmed,
@@ -116,66 +120,6 @@ pub enum Ending {
     ThreeKindsInOneBatch,
 }
 
-impl Ending {
-    /// Everything that a run can come to.
-    pub const ALL: [Self; 54] = [
-        Self::Confirmed,
-        Self::OutOfStock,
-        Self::PaymentFailed,
-        Self::TimedOut,
-        Self::CustomerRequest,
-        Self::StockVoid,
-        Self::PaymentVoid,
-        Self::DoomedAndRefunded,
-        Self::Refunded,
-        Self::Reversed,
-        Self::Withdrawn,
-        Self::ReversedUnwanted,
-        Self::Retried,
-        Self::Rejected,
-        Self::Parked,
-        Self::PoisonParked,
-        Self::RefundParked,
-        Self::CommandParked,
-        Self::GivenUpByBroker,
-        Self::Replayed,
-        Self::SecondOperatorRefused,
-        Self::ReplayForced,
-        Self::ReplayResolved,
-        Self::ReplayFailed,
-        Self::EditedAndResolved,
-        Self::Discarded,
-        Self::Restored,
-        Self::Settled,
-        Self::Redriven,
-        Self::RedriveDone,
-        Self::RedriveStopped,
-        Self::BreakerOpened,
-        Self::HalfOpenProbe,
-        Self::BreakerClosed,
-        Self::BankOutageSurvived,
-        Self::BrokerOutageSurvived,
-        Self::SagaMended,
-        Self::Died,
-        Self::StoreFaultSurvived,
-        Self::Trimmed,
-        Self::Republished,
-        Self::WorkShared,
-        Self::FencedOff,
-        Self::Extended,
-        Self::ClockSkewSurvived,
-        Self::CallTimedOut,
-        Self::CallFailed,
-        Self::PublishedTwice,
-        Self::BreakerForced,
-        Self::CommandInMixedBatch,
-        Self::ResultInMixedBatch,
-        Self::DueInMixedBatch,
-        Self::RetryInMixedBatch,
-        Self::ThreeKindsInOneBatch,
-    ];
-}
-
 /// How often each ending was reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Endings(BTreeMap<Ending, u64>);
@@ -207,6 +151,21 @@ impl Endings {
     /// Endings that were never reached.
     #[must_use]
     pub fn missing(&self) -> Vec<Ending> {
-        Ending::ALL.into_iter().filter(|ending| self.of(*ending) == 0).collect()
+        Ending::iter().filter(|ending| self.of(*ending) == 0).collect()
+    }
+}
+
+/// A line for each that was reached, and one that names those that were not.
+impl fmt::Display for Endings {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (ending, times) in &self.0 {
+            writeln!(out, "{times:>12}  {ending}")?;
+        }
+        let missing: Vec<_> = self.missing().iter().map(Ending::to_string).collect();
+        write!(
+            out,
+            "never reached: {}",
+            if missing.is_empty() { "nothing".to_owned() } else { missing.join(", ") }
+        )
     }
 }

@@ -37,14 +37,15 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let Some(sabotage) = Sabotage::named(&arguments.sabotage) else {
-        let names: Vec<_> = Sabotage::all().map(Sabotage::name).collect();
+        let names: Vec<_> = Sabotage::all().map(|fault| fault.to_string()).collect();
         eprintln!("faults that can be planted: none, {}", names.join(", "));
         return ExitCode::from(2);
     };
     let broken = match arguments.trace {
         Some(seed) => {
             let result = run(seed, sabotage, Trace::Print);
-            println!("{:#?}\n{:#?}", result.endings, result.broken);
+            println!("{}", result.endings);
+            result.broken.iter().for_each(|broken| eprintln!("broken: {broken}"));
             result.broken.len() as u64
         }
         None => Runner::new(&arguments).run(&arguments, sabotage),
@@ -86,7 +87,7 @@ impl Runner {
         let elapsed = self.progress.elapsed().as_millis().max(1);
         let (seeds, broken) = (self.progress.position(), self.broken.load(Ordering::Relaxed));
         let endings = self.endings.lock();
-        println!("{endings:#?}\nnever reached: {:?}", endings.missing());
+        println!("{endings}");
         let rate = u128::from(seeds) * 1000 / elapsed;
         println!("{seeds} seeds in {elapsed} ms, {rate} a second, {broken} broke a law");
         broken
@@ -102,8 +103,8 @@ impl Runner {
             let result = run(seed, sabotage, Trace::Off);
             if !result.broken.is_empty() {
                 self.broken.fetch_add(1, Ordering::Relaxed);
-                let broken = &result.broken;
-                self.progress.suspend(|| eprintln!("seed {seed}: {broken:#?}\nsee it with --trace {seed}"));
+                let broken = result.broken.join("\n  ");
+                self.progress.suspend(|| eprintln!("seed {seed}:\n  {broken}\nsee it with --trace {seed}"));
                 if !arguments.keep_going {
                     self.is_over.store(true, Ordering::Relaxed);
                 }

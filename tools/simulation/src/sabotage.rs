@@ -16,11 +16,13 @@ use payment::policy::PaymentService;
 use saga_core::UnitOfWork;
 use saga_core::message::{Envelope, Message as _, Received};
 use saga_core::service::{Reaction, Refusal};
+use strum::{Display, EnumString};
 
 use crate::tampered::Tamper;
 
 /// A fault that can be planted, to see it found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Sabotage {
     /// Nothing is planted.
     None,
@@ -134,23 +136,10 @@ impl Sabotage {
         Self::OF_THE_SAGA.into_iter().chain(Self::OF_DEAD_LETTERS)
     }
 
-    /// Its name on the command line.
-    #[must_use]
-    pub fn name(self) -> String {
-        let mut name = String::new();
-        for letter in format!("{self:?}").chars() {
-            if letter.is_ascii_uppercase() && !name.is_empty() {
-                name.push('-');
-            }
-            name.push(letter.to_ascii_lowercase());
-        }
-        name
-    }
-
     /// The fault with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        [Self::None].into_iter().chain(Self::all()).find(|sabotage| sabotage.name() == name)
+        name.parse().ok()
     }
 
     /// Plants the fault in what is delivered: whatever an operator's command said of its age, it is the newest.
