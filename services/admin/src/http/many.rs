@@ -242,15 +242,21 @@ struct NoteMany {
     text: String,
 }
 
-/// Write the same down about many dead letters; a filter leaves out those that are resolved or settled.
+/// Write the same down about many dead letters; a filter leaves out those that are resolved.
 #[utoipa::path(post, operation_id = "note_on_dead_letters", path = "/api/admin/dlq/notes", params(Operator), request_body = NoteMany, responses(
     (status = 200, body = Many),
 ))]
 async fn note(
     Change { admin, path: (), operator, body }: Change<(), NoteMany>,
 ) -> Result<Json<Many>, Problem> {
-    let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
-    let meant = Meant::of(body.ids, body.filter, &open, &admin).await?;
+    // Whatever somebody may still take up again.
+    let unresolved = [
+        DeadLetterStatus::Pending,
+        DeadLetterStatus::Replaying,
+        DeadLetterStatus::Discarded,
+        DeadLetterStatus::Settled,
+    ];
+    let meant = Meant::of(body.ids, body.filter, &unresolved, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Note(body.text.clone()) };
     admin.of_each(By { operator, reason: None }, Action::NoteMany, meant, part).await
 }

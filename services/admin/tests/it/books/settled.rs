@@ -270,6 +270,14 @@ async fn many_are_settled_by_a_filter_and_written_down_once() {
     assert_eq!(each(&log, "outcome"), ["done: 2 of 3", "done: 0 of 0", "done: 2 of 2"]);
 }
 
+#[tokio::test]
+async fn a_filter_has_notes_put_on_what_is_settled_too() {
+    let (books, dead) = stuck().await;
+    books.admin.post(&format!("/dlq/{}/settle", dead.id), &why(), 200).await;
+    let noted = json!({"filter": {"step": "payment-refund"}, "text": "the cheque is in the post"});
+    assert_eq!(books.admin.post("/dlq/notes", &noted, 200).await["done"], 1);
+}
+
 /// `status` goes by the last audit, which knew of no settlement.
 #[tokio::test]
 async fn an_audit_before_the_settlement_is_out_of_date() {
