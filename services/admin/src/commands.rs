@@ -87,7 +87,12 @@ pub enum CommandKind {
     /// Tell people what they must know, or send a test.
     Push(ToldCommand),
     /// Remember what a look at the books came to.
-    Audited(BooksLook),
+    Audited {
+        /// What it came to.
+        look: BooksLook,
+        /// [`Books::forgotten`] when it began.
+        forgotten: u64,
+    },
 }
 
 /// What is done to each of many dead letters.
@@ -219,7 +224,7 @@ impl Command {
             | CommandKind::OpenEntry { .. }
             | CommandKind::CloseEntry(..)
             | CommandKind::Push(_)
-            | CommandKind::Audited(_) => self.id,
+            | CommandKind::Audited { .. } => self.id,
         }
     }
 
@@ -253,7 +258,7 @@ impl Command {
                 ToldCommand::Test => Some(Action::PushTest),
                 ToldCommand::Look(..) | ToldCommand::Deliver(_) | ToldCommand::GiveUp(..) => None,
             },
-            CommandKind::Audited(_)
+            CommandKind::Audited { .. }
             | CommandKind::Many { .. }
             | CommandKind::SettleMany(..)
             | CommandKind::Extend { .. }
@@ -286,7 +291,7 @@ impl Command {
             CommandKind::OpenEntry { .. } => vec![],
             CommandKind::CloseEntry(entry, _) => vec![RowKey::of::<AuditEntry>(entry)],
             CommandKind::Push(_) => vec![RowKey::of::<Told>(THE_TOLD)],
-            CommandKind::Audited(_) => vec![the_books()],
+            CommandKind::Audited { .. } => vec![the_books()],
         };
         keys.extend(self.action().map(|_| RowKey::of::<AuditEntry>(self.id)));
         keys

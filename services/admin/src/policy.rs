@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
-use crate::books::{Books, THE_BOOKS};
+use crate::books::{Books, BooksCommand, THE_BOOKS};
 use crate::commands::{Command, CommandKind, Many, Rejection, Reply};
 use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent};
 use crate::dead_letter::item::DeadLetterItem;
@@ -260,8 +260,9 @@ impl Command {
                 Ok(Reply::Done)
             }
             CommandKind::Push(command) => self.push(command, work),
-            CommandKind::Audited(look) => {
-                let Ok(_) = work.decide::<Books>(THE_BOOKS, &Some(look.clone()));
+            CommandKind::Audited { look, forgotten } => {
+                let look = BooksCommand::Look { look: look.clone(), forgotten: *forgotten };
+                let Ok(_) = work.decide::<Books>(THE_BOOKS, &look);
                 Ok(Reply::Done)
             }
         }
@@ -318,8 +319,7 @@ fn ask_each(dead_letters: &[Uuid], command: &DeadLetterCommand, work: &mut Work<
 /// stays as it is: it may have ended meanwhile.
 fn settle(settling: Settling, case: &Case, by: &By, work: &mut Work<'_>) -> Result<(), Rejection> {
     settle_one(settling, &case.named, by, work)?;
-    // What the last look came to is no longer what one would come to now.
-    let Ok(_) = work.decide::<Books>(THE_BOOKS, &None);
+    let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
     for other in &case.with {
         let _ = settle_one(settling, other, by, work);
     }

@@ -278,6 +278,29 @@ async fn a_filter_has_notes_put_on_what_is_settled_too() {
     assert_eq!(books.admin.post("/dlq/notes", &noted, 200).await["done"], 1);
 }
 
+/// What it says is of before, whatever it has seen of it: nobody knows.
+#[tokio::test]
+async fn an_audit_that_began_before_a_settlement_is_not_remembered() {
+    let (books, _) = stuck().await;
+    books.played.lock().busy_looks = u32::MAX;
+    let audit = books.audit_within(30);
+    let settling = async {
+        let has_begun = || books.played.lock().busy_looks < u32::MAX;
+        while !has_begun() {
+            tokio::task::yield_now().await;
+        }
+        books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+        books.admin.tells().await;
+        books.played.lock().busy_looks = 0;
+    };
+    let (report, ()) = tokio::join!(audit, settling);
+    assert_ne!(report["verdict"], Value::Null);
+    assert_eq!(books.admin.get("/overview").await["books"], Value::Null, "it is out of date");
+    // The next one is.
+    assert_eq!(self::audit(&books).await["verdict"], BALANCED);
+    assert_eq!(books.admin.get("/overview").await["books"]["verdict"], BALANCED);
+}
+
 /// `status` goes by the last audit, which knew of no settlement.
 #[tokio::test]
 async fn an_audit_before_the_settlement_is_out_of_date() {
