@@ -55,8 +55,15 @@ pub enum CommandKind {
     },
     /// Settle this outside, or take that back.
     Settle(Settling, Case),
-    /// The same of many. Written down like [`CommandKind::Many`].
-    SettleMany(Settling, Vec<Case>),
+    /// The same of many. Written down like [`CommandKind::Many`], and with it what was accepted.
+    SettleMany {
+        /// Whether they are settled, or that is taken back.
+        settling: Settling,
+        /// Each of them.
+        cases: Vec<Case>,
+        /// The entry that tells of it.
+        entry: Uuid,
+    },
     /// Let these orders wait longer, those that still wait. Written down like [`CommandKind::Many`].
     Extend {
         /// Their ids, which are their sagas', each once.
@@ -219,7 +226,7 @@ impl Command {
             | CommandKind::Send { tag: Tag { redrive: id, .. }, .. } => *id,
             CommandKind::Settle(_, case) => case.named.id(),
             CommandKind::Many { .. }
-            | CommandKind::SettleMany(..)
+            | CommandKind::SettleMany { .. }
             | CommandKind::Extend { .. }
             | CommandKind::OpenEntry { .. }
             | CommandKind::CloseEntry(..)
@@ -260,7 +267,7 @@ impl Command {
             },
             CommandKind::Audited { .. }
             | CommandKind::Many { .. }
-            | CommandKind::SettleMany(..)
+            | CommandKind::SettleMany { .. }
             | CommandKind::Extend { .. }
             | CommandKind::Send { .. }
             | CommandKind::CloseEntry(..) => None,
@@ -278,8 +285,9 @@ impl Command {
             | CommandKind::Note(id, _) => all(&[*id]),
             CommandKind::Many { dead_letters, .. } => all(dead_letters),
             CommandKind::Settle(_, case) => case.rows().chain([the_books()]).collect(),
-            CommandKind::SettleMany(_, cases) => {
-                cases.iter().flat_map(Case::rows).chain([the_books()]).collect()
+            CommandKind::SettleMany { cases, entry, .. } => {
+                let beside = [the_books(), RowKey::of::<AuditEntry>(entry)];
+                cases.iter().flat_map(Case::rows).chain(beside).collect()
             }
             CommandKind::Extend { orders, .. } => orders.iter().map(RowKey::of::<SagaView>).collect(),
             CommandKind::Redrive(id, _) => vec![RowKey::of::<Redrive>(id), RowKey::of::<Roster>(THE_ROSTER)],

@@ -50,7 +50,9 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 /// What was meant.
 pub(super) struct Meant {
     pub(super) ids: Vec<Uuid>,
-    /// What the audit log calls them.
+    /// Id of the entry in the audit log.
+    pub(super) entry: Uuid,
+    /// What that calls them.
     target: String,
     detail: Value,
 }
@@ -63,11 +65,12 @@ impl Meant {
         statuses: &[DeadLetterStatus],
         admin: &Admin,
     ) -> Result<Self, Problem> {
+        let entry = Uuid::now_v7();
         let filter = match (ids, filter) {
             (Some(ids), None) => {
                 let ids: Vec<Uuid> = ids.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
                 let target = format!("{} dead letters", ids.len());
-                return Ok(Self { target, detail: json!({ "matching": ids.len() }), ids });
+                return Ok(Self { entry, target, detail: json!({ "matching": ids.len() }), ids });
             }
             (None, Some(filter)) => filter,
             (None, None) => return Err(Problem::field("filter", "give `ids` or `filter`")),
@@ -81,7 +84,7 @@ impl Meant {
         let ids = all(admin, &wanted).await?;
         let target = wanted.filter.fingerprint.clone().unwrap_or_else(|| "a filter".to_owned());
         let detail = json!({ "filter": wanted.filter, "matching": ids.len() });
-        Ok(Self { ids, target, detail })
+        Ok(Self { ids, entry, target, detail })
     }
 }
 
@@ -112,8 +115,7 @@ impl Admin {
         meant: Meant,
         part: impl Fn(Vec<Uuid>) -> CommandKind,
     ) -> Result<Json<Many>, Problem> {
-        let Meant { ids, target, detail } = meant;
-        let entry = Uuid::now_v7();
+        let Meant { ids, entry, target, detail } = meant;
         let detail = Some(detail);
         self.ask_as(entry, by.clone(), CommandKind::OpenEntry { action, target, detail }).await?;
         let mut many = Many::default();
@@ -320,7 +322,8 @@ async fn extend_one(
     Change { admin, path: id, operator, body }: Change<Uuid, ExtendOne>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::Forces)?;
-    let meant = Meant { ids: vec![id], target: id.to_string(), detail: json!({ "matching": 1 }) };
+    let (entry, detail) = (Uuid::now_v7(), json!({ "matching": 1 }));
+    let meant = Meant { ids: vec![id], entry, target: id.to_string(), detail };
     extended(&admin, By { operator, reason }, meant, body.seconds).await
 }
 
