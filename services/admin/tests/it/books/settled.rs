@@ -1,7 +1,7 @@
 //! Shell: what operators settle outside, through the real routes, and what the reconciliation says of it from then on.
 
 use admin::policy::AdminMessage;
-use contract::reconciliation::{ChargeState, PaymentState};
+use contract::reconciliation::{ChargeState, PaymentState, ReservationState};
 use contract::{Fact, FactType};
 use saga_core::dead_letter::DeadLettered;
 use saga_core::message::Message as _;
@@ -379,6 +379,41 @@ async fn the_saga_of_many_is_settled_after_the_last_of_its_dead_letters() {
     let (names, settlements) = told(&books).await;
     assert_eq!(settlements, [true]);
     assert_eq!(names.last(), Some(&"SettlementRequested"), "the saga came before the last of its letters");
+}
+
+/// Inventory hears nothing of settlements: what it was going to do it does, and nobody has done that by hand.
+#[tokio::test]
+async fn stock_that_comes_back_by_itself_after_a_settlement_is_not_told_as_done_twice() {
+    for is_parked in [false, true] {
+        let mut shop = shop_with_a_stuck_refund();
+        let free = shop.clone();
+        shop.reservations[CANCELLED].state = ReservationState::Held;
+        (shop.stock[1].on_hand, shop.stock[1].reserved) = (0, 1);
+        let books = Books::of(shop).await;
+        books.says(&announced(&refund(77))).await;
+        if is_parked {
+            let release = DeadLettered { step: "inventory-stock-release".to_owned(), ..refund(78) };
+            books.says(&announced(&release)).await;
+        }
+        let settled = books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+        let accepted = each(&settled["settled"]["accepted"], "rule");
+        assert_eq!(accepted, ["cancelled = stock back", MONEY_BACK], "{settled}");
+        assert_eq!(audit(&books).await["verdict"], BALANCED);
+        {
+            let mut played = books.played.lock();
+            played.shop.reservations[CANCELLED].state = free.reservations[CANCELLED].state;
+            played.shop.stock = free.stock;
+        }
+        let report = audit(&books).await;
+        if is_parked {
+            assert_eq!(report["verdict"], UNBALANCED, "{report}");
+            let detail = report["discrepancies"][0]["detail"].as_str().unwrap_or_default();
+            assert!(detail.contains("reservation HELD") && detail.contains("done twice"), "{report}");
+        } else {
+            assert_eq!(report["verdict"], BALANCED, "{report}");
+            assert_eq!(each(&report["settled"], "what"), [MONEY_BACK], "{report}");
+        }
+    }
 }
 
 /// `status` goes by the last audit, which knew of no settlement.
