@@ -363,12 +363,14 @@ fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -
             work.decide::<DeadLetterView>(id, &DeadLetterCommand::Unsettle(by.clone()))?;
         }
         (Settling::Settle, Named::Saga(id, accepted)) => {
-            let (was, accepted) = (work.row::<SagaView>(id).status_by_itself(), accepted.clone());
-            let settlement = Settlement { operator, reason, at, was, accepted };
+            let (view, accepted) = (work.row::<SagaView>(id), accepted.clone());
+            let (was, revision) = (view.status_by_itself(), view.next_revision(at));
+            let settlement = Settlement { operator, reason, at, was, accepted, revision };
             work.decide::<SagaView>(id, &SagaCommand::Settle(settlement))?;
         }
         (Settling::Unsettle, Named::Saga(id, _)) => {
-            let unsettlement = Unsettlement { operator, reason, at };
+            let revision = work.row::<SagaView>(id).next_revision(at);
+            let unsettlement = Unsettlement { operator, reason, at, revision };
             work.decide::<SagaView>(id, &SagaCommand::Unsettle(unsettlement))?;
         }
     }

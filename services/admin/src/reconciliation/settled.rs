@@ -128,7 +128,14 @@ mod tests {
 
     fn settlement(accepted: Vec<Accepted>) -> Settlement {
         let (operator, reason) = ("ada".to_owned(), "cheque 4711".to_owned());
-        Settlement { operator, reason, at: Timestamp::UNIX_EPOCH, was: SagaStatus::Failed, accepted }
+        Settlement {
+            operator,
+            reason,
+            at: Timestamp::UNIX_EPOCH,
+            was: SagaStatus::Failed,
+            accepted,
+            revision: 1,
+        }
     }
 
     fn wrong(of: Vec<Found>, now: Vec<Found>) -> Vec<&'static str> {

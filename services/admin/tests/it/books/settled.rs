@@ -416,6 +416,19 @@ async fn stock_that_comes_back_by_itself_after_a_settlement_is_not_told_as_done_
     }
 }
 
+/// Only admin knew of it: payment still asks for nothing.
+#[tokio::test]
+async fn an_admin_whose_database_is_new_tells_what_was_settled_as_wrong_until_it_is_settled_again() {
+    let mut shop = shop_with_a_stuck_refund();
+    shop.payments[CANCELLED].settled = true;
+    let books = Books::of(shop).await;
+    assert_eq!(audit(&books).await["verdict"], UNBALANCED);
+    books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    assert_eq!(audit(&books).await["verdict"], BALANCED);
+    let open = books.admin.post(&format!("{}/unsettle", saga()), &why(), 200).await;
+    assert_eq!(open["status"], "COMPENSATING");
+}
+
 /// `status` goes by the last audit, which knew of no settlement.
 #[tokio::test]
 async fn an_audit_before_the_settlement_is_out_of_date() {
