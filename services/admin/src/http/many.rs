@@ -25,11 +25,18 @@ use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::reading;
 use crate::request::By;
 
-/// Dead letters that one request is about. More of them are dealt with filter by filter.
-const MOST_AT_ONCE: usize = 100_000;
+/// How many dead letters one request may be about.
+pub(super) struct Most {
+    pub(super) number: usize,
+    /// What is to be done when they are more.
+    pub(super) otherwise: &'static str,
+}
+
+/// More of them are dealt with filter by filter.
+const MOST_AT_ONCE: Most = Most { number: 100_000, otherwise: "narrow it down" };
 
 /// Of those that are handed back at once; more are a redrive's work, which can be watched and stops when it goes wrong.
-const MOST_REPLAYED: usize = 1_000;
+const MOST_REPLAYED: Most = Most { number: 1_000, otherwise: "use a redrive" };
 
 /// So many in one transaction: others need not wait long for theirs.
 const CHUNK: usize = 500;
@@ -58,11 +65,12 @@ pub(super) struct Meant {
 }
 
 impl Meant {
-    /// These dead letters, or all of these statuses that the filter matches now.
+    /// These dead letters, or all of these statuses that the filter matches now, if they are not too many.
     pub(super) async fn of(
         ids: Option<Vec<Uuid>>,
         filter: Option<Filter>,
         statuses: &[DeadLetterStatus],
+        most: Most,
         admin: &Admin,
     ) -> Result<Self, Problem> {
         let entry = Uuid::now_v7();
@@ -81,21 +89,24 @@ impl Meant {
         }
         let filter = checked_filter(filter, "filter.")?;
         let wanted = Wanted { filter, statuses: statuses.to_vec(), ..Wanted::default() };
-        let ids = all(admin, &wanted).await?;
+        let ids = all(admin, &wanted, most).await?;
         let target = wanted.filter.fingerprint.clone().unwrap_or_else(|| "a filter".to_owned());
         let detail = json!({ "filter": wanted.filter, "matching": ids.len() });
         Ok(Self { ids, entry, target, detail })
     }
 }
 
-/// Ids of all the wanted ones; damaged ones are left alone.
-async fn all(admin: &Admin, wanted: &Wanted) -> Result<Vec<Uuid>, Problem> {
+/// Ids of all the wanted ones; damaged ones are left alone. No more are looked up than may be.
+async fn all(admin: &Admin, wanted: &Wanted, most: Most) -> Result<Vec<Uuid>, Problem> {
+    let store = admin.app.store.as_ref();
     let (mut ids, mut after) = (Vec::new(), None);
     loop {
-        let found = reading::find(admin.app.store.as_ref(), wanted, false, after.as_ref(), CHUNK).await?;
+        let found = reading::find(store, wanted, false, after.as_ref(), CHUNK).await?;
         ids.extend(found.dead_letters.into_iter().map(|(id, _)| id));
-        if ids.len() > MOST_AT_ONCE {
-            let detail = format!("matches more than {MOST_AT_ONCE}: narrow it down");
+        let Most { number, otherwise } = most;
+        if ids.len() > number {
+            let matching = reading::count(store, wanted).await?;
+            let detail = format!("matches {matching}, which is more than {number}: {otherwise}");
             return Err(Problem::field("filter", detail));
         }
         after = found.next;
@@ -171,12 +182,8 @@ async fn replay(
 ) -> Result<Json<Many>, Problem> {
     may_force(body.force, holder)?;
     let reason = needed(body.reason, Because::ChangesMany)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
-    if meant.ids.len() > MOST_REPLAYED {
-        let detail =
-            format!("matches {}, which is more than {MOST_REPLAYED}: use a redrive", meant.ids.len());
-        return Err(Problem::field("filter", detail));
-    }
+    let pending = [DeadLetterStatus::Pending];
+    let meant = Meant::of(body.ids, body.filter, &pending, MOST_REPLAYED, &admin).await?;
     let wish = Wish::Replay(Replay { force: body.force, ..Replay::default() });
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: wish.clone() };
     admin.of_each(By { operator, reason }, Action::ReplayMany, meant, part).await
@@ -208,7 +215,7 @@ async fn discard(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::GivesUp)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
+    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], MOST_AT_ONCE, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Discard };
     admin.of_each(By { operator, reason }, Action::DiscardMany, meant, part).await
 }
@@ -221,7 +228,8 @@ async fn restore(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::ChangesMany)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Discarded], &admin).await?;
+    let meant =
+        Meant::of(body.ids, body.filter, &[DeadLetterStatus::Discarded], MOST_AT_ONCE, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Restore };
     admin.of_each(By { operator, reason }, Action::RestoreMany, meant, part).await
 }
@@ -258,7 +266,7 @@ async fn note(
         DeadLetterStatus::Discarded,
         DeadLetterStatus::Settled,
     ];
-    let meant = Meant::of(body.ids, body.filter, &unresolved, &admin).await?;
+    let meant = Meant::of(body.ids, body.filter, &unresolved, MOST_AT_ONCE, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Note(body.text.clone()) };
     admin.of_each(By { operator, reason: None }, Action::NoteMany, meant, part).await
 }
@@ -295,7 +303,7 @@ async fn extend(
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::ChangesMany)?;
     let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
-    let mut meant = Meant::of(body.ids, body.filter, &open, &admin).await?;
+    let mut meant = Meant::of(body.ids, body.filter, &open, MOST_AT_ONCE, &admin).await?;
     meant.ids = sagas_of(&admin, meant.ids).await?;
     extended(&admin, By { operator, reason }, meant, body.seconds).await
 }

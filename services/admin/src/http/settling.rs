@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::extract::{Because, Change, NeededWhy, Operator, Why, needed};
-use super::many::{ChangeMany, Meant};
+use super::many::{ChangeMany, Meant, Most};
 use super::sagas::{SagaItem, item_of};
 use crate::audit_log::Action;
 use crate::commands::{CommandKind, Many};
@@ -26,7 +26,7 @@ use crate::rows;
 use crate::settling::{Case, Named, Settling};
 
 /// Dead letters that are settled at once: of each the saga's books are looked at.
-const MOST_SETTLED: usize = 1_000;
+const MOST_SETTLED: Most = Most { number: 1_000, otherwise: "narrow it down" };
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new()
@@ -133,7 +133,7 @@ async fn settle_many(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::GivesUp)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
+    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], MOST_SETTLED, &admin).await?;
     admin.settle_dead_letters(Settling::Settle, By { operator, reason }, Action::SettleMany, meant).await
 }
 
@@ -145,7 +145,7 @@ async fn unsettle_many(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::Forces)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Settled], &admin).await?;
+    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Settled], MOST_SETTLED, &admin).await?;
     admin.settle_dead_letters(Settling::Unsettle, By { operator, reason }, Action::UnsettleMany, meant).await
 }
 
@@ -185,11 +185,6 @@ impl Admin {
         action: Action,
         meant: Meant,
     ) -> Result<Json<Many>, Problem> {
-        if meant.ids.len() > MOST_SETTLED {
-            let detail =
-                format!("matches {}, which is more than {MOST_SETTLED}: narrow it down", meant.ids.len());
-            return Err(Problem::field("filter", detail));
-        }
         let cases = self.cases_of(settling, &meant.ids).await?;
         let entry = meant.entry;
         let part = |ids: Vec<Uuid>| {
