@@ -7,7 +7,7 @@ use std::fmt;
 use jiff::Timestamp;
 use saga_core::decider::{Decider, FieldValue};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::request::By;
@@ -115,6 +115,17 @@ pub struct Entry {
     pub outcome: String,
 }
 
+impl Entry {
+    fn accept(&mut self, more: &[Value]) {
+        let detail = self.detail.get_or_insert_with(|| json!({}));
+        let known =
+            detail.as_object_mut().map(|detail| detail.entry("accepted").or_insert_with(|| json!([])));
+        if let Some(accepted) = known.and_then(Value::as_array_mut) {
+            accepted.extend_from_slice(more);
+        }
+    }
+}
+
 /// The row of an entry: nothing until it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry(pub Option<Entry>);
@@ -124,6 +135,8 @@ pub struct AuditEntry(pub Option<Entry>);
 pub enum AuditCommand {
     /// Write it, unless it is written already.
     Write(Entry),
+    /// Write what was accepted in the course of it, unless it has ended.
+    Accept(Vec<Value>),
     /// Write what came of it, unless that is known already.
     End(String),
 }
@@ -133,6 +146,11 @@ pub enum AuditCommand {
 pub enum AuditEvent {
     /// It was written, as it is here.
     Written(Entry),
+    /// This was accepted in the course of it.
+    Accepted {
+        /// What is added to the member `accepted` of the entry's detail.
+        accepted: Vec<Value>,
+    },
     /// What came of it is known.
     Ended {
         /// What the entry's outcome is from now on.
@@ -150,19 +168,26 @@ impl Decider for AuditEntry {
     fn decide(&self, command: &AuditCommand) -> Result<Vec<AuditEvent>, Infallible> {
         Ok(match (&self.0, command) {
             (None, AuditCommand::Write(entry)) => vec![AuditEvent::Written(entry.clone())],
+            (Some(entry), AuditCommand::Accept(accepted))
+                if entry.outcome == ASKED && !accepted.is_empty() =>
+            {
+                vec![AuditEvent::Accepted { accepted: accepted.clone() }]
+            }
             (Some(entry), AuditCommand::End(outcome)) if entry.outcome == ASKED => {
                 vec![AuditEvent::Ended { outcome: outcome.clone() }]
             }
             // Written once, and ended once: the log is not rewritten.
-            (Some(_), AuditCommand::Write(_) | AuditCommand::End(_)) | (None, AuditCommand::End(_)) => vec![],
+            (Some(_), AuditCommand::Write(_) | AuditCommand::Accept(_) | AuditCommand::End(_))
+            | (None, AuditCommand::Accept(_) | AuditCommand::End(_)) => vec![],
         })
     }
 
     fn evolve(&mut self, event: &AuditEvent) {
         match (&mut self.0, event) {
             (written, AuditEvent::Written(entry)) => *written = Some(entry.clone()),
+            (Some(entry), AuditEvent::Accepted { accepted }) => entry.accept(accepted),
             (Some(entry), AuditEvent::Ended { outcome }) => entry.outcome.clone_from(outcome),
-            (None, AuditEvent::Ended { .. }) => {}
+            (None, AuditEvent::Accepted { .. } | AuditEvent::Ended { .. }) => {}
         }
     }
 

@@ -11,24 +11,134 @@ pub const THE_BOOKS: &str = "last";
 
 /// The last look at the books; nothing until somebody has looked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Books(pub Option<BooksLook>);
+#[serde(from = "Stored", into = "Stored")]
+pub struct Books {
+    /// What it came to.
+    pub look: Option<BooksLook>,
+    /// How often what was known was forgotten, as earlier builds did not count it.
+    pub forgotten: u64,
+}
+
+/// What may be asked of the books.
+#[derive(Debug, Clone)]
+pub enum BooksCommand {
+    /// Something was settled: what the last look came to is no longer what one would come to now.
+    Forget,
+    /// Somebody has looked.
+    Look {
+        /// What it came to.
+        look: BooksLook,
+        /// [`Books::forgotten`] when the look began: it knows nothing of what was settled since.
+        forgotten: u64,
+    },
+}
+
+/// What happened to the books.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum BooksEvent {
+    /// What was known was forgotten so often.
+    Forgotten {
+        /// This time included.
+        forgotten: u64,
+    },
+    /// Somebody has looked; or, of earlier builds, what was known was forgotten.
+    Looked(Option<BooksLook>),
+}
+
+/// Earlier builds kept the look alone.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    Counted { look: Option<BooksLook>, forgotten: u64 },
+    Look(Option<BooksLook>),
+}
+
+impl From<Stored> for Books {
+    fn from(stored: Stored) -> Self {
+        match stored {
+            Stored::Counted { look, forgotten } => Self { look, forgotten },
+            Stored::Look(look) => Self { look, forgotten: 0 },
+        }
+    }
+}
+
+impl From<Books> for Stored {
+    fn from(Books { look, forgotten }: Books) -> Self {
+        if forgotten == 0 { Self::Look(look) } else { Self::Counted { look, forgotten } }
+    }
+}
 
 impl Decider for Books {
     const KIND: &'static str = "books";
-    /// A look, or that the last one is not to be gone by any more: both the command and the event.
-    type Command = Option<BooksLook>;
-    type Event = Option<BooksLook>;
+    type Command = BooksCommand;
+    type Event = BooksEvent;
     type Rejection = Infallible;
 
-    fn decide(&self, look: &Option<BooksLook>) -> Result<Vec<Option<BooksLook>>, Infallible> {
-        Ok(if self.0 == *look { vec![] } else { vec![look.clone()] })
+    fn decide(&self, command: &BooksCommand) -> Result<Vec<BooksEvent>, Infallible> {
+        Ok(match command {
+            // Though nothing is known: somebody may be looking.
+            BooksCommand::Forget => vec![BooksEvent::Forgotten { forgotten: self.forgotten + 1 }],
+            BooksCommand::Look { look, forgotten } => {
+                let is_news = *forgotten == self.forgotten && self.look.as_ref() != Some(look);
+                is_news.then(|| BooksEvent::Looked(Some(look.clone()))).into_iter().collect()
+            }
+        })
     }
 
-    fn evolve(&mut self, look: &Option<BooksLook>) {
-        self.0.clone_from(look);
+    fn evolve(&mut self, event: &BooksEvent) {
+        match event {
+            BooksEvent::Forgotten { forgotten } => *self = Self { look: None, forgotten: *forgotten },
+            BooksEvent::Looked(look) => self.look.clone_from(look),
+        }
     }
 
-    fn event_name(look: &Option<BooksLook>) -> &'static str {
-        if look.is_some() { "Looked" } else { "Forgotten" }
+    fn event_name(event: &BooksEvent) -> &'static str {
+        match event {
+            BooksEvent::Looked(Some(_)) => "Looked",
+            BooksEvent::Looked(None) | BooksEvent::Forgotten { .. } => "Forgotten",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(verdict: &str) -> BooksLook {
+        BooksLook { verdict: verdict.to_owned(), at: jiff::Timestamp::UNIX_EPOCH, discrepancies: 0 }
+    }
+
+    fn asked(books: &mut Books, command: &BooksCommand) {
+        let Ok(events) = books.decide(command);
+        events.iter().for_each(|event| books.evolve(event));
+    }
+
+    #[test]
+    fn a_look_that_began_before_something_was_settled_is_not_kept() {
+        let mut books = Books::default();
+        let look = |verdict, forgotten| BooksCommand::Look { look: self::look(verdict), forgotten };
+        asked(&mut books, &look("UNBALANCED", 0));
+        asked(&mut books, &BooksCommand::Forget);
+        asked(&mut books, &look("UNBALANCED", 0));
+        assert_eq!(books, Books { look: None, forgotten: 1 });
+        asked(&mut books, &look("BALANCED", 1));
+        assert_eq!(books.look, Some(self::look("BALANCED")));
+    }
+
+    /// Rows of earlier builds are read, and written as they were: an audit compares them with their history.
+    #[test]
+    fn books_are_kept_as_earlier_builds_did_until_something_is_forgotten_again() {
+        let looked = r#"{"verdict":"BALANCED","at":"1970-01-01T00:00:00Z","discrepancies":0}"#;
+        let mut books = Books::default();
+        for text in [looked, "null", looked] {
+            books.evolve(&serde_json::from_str(text).expect("an event"));
+            assert_eq!(serde_json::to_string(&books).expect("JSON"), text);
+            assert_eq!(serde_json::from_str::<Books>(text).expect("books"), books);
+        }
+        asked(&mut books, &BooksCommand::Forget);
+        let text = serde_json::to_string(&books).expect("JSON");
+        assert_eq!(text, r#"{"look":null,"forgotten":1}"#);
+        assert_eq!(serde_json::from_str::<Books>(&text).expect("books"), books);
     }
 }

@@ -55,8 +55,15 @@ pub enum CommandKind {
     },
     /// Settle this outside, or take that back.
     Settle(Settling, Case),
-    /// The same of many. Written down like [`CommandKind::Many`].
-    SettleMany(Settling, Vec<Case>),
+    /// The same of many. Written down like [`CommandKind::Many`], and with it what was accepted.
+    SettleMany {
+        /// Whether they are settled, or that is taken back.
+        settling: Settling,
+        /// Each of them.
+        cases: Vec<Case>,
+        /// The entry that tells of it.
+        entry: Uuid,
+    },
     /// Let these orders wait longer, those that still wait. Written down like [`CommandKind::Many`].
     Extend {
         /// Their ids, which are their sagas', each once.
@@ -87,7 +94,12 @@ pub enum CommandKind {
     /// Tell people what they must know, or send a test.
     Push(ToldCommand),
     /// Remember what a look at the books came to.
-    Audited(BooksLook),
+    Audited {
+        /// What it came to.
+        look: BooksLook,
+        /// [`Books::forgotten`] when it began.
+        forgotten: u64,
+    },
 }
 
 /// What is done to each of many dead letters.
@@ -214,12 +226,12 @@ impl Command {
             | CommandKind::Send { tag: Tag { redrive: id, .. }, .. } => *id,
             CommandKind::Settle(_, case) => case.named.id(),
             CommandKind::Many { .. }
-            | CommandKind::SettleMany(..)
+            | CommandKind::SettleMany { .. }
             | CommandKind::Extend { .. }
             | CommandKind::OpenEntry { .. }
             | CommandKind::CloseEntry(..)
             | CommandKind::Push(_)
-            | CommandKind::Audited(_) => self.id,
+            | CommandKind::Audited { .. } => self.id,
         }
     }
 
@@ -253,9 +265,9 @@ impl Command {
                 ToldCommand::Test => Some(Action::PushTest),
                 ToldCommand::Look(..) | ToldCommand::Deliver(_) | ToldCommand::GiveUp(..) => None,
             },
-            CommandKind::Audited(_)
+            CommandKind::Audited { .. }
             | CommandKind::Many { .. }
-            | CommandKind::SettleMany(..)
+            | CommandKind::SettleMany { .. }
             | CommandKind::Extend { .. }
             | CommandKind::Send { .. }
             | CommandKind::CloseEntry(..) => None,
@@ -273,8 +285,9 @@ impl Command {
             | CommandKind::Note(id, _) => all(&[*id]),
             CommandKind::Many { dead_letters, .. } => all(dead_letters),
             CommandKind::Settle(_, case) => case.rows().chain([the_books()]).collect(),
-            CommandKind::SettleMany(_, cases) => {
-                cases.iter().flat_map(Case::rows).chain([the_books()]).collect()
+            CommandKind::SettleMany { cases, entry, .. } => {
+                let beside = [the_books(), RowKey::of::<AuditEntry>(entry)];
+                cases.iter().flat_map(Case::rows).chain(beside).collect()
             }
             CommandKind::Extend { orders, .. } => orders.iter().map(RowKey::of::<SagaView>).collect(),
             CommandKind::Redrive(id, _) => vec![RowKey::of::<Redrive>(id), RowKey::of::<Roster>(THE_ROSTER)],
@@ -286,7 +299,7 @@ impl Command {
             CommandKind::OpenEntry { .. } => vec![],
             CommandKind::CloseEntry(entry, _) => vec![RowKey::of::<AuditEntry>(entry)],
             CommandKind::Push(_) => vec![RowKey::of::<Told>(THE_TOLD)],
-            CommandKind::Audited(_) => vec![the_books()],
+            CommandKind::Audited { .. } => vec![the_books()],
         };
         keys.extend(self.action().map(|_| RowKey::of::<AuditEntry>(self.id)));
         keys

@@ -45,7 +45,7 @@ pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, grou
     let mut not_asked = Vec::new();
     let sagas = known("sagas", sagas, &mut not_asked);
     let dead_letters = known("dead letters", dead_letters, &mut not_asked);
-    let books = known("books", books, &mut not_asked).flatten().and_then(|Books(look)| look);
+    let books = known("books", books, &mut not_asked).flatten().and_then(|books| books.look);
     let (needs_human, reasons) = (false, Vec::new());
     let seen =
         Overview { at: now, needs_human, reasons, services, sagas, dead_letters, books, behind, not_asked };

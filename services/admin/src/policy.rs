@@ -6,7 +6,7 @@ use contract::heard_fact::HeardFact;
 use contract::order::DeadlineExtensionRequested;
 use contract::saga::SagaStatus;
 use contract::saga_view::{SagaCommand, SagaView};
-use contract::settlement::{Settlement, Unsettlement};
+use contract::settlement::{Accepted, Settlement, Unsettlement};
 use contract::topology::OPERATOR;
 use jiff::Timestamp;
 use saga_core::dead_letter::{
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
-use crate::books::{Books, THE_BOOKS};
+use crate::books::{Books, BooksCommand, THE_BOOKS};
 use crate::commands::{Command, CommandKind, Many, Rejection, Reply};
 use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent};
 use crate::dead_letter::item::DeadLetterItem;
@@ -207,21 +207,22 @@ impl Command {
                 Ok(Reply::Many(ask_each(dead_letters, &wish.command(&self.by), work)))
             }
             CommandKind::Settle(settling, case) => {
-                settle(*settling, case, &self.by, work)?;
-                let with: Vec<_> = case.with.iter().map(Named::id).collect();
-                let accepted = match &case.named {
-                    Named::Saga(_, accepted) => accepted.as_slice(),
-                    Named::DeadLetter(_) => &[],
-                };
+                let with = settle(*settling, case, &self.by, work)?;
+                let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
+                let accepted = accepted_in(std::iter::once(&case.named).chain(with.iter().copied()));
+                let with: Vec<_> = with.into_iter().map(Named::id).collect();
                 let detail = Some(json!({ "with": with, "accepted": accepted }));
                 self.log(case.named.id(), detail, DONE, work);
                 Ok(Reply::Done)
             }
-            CommandKind::SettleMany(settling, cases) => {
-                let mut many = Many::default();
+            CommandKind::SettleMany { settling, cases, entry } => {
+                let (mut many, mut accepted) = (Many::default(), vec![]);
                 for case in cases {
-                    many.add(case.named.id(), settle(*settling, case, &self.by, work));
+                    let with = settle(*settling, case, &self.by, work);
+                    many.add(case.named.id(), with.map(|with| accepted.extend(accepted_in(with))));
                 }
+                let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
+                let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::Accept(accepted));
                 Ok(Reply::Many(many))
             }
             CommandKind::Extend { orders, until } => {
@@ -260,8 +261,9 @@ impl Command {
                 Ok(Reply::Done)
             }
             CommandKind::Push(command) => self.push(command, work),
-            CommandKind::Audited(look) => {
-                let Ok(_) = work.decide::<Books>(THE_BOOKS, &Some(look.clone()));
+            CommandKind::Audited { look, forgotten } => {
+                let look = BooksCommand::Look { look: look.clone(), forgotten: *forgotten };
+                let Ok(_) = work.decide::<Books>(THE_BOOKS, &look);
                 Ok(Reply::Done)
             }
         }
@@ -315,15 +317,39 @@ fn ask_each(dead_letters: &[Uuid], command: &DeadLetterCommand, work: &mut Work<
 }
 
 /// Settles outside what was named, or takes that back; when it says no, nothing is done. What goes with it and says no
-/// stays as it is: it may have ended meanwhile.
-fn settle(settling: Settling, case: &Case, by: &By, work: &mut Work<'_>) -> Result<(), Rejection> {
+/// stays as it is: it may have ended meanwhile. Answers what went with it.
+fn settle<'a>(
+    settling: Settling,
+    case: &'a Case,
+    by: &By,
+    work: &mut Work<'_>,
+) -> Result<Vec<&'a Named>, Rejection> {
     settle_one(settling, &case.named, by, work)?;
-    // What the last look came to is no longer what one would come to now.
-    let Ok(_) = work.decide::<Books>(THE_BOOKS, &None);
-    for other in &case.with {
-        let _ = settle_one(settling, other, by, work);
-    }
-    Ok(())
+    let goes = |other: &&Named| {
+        let is_early = settling == Settling::Settle && is_before_its_last(case, other, work);
+        !is_early && settle_one(settling, other, by, work).is_ok()
+    };
+    Ok(case.with.iter().filter(goes).collect())
+}
+
+/// Whether a saga that goes with a dead letter has another in its way, which waits, or came since anybody looked.
+fn is_before_its_last(case: &Case, other: &Named, work: &mut Work<'_>) -> bool {
+    let (Named::DeadLetter(_), Named::Saga(saga, _)) = (&case.named, other) else { return false };
+    let in_its_way: Vec<Uuid> = work.row::<SagaView>(saga).in_the_way().map(|(id, _)| id).collect();
+    in_its_way.iter().any(|id| !case.in_the_way.contains(id) || work.row::<DeadLetterView>(id).waits())
+}
+
+/// What was accepted with these, as the audit log has it: each with its saga.
+fn accepted_in<'a>(settled: impl IntoIterator<Item = &'a Named>) -> Vec<Value> {
+    let of = |named: &'a Named| match named {
+        Named::Saga(saga, accepted) => accepted.iter().map(|accepted| (saga, accepted)).collect(),
+        Named::DeadLetter(_) => vec![],
+    };
+    let all = settled.into_iter().flat_map(of);
+    all.map(|(saga, Accepted { rule, detail, difference })| {
+        json!({ "saga": saga, "rule": rule, "detail": detail, "difference": difference })
+    })
+    .collect()
 }
 
 fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -> Result<(), Rejection> {
@@ -337,12 +363,14 @@ fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -
             work.decide::<DeadLetterView>(id, &DeadLetterCommand::Unsettle(by.clone()))?;
         }
         (Settling::Settle, Named::Saga(id, accepted)) => {
-            let (was, accepted) = (work.row::<SagaView>(id).status_by_itself(), accepted.clone());
-            let settlement = Settlement { operator, reason, at, was, accepted };
+            let (view, accepted) = (work.row::<SagaView>(id), accepted.clone());
+            let (was, revision) = (view.status_by_itself(), view.next_revision(at));
+            let settlement = Settlement { operator, reason, at, was, accepted, revision };
             work.decide::<SagaView>(id, &SagaCommand::Settle(settlement))?;
         }
         (Settling::Unsettle, Named::Saga(id, _)) => {
-            let unsettlement = Unsettlement { operator, reason, at };
+            let revision = work.row::<SagaView>(id).next_revision(at);
+            let unsettlement = Unsettlement { operator, reason, at, revision };
             work.decide::<SagaView>(id, &SagaCommand::Unsettle(unsettlement))?;
         }
     }

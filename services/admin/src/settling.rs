@@ -1,6 +1,8 @@
 //! Pure: what an operator settles outside, and what goes with it: a saga takes the dead letters in its way along, and the
 //! last dead letter in a saga's way takes the saga along.
 
+use std::collections::BTreeSet;
+
 use contract::saga_view::SagaView;
 use contract::settlement::Accepted;
 use saga_core::row::RowKey;
@@ -15,6 +17,9 @@ pub struct Case {
     pub named: Named,
     /// What goes with it, as far as it can.
     pub with: Vec<Named>,
+    /// The dead letters in the way of the saga that goes with a dead letter: it goes with the last that waits, and not
+    /// while there is one that is not among these.
+    pub in_the_way: BTreeSet<Uuid>,
 }
 
 /// Something that can be settled outside.
@@ -55,6 +60,7 @@ impl Named {
 impl Case {
     /// The rows that it concerns.
     pub fn rows(&self) -> impl Iterator<Item = RowKey> {
-        std::iter::once(&self.named).chain(&self.with).map(Named::row)
+        let named = std::iter::once(&self.named).chain(&self.with).map(Named::row);
+        named.chain(self.in_the_way.iter().map(RowKey::of::<DeadLetterView>))
     }
 }

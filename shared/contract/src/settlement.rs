@@ -21,6 +21,14 @@ pub struct Settlement {
     pub was: SagaStatus,
     /// What did not add up then, and is accepted; nothing else is.
     pub accepted: Vec<Accepted>,
+    /// Grows with each of these about one saga, as payment hears them. Earlier builds counted them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revision: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+const fn is_zero(revision: &u64) -> bool {
+    *revision == 0
 }
 
 /// Something that does not add up, and is accepted as it is.
@@ -44,6 +52,9 @@ pub struct Unsettlement {
     pub reason: String,
     /// When.
     pub at: Timestamp,
+    /// As in [`Settlement::revision`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revision: u64,
 }
 
 /// Why a saga cannot be settled, or that not be taken back.

@@ -1,6 +1,7 @@
 //! Shell: operators: they look at admin's dead letters and replay, edit, give up and take up again, two of them
 //! at once now and then, while the world is rough; in the end one of them mends everything.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use admin::commands::{Command, CommandKind};
@@ -194,12 +195,12 @@ impl World {
         self.restore(id).await;
     }
 
-    /// Settles a dead letter outside, and its saga with it; now and then that is taken back at once, and the two words
+    /// Settles a dead letter outside, and its saga with the last in its way; now and then that is taken back at once, and the two words
     /// may overtake each other on their way.
     async fn settle(&self, id: Uuid, dead_letter: &DeadLetterView) {
         self.sim.note(|| format!("{id} settled"));
         self.sim.count(Ending::Settled);
-        self.ask_admin(id, CommandKind::Settle(Settling::Settle, case(id, dead_letter))).await;
+        self.ask_admin(id, CommandKind::Settle(Settling::Settle, self.case(id, dead_letter))).await;
         if self.sim.chance(50) {
             self.unsettle(id, dead_letter).await;
         }
@@ -207,7 +208,20 @@ impl World {
 
     async fn unsettle(&self, id: Uuid, dead_letter: &DeadLetterView) {
         self.sim.note(|| format!("{id} no longer settled"));
-        self.ask_admin(id, CommandKind::Settle(Settling::Unsettle, case(id, dead_letter))).await;
+        self.ask_admin(id, CommandKind::Settle(Settling::Unsettle, self.case(id, dead_letter))).await;
+    }
+
+    /// A dead letter, and its saga with it.
+    fn case(&self, id: Uuid, dead_letter: &DeadLetterView) -> Case {
+        let saga = dead_letter.said().and_then(|said| said.saga);
+        let views = rows::<SagaView>(self.admin.store()).into_iter();
+        let its_own = views.filter(|(of, _)| saga.is_some_and(|saga| saga.to_string() == *of));
+        let in_the_way = |view: SagaView| view.in_the_way().map(|(id, _)| id).collect::<Vec<_>>();
+        Case {
+            named: Named::DeadLetter(id),
+            with: saga.map(|saga| Named::Saga(saga, vec![])).into_iter().collect(),
+            in_the_way: its_own.flat_map(|(_, view)| in_the_way(view)).collect(),
+        }
     }
 
     /// Whoever mends everything settles nothing outside.
@@ -219,7 +233,8 @@ impl World {
         }
         for (saga, view) in rows::<SagaView>(self.admin.store()) {
             if let (Some(_), Ok(saga)) = (view.settled, saga.parse()) {
-                let case = Case { named: Named::Saga(saga, vec![]), with: vec![] };
+                let named = Named::Saga(saga, vec![]);
+                let case = Case { named, with: vec![], in_the_way: BTreeSet::new() };
                 self.ask_admin(saga, CommandKind::Settle(Settling::Unsettle, case)).await;
             }
         }
@@ -286,15 +301,6 @@ impl World {
         let heard: Vec<usize> = all.filter(|index| broker.hearers(*index).contains(&step.name)).collect();
         let index = heard.get(self.sim.below(heard.len()))?;
         reworded(&broker.messages()[*index].payload, message_id, step)
-    }
-}
-
-/// A dead letter, and its saga with it.
-fn case(id: Uuid, dead_letter: &DeadLetterView) -> Case {
-    let saga = dead_letter.said().and_then(|said| said.saga);
-    Case {
-        named: Named::DeadLetter(id),
-        with: saga.map(|saga| Named::Saga(saga, vec![])).into_iter().collect(),
     }
 }
 

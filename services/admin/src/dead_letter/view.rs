@@ -110,6 +110,16 @@ impl DeadLetterView {
         })
     }
 
+    /// Whether it waits for somebody, or for its replay to end.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        match self.status() {
+            Some(DeadLetterStatus::Pending | DeadLetterStatus::Replaying) => true,
+            Some(DeadLetterStatus::Resolved | DeadLetterStatus::Discarded | DeadLetterStatus::Settled)
+            | None => false,
+        }
+    }
+
     /// Grows with everything that happens to it; also the revision of what is asked of its service.
     #[must_use]
     pub fn version(&self) -> u64 {

@@ -25,11 +25,18 @@ use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::reading;
 use crate::request::By;
 
-/// Dead letters that one request is about. More of them are dealt with filter by filter.
-const MOST_AT_ONCE: usize = 100_000;
+/// How many dead letters one request may be about.
+pub(super) struct Most {
+    pub(super) number: usize,
+    /// What is to be done when they are more.
+    pub(super) otherwise: &'static str,
+}
+
+/// More of them are dealt with filter by filter.
+const MOST_AT_ONCE: Most = Most { number: 100_000, otherwise: "narrow it down" };
 
 /// Of those that are handed back at once; more are a redrive's work, which can be watched and stops when it goes wrong.
-const MOST_REPLAYED: usize = 1_000;
+const MOST_REPLAYED: Most = Most { number: 1_000, otherwise: "use a redrive" };
 
 /// So many in one transaction: others need not wait long for theirs.
 const CHUNK: usize = 500;
@@ -50,24 +57,28 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 /// What was meant.
 pub(super) struct Meant {
     pub(super) ids: Vec<Uuid>,
-    /// What the audit log calls them.
+    /// Id of the entry in the audit log.
+    pub(super) entry: Uuid,
+    /// What that calls them.
     target: String,
     detail: Value,
 }
 
 impl Meant {
-    /// These dead letters, or all of these statuses that the filter matches now.
+    /// These dead letters, or all of these statuses that the filter matches now, if they are not too many.
     pub(super) async fn of(
         ids: Option<Vec<Uuid>>,
         filter: Option<Filter>,
         statuses: &[DeadLetterStatus],
+        most: Most,
         admin: &Admin,
     ) -> Result<Self, Problem> {
+        let entry = Uuid::now_v7();
         let filter = match (ids, filter) {
             (Some(ids), None) => {
                 let ids: Vec<Uuid> = ids.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
                 let target = format!("{} dead letters", ids.len());
-                return Ok(Self { target, detail: json!({ "matching": ids.len() }), ids });
+                return Ok(Self { entry, target, detail: json!({ "matching": ids.len() }), ids });
             }
             (None, Some(filter)) => filter,
             (None, None) => return Err(Problem::field("filter", "give `ids` or `filter`")),
@@ -78,21 +89,24 @@ impl Meant {
         }
         let filter = checked_filter(filter, "filter.")?;
         let wanted = Wanted { filter, statuses: statuses.to_vec(), ..Wanted::default() };
-        let ids = all(admin, &wanted).await?;
+        let ids = all(admin, &wanted, most).await?;
         let target = wanted.filter.fingerprint.clone().unwrap_or_else(|| "a filter".to_owned());
         let detail = json!({ "filter": wanted.filter, "matching": ids.len() });
-        Ok(Self { ids, target, detail })
+        Ok(Self { ids, entry, target, detail })
     }
 }
 
-/// Ids of all the wanted ones; damaged ones are left alone.
-async fn all(admin: &Admin, wanted: &Wanted) -> Result<Vec<Uuid>, Problem> {
+/// Ids of all the wanted ones; damaged ones are left alone. No more are looked up than may be.
+async fn all(admin: &Admin, wanted: &Wanted, most: Most) -> Result<Vec<Uuid>, Problem> {
+    let store = admin.app.store.as_ref();
     let (mut ids, mut after) = (Vec::new(), None);
     loop {
-        let found = reading::find(admin.app.store.as_ref(), wanted, false, after.as_ref(), CHUNK).await?;
+        let found = reading::find(store, wanted, false, after.as_ref(), CHUNK).await?;
         ids.extend(found.dead_letters.into_iter().map(|(id, _)| id));
-        if ids.len() > MOST_AT_ONCE {
-            let detail = format!("matches more than {MOST_AT_ONCE}: narrow it down");
+        let Most { number, otherwise } = most;
+        if ids.len() > number {
+            let matching = reading::count(store, wanted).await?;
+            let detail = format!("matches {matching}, which is more than {number}: {otherwise}");
             return Err(Problem::field("filter", detail));
         }
         after = found.next;
@@ -112,8 +126,7 @@ impl Admin {
         meant: Meant,
         part: impl Fn(Vec<Uuid>) -> CommandKind,
     ) -> Result<Json<Many>, Problem> {
-        let Meant { ids, target, detail } = meant;
-        let entry = Uuid::now_v7();
+        let Meant { ids, entry, target, detail } = meant;
         let detail = Some(detail);
         self.ask_as(entry, by.clone(), CommandKind::OpenEntry { action, target, detail }).await?;
         let mut many = Many::default();
@@ -169,12 +182,8 @@ async fn replay(
 ) -> Result<Json<Many>, Problem> {
     may_force(body.force, holder)?;
     let reason = needed(body.reason, Because::ChangesMany)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
-    if meant.ids.len() > MOST_REPLAYED {
-        let detail =
-            format!("matches {}, which is more than {MOST_REPLAYED}: use a redrive", meant.ids.len());
-        return Err(Problem::field("filter", detail));
-    }
+    let pending = [DeadLetterStatus::Pending];
+    let meant = Meant::of(body.ids, body.filter, &pending, MOST_REPLAYED, &admin).await?;
     let wish = Wish::Replay(Replay { force: body.force, ..Replay::default() });
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: wish.clone() };
     admin.of_each(By { operator, reason }, Action::ReplayMany, meant, part).await
@@ -206,7 +215,7 @@ async fn discard(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::GivesUp)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
+    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], MOST_AT_ONCE, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Discard };
     admin.of_each(By { operator, reason }, Action::DiscardMany, meant, part).await
 }
@@ -219,7 +228,8 @@ async fn restore(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::ChangesMany)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Discarded], &admin).await?;
+    let meant =
+        Meant::of(body.ids, body.filter, &[DeadLetterStatus::Discarded], MOST_AT_ONCE, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Restore };
     admin.of_each(By { operator, reason }, Action::RestoreMany, meant, part).await
 }
@@ -242,15 +252,21 @@ struct NoteMany {
     text: String,
 }
 
-/// Write the same down about many dead letters; a filter leaves out those that are resolved or settled.
+/// Write the same down about many dead letters; a filter leaves out those that are resolved.
 #[utoipa::path(post, operation_id = "note_on_dead_letters", path = "/api/admin/dlq/notes", params(Operator), request_body = NoteMany, responses(
     (status = 200, body = Many),
 ))]
 async fn note(
     Change { admin, path: (), operator, body }: Change<(), NoteMany>,
 ) -> Result<Json<Many>, Problem> {
-    let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
-    let meant = Meant::of(body.ids, body.filter, &open, &admin).await?;
+    // Whatever somebody may still take up again.
+    let unresolved = [
+        DeadLetterStatus::Pending,
+        DeadLetterStatus::Replaying,
+        DeadLetterStatus::Discarded,
+        DeadLetterStatus::Settled,
+    ];
+    let meant = Meant::of(body.ids, body.filter, &unresolved, MOST_AT_ONCE, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Note(body.text.clone()) };
     admin.of_each(By { operator, reason: None }, Action::NoteMany, meant, part).await
 }
@@ -287,7 +303,7 @@ async fn extend(
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::ChangesMany)?;
     let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
-    let mut meant = Meant::of(body.ids, body.filter, &open, &admin).await?;
+    let mut meant = Meant::of(body.ids, body.filter, &open, MOST_AT_ONCE, &admin).await?;
     meant.ids = sagas_of(&admin, meant.ids).await?;
     extended(&admin, By { operator, reason }, meant, body.seconds).await
 }
@@ -314,7 +330,8 @@ async fn extend_one(
     Change { admin, path: id, operator, body }: Change<Uuid, ExtendOne>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::Forces)?;
-    let meant = Meant { ids: vec![id], target: id.to_string(), detail: json!({ "matching": 1 }) };
+    let (entry, detail) = (Uuid::now_v7(), json!({ "matching": 1 }));
+    let meant = Meant { ids: vec![id], entry, target: id.to_string(), detail };
     extended(&admin, By { operator, reason }, meant, body.seconds).await
 }
 

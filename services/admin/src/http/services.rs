@@ -20,11 +20,13 @@ use utoipa_axum::routes;
 use super::Admin;
 use super::extract::{Because, Change, Operator, needed};
 use crate::audit_log::Action;
+use crate::books::{Books, THE_BOOKS};
 use crate::commands::CommandKind;
 use crate::other_services::all;
 use crate::reconciliation::ledgers::Baseline;
 use crate::reconciliation::report::{self, Report, Verdict};
 use crate::request::By;
+use crate::rows;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(services_state)).routes(routes!(reconcile)).routes(routes!(accept))
@@ -94,9 +96,12 @@ async fn reconcile(
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
     let patience = params.wait.map(Duration::from_secs);
+    let books = rows::row::<Books>(admin.app.store.as_ref(), THE_BOOKS).await?;
+    let forgotten = books.unwrap_or_default().forgotten;
     let report = report::reconcile(&admin.app, &admin.services, patience).await?;
     // The answer is one, whether or not it can be kept.
-    if let Err(problem) = admin.ask(By::system(None), CommandKind::Audited(books_look(&report))).await {
+    let audited = CommandKind::Audited { look: books_look(&report), forgotten };
+    if let Err(problem) = admin.ask(By::system(None), audited).await {
         warn!("what the books came to is not kept: {}", problem.detail);
     }
     Ok(Json(report))

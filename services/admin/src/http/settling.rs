@@ -7,19 +7,18 @@ use axum::Json;
 use contract::saga_view::SagaView;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_engine::host::http::Problem;
+use saga_engine::store::StoreFault;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
 use super::extract::{Because, Change, NeededWhy, Operator, Why, needed};
-use super::many::{ChangeMany, Meant};
+use super::many::{ChangeMany, Meant, Most};
 use super::sagas::{SagaItem, item_of};
 use crate::audit_log::Action;
 use crate::commands::{CommandKind, Many};
-use crate::dead_letter::filter::{Filter, Wanted};
 use crate::dead_letter::item::DeadLetterItem;
-use crate::dead_letter::reading;
 use crate::dead_letter::view::DeadLetterView;
 use crate::reconciliation::settling::{Known, known_of};
 use crate::request::By;
@@ -27,10 +26,7 @@ use crate::rows;
 use crate::settling::{Case, Named, Settling};
 
 /// Dead letters that are settled at once: of each the saga's books are looked at.
-const MOST_SETTLED: usize = 1_000;
-
-/// Dead letters that one saga may have.
-const OF_ONE_SAGA: usize = 100;
+const MOST_SETTLED: Most = Most { number: 1_000, otherwise: "narrow it down" };
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new()
@@ -137,7 +133,7 @@ async fn settle_many(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::GivesUp)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], &admin).await?;
+    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Pending], MOST_SETTLED, &admin).await?;
     admin.settle_dead_letters(Settling::Settle, By { operator, reason }, Action::SettleMany, meant).await
 }
 
@@ -149,7 +145,7 @@ async fn unsettle_many(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::Forces)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Settled], &admin).await?;
+    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Settled], MOST_SETTLED, &admin).await?;
     admin.settle_dead_letters(Settling::Unsettle, By { operator, reason }, Action::UnsettleMany, meant).await
 }
 
@@ -163,7 +159,7 @@ impl Admin {
     ) -> Result<SagaItem, Problem> {
         let view = rows::row::<SagaView>(self.app.store.as_ref(), id).await?.unwrap_or_default();
         let with = view.in_the_way().map(|(dead_letter, _)| Named::DeadLetter(dead_letter)).collect();
-        let case = Case { named: saga(id, known), with };
+        let case = Case { named: saga(id, known), with, in_the_way: BTreeSet::new() };
         self.ask(by, CommandKind::Settle(settling, case)).await?;
         item_of(self, id).await
     }
@@ -189,57 +185,68 @@ impl Admin {
         action: Action,
         meant: Meant,
     ) -> Result<Json<Many>, Problem> {
-        if meant.ids.len() > MOST_SETTLED {
-            let detail =
-                format!("matches {}, which is more than {MOST_SETTLED}: narrow it down", meant.ids.len());
-            return Err(Problem::field("filter", detail));
-        }
         let cases = self.cases_of(settling, &meant.ids).await?;
+        let entry = meant.entry;
         let part = |ids: Vec<Uuid>| {
             let cases = ids.iter().filter_map(|id| cases.get(id).cloned()).collect();
-            CommandKind::SettleMany(settling, cases)
+            CommandKind::SettleMany { settling, cases, entry }
         };
         self.of_each(by, action, meant, part).await
     }
 
-    /// What each of these dead letters means: it, and its saga, if nothing else is in that one's way.
+    /// What each of these dead letters means: it, and its saga. A saga is settled with the last that is in its way, if
+    /// nothing else is, and taken up again with the first.
     async fn cases_of(&self, settling: Settling, ids: &[Uuid]) -> Result<BTreeMap<Uuid, Case>, Problem> {
-        let store = self.app.store.as_ref();
-        let (mut cases, mut sagas) = (BTreeMap::new(), BTreeMap::new());
+        let (mut cases, mut letters) = (BTreeMap::new(), BTreeMap::<Uuid, Vec<Uuid>>::new());
         for id in ids {
-            let dead_letter = rows::row::<DeadLetterView>(store, id).await?.unwrap_or_default();
-            cases.insert(*id, Case { named: Named::DeadLetter(*id), with: vec![] });
-            let Some(of) = dead_letter.said().and_then(|said| said.saga) else { continue };
-            let goes_with = match settling {
-                Settling::Settle => self.is_all_in_the_way_of(of, ids).await?,
-                Settling::Unsettle => true,
-            };
-            if goes_with {
-                sagas.insert(*id, of);
+            let named = Named::DeadLetter(*id);
+            cases.insert(*id, Case { named, with: vec![], in_the_way: BTreeSet::new() });
+            let dead_letter = rows::row::<DeadLetterView>(self.app.store.as_ref(), id).await?;
+            if let Some(of) = dead_letter.and_then(|dead_letter| dead_letter.said()?.saga) {
+                letters.entry(of).or_default().push(*id);
             }
         }
-        let known = match settling {
-            Settling::Settle => {
-                let orders = sagas.values().copied().collect();
-                known_of(&self.app, &self.services, &orders).await?
+        let mut go = BTreeMap::new();
+        for (of, letters) in &letters {
+            match settling {
+                Settling::Settle => go.extend(self.last_of(*of, letters).await?.map(|last| (*of, last))),
+                Settling::Unsettle => {
+                    for id in letters {
+                        cases.entry(*id).and_modify(|case| case.with.push(saga(*of, &BTreeMap::new())));
+                    }
+                }
             }
-            Settling::Unsettle => BTreeMap::new(),
-        };
-        for (id, of) in sagas {
-            if let Some(case) = cases.get_mut(&id) {
+        }
+        let known = known_of(&self.app, &self.services, &go.keys().copied().collect()).await?;
+        for (of, (last, in_the_way)) in go {
+            cases.entry(last).and_modify(|case| {
                 case.with.push(saga(of, &known));
-            }
+                case.in_the_way = in_the_way;
+            });
         }
         Ok(cases)
     }
 
-    /// Whether no other dead letter than these waits for somebody in the way of this saga.
-    async fn is_all_in_the_way_of(&self, saga: Uuid, ids: &[Uuid]) -> Result<bool, Problem> {
-        let filter = Filter { saga: Some(saga), ..Filter::default() };
-        let statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
-        let wanted = Wanted { filter, statuses, ..Wanted::default() };
-        let found = reading::find(self.app.store.as_ref(), &wanted, false, None, OF_ONE_SAGA).await?;
-        Ok(found.dead_letters.iter().all(|(id, _)| ids.contains(id)))
+    /// The last of these dead letters that is in the way of this saga, and all that are; `None` when another waits there
+    /// for somebody, or for its replay to end.
+    async fn last_of(&self, saga: Uuid, ids: &[Uuid]) -> Result<Option<(Uuid, BTreeSet<Uuid>)>, Problem> {
+        let store = self.app.store.as_ref();
+        let view = rows::row::<SagaView>(store, saga).await?.unwrap_or_default();
+        let in_the_way: BTreeSet<Uuid> = view.in_the_way().map(|(id, _)| id).collect();
+        let mut waiting = BTreeSet::new();
+        for id in &in_the_way {
+            match rows::row::<DeadLetterView>(store, id).await.map(Option::unwrap_or_default) {
+                Ok(dead_letter) if !dead_letter.waits() => {}
+                Ok(_) if ids.contains(id) => {
+                    waiting.insert(*id);
+                }
+                // What nobody can read nobody has settled.
+                Ok(_) | Err(StoreFault::Unusable(_)) => return Ok(None),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        let last = ids.iter().rev().find(|id| waiting.contains(id));
+        Ok(last.map(|last| (*last, in_the_way)))
     }
 }
 

@@ -101,9 +101,8 @@ impl Account {
     #[must_use]
     pub fn judged(&self, key: &str, standard: Standard<'_>) -> (Vec<Found>, Vec<SettledItem>) {
         let found = self.found(standard);
-        let settled = self.view.as_ref().and_then(|view| Some((view.settled.as_ref()?, view.status())));
-        match settled {
-            Some((settlement, status)) => held_against(settlement, key, status, found),
+        match self.view.as_ref().and_then(|view| Some((view, view.settled.as_ref()?))) {
+            Some((view, settlement)) => held_against(settlement, key, view, found),
             None => (found, vec![]),
         }
     }

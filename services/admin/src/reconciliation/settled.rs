@@ -2,6 +2,7 @@
 //! and what is no longer as it was accepted is told as wrong.
 
 use contract::saga::SagaStatus;
+use contract::saga_view::SagaView;
 use contract::settlement::{Accepted, Settlement};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,9 +18,9 @@ const LISTED: usize = 200;
 pub struct SettledItem {
     /// The order.
     pub subject: String,
-    /// The rule it breaks, or where the saga stood when no rule was broken.
+    /// The rule it breaks, or where the saga stood when no rule is broken.
     pub what: String,
-    /// What is there, and what should be; empty when no rule was broken.
+    /// What is there, and what should be; empty when no rule is broken.
     pub detail: String,
     /// How much too much, or too little with a minus before it; absent where nothing is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,12 +60,13 @@ pub fn accepted(found: &Found) -> Accepted {
 }
 
 /// What of `found` is wrong although this was settled, and what stands as it was accepted. What was accepted and is not
-/// there any more is wrong too: perhaps it was done twice, outside and by the services after all.
+/// there any more is wrong too, unless it was to end by itself: perhaps it was done twice, outside and by the services
+/// after all.
 #[must_use]
 pub fn held_against(
     settlement: &Settlement,
     subject: &str,
-    status: SagaStatus,
+    view: &SagaView,
     found: Vec<Found>,
 ) -> (Vec<Found>, Vec<SettledItem>) {
     let is_accepted = |found: &Found| settlement.accepted.contains(&accepted(found));
@@ -72,10 +74,10 @@ pub fn held_against(
     let there: Vec<Accepted> = stands.iter().map(accepted).collect();
     // What has become another breach of the same rule is told as that.
     let is_told = |known: &Accepted| wrong.iter().any(|found: &Found| found.rule.text() == known.rule);
-    // Admin may hear of something later than it was said: nobody does it twice by that.
-    let is_heard = |known: &Accepted| known.rule == Rule::ViewIsWhatWasSaid.text();
-    let is_gone = |known: &&Accepted| !there.contains(known) && !is_told(known) && !is_heard(known);
+    let is_gone =
+        |known: &&Accepted| !there.contains(known) && !is_told(known) && !ends_by_itself(&known.rule, view);
     let gone: Vec<_> = settlement.accepted.iter().filter(is_gone).collect();
+    let is_as_it_was = gone.is_empty();
     wrong.extend(gone.into_iter().map(|gone| no_longer(gone, settlement)));
     let item = |what: String, detail: String, difference| SettledItem {
         subject: subject.to_owned(),
@@ -88,10 +90,23 @@ pub fn held_against(
     };
     let mut items: Vec<_> =
         stands.into_iter().map(|it| item(it.rule.text().to_owned(), it.detail, it.difference)).collect();
-    if settlement.accepted.is_empty() && status == SagaStatus::Settled {
+    if items.is_empty() && is_as_it_was && view.status() == SagaStatus::Settled {
         items.push(item(format!("the saga was {}", settlement.was.as_str()), String::new(), None));
     }
     (wrong, items)
+}
+
+/// Whether what breaks this rule goes on to its end though the saga is settled: nobody does it twice by that. Admin may
+/// hear of something later than it was said; and inventory hears nothing of settlements, and does what no dead letter
+/// ever held up.
+fn ends_by_itself(rule: &str, view: &SagaView) -> bool {
+    let step = match rule {
+        _ if rule == Rule::ViewIsWhatWasSaid.text() => return true,
+        _ if rule == Rule::StockBack.text() => "inventory-stock-release",
+        _ if rule == Rule::ConfirmedIsSold.text() => "inventory-sale",
+        _ => return false,
+    };
+    view.parked.values().all(|parked| parked != step)
 }
 
 fn no_longer(gone: &Accepted, settlement: &Settlement) -> Found {
@@ -113,12 +128,19 @@ mod tests {
 
     fn settlement(accepted: Vec<Accepted>) -> Settlement {
         let (operator, reason) = ("ada".to_owned(), "cheque 4711".to_owned());
-        Settlement { operator, reason, at: Timestamp::UNIX_EPOCH, was: SagaStatus::Failed, accepted }
+        Settlement {
+            operator,
+            reason,
+            at: Timestamp::UNIX_EPOCH,
+            was: SagaStatus::Failed,
+            accepted,
+            revision: 1,
+        }
     }
 
     fn wrong(of: Vec<Found>, now: Vec<Found>) -> Vec<&'static str> {
         let settlement = settlement(of.iter().map(accepted).collect());
-        let (wrong, _) = held_against(&settlement, "an order", SagaStatus::Settled, now);
+        let (wrong, _) = held_against(&settlement, "an order", &SagaView::default(), now);
         wrong.into_iter().map(|found| found.rule.text()).collect()
     }
 

@@ -63,6 +63,18 @@ async fn thousands_are_given_up_in_parts_and_each_once() {
 }
 
 #[tokio::test]
+async fn more_than_may_be_settled_or_handed_back_at_once_are_counted_and_refused() {
+    let (admin, _) = admin_with(1_002).await;
+    for (path, otherwise) in [("/dlq/settle", "narrow it down"), ("/dlq/replay", "use a redrive")] {
+        let asked = json!({"filter": {"service": "payment"}, "reason": WHY});
+        let answer = admin.post(path, &asked, 422).await.to_string();
+        let wanted = format!("matches 1002, which is more than 1000: {otherwise}");
+        assert!(answer.contains(&wanted), "{answer}");
+    }
+    assert_eq!(admin.get("/audit/log").await["entries"], json!([]));
+}
+
+#[tokio::test]
 async fn the_orders_behind_dead_letters_are_given_more_time_if_they_still_wait() {
     let (admin, [_, later]) = four_parked().await;
     let asked = json!({"filter": {"step": CHARGE}, "seconds": 3_600, "reason": "the bank mends it"});

@@ -8,9 +8,12 @@ use admin::commands::{CommandKind, Rejection, Reply, Wish};
 use admin::dead_letter::events::{DeadLetterEvent, DeadLetterRejection, Replay};
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
+use admin::settling::{Case, Named, Settling};
+use contract::Fact;
 use contract::order::CancelReason;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
+use contract::settlement::Accepted;
 use jiff::SignedDuration;
 use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered,
@@ -331,6 +334,55 @@ fn notes_are_for_people_and_tell_nobody() {
     }
     let one_more = admin.is_asked(asks(101, CommandKind::Note(dead.id, "enough".to_owned()))).rejection();
     assert_eq!(one_more, Rejection::DeadLetter(DeadLetterRejection::TooManyNotes));
+}
+
+/// Somebody looked what is in its way, and then another was parked.
+#[test]
+fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
+    let (mut admin, dead) = with_a_dead_letter();
+    let later = DeadLettered { id: Uuid::from_u128(9), message_id: Uuid::from_u128(8), ..dead.clone() };
+    admin.hears(announced(&later));
+    let rule = "cancelled = money back".to_owned();
+    let accepted = vec![Accepted { rule, detail: "payment OPEN".to_owned(), difference: None }];
+    let settle = |named: Uuid, seen: &[Uuid]| {
+        let with = vec![Named::Saga(ORDER, accepted.clone())];
+        let in_the_way = seen.iter().copied().collect();
+        CommandKind::Settle(Settling::Settle, Case { named: Named::DeadLetter(named), with, in_the_way })
+    };
+    admin.is_asked(asks(1, settle(dead.id, &[dead.id]))).comes_out("done");
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Settled));
+    assert_eq!(admin.row::<SagaView>(ORDER).settled, None);
+    let detail = admin.row::<AuditEntry>(command_id(1)).0.expect("an entry").detail;
+    assert_eq!(detail, Some(serde_json::json!({"with": [], "accepted": []})));
+    admin.is_asked(asks(2, settle(later.id, &[dead.id, later.id]))).comes_out("done");
+    assert_eq!(admin.row::<SagaView>(ORDER).settled.expect("it is settled").accepted, accepted);
+}
+
+/// Payment remembers what it heard last, and takes nothing older; admin may have lost its database since.
+#[test]
+fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_clock_put_back() {
+    let rule = "cancelled = money back".to_owned();
+    let accepted = vec![Accepted { rule, detail: "payment OPEN".to_owned(), difference: None }];
+    let asked = |admin: &mut Admin, settling: Settling| {
+        let case = Case { named: Named::Saga(ORDER, accepted.clone()), with: vec![], in_the_way: [].into() };
+        admin.is_asked(asks(1, CommandKind::Settle(settling, case))).comes_out("done");
+        let told = admin.told().into_iter().filter_map(|told| match told {
+            AdminMessage::Fact(Fact::SettlementRequested(asked)) => Some(asked.revision),
+            AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
+        });
+        told.max().expect("payment is told")
+    };
+    let mut heard = 0;
+    for minutes in [0, 1] {
+        let mut admin = with_a_dead_letter().0;
+        admin.now = NOON + SignedDuration::from_mins(minutes);
+        for settling in [Settling::Settle, Settling::Unsettle, Settling::Settle] {
+            let revision = asked(&mut admin, settling);
+            assert!(revision > heard, "{settling:?} is {revision}, after {heard}");
+            heard = revision;
+            admin.now -= SignedDuration::from_secs(1);
+        }
+    }
 }
 
 #[test]

@@ -337,7 +337,7 @@ pub struct Played {
     /// The order service says something whenever it is asked how it is.
     publishes_meanwhile: bool,
     /// So many times the payment service has still something to publish when it is asked how it is.
-    busy_looks: u32,
+    pub busy_looks: u32,
     /// Others order without end: whenever somebody is asked how it is, more has been said, and more waits.
     has_traffic: bool,
     /// What the shop is like by the time that single orders and products are asked for.
@@ -394,7 +394,7 @@ impl Books {
         Self { admin, played, _serving: serving }
     }
 
-    async fn audit_within(&self, seconds: u32) -> Value {
+    pub async fn audit_within(&self, seconds: u32) -> Value {
         answered(self.admin.request(Method::GET, &format!("/audit?wait={seconds}")), 200).await
     }
 

@@ -1,7 +1,7 @@
 //! Shell: what operators settle outside, through the real routes, and what the reconciliation says of it from then on.
 
 use admin::policy::AdminMessage;
-use contract::reconciliation::{ChargeState, PaymentState};
+use contract::reconciliation::{ChargeState, PaymentState, ReservationState};
 use contract::{Fact, FactType};
 use saga_core::dead_letter::DeadLettered;
 use saga_core::message::Message as _;
@@ -51,14 +51,15 @@ fn why() -> Value {
     json!({"reason": "paid by cheque 4711"})
 }
 
-/// What admin tells the services, by name, and what payment hears of settlements, all of a cancelled order.
-async fn told(books: &Books) -> (Vec<&'static str>, Vec<(bool, u64)>) {
+/// What admin tells the services, by name, and whether payment hears of settlements or that they are taken back, all of a
+/// cancelled order.
+async fn told(books: &Books) -> (Vec<&'static str>, Vec<bool>) {
     let told = books.admin.tells().await;
     let names = told.iter().map(|told| told.message_type().name).collect();
     let settled = told.into_iter().filter_map(|told| match told {
         AdminMessage::Fact(Fact::SettlementRequested(asked)) => {
             assert!(asked.cancelled, "{asked:?}");
-            Some((asked.settled, asked.revision))
+            Some(asked.settled)
         }
         AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
     });
@@ -84,7 +85,7 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
     assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "SETTLED");
     let (names, settlements) = told(&books).await;
     assert_eq!(names, ["SettlementRequested", "DeadLetterDiscarded"]);
-    assert_eq!(settlements, [(true, 1)]);
+    assert_eq!(settlements, [true]);
 
     let report = audit(&books).await;
     assert_eq!((&report["verdict"], &report["settled_count"]), (&json!(BALANCED), &json!(1)), "{report}");
@@ -115,7 +116,7 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
     assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "PENDING");
     let (names, settlements) = told(&books).await;
     assert_eq!(names, ["SettlementRequested", "DeadLetterRestored"]);
-    assert_eq!(settlements, [(false, 2)]);
+    assert_eq!(settlements, [false]);
     let report = audit(&books).await;
     assert_eq!((&report["verdict"], &report["settled"]), (&json!(UNBALANCED), &json!([])));
     admin.post(&format!("{}/unsettle", saga()), &json!({"reason": "it bounced"}), 409).await;
@@ -237,7 +238,7 @@ async fn an_open_call_is_settled_before_it_is_parked() {
     let path = format!("/payments/{}", id(CANCELLED));
     let settled = books.admin.post(&format!("{path}/settle"), &why(), 200).await;
     assert_eq!((&settled["status"], &settled["settled"]["was"]), (&json!("SETTLED"), &json!("COMPENSATING")));
-    assert_eq!(told(&books).await.1, [(true, 1)]);
+    assert_eq!(told(&books).await.1, [true]);
     // Payment says that it asks no more.
     books.played.lock().shop.payments[CANCELLED].settled = true;
     books.admin.post(&format!("{path}/settle"), &why(), 409).await;
@@ -268,6 +269,164 @@ async fn many_are_settled_by_a_filter_and_written_down_once() {
     let log = books.admin.get("/audit/log").await["entries"].clone();
     assert_eq!(each(&log, "action"), ["dlq.unsettle_many", "dlq.settle_many", "dlq.settle_many"]);
     assert_eq!(each(&log, "outcome"), ["done: 2 of 3", "done: 0 of 0", "done: 2 of 2"]);
+}
+
+#[tokio::test]
+async fn a_filter_has_notes_put_on_what_is_settled_too() {
+    let (books, dead) = stuck().await;
+    books.admin.post(&format!("/dlq/{}/settle", dead.id), &why(), 200).await;
+    let noted = json!({"filter": {"step": "payment-refund"}, "text": "the cheque is in the post"});
+    assert_eq!(books.admin.post("/dlq/notes", &noted, 200).await["done"], 1);
+}
+
+/// What it says is of before, whatever it has seen of it: nobody knows.
+#[tokio::test]
+async fn an_audit_that_began_before_a_settlement_is_not_remembered() {
+    let (books, _) = stuck().await;
+    books.played.lock().busy_looks = u32::MAX;
+    let audit = books.audit_within(30);
+    let settling = async {
+        let has_begun = || books.played.lock().busy_looks < u32::MAX;
+        while !has_begun() {
+            tokio::task::yield_now().await;
+        }
+        books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+        books.admin.tells().await;
+        books.played.lock().busy_looks = 0;
+    };
+    let (report, ()) = tokio::join!(audit, settling);
+    assert_ne!(report["verdict"], Value::Null);
+    assert_eq!(books.admin.get("/overview").await["books"], Value::Null, "it is out of date");
+    // The next one is.
+    assert_eq!(self::audit(&books).await["verdict"], BALANCED);
+    assert_eq!(books.admin.get("/overview").await["books"]["verdict"], BALANCED);
+}
+
+/// A dead letter of bob's refund by this number.
+fn refund(number: u128) -> DeadLettered {
+    let (id_of_letter, message_id) = (Uuid::from_u128(number), Uuid::from_u128(number << 64));
+    DeadLettered { id: id_of_letter, message_id, ..dead_letter("payment-refund", Some(id(CANCELLED)), 0) }
+}
+
+/// What goes with a letter is accepted too, and only its saga's history told what.
+#[tokio::test]
+async fn the_log_says_what_was_accepted_whichever_way_it_was_settled() {
+    let (books, dead) = stuck().await;
+    let one = (format!("/dlq/{}/settle", dead.id), why());
+    let many = ("/dlq/settle".to_owned(), json!({"ids": [dead.id], "reason": "paid by cheque"}));
+    for (path, asked) in [one, many] {
+        books.admin.post(&path, &asked, 200).await;
+        let entry = books.admin.get("/audit/log").await["entries"][0].clone();
+        let accepted = &entry["detail"]["accepted"];
+        assert_eq!(each(accepted, "rule"), [MONEY_BACK], "{path}: {entry}");
+        assert_eq!(each(accepted, "saga"), [id(CANCELLED).to_string()], "{path}: {entry}");
+        books.admin.post(&format!("{}/unsettle", saga()), &why(), 200).await;
+    }
+    // Of what goes with nothing, nothing is accepted.
+    books.says(&announced(&refund(77))).await;
+    books.admin.post("/dlq/settle", &json!({"ids": [dead.id], "reason": "x"}), 200).await;
+    let entry = books.admin.get("/audit/log").await["entries"][0].clone();
+    assert_eq!((&entry["outcome"], &entry["detail"]["accepted"]), (&json!("done: 1 of 1"), &Value::Null));
+}
+
+/// However many there are: its letters were looked at a hundred at a time, and once.
+#[tokio::test]
+async fn the_hundred_and_first_dead_letter_is_in_its_sagas_way_too() {
+    let books = Books::of(shop_with_a_stuck_refund()).await;
+    for number in 1..=101 {
+        books.says(&announced(&refund(number))).await;
+    }
+    for last in [1, 101] {
+        let rest: Vec<_> = (1..=101).filter(|number| *number != last).map(Uuid::from_u128).collect();
+        let settled = books.admin.post("/dlq/settle", &json!({"ids": rest, "reason": "cheque"}), 200).await;
+        assert_eq!(settled["done"], 100);
+        assert_eq!(books.admin.get(&saga()).await["status"], "FAILED", "without the {last}th");
+        books.admin.post("/dlq/unsettle", &json!({"ids": rest, "reason": "it bounced"}), 200).await;
+    }
+    let all: Vec<_> = (1..=101).map(Uuid::from_u128).collect();
+    books.admin.post("/dlq/settle", &json!({"ids": all, "reason": "cheque"}), 200).await;
+    assert_eq!(books.admin.get(&saga()).await["status"], "SETTLED");
+}
+
+/// It may be handled yet; nobody has settled it.
+#[tokio::test]
+async fn a_dead_letter_that_is_being_replayed_is_in_its_sagas_way() {
+    let (books, dead) = stuck().await;
+    books.says(&announced(&refund(77))).await;
+    books.admin.post(&format!("/dlq/{}/replay", Uuid::from_u128(77)), &json!({}), 202).await;
+    let both = json!({"ids": [dead.id, Uuid::from_u128(77)], "reason": "cheque"});
+    let answer = books.admin.post("/dlq/settle", &both, 200).await;
+    assert_eq!(
+        (&answer["done"], each(&answer["refused"], "detail")),
+        (&json!(1), vec![json!("the dead letter is REPLAYING")])
+    );
+    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+}
+
+/// Over several transactions too, the last of which may never come.
+#[tokio::test]
+async fn the_saga_of_many_is_settled_after_the_last_of_its_dead_letters() {
+    let books = Books::of(shop_with_a_stuck_refund()).await;
+    let between = (2..=501).map(|number| DeadLettered { saga: None, ..refund(number) });
+    let all: Vec<_> = [refund(1), refund(502)].into_iter().chain(between).collect();
+    for dead in &all {
+        books.says(&announced(dead)).await;
+    }
+    let ids: Vec<_> = all.iter().map(|dead| dead.id).collect();
+    let settled = books.admin.post("/dlq/settle", &json!({"ids": ids, "reason": "cheque"}), 200).await;
+    assert_eq!(settled["done"], 502);
+    assert_eq!(books.admin.get(&saga()).await["status"], "SETTLED");
+    let (names, settlements) = told(&books).await;
+    assert_eq!(settlements, [true]);
+    assert_eq!(names.last(), Some(&"SettlementRequested"), "the saga came before the last of its letters");
+}
+
+/// Inventory hears nothing of settlements: what it was going to do it does, and nobody has done that by hand.
+#[tokio::test]
+async fn stock_that_comes_back_by_itself_after_a_settlement_is_not_told_as_done_twice() {
+    for is_parked in [false, true] {
+        let mut shop = shop_with_a_stuck_refund();
+        let free = shop.clone();
+        shop.reservations[CANCELLED].state = ReservationState::Held;
+        (shop.stock[1].on_hand, shop.stock[1].reserved) = (0, 1);
+        let books = Books::of(shop).await;
+        books.says(&announced(&refund(77))).await;
+        if is_parked {
+            let release = DeadLettered { step: "inventory-stock-release".to_owned(), ..refund(78) };
+            books.says(&announced(&release)).await;
+        }
+        let settled = books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+        let accepted = each(&settled["settled"]["accepted"], "rule");
+        assert_eq!(accepted, ["cancelled = stock back", MONEY_BACK], "{settled}");
+        assert_eq!(audit(&books).await["verdict"], BALANCED);
+        {
+            let mut played = books.played.lock();
+            played.shop.reservations[CANCELLED].state = free.reservations[CANCELLED].state;
+            played.shop.stock = free.stock;
+        }
+        let report = audit(&books).await;
+        if is_parked {
+            assert_eq!(report["verdict"], UNBALANCED, "{report}");
+            let detail = report["discrepancies"][0]["detail"].as_str().unwrap_or_default();
+            assert!(detail.contains("reservation HELD") && detail.contains("done twice"), "{report}");
+        } else {
+            assert_eq!(report["verdict"], BALANCED, "{report}");
+            assert_eq!(each(&report["settled"], "what"), [MONEY_BACK], "{report}");
+        }
+    }
+}
+
+/// Only admin knew of it: payment still asks for nothing.
+#[tokio::test]
+async fn an_admin_whose_database_is_new_tells_what_was_settled_as_wrong_until_it_is_settled_again() {
+    let mut shop = shop_with_a_stuck_refund();
+    shop.payments[CANCELLED].settled = true;
+    let books = Books::of(shop).await;
+    assert_eq!(audit(&books).await["verdict"], UNBALANCED);
+    books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    assert_eq!(audit(&books).await["verdict"], BALANCED);
+    let open = books.admin.post(&format!("{}/unsettle", saga()), &why(), 200).await;
+    assert_eq!(open["status"], "COMPENSATING");
 }
 
 /// `status` goes by the last audit, which knew of no settlement.
