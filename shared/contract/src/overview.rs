@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+mod headline;
 mod reasons;
 
+pub use headline::{counted, grouped};
 pub use reasons::Reason;
 
 /// What is past its time for so long is overdue: nothing under way needs longer to notice.

@@ -21,7 +21,8 @@ const PASSING: &str = "silent:";
 
 fn look(keys: &[&str]) -> Look {
     let alert = |key: &&str| {
-        let alert = Alert { text: format!("{key} is wrong"), may_pass: key.starts_with(PASSING) };
+        let text = format!("{key} is wrong");
+        let alert = Alert { text, count: None, may_pass: key.starts_with(PASSING) };
         ((*key).to_owned(), alert)
     };
     Look { alerts: keys.iter().map(alert).collect(), unknown: vec![] }

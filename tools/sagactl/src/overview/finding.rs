@@ -1,15 +1,12 @@
 //! Pure: what is wrong, what it means, and the commands that go on from there.
 
-use contract::overview::{
-    BooksLook, BreakerLook, CallsLook, Complaint, GroupLook, NotAsked, Reason, StepLook,
-};
+use contract::overview::{BreakerLook, Complaint, GroupLook, Reason, StepLook, counted, grouped};
 use contract::saga;
 use contract::topology::OPERATOR;
 use serde::Serialize;
 
 use super::seen::Seen;
 use crate::output::View;
-use crate::output::text::grouped;
 
 /// The breaker before the receiver of notices.
 const NOTICES: &str = "webhook";
@@ -86,53 +83,8 @@ pub fn findings(seen: &Seen, call: &str, view: &View) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong, in one line.
-pub fn headline(reason: &Reason, view: &View) -> String {
-    match reason {
-        Reason::Silent { problem, .. } => problem.clone(),
-        Reason::NotReady { service, complaint: Complaint { check, text, since, .. } } => {
-            format!("{service} is not ready ({check}) since {}: {text}", view.moment(*since))
-        }
-        Reason::StandsStill { service, step: StepLook { step, waiting, stands_still_since } } => {
-            let waiting = waiting.map_or_else(|| "messages".to_owned(), messages);
-            let since = stands_still_since.map(|since| format!(" since {}", view.moment(since)));
-            format!("{step} of {service} stands still{}: {waiting} wait", since.unwrap_or_default())
-        }
-        Reason::FailedSagas { count } => format!("{} FAILED: a compensation is parked", sagas(*count)),
-        Reason::DeadLetters { group } => {
-            let GroupLook { step, service, fingerprint, count, .. } = group;
-            format!("{} at {step} of {service}, fingerprint {fingerprint}", dead_letters(*count))
-        }
-        Reason::MoreDeadLetters { count } => format!("{} of other causes", dead_letters(*count)),
-        Reason::FailedOutbox { service, count } => {
-            format!(
-                "the broker refused what {service} promised: {} FAILED or held behind it",
-                entries(*count)
-            )
-        }
-        Reason::Breaker { service, breaker: BreakerLook { name, state, since, .. } } => {
-            let since = since.map(|since| format!(" since {}", view.moment(since)));
-            format!("breaker {service}/{name} is {state}{}", since.unwrap_or_default())
-        }
-        Reason::OverdueCalls { service, calls: CallsLook { open, oldest } } => {
-            let oldest = oldest.map(|oldest| format!(", the oldest since {}", view.moment(oldest)));
-            format!("{} calls of {service} are not answered{}", grouped(*open), oldest.unwrap_or_default())
-        }
-        Reason::OverdueSagas { count } => {
-            format!("{} OVERDUE: past the deadline, and not ended", sagas(*count))
-        }
-        Reason::Unbalanced { books: BooksLook { at, discrepancies, .. } } => {
-            let count = grouped(*discrepancies);
-            format!("the books were UNBALANCED {}: {count} discrepancies", view.moment(*at))
-        }
-        Reason::Unknown { not_asked: NotAsked { what, problem } } => {
-            format!("{what} are not known: {problem}")
-        }
-    }
-}
-
 fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
-    let what = headline(reason, view);
+    let what = reason.headline(|at| view.moment(at));
     match reason {
         Reason::Silent { service, .. } => silent(what, service, place),
         Reason::NotReady { service, complaint } => not_ready(what, service, complaint, place),
@@ -312,30 +264,14 @@ fn awaited(group: &GroupLook, view: &View) -> String {
     format!("{waiting}{ended} The newest failed {newest}.")
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
-}
-
-fn messages(count: u64) -> String {
-    counted(count, "message", "messages")
-}
-
 fn sagas(count: u64) -> String {
     counted(count, "saga", "sagas")
-}
-
-fn dead_letters(count: u64) -> String {
-    counted(count, "dead letter", "dead letters")
-}
-
-fn entries(count: u64) -> String {
-    counted(count, "entry", "entries")
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use contract::overview::Overview;
+    use contract::overview::{BooksLook, CallsLook, NotAsked, Overview};
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
