@@ -21,7 +21,10 @@ impl Decider for Books {
     type Rejection = Infallible;
 
     fn decide(&self, look: &Option<BooksLook>) -> Result<Vec<Option<BooksLook>>, Infallible> {
-        Ok(if self.0 == *look { vec![] } else { vec![look.clone()] })
+        // What was wrong is so until a look can tell: one in which a service was away cannot.
+        let was_wrong = self.0.as_ref().is_some_and(BooksLook::is_unbalanced);
+        let cannot_tell = look.as_ref().is_some_and(|look| look.verdict == "IN_FLIGHT");
+        Ok(if self.0 == *look || (was_wrong && cannot_tell) { vec![] } else { vec![look.clone()] })
     }
 
     fn evolve(&mut self, look: &Option<BooksLook>) {

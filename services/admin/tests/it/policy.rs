@@ -12,6 +12,7 @@ use admin::push::alerts::{Alert, Look};
 use admin::push::settings::PushSettings;
 use admin::push::told::{THE_TOLD, Told, ToldCommand};
 use contract::order::CancelReason;
+use contract::overview::BooksLook;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use jiff::SignedDuration;
@@ -436,4 +437,20 @@ fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
     assert!(told.known()["fire"].told_at.is_none(), "it is to be told again");
     let given_up = told.recent().next().and_then(|sent| sent.given_up.as_ref());
     assert!(given_up.is_some_and(|why| why.contains("a notice that is none")), "{told:?}");
+}
+
+/// Admin looks by itself, also while a service is away: what was found must not be hidden by that.
+#[test]
+fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
+    let mut admin = Admin::of(AdminService);
+    let look = |verdict: &str, second| {
+        let at = NOON + SignedDuration::from_secs(second);
+        asks(1, CommandKind::Audited(BooksLook { verdict: verdict.to_owned(), at, discrepancies: 1 }))
+    };
+    admin.is_asked(look("IN_FLIGHT", 1)).records(&["Looked"]);
+    admin.is_asked(look("UNBALANCED", 2)).records(&["Looked"]);
+    admin.is_asked(look("IN_FLIGHT", 3)).changes_nothing();
+    admin.is_asked(look("UNBALANCED", 4)).records(&["Looked"]);
+    admin.is_asked(look("BALANCED", 5)).records(&["Looked"]);
+    admin.is_asked(look("IN_FLIGHT", 6)).records(&["Looked"]);
 }
