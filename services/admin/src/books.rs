@@ -80,7 +80,10 @@ impl Decider for Books {
             // Though nothing is known: somebody may be looking.
             BooksCommand::Forget => vec![BooksEvent::Forgotten { forgotten: self.forgotten + 1 }],
             BooksCommand::Look { look, forgotten } => {
-                let is_news = *forgotten == self.forgotten && self.look.as_ref() != Some(look);
+                // What was wrong is so until a look can tell: one in which a service was away cannot.
+                let was_wrong = self.look.as_ref().is_some_and(BooksLook::is_unbalanced);
+                let tells = !(was_wrong && look.verdict == "IN_FLIGHT");
+                let is_news = tells && *forgotten == self.forgotten && self.look.as_ref() != Some(look);
                 is_news.then(|| BooksEvent::Looked(Some(look.clone()))).into_iter().collect()
             }
         })

@@ -1,8 +1,8 @@
 //! Shell: the admin service: the view of all sagas, dead letters and what operators do with them, the reconciliation.
 //!
 //! Everything that comes in is on this screen: two steps hear everything that the services say of sagas and dead
-//! letters, the routes hear operators, one loop drives redrives, another tells people what they must know. In reading
-//! order; each knows only what stands before it, and what this file declares:
+//! letters, the routes hear operators, one loop drives redrives, another tells people what they must know, a third looks
+//! at the books. In reading order; each knows only what stands before it, and what this file declares:
 //!
 //! - [`request`]: who asks for something, and why
 //! - `rows`: single rows, read from the store
@@ -21,9 +21,11 @@
 //! - `webhook`: what sends notices
 //! - `watch`: the loop that looks whether somebody must be told
 //! - [`reconciliation`]: whether stock, money, messages and rows of all services agree
+//! - [`auditing`]: looks at the books, asked and by itself
 //! - [`http`]: the routes
 
 pub mod audit_log;
+pub mod auditing;
 pub mod books;
 pub mod commands;
 pub mod dead_letter;
@@ -55,6 +57,7 @@ use saga_core::service::{Step, Subscription};
 use saga_engine::host::app::{App, Program};
 use serde::{Deserialize, Serialize};
 
+use self::auditing::AuditEvery;
 use self::policy::AdminService;
 use self::push::settings::PushSettings;
 
@@ -111,6 +114,9 @@ pub struct AdminSettings {
     /// Whether whoever changes something must say who they are.
     #[serde(default)]
     pub require_operator: bool,
+    /// How often the books are looked at by themselves.
+    #[serde(default)]
+    pub audit_every: AuditEvery,
     /// Who is told what they must know, and how often.
     #[serde(default)]
     pub push: PushSettings,
@@ -180,7 +186,13 @@ pub fn program() -> Program<AdminService, AdminSettings> {
         handler: webhook::of,
         routes: http::routes,
         access: &contract::access::ACCESS,
-        background: |app| vec![Box::pin(driver::run(app.clone())), Box::pin(watch::run(app))],
+        background: |app| {
+            vec![
+                Box::pin(driver::run(app.clone())),
+                Box::pin(watch::run(app.clone())),
+                Box::pin(auditing::run(app)),
+            ]
+        },
         refuses: |_| None,
     }
 }

@@ -13,7 +13,6 @@ use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, OperatorMessage, ReplayRequested,
 };
 use saga_core::message::{Message as _, Received};
-use saga_core::retry::FailedTry;
 use saga_core::row::{RowKey, RowKind};
 use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
@@ -149,25 +148,15 @@ impl Service for AdminService {
     }
 
     fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
-        let notice = serde_json::from_str::<Notice>(result.payload)
-            .map_err(|error| Refusal::Broken(format!("a notice that is none: {error}")))?;
-        let outcome = outcome_of(&notice, result.answer, work);
-        work.decide::<Told>(THE_TOLD, &outcome).map_err(Rejection::from)?;
+        // What asked for the notice has its id: it is known even if nobody can read the notice any more.
+        let notice = result.correlation_id;
+        let outcome = match result.answer {
+            Ok(_) => ToldCommand::Deliver(notice),
+            Err(failed) => ToldCommand::GiveUp(notice, failed.reason()),
+        };
+        work.decide::<Told>(THE_TOLD, &(outcome, notice, work.now())).map_err(Rejection::from)?;
         Ok(())
     }
-}
-
-/// What becomes of a notice by the answer of its receiver, and the time at which that is decided.
-fn outcome_of(
-    notice: &Notice,
-    answer: Result<&Value, &FailedTry>,
-    work: &Work<'_>,
-) -> (ToldCommand, Uuid, Timestamp) {
-    let command = match answer {
-        Ok(_) => ToldCommand::Deliver(notice.id),
-        Err(failed) => ToldCommand::GiveUp(notice.id, failed.reason()),
-    };
-    (command, notice.id, work.now())
 }
 
 /// What a service says of a dead letter.

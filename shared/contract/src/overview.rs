@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+mod headline;
 mod reasons;
 
+pub use headline::{counted, grouped};
 pub use reasons::Reason;
 
 /// What is past its time for so long is overdue: nothing under way needs longer to notice.
@@ -39,7 +41,8 @@ pub struct Overview {
     /// What is parked; absent when admin's own database did not answer in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<DeadLettersLook>,
-    /// The last look at the books; absent when nobody has audited yet, or something was settled outside since.
+    /// The last look at the books, or one before that found them wrong, if it could not tell; absent when nobody has
+    /// audited yet, or something was settled outside since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub books: Option<BooksLook>,
     /// Messages that admin has still to hear: so far is what it says of sagas and dead letters behind. Absent when the

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+/// Longest text that is shown whole, in characters: what was parked may be of any length, and this goes to the log.
+const LONGEST_TEXT: usize = 1_000;
+
 /// A member of a message that an edit changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EditedMember {
@@ -48,7 +51,7 @@ fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &
                 compare(format!("{path}[{place}]"), was.get(place), is.get(place), found);
             }
         }
-        (before, after) => note(path, before, after, blanked, found),
+        (before, after) => note(path, before, after, shown, found),
     }
 }
 
@@ -56,7 +59,7 @@ fn note(
     path: String,
     before: Option<&Value>,
     after: Option<&Value>,
-    shown: impl Fn(&Value) -> Value,
+    shown: fn(&Value) -> Value,
     found: &mut Vec<EditedMember>,
 ) {
     if before != after {
@@ -64,10 +67,26 @@ fn note(
     }
 }
 
-fn blanked(value: &Value) -> Value {
+fn shown(value: &Value) -> Value {
     let mut value = value.clone();
     secrets::blank(&mut value, &SECRETS);
+    cut(&mut value);
     value
+}
+
+/// Cuts every text that is too long, and says so.
+fn cut(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Some((end, _)) = text.char_indices().nth(LONGEST_TEXT) {
+                let length = text.chars().count();
+                *text = format!("{}… (cut: {length} characters in all)", &text[..end]);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(cut),
+        Value::Object(members) => members.values_mut().for_each(cut),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +118,25 @@ mod tests {
             told(&json!("{half"), &json!([1])),
             json!([{"path": "", "before": "{half", "after": [1]}])
         );
+    }
+
+    /// What was parked may be of any length, and what an edit changed stays in the log.
+    #[test]
+    fn a_long_text_is_cut_and_it_is_said_how_long_it_is() {
+        let long = "ä".repeat(200_000);
+        let told = between(&long.clone().into(), &json!({"data": 1}));
+        let before = told[0].before.as_ref().and_then(Value::as_str).expect("a text");
+        assert!(
+            before.starts_with("ääää") && before.ends_with("… (cut: 200000 characters in all)"),
+            "{before}"
+        );
+        assert!(before.chars().count() < 1_100);
+        // What differs only behind the cut differs all the same.
+        let told = between(&json!({"a": long}), &json!({"a": format!("{long}!")}));
+        assert_eq!((told.len(), told[0].path.as_str()), (1, "a"));
+        assert!(json!(told).to_string().len() < 10_000);
+        let whole = between(&json!({}), &json!({"a": {"b": [long]}}));
+        assert!(json!(whole).to_string().len() < 10_000, "however deep it stands");
     }
 
     #[test]

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use contract::overview::BooksLook;
 use futures::future::join_all;
 use garde::Validate;
 use saga_core::machinery::Machinery;
 use saga_engine::host::http::{Check, Params, Problem, one_line, trimmed_if_any};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
-use tracing::warn;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -20,13 +18,11 @@ use utoipa_axum::routes;
 use super::Admin;
 use super::extract::{Because, Change, Operator, needed};
 use crate::audit_log::Action;
-use crate::books::{Books, THE_BOOKS};
-use crate::commands::CommandKind;
+use crate::auditing::audit;
 use crate::other_services::all;
 use crate::reconciliation::ledgers::Baseline;
-use crate::reconciliation::report::{self, Report, Verdict};
+use crate::reconciliation::report::{self, Report};
 use crate::request::By;
-use crate::rows;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(services_state)).routes(routes!(reconcile)).routes(routes!(accept))
@@ -96,25 +92,7 @@ async fn reconcile(
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
     let patience = params.wait.map(Duration::from_secs);
-    let books = rows::row::<Books>(admin.app.store.as_ref(), THE_BOOKS).await?;
-    let forgotten = books.unwrap_or_default().forgotten;
-    let report = report::reconcile(&admin.app, &admin.services, patience).await?;
-    // The answer is one, whether or not it can be kept.
-    let audited = CommandKind::Audited { look: books_look(&report), forgotten };
-    if let Err(problem) = admin.ask(By::system(None), audited).await {
-        warn!("what the books came to is not kept: {}", problem.detail);
-    }
-    Ok(Json(report))
-}
-
-/// What is remembered of a look at the books.
-fn books_look(report: &Report) -> BooksLook {
-    let verdict = match report.verdict {
-        Verdict::Balanced => "BALANCED",
-        Verdict::InFlight => "IN_FLIGHT",
-        Verdict::Unbalanced => "UNBALANCED",
-    };
-    BooksLook { verdict: verdict.to_owned(), at: report.checked_at, discrepancies: report.discrepancy_count }
+    audit(&admin.app, &admin.services, patience).await.map(Json)
 }
 
 /// What is accepted of which step, and why.

@@ -2,10 +2,8 @@
 //! and what this look says nothing about, because it could not be asked.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
-use contract::overview::{BooksLook, GroupLook, Overview, Reason, ServiceLook};
-use jiff::Timestamp;
+use contract::overview::{Overview, Reason, ServiceLook, counted};
 
 use super::notice::NOTICE;
 
@@ -23,6 +21,8 @@ pub const CAUSE: &str = "dead_letters:";
 pub struct Alert {
     /// What is wrong, in one line.
     pub text: String,
+    /// How much of it there is, where it is counted: what grows much is told again.
+    pub count: Option<u64>,
     /// It may be over in a moment, as when a service is started anew: it is told only once it has lasted.
     pub may_pass: bool,
 }
@@ -45,8 +45,9 @@ impl Look {
         let mut alerts: BTreeMap<_, _> = others.map(alert).collect();
         let pending = overview.dead_letters.as_ref().map_or(0, |parked| parked.pending);
         if pending >= dead_letters {
-            let text = format!("{pending} dead letters wait, {dead_letters} or more");
-            alerts.insert("many_dead_letters".to_owned(), Alert { text, may_pass: false });
+            let text = format!("{} in all", counted(pending, "dead letter", "dead letters"));
+            let alert = Alert { text, count: Some(pending), may_pass: false };
+            alerts.insert("many_dead_letters".to_owned(), alert);
         }
         Self { alerts, unknown: unknown(overview) }
     }
@@ -78,61 +79,34 @@ fn is_about_notices(reason: &Reason) -> bool {
 
 /// What an alert is known by, and what it says.
 fn alert(reason: &Reason) -> (String, Alert) {
-    let (key, text, may_pass) = match reason {
-        Reason::Silent { service, problem } => (format!("silent:{service}"), problem.clone(), true),
+    let (key, count, may_pass) = match reason {
+        Reason::Silent { service, .. } => (format!("silent:{service}"), None, true),
         Reason::NotReady { service, complaint } => {
-            let (check, why, since) = (&complaint.check, &complaint.text, second(complaint.since));
-            let text = format!("{service} is not ready ({check}) since {since}: {why}");
-            (format!("not_ready:{service}/{check}"), text, true)
+            (format!("not_ready:{service}/{}", complaint.check), None, true)
         }
         Reason::StandsStill { service, step } => {
-            let (name, waiting) =
-                (&step.step, step.waiting.map(|waiting| format!(": {waiting} messages wait")));
-            let text = format!("{name} of {service} stands still{}", waiting.unwrap_or_default());
-            (format!("stands_still:{service}/{name}"), text, false)
+            (format!("stands_still:{service}/{}", step.step), None, false)
         }
-        Reason::FailedSagas { count } => {
-            let text = format!("{} FAILED: a compensation is parked", counted(*count, "saga"));
-            ("failed_sagas".to_owned(), text, false)
-        }
-        Reason::DeadLetters { group } => {
-            let GroupLook { fingerprint, count, service, step, reason, .. } = group;
-            let count = counted(*count, "dead letter");
-            let text = format!("{count} at {step} of {service}, fingerprint {fingerprint}: {reason}");
-            (format!("{CAUSE}{fingerprint}"), text, false)
-        }
-        Reason::MoreDeadLetters { count } => (
-            "more_dead_letters".to_owned(),
-            format!("{} of other causes", counted(*count, "dead letter")),
-            false,
-        ),
-        Reason::FailedOutbox { service, count } => {
-            let text = format!("the broker refused what {service} promised: {}", counted(*count, "message"));
-            (format!("failed_outbox:{service}"), text, false)
-        }
-        Reason::Breaker { service, breaker } => {
-            let since = breaker.since.map(|since| format!(" since {}", second(since))).unwrap_or_default();
-            let text = format!("breaker {service}/{} is {}{since}", breaker.name, breaker.state);
-            (format!("breaker:{service}/{}", breaker.name), text, false)
-        }
+        Reason::FailedSagas { count } => ("failed_sagas".to_owned(), Some(*count), false),
+        Reason::DeadLetters { group } => (format!("{CAUSE}{}", group.fingerprint), Some(group.count), false),
+        Reason::MoreDeadLetters { count } => ("more_dead_letters".to_owned(), Some(*count), false),
+        Reason::FailedOutbox { service, count } => (format!("failed_outbox:{service}"), Some(*count), false),
+        Reason::Breaker { service, breaker } => (format!("breaker:{service}/{}", breaker.name), None, false),
         Reason::OverdueCalls { service, calls } => {
-            let text = format!("{} of {service} not answered for long", counted(calls.open, "call"));
-            (format!("overdue_calls:{service}"), text, false)
+            (format!("overdue_calls:{service}"), Some(calls.open), false)
         }
-        Reason::OverdueSagas { count } => {
-            let text = format!("{} past the deadline, and not ended", counted(*count, "saga"));
-            ("overdue_sagas".to_owned(), text, false)
-        }
-        Reason::Unbalanced { books: BooksLook { at, discrepancies, .. } } => {
-            let text = format!("the books do not balance: {discrepancies} discrepancies at {}", second(*at));
-            ("unbalanced".to_owned(), text, false)
-        }
-        Reason::Unknown { not_asked } => {
-            let text = format!("{} are not known: {}", not_asked.what, not_asked.problem);
-            (format!("unknown:{}", not_asked.what), text, true)
-        }
+        Reason::OverdueSagas { count } => ("overdue_sagas".to_owned(), Some(*count), false),
+        Reason::Unbalanced { books } => ("unbalanced".to_owned(), Some(books.discrepancies), false),
+        Reason::Unknown { not_asked } => (format!("unknown:{}", not_asked.what), None, true),
     };
-    (key, Alert { text: shortened(&text), may_pass })
+    let headline = reason.headline(|at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+    // Elsewhere the cause stands below.
+    let text = if let Reason::DeadLetters { group } = reason {
+        format!("{headline}: {}", group.reason)
+    } else {
+        headline
+    };
+    (key, Alert { text: shortened(&text), count, may_pass })
 }
 
 /// What a look that could not ask something says nothing about.
@@ -166,15 +140,6 @@ fn unknown_of(service: &ServiceLook) -> Vec<String> {
         (None, None) => of_stats.into(),
         (None, Some(_)) => vec![],
     }
-}
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-/// A time as people read it.
-fn second(at: Timestamp) -> impl Display {
-    at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// One line that is not too long, and moves no terminal's cursor: what is quoted in it may come from anywhere.

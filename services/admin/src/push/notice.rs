@@ -19,7 +19,7 @@ const MOST_IN_LINE: usize = 5;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum NoticeKind {
-    /// Something needs somebody that was not told before.
+    /// Something needs somebody that was not told before, or has grown tenfold since.
     NeedsHuman,
     /// What was told long ago still needs somebody.
     Reminder,
@@ -36,6 +36,9 @@ pub struct Line {
     pub key: String,
     /// What is wrong, in one line.
     pub text: String,
+    /// How much of it there is, where it is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
     /// When it was seen first.
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
@@ -54,7 +57,7 @@ pub struct Notice {
     pub kind: NoticeKind,
     /// When it was decided.
     pub at: Timestamp,
-    /// What was not told before.
+    /// What was not told before, or has grown tenfold since.
     pub new: Vec<Line>,
     /// What was told before, and is still so.
     pub still: Vec<Line>,

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use contract::overview::grouped;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::Decider;
 use saga_core::waiting::is_over;
@@ -15,6 +16,9 @@ use super::notice::{Line, Notice, NoticeKind};
 
 /// The id of the one row.
 pub const THE_TOLD: &str = "all";
+
+/// What has grown by this factor since it was told is told again: so seldom that it is no storm, however much comes.
+const GROWN: u64 = 10;
 
 /// Notices that are remembered, with what became of them.
 const MOST_REMEMBERED: usize = 20;
@@ -62,6 +66,9 @@ pub struct Known {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub told_at: Option<Timestamp>,
+    /// How much of it there was when somebody was told last; absent where it is not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_count: Option<u64>,
     /// Since when it is not to be seen any more; absent while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -145,6 +152,11 @@ impl Known {
         self.told_at.is_some_and(|told_at| told_at >= self.since)
     }
 
+    /// How much of it was told, if that is little beside what there is now.
+    fn outgrown(&self, now: Option<u64>) -> Option<u64> {
+        self.told_count.filter(|told| now.is_some_and(|now| now >= (*told).max(1).saturating_mul(GROWN)))
+    }
+
     fn is_to_be_told(&self, pace: &Pace, now: Timestamp) -> bool {
         // What is away and was not forgotten had lasted.
         !self.is_told() && (is_over(self.tell_from, now, pace.patience) || self.gone_since.is_some())
@@ -220,7 +232,7 @@ impl Told {
                 Some(_) | None => {
                     let (key, text) = (key.clone(), alert.text.clone());
                     let tell_from = if alert.may_pass { later(now, pace.patience) } else { now };
-                    came.push((Line { key, text, since: now, until: None }, tell_from));
+                    came.push((Line { key, text, count: alert.count, since: now, until: None }, tell_from));
                 }
             }
         }
@@ -241,16 +253,24 @@ impl Told {
         let (mut is_old, mut is_unripe) = (false, false);
         for (key, known) in &self.known {
             let line = |until| {
-                let text = look.alerts.get(key).map_or(&known.text, |alert| &alert.text).clone();
-                Line { key: key.clone(), text, since: known.since, until }
+                let alert = look.alerts.get(key);
+                let text = alert.map_or(&known.text, |alert| &alert.text).clone();
+                let count = alert.and_then(|alert| alert.count);
+                Line { key: key.clone(), text, count, since: known.since, until }
             };
             match known.told_at.filter(|_| known.is_told()) {
                 None if known.is_to_be_told(pace, now) => new.push(line(known.gone_since)),
                 None => is_unripe = true,
                 Some(_) if known.is_over(pace, now) => gone.push(line(known.gone_since)),
                 Some(told_at) => {
+                    let line = line(None);
+                    if let Some(told) = known.outgrown(line.count) {
+                        let was = format!("{} (it was {} when it was told last)", line.text, grouped(told));
+                        new.push(Line { text: was, ..line });
+                        continue;
+                    }
                     is_old |= has_passed(pace.remind, told_at, now);
-                    still.push(line(None));
+                    still.push(line);
                 }
             }
         }
@@ -281,7 +301,7 @@ impl Told {
         for (line, tell_from) in came {
             let (text, since, tell_from) = (line.text.clone(), line.since, *tell_from);
             let told_at = self.known.get(&line.key).and_then(|known| known.told_at);
-            let known = Known { text, since, tell_from, told_at, gone_since: None };
+            let known = Known { text, since, tell_from, told_at, told_count: None, gone_since: None };
             self.known.insert(line.key.clone(), known);
         }
         for key in back {
@@ -301,6 +321,11 @@ impl Told {
         for line in notice.new.iter().chain(&notice.still) {
             self.known.entry(line.key.clone()).and_modify(told);
         }
+        // What is still so is only spelt out by a reminder: beside what is new nobody sees how much it is.
+        let is_reminder = notice.kind == NoticeKind::Reminder;
+        for line in notice.new.iter().chain(notice.still.iter().filter(|_| is_reminder)) {
+            self.known.entry(line.key.clone()).and_modify(|known| known.told_count = line.count);
+        }
         for line in &notice.gone {
             self.known.remove(&line.key);
         }
@@ -317,9 +342,10 @@ impl Told {
                 |known: &mut Known| (known.told_at, known.since, known.tell_from) = (None, *since, *since);
             self.known.entry(key.clone()).and_modify(again);
         }
-        for Line { key, text, since, until } in &notice.gone {
+        for Line { key, text, since, until, .. } in &notice.gone {
             let (text, told_at) = (text.clone(), Some(notice.at));
-            let known = Known { text, since: *since, tell_from: *since, told_at, gone_since: *until };
+            let (told_count, gone_since) = (None, *until);
+            let known = Known { text, since: *since, tell_from: *since, told_at, told_count, gone_since };
             self.known.entry(key.clone()).or_insert(known);
         }
     }

@@ -100,7 +100,8 @@ impl Rule {
             | Self::MoneyBack
             | Self::ViewIsWhatWasSaid => format!(
                 "sagactl saga show {subject} tells what was said of it and who owes the next step; a message of it \
-                 that is parked stands in sagactl dlq list"
+                 that is parked stands in sagactl dlq list. What can never go through is done by hand, and then \
+                 settled: sagactl saga settle {subject} --reason WHY"
             ),
             Self::EverythingHasAnOrder
             | Self::TotalIsItsLines
@@ -110,11 +111,12 @@ impl Rule {
             | Self::AmountsAgree
             | Self::FactsAreOurs => format!(
                 "nothing that comes by itself mends it: compare sagactl saga show {subject} with the histories of its \
-                 services (GET /api/orders/{subject}/events and so on), and settle it with the customer"
+                 services (GET /api/orders/{subject}/events and so on), settle it with the customer, and then with \
+                 sagactl saga settle {subject} --reason WHY"
             ),
             Self::OneCharge | Self::BankIsPayments => format!(
                 "money is at stake: lay GET /api/payments/{subject}/events beside the bank's own statement, and \
-                 settle the difference with the bank"
+                 settle the difference with the bank, and then with sagactl saga settle {subject} --reason WHY"
             ),
             Self::StockAddsUp | Self::StockIsReservations => {
                 format!("count the pieces of {subject}; GET /api/products/{subject}/events tells what came and went")
@@ -133,7 +135,7 @@ impl Rule {
             ),
             Self::SettledStays => format!(
                 "sagactl saga show {subject} tells what happened since; put right what was done twice, then sagactl saga \
-                 unsettle {subject} --reason WHY, or settle it as it is now"
+                 unsettle {subject} --reason WHY, or settle it as it is now: sagactl saga settle {subject} --reason WHY"
             ),
             Self::MessagesAreHandled => format!(
                 "have its producers say it again (sagactl outbox republish --since TIME --reason WHY); what the streams \
@@ -294,4 +296,20 @@ pub enum Standing {
     Open,
     /// It is wrong, as it was before, and nothing is under way for it.
     Wrong,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_of_one_order_can_be_settled_and_the_advice_says_how() {
+        let how = "sagactl saga settle 7 --reason WHY";
+        for rule in
+            [Rule::MoneyBack, Rule::EveryOrderEnds, Rule::LinesAgree, Rule::OneCharge, Rule::SettledStays]
+        {
+            assert!(rule.advice("7").contains(how), "{}", rule.advice("7"));
+        }
+        assert!(!Rule::StockAddsUp.advice("7").contains("settle"), "a product is no saga");
+    }
 }

@@ -68,30 +68,33 @@ fn keys(change: impl FnOnce(&mut Overview)) -> Vec<String> {
     look(change).alerts.into_keys().collect()
 }
 
+/// Everything that may be wrong is.
+fn everything(all: &mut Overview) {
+    let mut silent = service("order");
+    silent.problem = Some("does not answer".to_owned());
+    let complaint =
+        Complaint { check: "store".to_owned(), failed: true, text: "gone".to_owned(), since: NOW };
+    let still = Some(long_ago());
+    let payment = &mut all.services[1];
+    payment.complaints = vec![complaint];
+    payment.steps =
+        vec![StepLook { step: "payment-refund".to_owned(), waiting: Some(3), stands_still_since: still }];
+    payment.outbox = Some(OutboxLook { pending: 0, oldest: None, failed: 1 });
+    payment.breakers = vec![breaker("bank")];
+    payment.calls = Some(CallsLook { open: 1, oldest: Some(long_ago()) });
+    all.services.push(silent);
+    let by_status = BTreeMap::from([("FAILED".to_owned(), 1)]);
+    all.sagas = Some(SagasLook { by_status, overdue: 1, ..SagasLook::default() });
+    let groups = vec![group("payment", "payment-refund")];
+    all.dead_letters = Some(DeadLettersLook { pending: 100, replaying: 0, groups });
+    all.books = Some(BooksLook { verdict: "UNBALANCED".to_owned(), at: NOW, discrepancies: 1 });
+    all.not_asked = vec![NotAsked { what: "sagas".to_owned(), problem: "too slow".to_owned() }];
+}
+
 #[test]
 fn everything_that_needs_somebody_is_told_under_a_key_of_its_own() {
     assert_eq!(look(|_| {}), Look::default(), "all is well, and all is known");
-    let all = keys(|all| {
-        let mut silent = service("order");
-        silent.problem = Some("does not answer".to_owned());
-        let complaint =
-            Complaint { check: "store".to_owned(), failed: true, text: "gone".to_owned(), since: NOW };
-        let still = Some(long_ago());
-        let payment = &mut all.services[1];
-        payment.complaints = vec![complaint];
-        payment.steps =
-            vec![StepLook { step: "payment-refund".to_owned(), waiting: Some(3), stands_still_since: still }];
-        payment.outbox = Some(OutboxLook { pending: 0, oldest: None, failed: 1 });
-        payment.breakers = vec![breaker("bank")];
-        payment.calls = Some(CallsLook { open: 1, oldest: Some(long_ago()) });
-        all.services.push(silent);
-        let by_status = BTreeMap::from([("FAILED".to_owned(), 1)]);
-        all.sagas = Some(SagasLook { by_status, overdue: 1, ..SagasLook::default() });
-        let groups = vec![group("payment", "payment-refund")];
-        all.dead_letters = Some(DeadLettersLook { pending: 100, replaying: 0, groups });
-        all.books = Some(BooksLook { verdict: "UNBALANCED".to_owned(), at: NOW, discrepancies: 1 });
-        all.not_asked = vec![NotAsked { what: "sagas".to_owned(), problem: "too slow".to_owned() }];
-    });
+    let all = keys(everything);
     let wanted = [
         "breaker:payment/bank",
         "dead_letters:f",
@@ -108,6 +111,20 @@ fn everything_that_needs_somebody_is_told_under_a_key_of_its_own() {
         "unknown:sagas",
     ];
     assert_eq!(all, wanted);
+}
+
+/// Whoever is told, and then looks, finds the same words.
+#[test]
+fn what_is_told_begins_as_it_does_in_the_overview() {
+    let mut overview = well();
+    everything(&mut overview);
+    let overview = overview.judged();
+    let told: Vec<_> = Look::of(&overview, 1_000).alerts.into_values().map(|alert| alert.text).collect();
+    for reason in &overview.reasons {
+        let headline = reason.headline(|at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+        assert!(told.iter().any(|told| told.starts_with(&headline)), "{headline}: {told:#?}");
+    }
+    assert_eq!(told.len(), overview.reasons.len());
 }
 
 /// Who does not answer gets no notice that he does not answer; the overview has it.

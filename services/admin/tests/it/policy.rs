@@ -8,9 +8,13 @@ use admin::commands::{CommandKind, Rejection, Reply, Wish};
 use admin::dead_letter::events::{DeadLetterEvent, DeadLetterRejection, Replay};
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
+use admin::push::alerts::{Alert, Look};
+use admin::push::settings::PushSettings;
+use admin::push::told::{THE_TOLD, Told, ToldCommand};
 use admin::settling::{Case, Named, Settling};
 use contract::Fact;
 use contract::order::CancelReason;
+use contract::overview::BooksLook;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use contract::settlement::Accepted;
@@ -27,7 +31,7 @@ use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
 use saga_core::row::RowKey;
 use saga_core::service::{Service as _, Step};
 use saga_core::waiting::Retry;
-use saga_engine::testing::service_under_test::envelope;
+use saga_engine::testing::service_under_test::{Stimulus, envelope};
 use saga_engine::testing::{NOON, facts_heard};
 use uuid::Uuid;
 
@@ -466,4 +470,45 @@ fn every_fact_of_a_saga_is_heard_and_kept() {
         admin.hears(fact(heard, ORDER)).comes_out("done").changes_nothing();
         assert!(admin.row::<SagaView>(ORDER).heard.contains_key(heard), "{heard}");
     }
+}
+
+/// Or nobody would be told anything any more: there is no other notice before the last has arrived.
+#[test]
+fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
+    let mut admin = Admin::of(AdminService);
+    let alert = Alert { text: "it burns".to_owned(), count: None, may_pass: false };
+    let look = Look { alerts: [("fire".to_owned(), alert)].into(), unknown: vec![] };
+    let command = asks(1, CommandKind::Push(ToldCommand::Look(look, PushSettings::default().pace())));
+    let (id, saga) = (command.id, command.correlation_id());
+    admin.takes(Stimulus::Command { id, saga, command, key: None });
+    let task = admin.open_task();
+    admin.kept.tasks.get_mut(&task.id).expect("it is open").payload = "{".to_owned();
+    admin.is_refused_for_good(&task, "a notice that is none").comes_out("done").records(&["GivenUp"]);
+    let told = admin.row::<Told>(THE_TOLD);
+    assert_eq!(told.under_way(), None);
+    assert!(told.known()["fire"].told_at.is_none(), "it is to be told again");
+    let given_up = told.recent().next().and_then(|sent| sent.given_up.as_ref());
+    assert!(given_up.is_some_and(|why| why.contains("a notice that is none")), "{told:?}");
+}
+
+/// Admin looks by itself, also while a service is away: what was found must not be hidden by that.
+#[test]
+fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
+    let mut admin = Admin::of(AdminService);
+    let look = |verdict: &str, second| {
+        let at = NOON + SignedDuration::from_secs(second);
+        asks(
+            1,
+            CommandKind::Audited {
+                look: BooksLook { verdict: verdict.to_owned(), at, discrepancies: 1 },
+                forgotten: 0,
+            },
+        )
+    };
+    admin.is_asked(look("IN_FLIGHT", 1)).records(&["Looked"]);
+    admin.is_asked(look("UNBALANCED", 2)).records(&["Looked"]);
+    admin.is_asked(look("IN_FLIGHT", 3)).changes_nothing();
+    admin.is_asked(look("UNBALANCED", 4)).records(&["Looked"]);
+    admin.is_asked(look("BALANCED", 5)).records(&["Looked"]);
+    admin.is_asked(look("IN_FLIGHT", 6)).records(&["Looked"]);
 }

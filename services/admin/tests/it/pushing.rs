@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admin::dead_letter::view::DeadLetterView;
 use admin::policy::AdminService;
 use reqwest::Method;
 use saga_core::dead_letter::DeadLettered;
@@ -11,6 +12,7 @@ use saga_engine::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::damaged::is_damaged;
 use crate::given::{announced, dead_letter, handled};
 use crate::harness::{AdminHarness, PATIENCE, each};
 use crate::receiver::{Manner, Received, Receiver, SECRET};
@@ -219,6 +221,31 @@ async fn what_the_books_came_to_outlives_admin() {
     drop(admin);
     let books = AdminHarness::over(store, &[]).await.get("/overview").await["books"].clone();
     assert_eq!((&books["verdict"], &books["at"]), (&report["verdict"], &report["checked_at"]));
+}
+
+/// Nobody asks at three in the morning.
+#[tokio::test]
+async fn books_that_do_not_balance_are_told_although_nobody_asked_for_an_audit() {
+    let receiver = Receiver::new(Manner::status(200)).await;
+    let admin =
+        admin_over(database(), &receiver, &["service.audit_every=100ms", "service.push.quiet=1ms"]).await;
+    let books = async || admin.get("/overview").await["books"].clone();
+    wait_until("the books were looked at", async || books().await["verdict"] == "IN_FLIGHT").await;
+    let dead = parked("f", 1);
+    admin.hears(&announced(&dead)).await;
+    is_damaged::<DeadLetterView>(&admin, &dead.id.to_string()).await;
+    let keys = || {
+        receiver
+            .received()
+            .iter()
+            .flat_map(|notice| each(&notice.body["data"]["new"], "key"))
+            .collect::<Vec<_>>()
+    };
+    wait_until("somebody is told", async || keys().contains(&json!("unbalanced"))).await;
+    let books = books().await;
+    assert_eq!(books["verdict"], "UNBALANCED");
+    let log = admin.get("/audit/log").await;
+    assert_eq!(log["entries"], json!([]), "it is daily work");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Where admin looks for the other programs: at their own ports, or where its settings say.
 
 use std::fs;
+use std::time::Duration;
 
+use admin::auditing::AuditEvery;
 use admin::{AdminSettings, program};
 use contract::topology::PARTICIPANTS;
 use saga_engine::host::settings::{Sources, load};
@@ -44,6 +46,18 @@ fn a_program_that_there_is_not_is_refused_by_name() {
             assert!(said.contains(&format!("service.{name}")), "{said:?} does not name {name}");
             assert_eq!(said.lines().count(), 1, "one line: {said:?}");
         }
+    }
+}
+
+#[test]
+fn the_books_are_looked_at_every_so_often_or_never() {
+    let every = |flags: &[&str]| settings("", flags).map(|settings| settings.audit_every);
+    assert_eq!(every(&[]), Ok(AuditEvery(Some(Duration::from_mins(15)))));
+    assert_eq!(every(&["service.audit_every=90s"]), Ok(AuditEvery(Some(Duration::from_secs(90)))));
+    assert_eq!(every(&["service.audit_every=off"]), Ok(AuditEvery(None)));
+    for none in ["0s", "often", ""] {
+        let said = every(&[&format!("service.audit_every={none}")]).expect_err("no length of time");
+        assert!(said.contains("service.audit_every"), "{said}");
     }
 }
 

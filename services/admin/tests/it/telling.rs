@@ -21,7 +21,8 @@ const PASSING: &str = "silent:";
 
 fn look(keys: &[&str]) -> Look {
     let alert = |key: &&str| {
-        let alert = Alert { text: format!("{key} is wrong"), may_pass: key.starts_with(PASSING) };
+        let text = format!("{key} is wrong");
+        let alert = Alert { text, count: None, may_pass: key.starts_with(PASSING) };
         ((*key).to_owned(), alert)
     };
     Look { alerts: keys.iter().map(alert).collect(), unknown: vec![] }
@@ -160,6 +161,53 @@ fn what_is_still_so_after_long_is_told_again() {
     assert_eq!(people.hears(3_700, &["a"]), None);
     assert_eq!(people.hears(7_199, &["a"]), None);
     assert!(people.looks(7_200, &["a"]).is_some_and(|notice| keys_of(&notice.gone) == ["b"]));
+}
+
+impl People {
+    /// Hears at this second of so much of something.
+    fn hears_of(&mut self, second: i64, count: u64) -> Option<(NoticeKind, String)> {
+        self.second = second;
+        let alert = Alert { text: format!("{count} wait"), count: Some(count), may_pass: false };
+        let found = Look { alerts: [("a".to_owned(), alert)].into(), unknown: vec![] };
+        let notice = self.asks(ToldCommand::Look(found, PACE))?;
+        self.asks(ToldCommand::Deliver(notice.id));
+        Some((notice.kind, notice.in_words()))
+    }
+}
+
+#[test]
+fn what_has_grown_tenfold_is_told_again_after_the_quiet_time_and_no_sooner() {
+    let grown = |told: &str| Some((NoticeKind::NeedsHuman, format!("somebody is needed: {told}")));
+    let mut people = People::default();
+    assert_eq!(people.hears_of(0, 5), grown("5 wait"));
+    assert_eq!(people.hears_of(59, 50), None, "not in the quiet time");
+    assert_eq!(people.hears_of(60, 49), None, "not so little more");
+    assert_eq!(people.hears_of(61, 500), grown("500 wait (it was 5 when it was told last)"));
+    for (second, count) in [(70, 5_000), (200, 4_999), (300, 5), (400, 500), (500, 4_999)] {
+        assert_eq!(people.hears_of(second, count), None, "{count} after {second} s");
+    }
+    assert_eq!(people.hears_of(600, 5_000), grown("5000 wait (it was 500 when it was told last)"));
+    // A reminder says how much it is, and counts as told.
+    assert_eq!(
+        people.hears_of(4_200, 6_000),
+        Some((NoticeKind::Reminder, "somebody is still needed: 6000 wait".to_owned()))
+    );
+    assert_eq!(people.hears_of(4_300, 50_000), None);
+}
+
+/// What was told of it and was given up is told with all that it has become.
+#[test]
+fn what_has_grown_and_was_not_heard_of_is_told_again() {
+    let mut people = People::default();
+    people.hears_of(0, 5).expect("it is told");
+    people.second = 100;
+    let alert = Alert { text: "50 wait".to_owned(), count: Some(50), may_pass: false };
+    let found = Look { alerts: [("a".to_owned(), alert)].into(), unknown: vec![] };
+    let lost = people.asks(ToldCommand::Look(found, PACE)).expect("it has grown");
+    people.asks(ToldCommand::GiveUp(lost.id, "no".to_owned()));
+    let (kind, words) = people.hears_of(200, 60).expect("it is told again");
+    assert_eq!((kind, words.contains("60 wait")), (NoticeKind::NeedsHuman, true), "{words}");
+    assert_eq!(people.hears_of(300, 70), None);
 }
 
 #[test]

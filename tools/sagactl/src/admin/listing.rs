@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
+use contract::overview::grouped;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::output::text::grouped;
 use crate::output::{Column, View, table};
 
 /// For whom an answer is printed.

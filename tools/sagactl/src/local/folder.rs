@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,19 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// The same, of what is nobody else's business: only this user may read it.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_owned(path, bytes, None)
+}
+
+/// The same, of what those who may read the one that is there may read on: its owner, group and mode stay.
+pub fn rewrite_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(there) => write_owned(path, bytes, Some(&there)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => write_private(path, bytes),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_owned(path: &Path, bytes: &[u8], like: Option<&fs::Metadata>) -> io::Result<()> {
     let half_done = path.with_extension("new");
     // One that a crash left behind may be readable by others.
     match fs::remove_file(&half_done) {
@@ -88,6 +101,11 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(()) | Err(_) => {}
     }
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&half_done)?;
+    if let Some(like) = like {
+        // Who may not give it away leaves the old one to those who read it.
+        fchown(&file, Some(like.uid()), Some(like.gid()))?;
+        file.set_permissions(like.permissions())?;
+    }
     file.write_all(bytes)?;
     // What was taken back is not there again after a power cut.
     file.sync_all()?;

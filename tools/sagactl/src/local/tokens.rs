@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use saga_core::access::{Issued, Role, Token, Tokens};
 
-use super::folder::{create_private, write_private};
+use super::folder::{create_private, rewrite_private, write_private};
 use super::system::System;
 use super::users::{INTERNAL, SAGACTL};
 
@@ -74,13 +74,33 @@ pub fn change<T>(
         Err(error) => return Err(error).with_context(unwritable),
     };
     let answer = change(&mut tokens)?;
-    write_private(file, tokens.written().as_bytes()).with_context(unwritable)?;
+    rewrite_private(file, tokens.written().as_bytes()).with_context(unwritable)?;
     Ok(answer)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+
     use super::*;
+
+    /// Whoever runs the services need not be who issues tokens.
+    #[test]
+    fn who_could_read_the_file_can_read_it_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("tokens.json");
+        let issued = |name: &str| {
+            change(&file, true, |tokens| issue(tokens, name, Role::Viewer, None, None)).expect("issued");
+            let there = fs::metadata(&file).expect("it is there");
+            (there.permissions().mode() & 0o777, there.uid(), there.gid())
+        };
+        let (mode, own, group) = issued("one");
+        assert_eq!(mode, 0o600, "a new one is nobody else's business");
+        // Only root may give a file away.
+        let owner = if chown(&file, Some(4711), Some(4712)).is_ok() { (4711, 4712) } else { (own, group) };
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
+        assert_eq!(issued("other"), (0o640, owner.0, owner.1));
+    }
 
     #[test]
     fn every_token_is_another_and_the_file_has_none_of_them() {

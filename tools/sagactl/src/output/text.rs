@@ -49,19 +49,6 @@ pub fn or_nothing(value: Option<impl ToString>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
 }
 
-/// A number with its thousands apart: `1,234`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Names and values, one below the other; what is missing is left out.
 pub fn listed(pairs: &[(&str, Option<String>)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -94,12 +81,6 @@ mod tests {
     fn a_long_text_is_cut_between_characters() {
         assert_eq!(short("über\nalles hinaus", 6), "über …");
         assert_eq!(short("short", 5), "short");
-    }
-
-    #[test]
-    fn thousands_are_told_apart() {
-        let shown = [0, 999, 1_000, 1_234_567].map(grouped);
-        assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
     }
 
     #[test]

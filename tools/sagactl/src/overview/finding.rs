@@ -1,18 +1,19 @@
 //! Pure: what is wrong, what it means, and the commands that go on from there.
 
-use contract::overview::{
-    BooksLook, BreakerLook, CallsLook, Complaint, GroupLook, NotAsked, Reason, StepLook,
-};
+use contract::overview::{BreakerLook, Complaint, GroupLook, Reason, StepLook, counted, grouped};
 use contract::saga;
 use contract::topology::OPERATOR;
 use serde::Serialize;
 
 use super::seen::Seen;
 use crate::output::View;
-use crate::output::text::grouped;
 
 /// The breaker before the receiver of notices.
 const NOTICES: &str = "webhook";
+
+/// What people end by hand: a command before it shows which orders there are.
+const SETTLE_SAGA: &str = "saga settle ORDER --reason \"put right by hand\"";
+const SETTLE_PAYMENT: &str = "payment settle ORDER --reason \"put right by hand\"";
 
 /// Something that somebody must look after.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -21,7 +22,7 @@ pub struct Finding {
     pub what: String,
     /// What that means, and what may be behind it.
     pub means: String,
-    /// Commands that go on from there, in this order, as a shell takes them.
+    /// Commands that go on from there, in this order, as a shell takes them; `ORDER` in one is an order's id.
     pub commands: Vec<String>,
 }
 
@@ -82,61 +83,17 @@ pub fn findings(seen: &Seen, call: &str, view: &View) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong, in one line.
-pub fn headline(reason: &Reason, view: &View) -> String {
-    match reason {
-        Reason::Silent { problem, .. } => problem.clone(),
-        Reason::NotReady { service, complaint: Complaint { check, text, since, .. } } => {
-            format!("{service} is not ready ({check}) since {}: {text}", view.moment(*since))
-        }
-        Reason::StandsStill { service, step: StepLook { step, waiting, stands_still_since } } => {
-            let waiting = waiting.map_or_else(|| "messages".to_owned(), messages);
-            let since = stands_still_since.map(|since| format!(" since {}", view.moment(since)));
-            format!("{step} of {service} stands still{}: {waiting} wait", since.unwrap_or_default())
-        }
-        Reason::FailedSagas { count } => format!("{} FAILED: a compensation is parked", sagas(*count)),
-        Reason::DeadLetters { group } => {
-            let GroupLook { step, service, fingerprint, count, .. } = group;
-            format!("{} at {step} of {service}, fingerprint {fingerprint}", dead_letters(*count))
-        }
-        Reason::MoreDeadLetters { count } => format!("{} of other causes", dead_letters(*count)),
-        Reason::FailedOutbox { service, count } => {
-            format!(
-                "the broker refused what {service} promised: {} FAILED or held behind it",
-                entries(*count)
-            )
-        }
-        Reason::Breaker { service, breaker: BreakerLook { name, state, since, .. } } => {
-            let since = since.map(|since| format!(" since {}", view.moment(since)));
-            format!("breaker {service}/{name} is {state}{}", since.unwrap_or_default())
-        }
-        Reason::OverdueCalls { service, calls: CallsLook { open, oldest } } => {
-            let oldest = oldest.map(|oldest| format!(", the oldest since {}", view.moment(oldest)));
-            format!("{} calls of {service} are not answered{}", grouped(*open), oldest.unwrap_or_default())
-        }
-        Reason::OverdueSagas { count } => {
-            format!("{} OVERDUE: past the deadline, and not ended", sagas(*count))
-        }
-        Reason::Unbalanced { books: BooksLook { at, discrepancies, .. } } => {
-            let count = grouped(*discrepancies);
-            format!("the books were UNBALANCED {}: {count} discrepancies", view.moment(*at))
-        }
-        Reason::Unknown { not_asked: NotAsked { what, problem } } => {
-            format!("{what} are not known: {problem}")
-        }
-    }
-}
-
 fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
-    let what = headline(reason, view);
+    let what = reason.headline(|at| view.moment(at));
     match reason {
         Reason::Silent { service, .. } => silent(what, service, place),
         Reason::NotReady { service, complaint } => not_ready(what, service, complaint, place),
         Reason::StandsStill { service, step } => stands_still(what, service, step, place),
         Reason::FailedSagas { .. } => place.finding(
             what,
-            "Stock or money is not where it belongs until what is parked has been handled. No deadline ends the waiting.",
-            &["saga list --status FAILED", "dlq groups"],
+            "Stock or money is not where it belongs until what is parked has been handled. No deadline ends the waiting. \
+             What can never go through is done by hand, and then settled.",
+            &["saga list --status FAILED", "dlq groups", SETTLE_SAGA],
         ),
         Reason::DeadLetters { group } => dead_letter_group(what, group, place, view),
         Reason::MoreDeadLetters { .. } => {
@@ -156,19 +113,20 @@ fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
         Reason::OverdueCalls { .. } => place.finding(
             what,
             "What is called does not answer, or its breaker lets nothing through. The calls are repeated under the same \
-             key until it does.",
-            &["breakers", "faults"],
+             key until it does. What is never answered is done by hand, and then settled.",
+            &["breakers", "faults", "saga list --status COMPENSATING", SETTLE_PAYMENT],
         ),
         Reason::OverdueSagas { .. } => place.finding(
             what,
-            "Whoever owes the next step has not done it, and nothing that is parked explains it. See which step it is.",
-            &["saga list --overdue", "audit --wait 5s"],
+            "Whoever owes the next step has not done it, and nothing that is parked explains it. See which step it is. \
+             What nobody does is done by hand, and then settled.",
+            &["saga list --overdue", "audit --wait 5s", SETTLE_SAGA],
         ),
         Reason::Unbalanced { .. } => place.finding(
             what,
             "Orders, stock, money or messages disagree, and nothing under way mends that. The next audit says whether \
-             they still do, and in what.",
-            &["audit --wait 5s"],
+             they still do, in what, and what mends it. What nothing mends is put right by hand, and then settled.",
+            &["audit --wait 5s", SETTLE_SAGA],
         ),
         Reason::Unknown { .. } => {
             place.finding(what, "It was not answered in time. Look again.", &["status", "dlq count"])
@@ -271,6 +229,9 @@ fn dead_letter_group(what: String, group: &GroupLook, place: &Place<'_>, view: &
     } else {
         words.push(format!("dlq redrive --fingerprint {fingerprint} --preview"));
         words.push(format!("dlq redrive --fingerprint {fingerprint} --reason \"the cause is mended\""));
+        if group.last_until.is_none() {
+            words.push(format!("dlq settle --fingerprint {fingerprint} --reason \"put right by hand\""));
+        }
     }
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let means = format!("Cause: {}\n{}", group.reason, awaited(group, view));
@@ -289,7 +250,10 @@ fn awaited(group: &GroupLook, view: &View) -> String {
             format!("; the first gives up {}, the last {}", view.moment(first), view.moment(last))
         }
         (Some(until), _) | (None, Some(until)) => format!("; it gives up {}", view.moment(until)),
-        (None, None) if group.awaited > 0 => ", and nothing ends the waiting".to_owned(),
+        (None, None) if group.awaited > 0 => {
+            ", and nothing ends the waiting: what can never go through is done by hand, and then settled"
+                .to_owned()
+        }
         (None, None) => String::new(),
     };
     let waiting = match group.awaited {
@@ -300,30 +264,14 @@ fn awaited(group: &GroupLook, view: &View) -> String {
     format!("{waiting}{ended} The newest failed {newest}.")
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
-}
-
-fn messages(count: u64) -> String {
-    counted(count, "message", "messages")
-}
-
 fn sagas(count: u64) -> String {
     counted(count, "saga", "sagas")
-}
-
-fn dead_letters(count: u64) -> String {
-    counted(count, "dead letter", "dead letters")
-}
-
-fn entries(count: u64) -> String {
-    counted(count, "entry", "entries")
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use contract::overview::Overview;
+    use contract::overview::{BooksLook, CallsLook, NotAsked, Overview};
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
@@ -444,10 +392,40 @@ mod tests {
     fn what_is_told_can_be_typed() {
         for Finding { what, commands, .. } in findings(&seen(), CALL, &View::FILE) {
             for command in commands {
-                let parsed = Arguments::try_parse_from(words(&command));
+                let named = command.replace("ORDER", &Uuid::nil().to_string());
+                let parsed = Arguments::try_parse_from(words(&named));
                 assert!(parsed.is_ok(), "{what}: {command}: {}", parsed.expect_err("refused"));
             }
         }
+    }
+
+    /// A refund that is refused for good, a call that is never answered, books that nothing mends: people end those.
+    #[test]
+    fn where_nothing_may_come_by_itself_an_ending_by_hand_is_named() {
+        let overview = |reasons| Some(Overview { reasons, ..seen().overview.expect("an overview") });
+        let settled = |reason: Reason| {
+            let seen = Seen { down: None, overview: overview(vec![reason]), problem: None };
+            let found = findings(&seen, "sagactl", &View::FILE);
+            let commands = found.into_iter().flat_map(|finding| finding.commands);
+            commands.filter(|command| command.contains(" settle ")).collect::<Vec<_>>().join("; ")
+        };
+        let saga = "sagactl saga settle ORDER --reason \"put right by hand\"";
+        let books = BooksLook { verdict: "UNBALANCED".to_owned(), at: at(0), discrepancies: 2 };
+        assert_eq!(settled(Reason::Unbalanced { books }), saga);
+        assert_eq!(settled(Reason::FailedSagas { count: 1 }), saga);
+        assert_eq!(settled(Reason::OverdueSagas { count: 1 }), saga);
+        let calls = CallsLook { open: 2, oldest: Some(at(0)) };
+        let calls_of =
+            |service: &str| Reason::OverdueCalls { service: service.to_owned(), calls: calls.clone() };
+        assert_eq!(settled(calls_of("payment")), saga.replace("saga settle", "payment settle"));
+        assert_eq!(settled(calls_of("admin")), "", "nobody waits for a notice");
+        let parked = |awaited, until| Reason::DeadLetters { group: group(awaited, until) };
+        assert_eq!(
+            settled(parked(1, None)),
+            "sagactl dlq settle --fingerprint 3f2a --reason \"put right by hand\""
+        );
+        assert_eq!(settled(parked(1, Some((60, 90)))), "", "their deadline ends it");
+        assert_eq!(settled(parked(0, None)), "", "nobody waits");
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use contract::overview::{
-    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook,
+    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook, grouped,
 };
 
-use super::finding::{Finding, headline};
+use super::finding::Finding;
 use super::seen::Seen;
-use crate::output::text::{NOTHING, grouped, indented, or_nothing};
+use crate::output::text::{NOTHING, indented, or_nothing};
 use crate::output::{Column, View, cut, goes, left, right, table, when};
 
 /// What `sagactl status` shows: `processes` are those of a local system, shown already.
@@ -54,7 +54,7 @@ fn need(seen: &Seen, call: &str, view: &View) -> String {
         let _ = writeln!(text, "  {name} does not run");
     }
     for reason in seen.overview.iter().flat_map(|overview| &overview.reasons) {
-        let _ = writeln!(text, "  {}", headline(reason, view));
+        let _ = writeln!(text, "  {}", reason.headline(|at| view.moment(at)));
     }
     let _ = writeln!(text, "what to do: {call} doctor");
     text

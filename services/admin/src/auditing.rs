@@ -1,0 +1,127 @@
+//! Shell: looks at the books: when somebody asks, and by itself, as nobody asks at three in the morning. What a look came
+//! to is kept for all to see.
+
+use std::future::pending;
+use std::time::Duration;
+
+use contract::overview::BooksLook;
+use humantime_serde::re::humantime;
+use jiff::Timestamp;
+use saga_core::input::{CommandOutcome, Input, Outcome};
+use saga_engine::host::http::Problem;
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::AdminApp;
+use crate::books::{Books, THE_BOOKS};
+use crate::commands::{Command, CommandKind};
+use crate::other_services::OtherServices;
+use crate::reconciliation::report::{Report, Verdict, reconcile};
+use crate::request::By;
+use crate::rows;
+
+/// How often the books are looked at by themselves: a length of time, or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AuditEvery(pub Option<Duration>);
+
+const OFF: &str = "off";
+
+impl Default for AuditEvery {
+    fn default() -> Self {
+        Self(Some(Duration::from_mins(15)))
+    }
+}
+
+impl TryFrom<String> for AuditEvery {
+    type Error = String;
+
+    fn try_from(given: String) -> Result<Self, String> {
+        if given == OFF {
+            return Ok(Self(None));
+        }
+        match humantime::parse_duration(&given) {
+            Ok(every) if !every.is_zero() => Ok(Self(Some(every))),
+            Ok(_) | Err(_) => {
+                Err(format!("service.audit_every is {given:?}, which is neither a length of time nor off"))
+            }
+        }
+    }
+}
+
+impl From<AuditEvery> for String {
+    fn from(AuditEvery(every): AuditEvery) -> Self {
+        every.map_or_else(|| OFF.to_owned(), |every| humantime::format_duration(every).to_string())
+    }
+}
+
+/// Looks until the service stops, one look after the other, each within the time of one for which nobody waits. A look
+/// that somebody else took, at another instance too, is as good.
+pub(crate) async fn run(app: AdminApp) {
+    let AuditEvery(Some(every)) = app.settings.service.audit_every else { return pending().await };
+    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
+    let mut pause = every;
+    loop {
+        // First: right after a start nobody is there yet.
+        sleep(pause).await;
+        pause = match rest_of(every, &app).await {
+            Some(rest) => rest,
+            None => {
+                if let Err(problem) = audit(&app, &services, None).await {
+                    warn!("the books cannot be looked at: {}", problem.detail);
+                }
+                every
+            }
+        };
+    }
+}
+
+/// How long the last look is good yet; `None` when another is due.
+async fn rest_of(every: Duration, app: &AdminApp) -> Option<Duration> {
+    let Books { look: last, .. } = rows::row(app.store.as_ref(), THE_BOOKS).await.ok()??;
+    // One from a time that has not come yet is good for nothing.
+    let since = Timestamp::now().duration_since(last?.at).try_into().ok()?;
+    every.checked_sub(since).filter(|rest| !rest.is_zero())
+}
+
+/// Looks at the books with so much patience, and keeps what that came to.
+///
+/// # Errors
+/// When admin's own database fails.
+pub(crate) async fn audit(
+    app: &AdminApp,
+    services: &OtherServices,
+    patience: Option<Duration>,
+) -> Result<Report, Problem> {
+    let books: Option<Books> = rows::row(app.store.as_ref(), THE_BOOKS).await?;
+    let forgotten = books.unwrap_or_default().forgotten;
+    let report = reconcile(app, services, patience).await?;
+    // The answer is one, whether or not it can be kept.
+    if let Err(why) = keep(app, &report, forgotten).await {
+        warn!("what the books came to is not kept: {why}");
+    }
+    Ok(report)
+}
+
+/// Unless something was forgotten since the look began.
+async fn keep(app: &AdminApp, report: &Report, forgotten: u64) -> Result<(), String> {
+    let kind = CommandKind::Audited { look: books_look(report), forgotten };
+    let command = Command { id: Uuid::now_v7(), by: By::system(None), kind };
+    match app.engine.settle(Input::command(command.id, command.id, command, None)).await {
+        Ok(Outcome::Command(CommandOutcome::Done(_))) => Ok(()),
+        Ok(outcome) => Err(format!("it ends as {}", outcome.name())),
+        Err(unavailable) => Err(unavailable.to_string()),
+    }
+}
+
+/// What is remembered of a look at the books.
+fn books_look(report: &Report) -> BooksLook {
+    let verdict = match report.verdict {
+        Verdict::Balanced => "BALANCED",
+        Verdict::InFlight => "IN_FLIGHT",
+        Verdict::Unbalanced => "UNBALANCED",
+    };
+    BooksLook { verdict: verdict.to_owned(), at: report.checked_at, discrepancies: report.discrepancy_count }
+}
