@@ -45,9 +45,8 @@ type Work<'a> = UnitOfWork<'a, AdminMessage>;
 /// Whenever an operator has a dead letter handed back, given up or taken up again, its service is told.
 impl Policy<AdminMessage> for DeadLetterView {
     fn whenever(event: &DeadLetterEvent, id: &str, _: &Self, work: &mut Work<'_>) {
-        let row = work.row::<Self>(id);
-        let revision = row.version();
-        let service = row.said().map(|said| said.service.clone()).unwrap_or_default();
+        let Some(revision) = event.revision() else { return };
+        let service = work.row::<Self>(id).said().map(|said| said.service.clone()).unwrap_or_default();
         let Ok(dead_letter) = id.parse() else { panic!("{id:?} is no dead letter's id") };
         work.publish(match event {
             DeadLetterEvent::Replayed { edited, .. } => {
@@ -138,7 +137,7 @@ impl Service for AdminService {
             work.decide::<SagaView>(saga, &heard).map_err(Rejection::from)?;
         }
         if let Some((dead_letter, command)) = said_of(&message.fact) {
-            work.decide::<DeadLetterView>(dead_letter, &command).map_err(Rejection::from)?;
+            work.decide::<DeadLetterView>(dead_letter, &(command, work.now())).map_err(Rejection::from)?;
         }
         Ok(())
     }
@@ -193,7 +192,7 @@ impl Command {
                 self.ask_one(*id, DeadLetterCommand::Note(by(), text.clone()), None, work)
             }
             CommandKind::Many { dead_letters, wish } => {
-                Ok(Reply::Many(ask_each(dead_letters, &wish.command(&self.by), work)))
+                Ok(Reply::Many(ask_each(dead_letters, wish.command(&self.by), work)))
             }
             CommandKind::Settle(settling, case) => {
                 let with = settle(*settling, case, &self.by, work)?;
@@ -236,7 +235,7 @@ impl Command {
                 let replay = drive.replay(tag.redrive);
                 let dead_letters = &dead_letters[..dead_letters.len().min(most)];
                 let replay = DeadLetterCommand::Replay(by(), replay);
-                let sent = ask_each(dead_letters, &replay, work);
+                let sent = ask_each(dead_letters, replay, work);
                 let count = RedriveCommand::Count(tag.round, sent.done);
                 work.decide::<Redrive>(tag.redrive, &(count, at))?;
                 Ok(Reply::Many(sent))
@@ -280,7 +279,7 @@ impl Command {
         detail: Option<Value>,
         work: &mut Work<'_>,
     ) -> Result<Reply, Rejection> {
-        work.decide::<DeadLetterView>(id, &command)?;
+        work.decide::<DeadLetterView>(id, &(command, work.now()))?;
         self.log(id, detail, DONE, work);
         let dead_letter = DeadLetterItem::of(id, work.row::<DeadLetterView>(id));
         Ok(Reply::Changed(dead_letter.map(Box::new)))
@@ -297,10 +296,11 @@ impl Command {
 }
 
 /// Asks all of these dead letters. What one says touches no other.
-fn ask_each(dead_letters: &[Uuid], command: &DeadLetterCommand, work: &mut Work<'_>) -> Many {
+fn ask_each(dead_letters: &[Uuid], command: DeadLetterCommand, work: &mut Work<'_>) -> Many {
+    let asked = (command, work.now());
     let mut many = Many::default();
     for &id in dead_letters {
-        many.add(id, work.decide::<DeadLetterView>(id, command).map(drop));
+        many.add(id, work.decide::<DeadLetterView>(id, &asked).map(drop));
     }
     many
 }
@@ -346,10 +346,10 @@ fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -
     let reason = by.reason.clone().unwrap_or_default();
     match (settling, named) {
         (Settling::Settle, Named::DeadLetter(id)) => {
-            work.decide::<DeadLetterView>(id, &DeadLetterCommand::Settle(by.clone()))?;
+            work.decide::<DeadLetterView>(id, &(DeadLetterCommand::Settle(by.clone()), at))?;
         }
         (Settling::Unsettle, Named::DeadLetter(id)) => {
-            work.decide::<DeadLetterView>(id, &DeadLetterCommand::Unsettle(by.clone()))?;
+            work.decide::<DeadLetterView>(id, &(DeadLetterCommand::Unsettle(by.clone()), at))?;
         }
         (Settling::Settle, Named::Saga(id, accepted)) => {
             let (view, accepted) = (work.row::<SagaView>(id), accepted.clone());

@@ -93,6 +93,9 @@ pub enum DeadLetterEvent {
         /// What is handled in place of what was parked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         edited: Option<EditedMessage>,
+        /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        revision: u64,
     },
     /// It was given up.
     Discarded {
@@ -100,11 +103,17 @@ pub enum DeadLetterEvent {
         by: By,
         /// Replays that had failed.
         at: u32,
+        /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        revision: u64,
     },
     /// It was taken up again.
     Restored {
         /// The operator who wanted it.
         by: By,
+        /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        revision: u64,
     },
     /// Somebody wrote something down about it.
     Noted {
@@ -119,16 +128,42 @@ pub enum DeadLetterEvent {
         by: By,
         /// Replays that had failed.
         at: u32,
+        /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        revision: u64,
     },
     /// It was not, after all.
     Unsettled {
         /// The operator who took it back.
         by: By,
+        /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        revision: u64,
     },
     /// It is parked, for the first time or again. Stored bare, as builds did that knew no other event.
     #[serde(untagged)]
     #[strum(serialize = "DeadLettered")]
     Announced(Box<DeadLettered>),
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
+pub(super) const fn is_zero(revision: &u64) -> bool {
+    *revision == 0
+}
+
+impl DeadLetterEvent {
+    /// The revision of what its service is asked, if it is asked anything.
+    #[must_use]
+    pub const fn revision(&self) -> Option<u64> {
+        match self {
+            Self::Replayed { revision, .. }
+            | Self::Discarded { revision, .. }
+            | Self::Restored { revision, .. }
+            | Self::Settled { revision, .. }
+            | Self::Unsettled { revision, .. } => Some(*revision),
+            Self::Announced(_) | Self::Resolved(_) | Self::Noted { .. } => None,
+        }
+    }
 }
 
 /// Why a dead letter says no.

@@ -110,9 +110,9 @@ impl History {
                 }
             }
             DeadLetterEvent::Discarded { by, .. } => ("discarded", Some(by), None),
-            DeadLetterEvent::Restored { by } => ("restored", Some(by), None),
+            DeadLetterEvent::Restored { by, .. } => ("restored", Some(by), None),
             DeadLetterEvent::Settled { by, .. } => ("settled outside", Some(by), None),
-            DeadLetterEvent::Unsettled { by } => ("no longer settled", Some(by), None),
+            DeadLetterEvent::Unsettled { by, .. } => ("no longer settled", Some(by), None),
             DeadLetterEvent::Noted { by, text } => {
                 let (operator, detail) = (by.operator.clone(), json!({ "text": text }));
                 self.notes.push(NoteView { at, operator, text });

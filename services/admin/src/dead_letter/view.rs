@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::events::{
     AGAIN, DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, IN_VAIN, MOST_NOTES, MOST_REPLAYS,
-    Replay, Tag,
+    Replay, Tag, is_zero,
 };
 use crate::request::By;
 
@@ -33,6 +33,9 @@ pub struct DeadLetterView {
     edit_under_way: Option<Uuid>,
     changes: u64,
     notes: u32,
+    /// The newest revision that its service was asked for; earlier builds went by the version.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    revision: u64,
 }
 
 /// What the service said last: its announcement without the bulk.
@@ -120,11 +123,18 @@ impl DeadLetterView {
         }
     }
 
-    /// Grows with everything that happens to it; also the revision of what is asked of its service.
+    /// Grows with everything that happens to it.
     #[must_use]
     pub fn version(&self) -> u64 {
         let said = self.said.as_ref().map_or(0, |said| u64::from(said.replays) + 1);
         self.changes + said + u64::from(self.resolved_after.is_some())
+    }
+
+    /// The revision of what its service is asked now: higher than any before, those included that a lost database knew
+    /// of. So it goes by the clock; and should that be put back, or two be of one moment, on from the last.
+    fn next_revision(&self, now: Timestamp) -> u64 {
+        let last = self.revision.max(self.version());
+        u64::try_from(now.as_microsecond()).unwrap_or_default().max(last + 1)
     }
 
     /// Replays that failed; none as long as its service has not announced it.
@@ -185,7 +195,12 @@ impl DeadLetterView {
         is_news.then(|| DeadLetterEvent::Announced(Box::new(announced.clone()))).into_iter().collect()
     }
 
-    fn replay(&self, by: &By, replay: &Replay) -> Result<Vec<DeadLetterEvent>, DeadLetterRejection> {
+    fn replay(
+        &self,
+        by: &By,
+        replay: &Replay,
+        revision: u64,
+    ) -> Result<Vec<DeadLetterEvent>, DeadLetterRejection> {
         let said = self.replayable(replay)?;
         Ok(vec![DeadLetterEvent::Replayed {
             by: by.clone(),
@@ -193,6 +208,7 @@ impl DeadLetterView {
             fingerprint: said.fingerprint.clone(),
             tag: replay.tag,
             edited: replay.edited.clone(),
+            revision,
         }])
     }
 
@@ -238,36 +254,44 @@ impl Decider for DeadLetterView {
     const KIND: &'static str = "dead_letter_view";
     const FIELDS: &'static [&'static str] =
         &["status", "service", "step", "type", "fingerprint", "saga", "failed_at", "replays", "redrive"];
-    type Command = DeadLetterCommand;
+    type Command = (DeadLetterCommand, Timestamp);
     type Event = DeadLetterEvent;
     type Rejection = DeadLetterRejection;
 
-    fn decide(&self, command: &DeadLetterCommand) -> Result<Vec<DeadLetterEvent>, DeadLetterRejection> {
+    fn decide(
+        &self,
+        (command, now): &(DeadLetterCommand, Timestamp),
+    ) -> Result<Vec<DeadLetterEvent>, DeadLetterRejection> {
+        let revision = self.next_revision(*now);
         match command {
             DeadLetterCommand::Announce(announced) => Ok(self.hear(announced)),
             DeadLetterCommand::Resolve(resolved) => Ok(match self.resolved_after {
                 Some(_) => vec![],
                 None => vec![DeadLetterEvent::Resolved(resolved.clone())],
             }),
-            DeadLetterCommand::Replay(by, replay) => self.replay(by, replay),
+            DeadLetterCommand::Replay(by, replay) => self.replay(by, replay, revision),
             DeadLetterCommand::Discard(by) => match self.known()? {
                 (said, DeadLetterStatus::Pending) => {
-                    Ok(vec![DeadLetterEvent::Discarded { by: by.clone(), at: said.replays }])
+                    Ok(vec![DeadLetterEvent::Discarded { by: by.clone(), at: said.replays, revision }])
                 }
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
             DeadLetterCommand::Restore(by) => match self.known()? {
-                (_, DeadLetterStatus::Discarded) => Ok(vec![DeadLetterEvent::Restored { by: by.clone() }]),
+                (_, DeadLetterStatus::Discarded) => {
+                    Ok(vec![DeadLetterEvent::Restored { by: by.clone(), revision }])
+                }
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
             DeadLetterCommand::Settle(by) => match self.known()? {
                 (said, DeadLetterStatus::Pending) => {
-                    Ok(vec![DeadLetterEvent::Settled { by: by.clone(), at: said.replays }])
+                    Ok(vec![DeadLetterEvent::Settled { by: by.clone(), at: said.replays, revision }])
                 }
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
             DeadLetterCommand::Unsettle(by) => match self.known()? {
-                (_, DeadLetterStatus::Settled) => Ok(vec![DeadLetterEvent::Unsettled { by: by.clone() }]),
+                (_, DeadLetterStatus::Settled) => {
+                    Ok(vec![DeadLetterEvent::Unsettled { by: by.clone(), revision }])
+                }
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
             DeadLetterCommand::Note(by, text) => match self.known()? {
@@ -281,6 +305,7 @@ impl Decider for DeadLetterView {
         if !matches!(event, DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_)) {
             self.changes += 1;
         }
+        self.revision = self.revision.max(event.revision().unwrap_or_default());
         match event {
             DeadLetterEvent::Announced(announced) => {
                 // Even a fold that gets them in another order ends with the newest.

@@ -52,7 +52,7 @@ pub fn fact(name: &str, order: Uuid) -> AdminMessage {
     AdminMessage::DeadLetter(match name {
         "DeadLettered" => DeadLetterMessage::DeadLettered(Box::new(dead)),
         "DeadLetterResolved" => DeadLetterMessage::DeadLetterResolved(resolved(&dead)),
-        "ReplayRequested" => return replay_requested(&dead, 2),
+        "ReplayRequested" => return replay_requested(&dead, revision),
         "DeadLetterDiscarded" => {
             let replays = Some(2);
             let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
@@ -169,6 +169,11 @@ pub fn resolved(dead: &DeadLettered) -> DeadLetterResolved {
         replays: dead.replays + 1,
         effect: None,
     }
+}
+
+/// The revision of what is asked of a dead letter at noon, with so much asked before it.
+pub fn revision(before: u64) -> u64 {
+    u64::try_from(NOON.as_microsecond()).expect("after 1970") + before
 }
 
 pub fn replay_requested(dead: &DeadLettered, revision: u64) -> AdminMessage {

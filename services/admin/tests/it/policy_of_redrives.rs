@@ -16,7 +16,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::forced_redrives::send;
-use crate::given::{Admin, announced, asks, by_ada, command_id, dead_refund, replay, replay_requested};
+use crate::given::{
+    Admin, announced, asks, by_ada, command_id, dead_refund, replay, replay_requested, revision,
+};
 use crate::policy::{entry, with_a_dead_letter};
 use crate::routes::numbered;
 
@@ -83,7 +85,10 @@ fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
     admin.is_asked(steers(3, 1, RedriveCommand::Pause)).comes_out("done");
     admin.is_asked(asks(4, send(1))).rejection();
     admin.is_asked(steers(5, 1, RedriveCommand::Resume)).comes_out("done");
-    admin.is_asked(asks(6, send(1))).records(&["Replayed", "Sent"]).tells([replay_requested(&dead, 2)]);
+    admin
+        .is_asked(asks(6, send(1)))
+        .records(&["Replayed", "Sent"])
+        .tells([replay_requested(&dead, revision(0))]);
     let dead_letter = admin.row::<DeadLetterView>(dead.id);
     assert_eq!(dead_letter.tag(), Some(Tag { redrive: command_id(1), round: 1 }));
 }

@@ -5,18 +5,19 @@ use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
 use contract::heard_fact::HeardFact;
 use contract::saga_view::{SagaCommand, SagaView};
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::decider::Decider;
 use saga_core::message::Envelope;
 use saga_engine::testing::decider::any_sequence;
 use saga_engine::testing::service_under_test::envelope;
-use saga_engine::testing::{Stimulus, batches_do_what_single_inputs_do, facts_heard};
+use saga_engine::testing::{NOON, Stimulus, batches_do_what_single_inputs_do, facts_heard};
 use uuid::Uuid;
 
 use crate::given::{
     Admin, ORDER, announced, asks, by_ada, command_id, dead_letter, dead_letter_id, dead_refund, fact,
-    replay, replay_requested, resolved,
+    replay, replay_requested, resolved, revision,
 };
 
 const ORDERS: [Uuid; 2] = [ORDER, Uuid::from_u128(2)];
@@ -26,13 +27,17 @@ proptest! {
 
     #[test]
     fn a_dead_letter_takes_any_sequence_of_commands(commands in prop::collection::vec(command(), 0..24)) {
-        let adds_up = |command: &DeadLetterCommand| {
+        let adds_up = |(command, _): &(DeadLetterCommand, Timestamp)| {
             matches!(command, DeadLetterCommand::Replay(..) | DeadLetterCommand::Note(..))
         };
-        let (mut version, mut newest) = (0, None);
+        let (mut version, mut revision, mut newest) = (0, 0, None);
         any_sequence::<DeadLetterView>(&commands, adds_up, |dead_letter, events| {
             assert!(events.is_empty() || dead_letter.version() > version, "every event is a new version");
             version = dead_letter.version();
+            for asked in events.iter().filter_map(DeadLetterEvent::revision) {
+                assert!(asked > revision, "its service hears the newest, whatever the clock says");
+                revision = asked;
+            }
             newest = newest.max(dead_letter.said().map(|said| said.replays));
             assert_eq!(dead_letter.said().map(|said| said.replays), newest, "what it shows is the newest");
         });
@@ -75,7 +80,7 @@ proptest! {
         let outcomes: Vec<_> = commands.chunks(size).flat_map(|chunk| admin.takes_batch(chunk)).collect();
         let done = outcomes.iter().filter(|outcome| outcome.name() == "done").count();
         prop_assert_eq!((done, outcomes.len()), (1, others + 1));
-        prop_assert_eq!(admin.told(), [replay_requested(&dead, 2)]);
+        prop_assert_eq!(admin.told(), [replay_requested(&dead, revision(0))]);
     }
 
     #[test]
@@ -107,11 +112,11 @@ proptest! {
     }
 }
 
-/// Any command to a dead letter.
-fn command() -> impl Strategy<Value = DeadLetterCommand> {
+/// Any command to a dead letter, by a clock that may be put back.
+fn command() -> impl Strategy<Value = (DeadLetterCommand, Timestamp)> {
     let dead = |replays| DeadLettered { fingerprint: format!("f{}", replays % 2), ..dead_refund(replays) };
     let tag = prop::option::of((1_u32..3).prop_map(|round| Tag { redrive: ORDER, round }));
-    prop_oneof![
+    let asked = prop_oneof![
         4 => (0_u32..5).prop_map(move |replays| DeadLetterCommand::Announce(Box::new(dead(replays)))),
         1 => (0_u32..5).prop_map(move |replays| DeadLetterCommand::Resolve(Box::new(resolved(&dead(replays))))),
         3 => (any::<bool>(), tag).prop_map(|(force, tag)| {
@@ -122,7 +127,8 @@ fn command() -> impl Strategy<Value = DeadLetterCommand> {
         1 => Just(DeadLetterCommand::Settle(by_ada())),
         1 => Just(DeadLetterCommand::Unsettle(by_ada())),
         1 => Just(DeadLetterCommand::Note(by_ada(), "noted".to_owned())),
-    ]
+    ];
+    (asked, (0_i64..3).prop_map(|second| NOON + SignedDuration::from_secs(second)))
 }
 
 /// Any fact of two sagas; a dead letter may have died again.

@@ -14,7 +14,7 @@ use saga_engine::testing::service_under_test::envelope;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::given::{ORDER, announced, cancelled, dead_letter, dead_refund, fact, handled, replay_requested};
+use crate::given::{ORDER, announced, cancelled, dead_letter, dead_refund, fact, handled};
 use crate::harness::{AdminHarness, answered, each};
 
 /// When the first of many dead letters failed: before any test runs.
@@ -153,7 +153,7 @@ async fn two_who_replay_at_once_are_one_replay_and_one_refusal() {
     let mut statuses: Vec<_> = both.into_iter().map(|answer| answer.expect("an answer").status()).collect();
     statuses.sort();
     assert_eq!(statuses, [StatusCode::ACCEPTED, StatusCode::CONFLICT]);
-    assert_eq!(admin.tells().await, [replay_requested(&dead, 2)]);
+    assert_eq!(asked_to_replay(&admin).await.len(), 1);
 }
 
 #[tokio::test]
@@ -167,7 +167,18 @@ async fn after_three_failed_replays_it_takes_force_and_a_reason() {
     assert_eq!((&forced["status"], &forced["version"]), (&json!("REPLAYING"), &json!(5)));
     admin.post(&path, &json!({"reason": "again"}), 409).await;
     admin.post(&path, &json!({"force": true, "reason": "it got lost"}), 202).await;
-    assert_eq!(admin.tells().await, [replay_requested(&dead, 5), replay_requested(&dead, 6)]);
+    let asked = asked_to_replay(&admin).await;
+    assert_eq!(asked.len(), 2);
+    assert!(asked[0] < asked[1], "{asked:?}");
+}
+
+/// The revisions of the replays that a service was asked for.
+async fn asked_to_replay(admin: &AdminHarness) -> Vec<u64> {
+    let of = |told| match told {
+        AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked)) => Some(asked.revision),
+        AdminMessage::DeadLetter(_) | AdminMessage::Fact(_) => None,
+    };
+    admin.tells().await.into_iter().filter_map(of).collect()
 }
 
 #[tokio::test]

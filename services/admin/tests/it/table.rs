@@ -61,10 +61,12 @@ fn every_status_of_a_dead_letter_answers_every_command() {
                 dead.said().filter(|said| said.origin == DeadLetterOrigin::Task).map_or("", |_| " call");
             format!("{status}{kind} v{} after {}", dead.version(), dead.replays())
         },
-        command: named,
+        command: |(command, _)| named(command),
         rejection: ToString::to_string,
     };
-    printed("dead_letter", &table(&stories.map(|story| after(&story)), &commands, &names));
+    let at = |command: DeadLetterCommand| (command, NOON);
+    let states = stories.map(|story| after(&story.into_iter().map(at).collect::<Vec<_>>()));
+    printed("dead_letter", &table::<DeadLetterView>(&states, &commands.map(at), &names));
 }
 
 fn replay(replay: Replay) -> DeadLetterCommand {
