@@ -17,10 +17,11 @@ impl Reason {
             Self::NotReady { service, complaint: Complaint { check, text, since, .. } } => {
                 format!("{service} is not ready ({check}) since {}: {text}", moment(*since))
             }
-            Self::StandsStill { service, step: StepLook { step, waiting, stands_still_since } } => {
+            Self::StandsStill { service, step: StepLook { step, waiting, stands_still_since, paused } } => {
                 let waiting = waiting.map(|waiting| counted(waiting, "message waits", "messages wait"));
                 let waiting = waiting.unwrap_or_else(|| "messages wait".to_owned());
-                format!("{step} of {service} stands still{}: {waiting}", since("", stands_still_since))
+                let held = if *paused { ", held back by an injected fault" } else { "" };
+                format!("{step} of {service} stands still{}: {waiting}{held}", since("", stands_still_since))
             }
             Self::FailedSagas { count } => {
                 format!("{} FAILED: a compensation is parked", counted(*count, "saga", "sagas"))
@@ -112,10 +113,17 @@ mod tests {
         assert_eq!(headline(&calls(None)), "1 call of payment unanswered for long");
         let told = "1 call of payment unanswered for long, the oldest since noon";
         assert_eq!(headline(&calls(Some(Timestamp::UNIX_EPOCH))), told);
-        let step = |waiting| StepLook { step: "s".to_owned(), waiting, stands_still_since: None };
+        let step = |waiting| StepLook {
+            step: "s".to_owned(),
+            waiting,
+            stands_still_since: None,
+            paused: waiting == Some(2),
+        };
         let still =
             |waiting| headline(&Reason::StandsStill { service: "order".to_owned(), step: step(waiting) });
         assert_eq!(still(None), "s of order stands still: messages wait");
         assert_eq!(still(Some(1)), "s of order stands still: 1 message waits");
+        let held = "s of order stands still: 2 messages wait, held back by an injected fault";
+        assert_eq!(still(Some(2)), held);
     }
 }

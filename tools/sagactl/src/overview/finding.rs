@@ -43,6 +43,12 @@ impl Place<'_> {
         Finding { what, means: means.into(), commands }
     }
 
+    /// How what is broken on purpose in a service is ended, when something is.
+    fn clear(&self, service: &str) -> Option<String> {
+        let look = self.seen.of(service).filter(|look| !look.faults.is_empty());
+        look.map(|_| format!("faults clear {service}"))
+    }
+
     /// How a service is started anew; of a system elsewhere that is another program's work.
     fn anew(&self, service: &str) -> Vec<String> {
         match &self.seen.down {
@@ -185,13 +191,20 @@ fn not_ready(what: String, service: &str, complaint: &Complaint, place: &Place<'
 }
 
 fn stands_still(what: String, service: &str, step: &StepLook, place: &Place<'_>) -> Finding {
-    let mut words = vec!["faults".to_owned()];
+    let clear = place.clear(service).filter(|_| step.paused);
+    let is_held = clear.is_some();
+    let mut words = vec![clear.unwrap_or_else(|| "faults".to_owned())];
     if saga::steps().any(|known| known == step.step) {
         words.push(format!("saga list --stuck-at {}", step.step));
     }
-    words.extend(place.anew(service));
+    let means = if is_held {
+        "Somebody paused it on purpose, and it stays so until that is cleared. It goes on where it was then. Orders that \
+         need it wait until their deadline."
+    } else {
+        words.extend(place.anew(service));
+        "No breaker holds it back, and it settles nothing. Started anew it goes on where it was."
+    };
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let means = "No breaker holds it back, and it settles nothing. Started anew it goes on where it was.";
     place.finding(what, means, &words)
 }
 
@@ -271,7 +284,7 @@ fn sagas(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use contract::overview::{BooksLook, CallsLook, NotAsked, Overview};
+    use contract::overview::{BooksLook, CallsLook, FaultLook, NotAsked, Overview, ServiceLook};
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
@@ -319,6 +332,7 @@ mod tests {
             step: "payment-processing".to_owned(),
             waiting: Some(3),
             stands_still_since: Some(at(0)),
+            paused: false,
         };
         let books = BooksLook { verdict: "UNBALANCED".to_owned(), at: at(0), discrepancies: 2 };
         let not_asked =
@@ -328,7 +342,8 @@ mod tests {
         reasons.extend([
             Reason::Silent { service: payment(), problem: "payment does not answer: refused".to_owned() },
             Reason::Silent { service: "bank".to_owned(), problem: "told by its process".to_owned() },
-            Reason::StandsStill { service: payment(), step },
+            Reason::StandsStill { service: payment(), step: step.clone() },
+            Reason::StandsStill { service: payment(), step: StepLook { paused: true, ..step } },
             Reason::FailedSagas { count: 1 },
             Reason::DeadLetters { group: group(1_000, Some((60, 90))) },
             Reason::DeadLetters { group: group(1, Some((60, 60))) },
@@ -355,11 +370,17 @@ mod tests {
     }
 
     fn seen() -> Seen {
+        let fault = FaultLook { kind: "pause".to_owned(), step: Some("payment-processing".to_owned()) };
+        let payment = ServiceLook {
+            service: "payment".to_owned(),
+            faults: vec![fault.clone(), fault],
+            ..ServiceLook::default()
+        };
         let overview = Overview {
             at: at(40),
             needs_human: true,
             reasons: every_reason(),
-            services: vec![],
+            services: vec![payment],
             sagas: None,
             dead_letters: None,
             books: None,
@@ -385,7 +406,7 @@ mod tests {
         let found = findings(&seen(), CALL, &View::FILE);
         assert_eq!(found.len(), every_reason().len() + 1, "the bank is told once, and nats beside");
         assert!(found.iter().all(|finding| !finding.means.is_empty() && !finding.commands.is_empty()));
-        insta::assert_snapshot!("doctor", shown::doctor(&found));
+        insta::assert_snapshot!("doctor", shown::doctor(&found, &seen().faults(CALL)));
     }
 
     #[test]
@@ -455,6 +476,8 @@ mod tests {
 
     #[test]
     fn nothing_wrong_is_said_too() {
-        assert!(shown::doctor(&[]).starts_with("nobody is needed"));
+        assert!(shown::doctor(&[], &[]).starts_with("nobody is needed"));
+        let told = shown::doctor(&[], &["1 fault is injected".to_owned()]);
+        assert!(told.starts_with("nobody is needed") && told.ends_with("\n1 fault is injected\n"), "{told}");
     }
 }

@@ -40,9 +40,10 @@ pub async fn doctor(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
     let (seen, _) = asked.look().await?;
     let findings = findings(&seen, &asked.call, &view());
     if form.json {
-        say_json(&json!({ "needs_human": seen.needs_human(), "findings": findings }));
+        let faults = seen.faults(&asked.call);
+        say_json(&json!({ "needs_human": seen.needs_human(), "findings": findings, "faults": faults }));
     } else {
-        say(&shown::doctor(&findings));
+        say(&shown::doctor(&findings, &seen.faults(&asked.call)));
     }
     Ok(code(&seen))
 }

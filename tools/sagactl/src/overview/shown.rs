@@ -14,7 +14,7 @@ use crate::output::{Column, View, cut, goes, left, right, table, when};
 
 /// What `sagactl status` shows: `processes` are those of a local system, shown already.
 pub fn status(seen: &Seen, processes: Option<&str>, call: &str, view: &View) -> String {
-    let mut text = need(seen, call, view);
+    let mut text = need(seen, call, view) + &lines(&seen.faults(call));
     if let Some(processes) = processes {
         let _ = writeln!(text, "\n{processes}");
     }
@@ -29,12 +29,16 @@ pub fn status(seen: &Seen, processes: Option<&str>, call: &str, view: &View) -> 
     }
 }
 
-/// What `sagactl doctor` says.
-pub fn doctor(findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return "nobody is needed: nothing is wrong that does not mend itself".to_owned();
-    }
+fn lines(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// What `sagactl doctor` says: `faults` are those that are injected, in words.
+pub fn doctor(findings: &[Finding], faults: &[String]) -> String {
     let mut text = String::new();
+    if findings.is_empty() {
+        text.push_str("nobody is needed: nothing is wrong that does not mend itself\n");
+    }
     for (number, Finding { what, means, commands }) in findings.iter().enumerate() {
         let _ = write!(text, "{}. {what}\n{}", number + 1, indented(means, 3));
         for command in commands {
@@ -42,7 +46,7 @@ pub fn doctor(findings: &[Finding]) -> String {
         }
         text.push('\n');
     }
-    text
+    text + &lines(faults)
 }
 
 fn need(seen: &Seen, call: &str, view: &View) -> String {
