@@ -36,11 +36,11 @@ pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, grou
     let dead_letters = timeout(WITHIN, glance::dead_letters(store, groups, now));
     let books = timeout(WITHIN, rows::row::<Books>(store, THE_BOOKS));
     let (own, others, sagas, dead_letters, books) = tokio::join!(own, others, sagas, dead_letters, books);
-    let own = own.map_err(|_| too_long());
+    let own = own.map_err(|_| too_long(crate::NAME));
     let behind = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
     let mut services = vec![service_look(crate::NAME, own)];
     services.extend(others.into_iter().map(|(service, answer)| {
-        let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_long(), 1)));
+        let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_long(service), 1)));
         service_look(service, answer.map_err(|problem| problem.detail))
     }));
     let mut not_asked = Vec::new();
@@ -53,8 +53,8 @@ pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, grou
     seen.judged()
 }
 
-fn too_long() -> String {
-    format!("does not answer within {}ms", WITHIN.as_millis())
+fn too_long(who: &str) -> String {
+    format!("{who} does not answer within {} s", WITHIN.as_secs_f64())
 }
 
 /// What was asked of admin's own database, or else a note of what could not be.
@@ -66,7 +66,7 @@ fn known<T, Elapsed>(
     let problem = match asked {
         Ok(Ok(known)) => return Some(known),
         Ok(Err(fault)) => saga_core::retry::error_chain(&fault),
-        Err(_) => format!("admin's database {}", too_long()),
+        Err(_) => too_long("admin's database"),
     };
     not_asked.push(NotAsked { what: what.to_owned(), problem });
     None
