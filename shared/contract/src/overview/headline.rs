@@ -24,7 +24,8 @@ impl Reason {
                 format!("{step} of {service} stands still{}: {waiting}{held}", since("", stands_still_since))
             }
             Self::FailedSagas { count } => {
-                format!("{} FAILED: a compensation is parked", counted(*count, "saga", "sagas"))
+                let failed = counted(*count, "saga", "sagas");
+                format!("{failed} FAILED: a compensation is parked, or was given up")
             }
             Self::DeadLetters { group: GroupLook { step, service, fingerprint, count, .. } } => {
                 format!("{} at {step} of {service}, fingerprint {fingerprint}", dead_letters(*count))
@@ -97,7 +98,10 @@ mod tests {
     #[test]
     fn one_is_one_and_many_are_many() {
         for (count, told) in [(1, "1 saga FAILED"), (2, "2 sagas FAILED"), (1_234, "1,234 sagas FAILED")] {
-            assert_eq!(headline(&Reason::FailedSagas { count }), format!("{told}: a compensation is parked"));
+            assert_eq!(
+                headline(&Reason::FailedSagas { count }),
+                format!("{told}: a compensation is parked, or was given up")
+            );
         }
         let books =
             BooksLook { verdict: "UNBALANCED".to_owned(), at: Timestamp::UNIX_EPOCH, discrepancies: 1 };

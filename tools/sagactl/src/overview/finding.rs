@@ -13,6 +13,7 @@ const NOTICES: &str = "webhook";
 
 /// What people end by hand: a command before it shows which orders there are.
 const SETTLE_SAGA: &str = "saga settle ORDER --reason \"put right by hand\"";
+const RESTORE: &str = "dlq restore --saga ORDER --reason \"it is done after all\"";
 const SETTLE_PAYMENT: &str = "payment settle ORDER --reason \"put right by hand\"";
 
 /// Something that somebody must look after.
@@ -68,24 +69,7 @@ pub fn findings(seen: &Seen, call: &str, view: &View) -> Vec<Finding> {
     if let Some(problem) = seen.problem.as_ref().filter(|_| !seen.is_down("admin")) {
         findings.push(admin_is_silent(problem, place));
     }
-    // Of what does not run it is known that it does not answer.
-    let is_told = |reason: &Reason| match reason {
-        Reason::Silent { service, .. } => seen.is_down(service),
-        Reason::NotReady { .. }
-        | Reason::StandsStill { .. }
-        | Reason::FailedSagas { .. }
-        | Reason::DeadLetters { .. }
-        | Reason::MoreDeadLetters { .. }
-        | Reason::FailedOutbox { .. }
-        | Reason::Breaker { .. }
-        | Reason::OverdueCalls { .. }
-        | Reason::OverdueSagas { .. }
-        | Reason::Unbalanced { .. }
-        | Reason::Unknown { .. } => false,
-    };
-    let reasons =
-        seen.overview.iter().flat_map(|overview| &overview.reasons).filter(|reason| !is_told(reason));
-    findings.extend(reasons.map(|reason| finding(reason, place, view)));
+    findings.extend(seen.reasons().map(|reason| finding(reason, place, view)));
     findings
 }
 
@@ -98,8 +82,8 @@ fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
         Reason::FailedSagas { .. } => place.finding(
             what,
             "Stock or money is not where it belongs until what is parked has been handled. No deadline ends the waiting. \
-             What can never go through is done by hand, and then settled.",
-            &["saga list --status FAILED", "dlq groups", SETTLE_SAGA],
+             What was given up is taken up again. What can never go through is done by hand, and then settled.",
+            &["saga list --status FAILED", "dlq groups", "dlq list --status DISCARDED", RESTORE, SETTLE_SAGA],
         ),
         Reason::DeadLetters { group } => dead_letter_group(what, group, place, view),
         Reason::MoreDeadLetters { .. } => {
@@ -143,11 +127,17 @@ fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
 fn not_running(name: &str, place: &Place<'_>) -> Finding {
     let means = match name {
         "nats" => "Without the broker orders are taken and wait in the outboxes. Nothing is lost.",
-        _ => {
-            "What is told to it waits, and is handled when it runs again. Orders that need it wait until their deadline."
-        }
+        _ => while_away(name),
     };
     place.finding(format!("{name} does not run"), means, &[&format!("start {name}")])
+}
+
+fn while_away(service: &str) -> &'static str {
+    if service == OPERATOR {
+        "The view of sagas, the dead letters and the notices stand still until it is back. Orders go on without it."
+    } else {
+        "What is told to it waits, and is handled when it is back. Orders that need it wait until their deadline."
+    }
 }
 
 fn admin_is_silent(problem: &str, place: &Place<'_>) -> Finding {
@@ -160,8 +150,7 @@ fn admin_is_silent(problem: &str, place: &Place<'_>) -> Finding {
 fn silent(what: String, service: &str, place: &Place<'_>) -> Finding {
     let anew = place.anew(service);
     let commands: Vec<_> = anew.iter().map(String::as_str).collect();
-    let means = "What is told to it waits, and is handled when it answers again. Orders that need it wait until their \
-                 deadline. Its log says why it is silent.";
+    let means = format!("{} Its log says why it is silent.", while_away(service));
     place.finding(what, means, &commands)
 }
 
@@ -231,7 +220,10 @@ fn unheard(what: String, place: &Place<'_>) -> Finding {
 
 fn dead_letter_group(what: String, group: &GroupLook, place: &Place<'_>, view: &View) -> Finding {
     let GroupLook { fingerprint, newest, .. } = group;
-    let mut words = vec![format!("dlq show {newest}")];
+    // What was planted fails again after any replay.
+    let planted = place.clear(&group.service).filter(|_| group.reason.contains("injected: "));
+    let mut words: Vec<_> = planted.into_iter().collect();
+    words.push(format!("dlq show {newest}"));
     if group.first_until.is_some() {
         words.push(format!(
             "saga extend --fingerprint {fingerprint} --for 10m --reason \"time to mend the cause\""
@@ -335,8 +327,10 @@ mod tests {
             paused: false,
         };
         let books = BooksLook { verdict: "UNBALANCED".to_owned(), at: at(0), discrepancies: 2 };
-        let not_asked =
-            NotAsked { what: "dead letters".to_owned(), problem: "does not answer within 1500ms".to_owned() };
+        let not_asked = NotAsked {
+            what: "dead letters".to_owned(),
+            problem: "admin's database does not answer within 1.5 s".to_owned(),
+        };
         let mut reasons: Vec<_> =
             ["store", "database", "requests", "steps", "other"].into_iter().map(not_ready).collect();
         reasons.extend([
@@ -450,6 +444,22 @@ mod tests {
     }
 
     #[test]
+    fn what_failed_on_purpose_is_first_made_to_fail_no_more() {
+        let first = |reason: &str, faults: bool| {
+            let mut overview = seen().overview.expect("an overview");
+            let group = GroupLook { reason: reason.to_owned(), ..group(1, None) };
+            overview.reasons = vec![Reason::DeadLetters { group }];
+            overview.services.retain(|_| faults);
+            let seen = Seen { down: None, overview: Some(overview), problem: None };
+            findings(&seen, "sagactl", &View::FILE)[0].commands[0].clone()
+        };
+        let injected = "injected: fail_permanently";
+        assert_eq!(first(injected, true), "sagactl faults clear payment");
+        assert!(first(injected, false).contains(" dlq show "), "it is used up, or was cleared");
+        assert!(first("no such order", true).contains(" dlq show "));
+    }
+
+    #[test]
     fn of_a_system_elsewhere_no_process_is_started() {
         let elsewhere = Seen { down: None, ..seen() };
         let found = findings(&elsewhere, "sagactl --admin http://host:1/", &View::FILE);
@@ -471,6 +481,7 @@ mod tests {
         let stopped = Seen { down: Some(vec!["admin".to_owned()]), ..silent };
         let found = findings(&stopped, CALL, &View::FILE);
         assert_eq!(found.len(), 1, "that it does not run says it all");
+        assert!(found[0].means.ends_with("Orders go on without it."), "{}", found[0].means);
         assert!(stopped.needs_human());
     }
 

@@ -60,11 +60,6 @@ fn told(seen: &Seen, processes: Option<&Processes>) -> anyhow::Result<Value> {
     Ok(told)
 }
 
-/// Who cannot ask admin does not know; that is told apart.
 fn code(seen: &Seen) -> ExitCode {
-    ExitCode::from(match (&seen.overview, seen.needs_human()) {
-        (None, _) => exit::FAILED,
-        (Some(_), true) => exit::HUMAN_NEEDED,
-        (Some(_), false) => 0,
-    })
+    ExitCode::from(if seen.needs_human() { exit::HUMAN_NEEDED } else { 0 })
 }

@@ -1,6 +1,6 @@
 //! Pure: what there was to see, of processes and of what admin says.
 
-use contract::overview::{Overview, ServiceLook};
+use contract::overview::{Overview, Reason, ServiceLook};
 
 /// What there was to see.
 #[derive(Debug)]
@@ -18,6 +18,12 @@ impl Seen {
     pub fn needs_human(&self) -> bool {
         let is_down = self.down.as_ref().is_some_and(|down| !down.is_empty());
         is_down || self.overview.as_ref().is_none_or(|overview| overview.needs_human)
+    }
+
+    /// Why somebody is needed, as admin says: but of a process that does not run it is known that it does not answer.
+    pub fn reasons(&self) -> impl Iterator<Item = &Reason> {
+        let reasons = self.overview.iter().flat_map(|overview| &overview.reasons);
+        reasons.filter(|reason| !matches!(reason, Reason::Silent { service, .. } if self.is_down(service)))
     }
 
     /// What admin says of a service.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use contract::overview::{
-    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook, grouped,
+    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook, counted, grouped,
 };
 
 use super::finding::Finding;
@@ -57,7 +57,7 @@ fn need(seen: &Seen, call: &str, view: &View) -> String {
     for name in seen.down.iter().flatten() {
         let _ = writeln!(text, "  {name} does not run");
     }
-    for reason in seen.overview.iter().flat_map(|overview| &overview.reasons) {
+    for reason in seen.reasons() {
         let _ = writeln!(text, "  {}", reason.headline(|at| view.moment(at)));
     }
     let _ = writeln!(text, "what to do: {call} doctor");
@@ -145,17 +145,19 @@ fn waiting(overview: &Overview) -> String {
             None => unknown += 1,
         }
     }
-    let known = if waiting.is_empty() { "nothing".to_owned() } else { waiting.join(" · ") };
     let behind = match overview.behind {
         Some(0) => "admin has heard everything".to_owned(),
         Some(count) => format!("admin has still to hear {} messages: what follows is behind", grouped(count)),
         None => "how far admin is behind is not known".to_owned(),
     };
-    let unknown = match unknown {
-        0 => String::new(),
-        count => format!("; the broker does not say what waits for {count} steps"),
+    let silent = |of: &str| format!("not known{of}: the broker does not say");
+    let known = match (waiting.join(" · "), unknown) {
+        (known, 0) if known.is_empty() => "nothing".to_owned(),
+        (known, 0) => known,
+        (known, _) if known.is_empty() => silent(""),
+        (known, count) => format!("{known}; {}", silent(&format!(" of {}", counted(count, "step", "steps")))),
     };
-    format!("waits at the broker: {known}{unknown}; {behind}")
+    format!("waits at the broker: {known}; {behind}")
 }
 
 fn sagas_lines(sagas: &SagasLook, view: &View) -> String {
@@ -206,5 +208,44 @@ fn books(overview: &Overview, view: &View) -> String {
                 view.moment(books.at)
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::overview::StepLook;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_told_as_far_as_it_is_known() {
+        let told = |counts: &[Option<u64>]| {
+            let step = |waiting: &Option<u64>| StepLook {
+                step: "payment-refund".to_owned(),
+                waiting: *waiting,
+                stands_still_since: None,
+                paused: false,
+            };
+            let service = ServiceLook { steps: counts.iter().map(step).collect(), ..ServiceLook::default() };
+            waiting(&Overview {
+                at: Timestamp::UNIX_EPOCH,
+                needs_human: false,
+                reasons: vec![],
+                services: vec![service],
+                sagas: None,
+                dead_letters: None,
+                books: None,
+                behind: Some(0),
+                not_asked: vec![],
+            })
+        };
+        let heard = "; admin has heard everything";
+        assert_eq!(told(&[Some(0), Some(0)]), format!("waits at the broker: nothing{heard}"));
+        assert_eq!(told(&[Some(3), Some(0)]), format!("waits at the broker: payment-refund 3{heard}"));
+        let silent = "the broker does not say";
+        assert_eq!(told(&[None, None]), format!("waits at the broker: not known: {silent}{heard}"));
+        let some = format!("waits at the broker: payment-refund 3; not known of 1 step: {silent}{heard}");
+        assert_eq!(told(&[Some(3), None]), some);
     }
 }
