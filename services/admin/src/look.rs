@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use contract::overview::{
-    BreakerLook, CallsLook, Complaint, NotAsked, OutboxLook, Overview, ServiceLook, StepLook,
+    BreakerLook, CallsLook, Complaint, FaultLook, NotAsked, OutboxLook, Overview, ServiceLook, StepLook,
 };
 use jiff::Timestamp;
 use saga_core::breaker;
+use saga_core::fault::FaultKind;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{CheckState, Problem};
 use saga_engine::runtime::admission::BreakerView;
@@ -35,11 +36,11 @@ pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, grou
     let dead_letters = timeout(WITHIN, glance::dead_letters(store, groups, now));
     let books = timeout(WITHIN, rows::row::<Books>(store, THE_BOOKS));
     let (own, others, sagas, dead_letters, books) = tokio::join!(own, others, sagas, dead_letters, books);
-    let own = own.map_err(|_| too_long());
+    let own = own.map_err(|_| too_long(crate::NAME));
     let behind = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
     let mut services = vec![service_look(crate::NAME, own)];
     services.extend(others.into_iter().map(|(service, answer)| {
-        let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_long(), 1)));
+        let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_long(service), 1)));
         service_look(service, answer.map_err(|problem| problem.detail))
     }));
     let mut not_asked = Vec::new();
@@ -52,8 +53,8 @@ pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, grou
     seen.judged()
 }
 
-fn too_long() -> String {
-    format!("does not answer within {}ms", WITHIN.as_millis())
+fn too_long(who: &str) -> String {
+    format!("{who} does not answer within {} s", WITHIN.as_secs_f64())
 }
 
 /// What was asked of admin's own database, or else a note of what could not be.
@@ -65,7 +66,7 @@ fn known<T, Elapsed>(
     let problem = match asked {
         Ok(Ok(known)) => return Some(known),
         Ok(Err(fault)) => saga_core::retry::error_chain(&fault),
-        Err(_) => format!("admin's database {}", too_long()),
+        Err(_) => too_long("admin's database"),
     };
     not_asked.push(NotAsked { what: what.to_owned(), problem });
     None
@@ -77,7 +78,11 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         Ok(condition) => condition,
         Err(problem) => return ServiceLook { service, problem: Some(problem), ..ServiceLook::default() },
     };
-    let Condition { readiness, stats, breakers, steps } = condition;
+    let Condition { readiness, stats, breakers, steps, faults } = condition;
+    let pauses = |step: &str| {
+        let mut pauses = faults.iter().filter(|fault| fault.kind == FaultKind::PAUSE.name);
+        pauses.any(|fault| fault.step.as_deref().is_none_or(|only| only == step))
+    };
     let complaint = |(check, found): (String, saga_engine::host::http::Check)| {
         let failed = match found.state {
             CheckState::Ok => return None,
@@ -103,12 +108,14 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         steps: steps
             .into_iter()
             .map(|step| StepLook {
-                step: step.step,
                 waiting: step.waiting,
                 stands_still_since: step.stands_still_since,
+                paused: pauses(&step.step),
+                step: step.step,
             })
             .collect(),
         breakers: breakers.iter().filter_map(breaker_look).collect(),
+        faults: faults.into_iter().map(|fault| FaultLook { kind: fault.kind, step: fault.step }).collect(),
     }
 }
 

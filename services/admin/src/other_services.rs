@@ -1,5 +1,7 @@
 //! Shell: admin's calls to the other services.
 
+use std::error::Error as _;
+use std::io;
 use std::time::Duration;
 
 use contract::topology::{PARTICIPANTS, Participant};
@@ -11,6 +13,7 @@ use saga_engine::host::http::{Outgoing, Problem, Readiness};
 use saga_engine::host::reading::Page;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tracing::debug;
 
 use crate::AdminSettings;
 
@@ -243,7 +246,35 @@ fn does_not_answer(service: &str, error: reqwest::Error) -> Problem {
     let why = match error.status() {
         Some(status) if of_own_token(status).is_some() => of_own_token(status).unwrap_or_default().to_owned(),
         Some(status) => format!("answers {status} to what this build asks: is it of another build?"),
-        None => format!("does not answer: {}", error_chain(&error.without_url())),
+        None => {
+            let error = error.without_url();
+            debug!(service, error = error_chain(&error), "a service does not answer");
+            format!("does not answer: {}", in_plain_words(&error))
+        }
     };
     Problem::unavailable(format!("{service} {why}"), 1)
+}
+
+/// What operators know by its name, of all that may befall a connection.
+const PLAIN: [io::ErrorKind; 4] = [
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::HostUnreachable,
+    io::ErrorKind::NetworkUnreachable,
+];
+
+/// Why nothing was answered, in no library's words: those are in the log.
+fn in_plain_words(error: &reqwest::Error) -> String {
+    let (mut kind, mut source) = (None, error.source());
+    while let Some(error) = source {
+        kind = error.downcast_ref().map(io::Error::kind).or(kind);
+        source = error.source();
+    }
+    match kind.filter(|kind| PLAIN.contains(kind)) {
+        Some(kind) => kind.to_string(),
+        None if error.is_timeout() => "no answer in time".to_owned(),
+        None if error.is_connect() => "no connection comes about".to_owned(),
+        None if error.is_decode() => "what it says cannot be read: is it of another build?".to_owned(),
+        None => "the connection broke off".to_owned(),
+    }
 }

@@ -95,6 +95,38 @@ pub struct ServiceLook {
     /// Its breakers that are not closed, or are held closed by somebody.
     #[serde(default)]
     pub breakers: Vec<BreakerLook>,
+    /// What is broken in it on purpose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultLook>,
+}
+
+impl ServiceLook {
+    /// The faults that are injected here in one line, as far as it goes; `None` when none is.
+    #[must_use]
+    pub fn faults_in_words(&self) -> Option<String> {
+        let (first, more) = self.faults.split_at(self.faults.len().min(MOST_FAULTS_NAMED));
+        let named = first.iter().map(|fault| match &fault.step {
+            Some(step) => format!("{} of {step}", fault.kind),
+            None => fault.kind.clone(),
+        });
+        let more = (!more.is_empty()).then(|| format!("{} more", more.len()));
+        let named = named.chain(more).collect::<Vec<_>>().join(", ");
+        let count = counted(self.faults.len() as u64, "fault is injected", "faults are injected");
+        (!self.faults.is_empty()).then(|| format!("{count} at {}: {named}", self.service))
+    }
+}
+
+/// Faults of one service that are named in a line.
+const MOST_FAULTS_NAMED: usize = 3;
+
+/// A fault that was injected, and is active.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FaultLook {
+    /// What goes wrong, such as `pause`.
+    pub kind: String,
+    /// In which step; absent when in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
 }
 
 /// A check that found something wrong.
@@ -147,6 +179,9 @@ pub struct StepLook {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub stands_still_since: Option<Timestamp>,
+    /// An injected fault holds it back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
 }
 
 /// A breaker that is not closed, or is held.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -159,12 +158,7 @@ pub fn admin_of(named: Option<Url>, folder: &Path) -> anyhow::Result<Url> {
     if let Some(named) = named {
         return Ok(named);
     }
-    let Some(system) = System::find(folder)? else {
-        bail!(
-            "no system in {}: start one with scripts/up.sh, name its folder with --data, or an admin with --admin",
-            folder.display()
-        )
-    };
+    let system = System::to_ask(folder)?;
     address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)
 }
 

@@ -100,8 +100,8 @@ impl Rule {
             | Self::MoneyBack
             | Self::ViewIsWhatWasSaid => format!(
                 "sagactl saga show {subject} tells what was said of it and who owes the next step; a message of it \
-                 that is parked stands in sagactl dlq list. What can never go through is done by hand, and then \
-                 settled: sagactl saga settle {subject} --reason WHY"
+                 that is parked, or was given up, stands in sagactl dlq list --status ALL --saga {subject}. What can \
+                 never go through is done by hand, and then settled: sagactl saga settle {subject} --reason WHY"
             ),
             Self::EverythingHasAnOrder
             | Self::TotalIsItsLines

@@ -77,8 +77,12 @@ fn everything(all: &mut Overview) {
     let still = Some(long_ago());
     let payment = &mut all.services[1];
     payment.complaints = vec![complaint];
-    payment.steps =
-        vec![StepLook { step: "payment-refund".to_owned(), waiting: Some(3), stands_still_since: still }];
+    payment.steps = vec![StepLook {
+        step: "payment-refund".to_owned(),
+        waiting: Some(3),
+        stands_still_since: still,
+        paused: false,
+    }];
     payment.outbox = Some(OutboxLook { pending: 0, oldest: None, failed: 1 });
     payment.breakers = vec![breaker("bank")];
     payment.calls = Some(CallsLook { open: 1, oldest: Some(long_ago()) });

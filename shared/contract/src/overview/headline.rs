@@ -17,13 +17,15 @@ impl Reason {
             Self::NotReady { service, complaint: Complaint { check, text, since, .. } } => {
                 format!("{service} is not ready ({check}) since {}: {text}", moment(*since))
             }
-            Self::StandsStill { service, step: StepLook { step, waiting, stands_still_since } } => {
+            Self::StandsStill { service, step: StepLook { step, waiting, stands_still_since, paused } } => {
                 let waiting = waiting.map(|waiting| counted(waiting, "message waits", "messages wait"));
                 let waiting = waiting.unwrap_or_else(|| "messages wait".to_owned());
-                format!("{step} of {service} stands still{}: {waiting}", since("", stands_still_since))
+                let held = if *paused { ", held back by an injected fault" } else { "" };
+                format!("{step} of {service} stands still{}: {waiting}{held}", since("", stands_still_since))
             }
             Self::FailedSagas { count } => {
-                format!("{} FAILED: a compensation is parked", counted(*count, "saga", "sagas"))
+                let failed = counted(*count, "saga", "sagas");
+                format!("{failed} FAILED: a compensation is parked, or was given up")
             }
             Self::DeadLetters { group: GroupLook { step, service, fingerprint, count, .. } } => {
                 format!("{} at {step} of {service}, fingerprint {fingerprint}", dead_letters(*count))
@@ -96,7 +98,10 @@ mod tests {
     #[test]
     fn one_is_one_and_many_are_many() {
         for (count, told) in [(1, "1 saga FAILED"), (2, "2 sagas FAILED"), (1_234, "1,234 sagas FAILED")] {
-            assert_eq!(headline(&Reason::FailedSagas { count }), format!("{told}: a compensation is parked"));
+            assert_eq!(
+                headline(&Reason::FailedSagas { count }),
+                format!("{told}: a compensation is parked, or was given up")
+            );
         }
         let books =
             BooksLook { verdict: "UNBALANCED".to_owned(), at: Timestamp::UNIX_EPOCH, discrepancies: 1 };
@@ -112,10 +117,17 @@ mod tests {
         assert_eq!(headline(&calls(None)), "1 call of payment unanswered for long");
         let told = "1 call of payment unanswered for long, the oldest since noon";
         assert_eq!(headline(&calls(Some(Timestamp::UNIX_EPOCH))), told);
-        let step = |waiting| StepLook { step: "s".to_owned(), waiting, stands_still_since: None };
+        let step = |waiting| StepLook {
+            step: "s".to_owned(),
+            waiting,
+            stands_still_since: None,
+            paused: waiting == Some(2),
+        };
         let still =
             |waiting| headline(&Reason::StandsStill { service: "order".to_owned(), step: step(waiting) });
         assert_eq!(still(None), "s of order stands still: messages wait");
         assert_eq!(still(Some(1)), "s of order stands still: 1 message waits");
+        let held = "s of order stands still: 2 messages wait, held back by an injected fault";
+        assert_eq!(still(Some(2)), held);
     }
 }

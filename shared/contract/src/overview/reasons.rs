@@ -27,7 +27,7 @@ pub enum Reason {
         /// The check that failed.
         complaint: Complaint,
     },
-    /// Messages wait for a step, nothing holds it back, and it settles none.
+    /// Messages wait for a step, nothing but an injected fault holds it back, and it settles none.
     StandsStill {
         /// The service whose step it is.
         service: String,
@@ -158,7 +158,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::overview::{DeadLettersLook, OutboxLook, SagasLook};
+    use crate::overview::{DeadLettersLook, FaultLook, OutboxLook, SagasLook};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
@@ -217,8 +217,26 @@ mod tests {
             one.outbox = Some(OutboxLook { pending: 9, oldest: Some(at(0)), failed: 0 });
             one.breakers = vec![breaker(940, false)];
             one.calls = Some(CallsLook { open: 3, oldest: Some(at(910)) });
+            one.faults = vec![FaultLook { kind: "pause".to_owned(), step: None }];
         });
         assert_eq!(degraded, [""; 0]);
+    }
+
+    #[test]
+    fn injected_faults_are_told_in_one_line_however_many_they_are() {
+        let named = |faults: &[(&str, Option<&str>)]| {
+            let fault = |(kind, step): &(&str, Option<&str>)| FaultLook {
+                kind: (*kind).to_owned(),
+                step: step.map(str::to_owned),
+            };
+            ServiceLook { faults: faults.iter().map(fault).collect(), ..service() }.faults_in_words()
+        };
+        assert_eq!(named(&[]), None);
+        let pause = ("pause", Some("payment-processing"));
+        let one = "1 fault is injected at payment: pause of payment-processing";
+        assert_eq!(named(&[pause]).as_deref(), Some(one));
+        let many = "5 faults are injected at payment: pause of payment-processing, delay, delay, 2 more";
+        assert_eq!(named(&[pause, ("delay", None), ("delay", None), pause, pause]).as_deref(), Some(many));
     }
 
     #[test]
@@ -239,6 +257,7 @@ mod tests {
             step: "payment-processing".to_owned(),
             waiting: Some(3),
             stands_still_since: Some(at(900)),
+            paused: false,
         };
         let told = of_one(|one| {
             one.steps = vec![still];

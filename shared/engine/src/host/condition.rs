@@ -17,6 +17,7 @@ use super::readiness;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::bus::{Bus as _, Durable};
 use crate::runtime::clock::Clock as _;
+use crate::runtime::faults::ActiveFault;
 
 /// A broker that is there answers sooner; who looks at everything at once waits for none that is not.
 const BROKER_ANSWERS_WITHIN: Duration = Duration::from_millis(500);
@@ -32,6 +33,9 @@ pub struct Condition {
     pub breakers: Vec<BreakerView>,
     /// What waits for each of its steps.
     pub steps: Vec<StepCondition>,
+    /// Its injected faults.
+    #[serde(default)]
+    pub faults: Vec<ActiveFault>,
 }
 
 /// What waits for a step.
@@ -51,7 +55,7 @@ impl Condition {
         let (stats, steps) = tokio::join!(app.store.stats(), steps_now(app));
         let readiness = readiness::of(app, &stats);
         let breakers = app.admission.breakers().into_iter().filter(is_worth_a_look).collect();
-        Self { readiness, stats: stats.ok(), breakers, steps }
+        Self { readiness, stats: stats.ok(), breakers, steps, faults: app.faults.view().faults }
     }
 }
 

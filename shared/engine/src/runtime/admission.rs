@@ -244,8 +244,13 @@ impl StepAdmission {
     /// Whether nothing may be tried now, because a breaker is open or a fault says so.
     #[must_use]
     pub fn is_shut(&self) -> bool {
+        self.is_paused() || self.shared.with(|admission, at| admission.is_shut(self.step, at))
+    }
+
+    /// Whether an injected fault says that nothing may be tried.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
         self.faults().pauses(self.step.name)
-            || self.shared.with(|admission, at| admission.is_shut(self.step, at))
     }
 
     /// Resolves when something may be tried.

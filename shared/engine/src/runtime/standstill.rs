@@ -1,4 +1,5 @@
-//! Shell: whether a step stands still: messages wait for it, nothing holds it back on purpose, and it settles none.
+//! Shell: whether a step stands still: messages wait for it, no breaker holds it back, and it settles none. One that an
+//! injected fault pauses is as ready as it was told to be: that it stands still is known, and no complaint.
 //!
 //! [`judge`] decides on what one look saw; [`run`] looks every few seconds, beside the loops, and asks the broker only
 //! about steps that have settled nothing since the last look.
@@ -26,8 +27,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 pub struct Sight {
     /// It has settled something since the last look.
     pub has_moved: bool,
-    /// A breaker or an injected fault holds it back.
+    /// A breaker holds it back, which tells of itself.
     pub is_shut: bool,
+    /// An injected fault does.
+    pub is_paused: bool,
     /// Messages at the broker that it has not settled yet, or why that is not known.
     pub waiting: Result<u64, BusError>,
 }
@@ -37,6 +40,8 @@ pub struct Sight {
 pub struct Standstill {
     /// When it was first seen so, without a break.
     pub since: Timestamp,
+    /// An injected fault holds it back.
+    pub is_paused: bool,
     /// Messages that waited at the last look, or why that is not known.
     pub waiting: Result<u64, BusError>,
 }
@@ -44,9 +49,11 @@ pub struct Standstill {
 /// Whether a step stands still, after a look at it; `stood` is what the look before came to.
 #[must_use]
 pub fn judge(stood: Option<&Standstill>, sight: Sight, now: Timestamp) -> Option<Standstill> {
-    let Sight { has_moved, is_shut, waiting } = sight;
+    let Sight { has_moved, is_shut, is_paused, waiting } = sight;
     let stands = !has_moved && !is_shut && waiting != Ok(0);
-    stands.then(|| Standstill { since: stood.map_or(now, |stood| stood.since), waiting })
+    // After a pause it has its time to begin.
+    let stood = stood.filter(|stood| stood.is_paused == is_paused);
+    stands.then(|| Standstill { since: stood.map_or(now, |stood| stood.since), is_paused, waiting })
 }
 
 /// The steps of a process that stand still. Clones are the same.
@@ -68,21 +75,23 @@ impl Standstills {
         self.0.lock().clear();
     }
 
-    /// Since when a step has stood still, when that is for longer than `limit`.
+    /// Since when a step has stood still, paused or not, when that is for longer than `limit`.
     #[must_use]
     pub fn since(&self, step: &str, limit: Duration, now: Timestamp) -> Option<Timestamp> {
         let since = self.0.lock().get(step)?.since;
         (now.duration_since(since) > signed(limit)).then_some(since)
     }
 
-    /// Which steps have stood still for longer than `limit`, how many messages wait for each, and since when.
+    /// Which steps have stood still for longer than `limit` with nothing that holds them back, how many messages wait for
+    /// each, and since when.
     #[must_use]
     pub fn in_words(&self, limit: Duration, now: Timestamp) -> Option<String> {
         let limit = signed(limit);
         let all = self.0.lock();
-        let long = all.iter().filter(|(_, standstill)| now.duration_since(standstill.since) > limit);
+        let own = all.iter().filter(|(_, standstill)| !standstill.is_paused);
+        let long = own.filter(|(_, standstill)| now.duration_since(standstill.since) > limit);
         let said: Vec<_> = long
-            .map(|(step, Standstill { since, waiting })| match waiting {
+            .map(|(step, Standstill { since, waiting, .. })| match waiting {
                 Ok(waiting) => {
                     format!("{step} stands still: {waiting} messages wait, none settled since {since:.0}")
                 }
@@ -113,7 +122,8 @@ pub async fn run<S: Service, B: Bus>(
         }
         for (admission, before) in steps.iter().zip(&mut settled) {
             let has_moved = admission.settled() != std::mem::replace(before, admission.settled());
-            let is_shut = admission.is_shut();
+            let is_paused = admission.is_paused();
+            let is_shut = !is_paused && admission.is_shut();
             // Asked only when it matters.
             let waiting = match has_moved || is_shut {
                 true => Ok(0),
@@ -121,7 +131,8 @@ pub async fn run<S: Service, B: Bus>(
             };
             // What was settled while the broker was asked is no standstill.
             let has_moved = has_moved || admission.settled() != *before;
-            standstills.look(admission.step().name, Sight { has_moved, is_shut, waiting }, clock.now());
+            let sight = Sight { has_moved, is_shut, is_paused, waiting };
+            standstills.look(admission.step().name, sight, clock.now());
         }
     }
 }

@@ -24,7 +24,7 @@ fn after(seconds: i64) -> Timestamp {
 }
 
 fn sight(waiting: u64) -> Sight {
-    Sight { has_moved: false, is_shut: false, waiting: Ok(waiting) }
+    Sight { has_moved: false, is_shut: false, is_paused: false, waiting: Ok(waiting) }
 }
 
 #[test]
@@ -37,6 +37,8 @@ fn a_step_stands_still_when_messages_wait_and_neither_it_moves_nor_anything_hold
         (Sight { is_shut: true, ..sight(1) }, false),
         (Sight { waiting: unknown(), ..sight(0) }, true),
         (Sight { waiting: unknown(), is_shut: true, ..sight(0) }, false),
+        (Sight { is_paused: true, ..sight(1) }, true),
+        (Sight { is_paused: true, ..sight(0) }, false),
     ];
     for (sight, stands) in cases {
         assert_eq!(judge(None, sight.clone(), NOW).is_some(), stands, "{sight:?}");
@@ -47,7 +49,7 @@ fn a_step_stands_still_when_messages_wait_and_neither_it_moves_nor_anything_hold
 fn a_standstill_counts_from_the_first_look_on_and_ends_with_the_first_message_settled() {
     let first = judge(None, sight(3), NOW);
     let later = judge(first.as_ref(), sight(5), after(9));
-    assert_eq!(later, Some(Standstill { since: NOW, waiting: Ok(5) }));
+    assert_eq!(later, Some(Standstill { since: NOW, is_paused: false, waiting: Ok(5) }));
     assert_eq!(judge(later.as_ref(), Sight { has_moved: true, ..sight(5) }, after(10)), None);
 }
 
@@ -62,6 +64,19 @@ fn a_standstill_is_told_after_its_time_and_not_before() {
     assert_eq!(standstills.in_words(LIMIT, after(16)).as_deref(), Some(told));
     standstills.forget();
     assert_eq!(standstills.in_words(LIMIT, after(17)), None);
+}
+
+/// It is as it was told to be, which is no complaint; when the pause ends it has its time to begin.
+#[test]
+fn a_standstill_by_an_injected_pause_is_known_and_no_complaint() {
+    let standstills = Standstills::default();
+    let known = |at| standstills.since("shelf-filling", LIMIT, at);
+    let paused = || Sight { is_paused: true, ..sight(3) };
+    standstills.look("shelf-filling", paused(), NOW);
+    standstills.look("shelf-filling", paused(), after(16));
+    assert_eq!((known(after(16)), standstills.in_words(LIMIT, after(16))), (Some(NOW), None));
+    standstills.look("shelf-filling", sight(3), after(17));
+    assert_eq!((known(after(18)), standstills.in_words(LIMIT, after(18))), (None, None));
 }
 
 /// With a real broker: what waits is known wherever it waits, and the other step is not blamed.

@@ -146,6 +146,12 @@ fn settled(answer: Answer, url: &Url) -> anyhow::Result<Value> {
         return Ok(answer.body);
     }
     let complaint = short(&answer.complaint(), LONGEST_COMPLAINT);
+    // A service says so of what another one has.
+    if answer.status == StatusCode::NOT_FOUND && complaint.contains("there is no route ") {
+        let here = url.origin().ascii_serialization();
+        let text = format!("{here} is no admin, or one of another version ({complaint}): see --admin");
+        return Err(Refusal::new(exit::UNKNOWN, text).into());
+    }
     let text = format!("{complaint}{}", hint(answer.status, &answer.body));
     Err(Refusal::new(code_for(answer.status), text).into())
 }
@@ -213,6 +219,19 @@ mod tests {
         }
         // Somebody else's page.
         assert_eq!([code(404, Value::Null), code(200, Value::Null), code(502, Value::Null)], [1; 3]);
+    }
+
+    #[test]
+    fn another_service_is_no_admin() {
+        let url = Url::parse("http://host:8081/api/admin/overview").expect("a URL");
+        let said = |detail: &str| {
+            let answer = Answer { status: StatusCode::NOT_FOUND, body: json!({"detail": detail}) };
+            settled(answer, &url).expect_err("it is not there").to_string()
+        };
+        let other = said("there is no route /api/admin/overview");
+        assert!(other.starts_with("http://host:8081 is no admin"), "{other}");
+        assert!(other.ends_with(": see --admin"), "{other}");
+        assert_eq!(said("there is no saga 7"), "404 Not Found: there is no saga 7");
     }
 
     #[test]

@@ -33,6 +33,16 @@ impl System {
         }
     }
 
+    /// The same, for what an admin elsewhere can be asked as well.
+    pub fn to_ask(folder: &Path) -> anyhow::Result<Self> {
+        Self::find(folder)?.with_context(|| {
+            format!(
+                "no system in {}: start one with scripts/up.sh, name its folder with --data, or an admin with --admin",
+                folder.display()
+            )
+        })
+    }
+
     /// The same, or `None` when nothing was ever started there.
     pub fn find(folder: &Path) -> anyhow::Result<Option<Self>> {
         let file = folder.join(PLAN_FILE);

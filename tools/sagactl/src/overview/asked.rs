@@ -32,7 +32,7 @@ impl Asked {
     /// # Errors
     /// When there is none.
     pub fn here(folder: &Path, entry: &Entry) -> anyhow::Result<Self> {
-        let system = System::open(folder)?;
+        let system = System::to_ask(folder)?;
         let admin = Admin::at(address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)?, entry, None)?;
         Ok(Self { system: Some(system), admin, call: told(folder, "").trim_end().to_owned() })
     }

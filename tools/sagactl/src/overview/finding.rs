@@ -13,6 +13,7 @@ const NOTICES: &str = "webhook";
 
 /// What people end by hand: a command before it shows which orders there are.
 const SETTLE_SAGA: &str = "saga settle ORDER --reason \"put right by hand\"";
+const RESTORE: &str = "dlq restore --saga ORDER --reason \"it is done after all\"";
 const SETTLE_PAYMENT: &str = "payment settle ORDER --reason \"put right by hand\"";
 
 /// Something that somebody must look after.
@@ -43,6 +44,12 @@ impl Place<'_> {
         Finding { what, means: means.into(), commands }
     }
 
+    /// How what is broken on purpose in a service is ended, when something is.
+    fn clear(&self, service: &str) -> Option<String> {
+        let look = self.seen.of(service).filter(|look| !look.faults.is_empty());
+        look.map(|_| format!("faults clear {service}"))
+    }
+
     /// How a service is started anew; of a system elsewhere that is another program's work.
     fn anew(&self, service: &str) -> Vec<String> {
         match &self.seen.down {
@@ -62,24 +69,7 @@ pub fn findings(seen: &Seen, call: &str, view: &View) -> Vec<Finding> {
     if let Some(problem) = seen.problem.as_ref().filter(|_| !seen.is_down("admin")) {
         findings.push(admin_is_silent(problem, place));
     }
-    // Of what does not run it is known that it does not answer.
-    let is_told = |reason: &Reason| match reason {
-        Reason::Silent { service, .. } => seen.is_down(service),
-        Reason::NotReady { .. }
-        | Reason::StandsStill { .. }
-        | Reason::FailedSagas { .. }
-        | Reason::DeadLetters { .. }
-        | Reason::MoreDeadLetters { .. }
-        | Reason::FailedOutbox { .. }
-        | Reason::Breaker { .. }
-        | Reason::OverdueCalls { .. }
-        | Reason::OverdueSagas { .. }
-        | Reason::Unbalanced { .. }
-        | Reason::Unknown { .. } => false,
-    };
-    let reasons =
-        seen.overview.iter().flat_map(|overview| &overview.reasons).filter(|reason| !is_told(reason));
-    findings.extend(reasons.map(|reason| finding(reason, place, view)));
+    findings.extend(seen.reasons().map(|reason| finding(reason, place, view)));
     findings
 }
 
@@ -92,8 +82,8 @@ fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
         Reason::FailedSagas { .. } => place.finding(
             what,
             "Stock or money is not where it belongs until what is parked has been handled. No deadline ends the waiting. \
-             What can never go through is done by hand, and then settled.",
-            &["saga list --status FAILED", "dlq groups", SETTLE_SAGA],
+             What was given up is taken up again. What can never go through is done by hand, and then settled.",
+            &["saga list --status FAILED", "dlq groups", "dlq list --status DISCARDED", RESTORE, SETTLE_SAGA],
         ),
         Reason::DeadLetters { group } => dead_letter_group(what, group, place, view),
         Reason::MoreDeadLetters { .. } => {
@@ -137,11 +127,17 @@ fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
 fn not_running(name: &str, place: &Place<'_>) -> Finding {
     let means = match name {
         "nats" => "Without the broker orders are taken and wait in the outboxes. Nothing is lost.",
-        _ => {
-            "What is told to it waits, and is handled when it runs again. Orders that need it wait until their deadline."
-        }
+        _ => while_away(name),
     };
     place.finding(format!("{name} does not run"), means, &[&format!("start {name}")])
+}
+
+fn while_away(service: &str) -> &'static str {
+    if service == OPERATOR {
+        "The view of sagas, the dead letters and the notices stand still until it is back. Orders go on without it."
+    } else {
+        "What is told to it waits, and is handled when it is back. Orders that need it wait until their deadline."
+    }
 }
 
 fn admin_is_silent(problem: &str, place: &Place<'_>) -> Finding {
@@ -154,8 +150,7 @@ fn admin_is_silent(problem: &str, place: &Place<'_>) -> Finding {
 fn silent(what: String, service: &str, place: &Place<'_>) -> Finding {
     let anew = place.anew(service);
     let commands: Vec<_> = anew.iter().map(String::as_str).collect();
-    let means = "What is told to it waits, and is handled when it answers again. Orders that need it wait until their \
-                 deadline. Its log says why it is silent.";
+    let means = format!("{} Its log says why it is silent.", while_away(service));
     place.finding(what, means, &commands)
 }
 
@@ -185,13 +180,20 @@ fn not_ready(what: String, service: &str, complaint: &Complaint, place: &Place<'
 }
 
 fn stands_still(what: String, service: &str, step: &StepLook, place: &Place<'_>) -> Finding {
-    let mut words = vec!["faults".to_owned()];
+    let clear = place.clear(service).filter(|_| step.paused);
+    let is_held = clear.is_some();
+    let mut words = vec![clear.unwrap_or_else(|| "faults".to_owned())];
     if saga::steps().any(|known| known == step.step) {
         words.push(format!("saga list --stuck-at {}", step.step));
     }
-    words.extend(place.anew(service));
+    let means = if is_held {
+        "Somebody paused it on purpose, and it stays so until that is cleared. It goes on where it was then. Orders that \
+         need it wait until their deadline."
+    } else {
+        words.extend(place.anew(service));
+        "No breaker holds it back, and it settles nothing. Started anew it goes on where it was."
+    };
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let means = "No breaker holds it back, and it settles nothing. Started anew it goes on where it was.";
     place.finding(what, means, &words)
 }
 
@@ -218,7 +220,10 @@ fn unheard(what: String, place: &Place<'_>) -> Finding {
 
 fn dead_letter_group(what: String, group: &GroupLook, place: &Place<'_>, view: &View) -> Finding {
     let GroupLook { fingerprint, newest, .. } = group;
-    let mut words = vec![format!("dlq show {newest}")];
+    // What was planted fails again after any replay.
+    let planted = place.clear(&group.service).filter(|_| group.reason.contains("injected: "));
+    let mut words: Vec<_> = planted.into_iter().collect();
+    words.push(format!("dlq show {newest}"));
     if group.first_until.is_some() {
         words.push(format!(
             "saga extend --fingerprint {fingerprint} --for 10m --reason \"time to mend the cause\""
@@ -271,7 +276,7 @@ fn sagas(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use contract::overview::{BooksLook, CallsLook, NotAsked, Overview};
+    use contract::overview::{BooksLook, CallsLook, FaultLook, NotAsked, Overview, ServiceLook};
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
@@ -319,16 +324,20 @@ mod tests {
             step: "payment-processing".to_owned(),
             waiting: Some(3),
             stands_still_since: Some(at(0)),
+            paused: false,
         };
         let books = BooksLook { verdict: "UNBALANCED".to_owned(), at: at(0), discrepancies: 2 };
-        let not_asked =
-            NotAsked { what: "dead letters".to_owned(), problem: "does not answer within 1500ms".to_owned() };
+        let not_asked = NotAsked {
+            what: "dead letters".to_owned(),
+            problem: "admin's database does not answer within 1.5 s".to_owned(),
+        };
         let mut reasons: Vec<_> =
             ["store", "database", "requests", "steps", "other"].into_iter().map(not_ready).collect();
         reasons.extend([
             Reason::Silent { service: payment(), problem: "payment does not answer: refused".to_owned() },
             Reason::Silent { service: "bank".to_owned(), problem: "told by its process".to_owned() },
-            Reason::StandsStill { service: payment(), step },
+            Reason::StandsStill { service: payment(), step: step.clone() },
+            Reason::StandsStill { service: payment(), step: StepLook { paused: true, ..step } },
             Reason::FailedSagas { count: 1 },
             Reason::DeadLetters { group: group(1_000, Some((60, 90))) },
             Reason::DeadLetters { group: group(1, Some((60, 60))) },
@@ -355,11 +364,17 @@ mod tests {
     }
 
     fn seen() -> Seen {
+        let fault = FaultLook { kind: "pause".to_owned(), step: Some("payment-processing".to_owned()) };
+        let payment = ServiceLook {
+            service: "payment".to_owned(),
+            faults: vec![fault.clone(), fault],
+            ..ServiceLook::default()
+        };
         let overview = Overview {
             at: at(40),
             needs_human: true,
             reasons: every_reason(),
-            services: vec![],
+            services: vec![payment],
             sagas: None,
             dead_letters: None,
             books: None,
@@ -385,7 +400,7 @@ mod tests {
         let found = findings(&seen(), CALL, &View::FILE);
         assert_eq!(found.len(), every_reason().len() + 1, "the bank is told once, and nats beside");
         assert!(found.iter().all(|finding| !finding.means.is_empty() && !finding.commands.is_empty()));
-        insta::assert_snapshot!("doctor", shown::doctor(&found));
+        insta::assert_snapshot!("doctor", shown::doctor(&found, &seen().faults(CALL)));
     }
 
     #[test]
@@ -429,6 +444,22 @@ mod tests {
     }
 
     #[test]
+    fn what_failed_on_purpose_is_first_made_to_fail_no_more() {
+        let first = |reason: &str, faults: bool| {
+            let mut overview = seen().overview.expect("an overview");
+            let group = GroupLook { reason: reason.to_owned(), ..group(1, None) };
+            overview.reasons = vec![Reason::DeadLetters { group }];
+            overview.services.retain(|_| faults);
+            let seen = Seen { down: None, overview: Some(overview), problem: None };
+            findings(&seen, "sagactl", &View::FILE)[0].commands[0].clone()
+        };
+        let injected = "injected: fail_permanently";
+        assert_eq!(first(injected, true), "sagactl faults clear payment");
+        assert!(first(injected, false).contains(" dlq show "), "it is used up, or was cleared");
+        assert!(first("no such order", true).contains(" dlq show "));
+    }
+
+    #[test]
     fn of_a_system_elsewhere_no_process_is_started() {
         let elsewhere = Seen { down: None, ..seen() };
         let found = findings(&elsewhere, "sagactl --admin http://host:1/", &View::FILE);
@@ -450,11 +481,14 @@ mod tests {
         let stopped = Seen { down: Some(vec!["admin".to_owned()]), ..silent };
         let found = findings(&stopped, CALL, &View::FILE);
         assert_eq!(found.len(), 1, "that it does not run says it all");
+        assert!(found[0].means.ends_with("Orders go on without it."), "{}", found[0].means);
         assert!(stopped.needs_human());
     }
 
     #[test]
     fn nothing_wrong_is_said_too() {
-        assert!(shown::doctor(&[]).starts_with("nobody is needed"));
+        assert!(shown::doctor(&[], &[]).starts_with("nobody is needed"));
+        let told = shown::doctor(&[], &["1 fault is injected".to_owned()]);
+        assert!(told.starts_with("nobody is needed") && told.ends_with("\n1 fault is injected\n"), "{told}");
     }
 }

@@ -1,6 +1,6 @@
 //! Pure: what there was to see, of processes and of what admin says.
 
-use contract::overview::Overview;
+use contract::overview::{Overview, Reason, ServiceLook};
 
 /// What there was to see.
 #[derive(Debug)]
@@ -18,6 +18,29 @@ impl Seen {
     pub fn needs_human(&self) -> bool {
         let is_down = self.down.as_ref().is_some_and(|down| !down.is_empty());
         is_down || self.overview.as_ref().is_none_or(|overview| overview.needs_human)
+    }
+
+    /// Why somebody is needed, as admin says: but of a process that does not run it is known that it does not answer.
+    pub fn reasons(&self) -> impl Iterator<Item = &Reason> {
+        let reasons = self.overview.iter().flat_map(|overview| &overview.reasons);
+        reasons.filter(|reason| !matches!(reason, Reason::Silent { service, .. } if self.is_down(service)))
+    }
+
+    /// What admin says of a service.
+    pub fn of(&self, service: &str) -> Option<&ServiceLook> {
+        let mut services = self.overview.iter().flat_map(|overview| &overview.services);
+        services.find(|look| look.service == service)
+    }
+
+    /// What is broken on purpose, a line for each service; `call` is how commands begin.
+    pub fn faults(&self, call: &str) -> Vec<String> {
+        let services = self.overview.iter().flat_map(|overview| &overview.services);
+        let line = |look: &ServiceLook| {
+            let (faults, ends) =
+                (look.faults_in_words()?, if look.faults.len() == 1 { "it" } else { "them" });
+            Some(format!("{faults}; `{call} faults clear {}` ends {ends}", look.service))
+        };
+        services.filter_map(line).collect()
     }
 
     /// Whether this process does not run, as far as that is known.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use contract::overview::{
-    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook, grouped,
+    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook, counted, grouped,
 };
 
 use super::finding::Finding;
@@ -14,7 +14,7 @@ use crate::output::{Column, View, cut, goes, left, right, table, when};
 
 /// What `sagactl status` shows: `processes` are those of a local system, shown already.
 pub fn status(seen: &Seen, processes: Option<&str>, call: &str, view: &View) -> String {
-    let mut text = need(seen, call, view);
+    let mut text = need(seen, call, view) + &lines(&seen.faults(call));
     if let Some(processes) = processes {
         let _ = writeln!(text, "\n{processes}");
     }
@@ -29,12 +29,16 @@ pub fn status(seen: &Seen, processes: Option<&str>, call: &str, view: &View) -> 
     }
 }
 
-/// What `sagactl doctor` says.
-pub fn doctor(findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return "nobody is needed: nothing is wrong that does not mend itself".to_owned();
-    }
+fn lines(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// What `sagactl doctor` says: `faults` are those that are injected, in words.
+pub fn doctor(findings: &[Finding], faults: &[String]) -> String {
     let mut text = String::new();
+    if findings.is_empty() {
+        text.push_str("nobody is needed: nothing is wrong that does not mend itself\n");
+    }
     for (number, Finding { what, means, commands }) in findings.iter().enumerate() {
         let _ = write!(text, "{}. {what}\n{}", number + 1, indented(means, 3));
         for command in commands {
@@ -42,7 +46,7 @@ pub fn doctor(findings: &[Finding]) -> String {
         }
         text.push('\n');
     }
-    text
+    text + &lines(faults)
 }
 
 fn need(seen: &Seen, call: &str, view: &View) -> String {
@@ -53,7 +57,7 @@ fn need(seen: &Seen, call: &str, view: &View) -> String {
     for name in seen.down.iter().flatten() {
         let _ = writeln!(text, "  {name} does not run");
     }
-    for reason in seen.overview.iter().flat_map(|overview| &overview.reasons) {
+    for reason in seen.reasons() {
         let _ = writeln!(text, "  {}", reason.headline(|at| view.moment(at)));
     }
     let _ = writeln!(text, "what to do: {call} doctor");
@@ -141,17 +145,19 @@ fn waiting(overview: &Overview) -> String {
             None => unknown += 1,
         }
     }
-    let known = if waiting.is_empty() { "nothing".to_owned() } else { waiting.join(" · ") };
     let behind = match overview.behind {
         Some(0) => "admin has heard everything".to_owned(),
         Some(count) => format!("admin has still to hear {} messages: what follows is behind", grouped(count)),
         None => "how far admin is behind is not known".to_owned(),
     };
-    let unknown = match unknown {
-        0 => String::new(),
-        count => format!("; the broker does not say what waits for {count} steps"),
+    let silent = |of: &str| format!("not known{of}: the broker does not say");
+    let known = match (waiting.join(" · "), unknown) {
+        (known, 0) if known.is_empty() => "nothing".to_owned(),
+        (known, 0) => known,
+        (known, _) if known.is_empty() => silent(""),
+        (known, count) => format!("{known}; {}", silent(&format!(" of {}", counted(count, "step", "steps")))),
     };
-    format!("waits at the broker: {known}{unknown}; {behind}")
+    format!("waits at the broker: {known}; {behind}")
 }
 
 fn sagas_lines(sagas: &SagasLook, view: &View) -> String {
@@ -202,5 +208,44 @@ fn books(overview: &Overview, view: &View) -> String {
                 view.moment(books.at)
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::overview::StepLook;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_told_as_far_as_it_is_known() {
+        let told = |counts: &[Option<u64>]| {
+            let step = |waiting: &Option<u64>| StepLook {
+                step: "payment-refund".to_owned(),
+                waiting: *waiting,
+                stands_still_since: None,
+                paused: false,
+            };
+            let service = ServiceLook { steps: counts.iter().map(step).collect(), ..ServiceLook::default() };
+            waiting(&Overview {
+                at: Timestamp::UNIX_EPOCH,
+                needs_human: false,
+                reasons: vec![],
+                services: vec![service],
+                sagas: None,
+                dead_letters: None,
+                books: None,
+                behind: Some(0),
+                not_asked: vec![],
+            })
+        };
+        let heard = "; admin has heard everything";
+        assert_eq!(told(&[Some(0), Some(0)]), format!("waits at the broker: nothing{heard}"));
+        assert_eq!(told(&[Some(3), Some(0)]), format!("waits at the broker: payment-refund 3{heard}"));
+        let silent = "the broker does not say";
+        assert_eq!(told(&[None, None]), format!("waits at the broker: not known: {silent}{heard}"));
+        let some = format!("waits at the broker: payment-refund 3; not known of 1 step: {silent}{heard}");
+        assert_eq!(told(&[Some(3), None]), some);
     }
 }

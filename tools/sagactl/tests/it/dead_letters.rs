@@ -16,7 +16,7 @@ async fn a_dead_letter_is_found_shown_and_replayed() {
     wait_until("the list is empty, and all is heard", async || system.sagactl(&["dlq", "list"]) == NONE)
         .await;
     assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0);
-    assert_eq!(system.sagactl(&["dlq", "groups"]), "no dead letters\n");
+    assert_eq!(system.sagactl(&["dlq", "groups"]), NONE);
 
     let orders = system.park(1).await;
     let (id, dead_letter) = system.dead_letter();

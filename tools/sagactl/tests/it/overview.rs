@@ -70,6 +70,7 @@ async fn what_is_down_is_said_in_time_and_the_rest_is_shown() {
     let said = text(&status.stdout);
     assert_eq!(status.status.code(), HUMAN_NEEDED, "{said}");
     assert!(said.contains("payment does not run") && said.contains("sagas:"), "{said}");
+    assert!(!said.contains("payment does not answer"), "once is enough:\n{said}");
     let doctor = text(&system.try_sagactl(&["doctor"]).stdout);
     let start = doctor.lines().find(|line| line.ends_with("start payment")).expect("how to start it").trim();
     let output = Command::new("sh").args(["-c", start]).current_dir("/").output().expect("a shell");
@@ -78,7 +79,7 @@ async fn what_is_down_is_said_in_time_and_the_rest_is_shown() {
     // Without admin nobody knows, and what runs is shown all the same.
     system.sagactl(&["stop", "admin"]);
     let status = system.try_sagactl(&["status", "--json"]);
-    assert_eq!(status.status.code(), Some(1));
+    assert_eq!(status.status.code(), HUMAN_NEEDED);
     let told: Value = serde_json::from_slice(&status.stdout).expect("JSON");
     assert_eq!((&told["needs_human"], &told["overview"]), (&Value::Bool(true), &Value::Null));
     assert_eq!(told["processes"].as_array().map(Vec::len), Some(6));
@@ -89,4 +90,32 @@ async fn what_is_down_is_said_in_time_and_the_rest_is_shown() {
         .expect("sagactl runs");
     assert_eq!(elsewhere.status.code(), Some(1));
     assert_eq!(text(&elsewhere.stderr).lines().count(), 1, "{}", text(&elsewhere.stderr));
+}
+
+/// A fault is named while nothing waits for it, and needs somebody once an injected pause holds messages back.
+#[tokio::test]
+async fn an_injected_pause_is_named_and_needs_somebody_once_it_holds_messages_back() {
+    let system = System::start(&[PATIENT, "payment.engine.ready_standstill=500ms"]);
+    system.list("pen", 10).await;
+    system.sagactl(&["faults", "inject", "payment", "pause", "--step", STEP]);
+    let named = "1 fault is injected at payment: pause of payment-processing; `";
+    for command in ["status", "doctor"] {
+        let said = system.sagactl(&[command]);
+        assert!(said.starts_with("nobody is needed") && said.contains(named), "{said}");
+        assert!(said.contains(" faults clear payment` ends it"), "{said}");
+    }
+    system.place(2).await;
+    wait_until("a human is needed", async || system.try_sagactl(&["status"]).status.code() == HUMAN_NEEDED)
+        .await;
+    let doctor = text(&system.try_sagactl(&["doctor"]).stdout);
+    let held = "2 messages wait, held back by an injected fault";
+    assert!(doctor.contains("payment-processing of payment stands still since"), "{doctor}");
+    assert!(doctor.contains(held), "{doctor}");
+    // What is told to be done is done, and that is all there was.
+    let clear = doctor.lines().map(str::trim).find(|line| line.ends_with(" faults clear payment"));
+    let clear = clear.expect("how to end it");
+    let output = Command::new("sh").args(["-c", clear]).current_dir("/").output().expect("a shell");
+    assert!(output.status.success(), "{clear}: {}", text(&output.stderr));
+    wait_until("nobody is needed", async || system.try_sagactl(&["status"]).status.success()).await;
+    assert!(!system.sagactl(&["doctor"]).contains("injected"));
 }

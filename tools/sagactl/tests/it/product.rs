@@ -30,7 +30,7 @@ async fn what_up_tells_can_be_typed_and_the_ports_are_remembered() {
     let down = told.lines().find_map(|line| line.strip_prefix("stop it with: ")).expect("how to stop it");
     let stopped = Command::new("sh").args(["-c", down]).current_dir("/").output().expect("a shell");
     assert!(stopped.status.success(), "{down}: {}", text(&stopped.stderr));
-    assert_eq!(system.try_sagactl(&["status"]).status.code(), Some(1), "nothing runs");
+    assert_eq!(system.try_sagactl(&["status"]).status.code(), Some(5), "nothing runs");
 
     let again = system.try_sagactl(&["up", "--detach"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
@@ -114,6 +114,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence_with_what_was_meant() {
     // From the environment it is no contradiction: a shell may have it for the other commands.
     let status = alone(&["status", "--data", "/nowhere"], &[("SAGA_ADMIN", "http://localhost:1")]);
     assert!(text(&status.stderr).contains("no system in /nowhere"), "{}", text(&status.stderr));
+    assert!(text(&status.stderr).contains("or an admin with --admin"), "{}", text(&status.stderr));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::view::NOTHING;
 use super::worth::WorthOfMany;
 use crate::admin::Page;
 use crate::output::text::or_nothing;
@@ -39,7 +40,7 @@ const COLUMNS: [Column<DeadLetterGroup>; 11] = [
 ];
 
 pub fn list(page: &Page<DeadLetterGroup>, view: &View) -> String {
-    page.shown("no dead letters", &COLUMNS, view)
+    page.shown(NOTHING, &COLUMNS, view)
 }
 
 /// Groups as a table.
@@ -63,6 +64,7 @@ mod tests {
         });
         let groups = from_value(json!({"items": [group]}));
         insta::assert_snapshot!("dlq_groups", list(&groups.expect("groups"), &View::FILE));
-        assert_eq!(list(&Page::of(vec![]), &View::FILE), "no dead letters");
+        let none = list(&Page::of(vec![]), &View::FILE);
+        assert_eq!(none, "no dead letters in these statuses (--status ALL shows all)");
     }
 }

@@ -56,9 +56,12 @@ const COLUMNS: [Column<DeadLetter>; 10] = [
     cut(left("reason", |dead_letter| dead_letter.reason.clone())),
 ];
 
+/// Those that are over are shown to who asks for them.
+pub const NOTHING: &str = "no dead letters in these statuses (--status ALL shows all)";
+
 /// A page of them.
 pub fn list(page: &Page<DeadLetter>, view: &View) -> String {
-    page.shown("no dead letters in these statuses (--status ALL shows all)", &COLUMNS, view)
+    page.shown(NOTHING, &COLUMNS, view)
 }
 
 /// How many dead letters there are.
