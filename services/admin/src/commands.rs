@@ -161,6 +161,9 @@ pub struct Refused {
     pub id: Uuid,
     /// Why it could not be done.
     pub detail: String,
+    /// It needs it no more: its saga had ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_ended: bool,
 }
 
 /// Refusals that an answer lists.
@@ -171,8 +174,16 @@ impl Many {
     pub fn add<E: ToString>(&mut self, id: Uuid, outcome: Result<(), E>) {
         match outcome {
             Ok(()) => self.done += 1,
-            Err(_) if self.refused.len() >= MOST_REFUSED => self.more_refused += 1,
-            Err(why) => self.refused.push(Refused { id, detail: why.to_string() }),
+            Err(why) => self.refuse(Refused { id, detail: why.to_string(), has_ended: false }),
+        }
+    }
+
+    /// Counts one more that it could not be done to.
+    pub fn refuse(&mut self, refused: Refused) {
+        if self.refused.len() >= MOST_REFUSED {
+            self.more_refused += 1;
+        } else {
+            self.refused.push(refused);
         }
     }
 
@@ -181,7 +192,7 @@ impl Many {
         self.done += part.done;
         self.more_refused += part.more_refused;
         for refused in part.refused {
-            self.add(refused.id, Err(refused.detail));
+            self.refuse(refused);
         }
     }
 

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
 use crate::books::{Books, BooksCommand, THE_BOOKS};
-use crate::commands::{Command, CommandKind, Many, Rejection, Reply};
+use crate::commands::{Command, CommandKind, Many, Refused, Rejection, Reply};
 use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
@@ -216,7 +216,13 @@ impl Command {
             CommandKind::Extend { orders, until } => {
                 let mut many = Many::default();
                 for &order in orders {
-                    many.add(order, extend(order, *until, work));
+                    match extend(order, *until, work) {
+                        Err(detail) => {
+                            let has_ended = work.row::<SagaView>(order).status().is_terminal();
+                            many.refuse(Refused { id: order, detail, has_ended });
+                        }
+                        done @ Ok(()) => many.add(order, done),
+                    }
                 }
                 Ok(Reply::Many(many))
             }

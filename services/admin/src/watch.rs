@@ -50,7 +50,8 @@ pub(crate) async fn run(app: AdminApp) {
 async fn look(app: &AdminApp, services: &OtherServices) -> Result<Option<Notice>, String> {
     let settings = &app.settings.service.push;
     let overview = look::at_everything(app, services, MOST_GROUPS).await;
-    let (look, pace) = (Look::of(&overview, settings.threshold), settings.pace());
+    let look = Look { to: settings.webhook.digest(), ..Look::of(&overview, settings.threshold) };
+    let pace = settings.pace();
     let told = rows::row::<Told>(app.store.as_ref(), THE_TOLD).await.map_err(|fault| error_chain(&fault))?;
     if !told.unwrap_or_default().is_changed_by(&look, &pace, app.clock.now()) {
         return Ok(None);
@@ -70,6 +71,6 @@ fn say(notice: &Notice) {
     let (notice_id, words) = (notice.id, notice.in_words());
     match notice.kind {
         NoticeKind::NeedsHuman | NoticeKind::Reminder => warn!(%notice_id, "{words}"),
-        NoticeKind::WellAgain | NoticeKind::Test => info!(%notice_id, "{words}"),
+        NoticeKind::OverByNow | NoticeKind::WellAgain | NoticeKind::Test => info!(%notice_id, "{words}"),
     }
 }

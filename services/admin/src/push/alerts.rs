@@ -25,6 +25,8 @@ pub struct Alert {
     pub count: Option<u64>,
     /// It may be over in a moment, as when a service is started anew: it is told only once it has lasted.
     pub may_pass: bool,
+    /// It is worse than what there may have been before, and need not wait until the quiet time is over.
+    pub is_grave: bool,
 }
 
 /// What one look found.
@@ -34,6 +36,8 @@ pub struct Look {
     pub alerts: BTreeMap<String, Alert>,
     /// Beginnings of keys of which this look does not know whether they are over.
     pub unknown: Vec<String>,
+    /// Who is told, by a digest of the address; absent for standard output. Another has heard nothing yet.
+    pub to: Option<String>,
 }
 
 impl Look {
@@ -46,10 +50,10 @@ impl Look {
         let pending = overview.dead_letters.as_ref().map_or(0, |parked| parked.pending);
         if pending >= dead_letters {
             let text = format!("{} in all", counted(pending, "dead letter", "dead letters"));
-            let alert = Alert { text, count: Some(pending), may_pass: false };
+            let alert = Alert { text, count: Some(pending), may_pass: false, is_grave: true };
             alerts.insert("many_dead_letters".to_owned(), alert);
         }
-        Self { alerts, unknown: unknown(overview) }
+        Self { alerts, unknown: unknown(overview), to: None }
     }
 
     /// Whether this look would have found what has this key, if it were still so.
@@ -106,7 +110,25 @@ fn alert(reason: &Reason) -> (String, Alert) {
     } else {
         headline
     };
-    (key, Alert { text: shortened(&text), count, may_pass })
+    (key, Alert { text: shortened(&text), count, may_pass, is_grave: is_grave(reason) })
+}
+
+/// Whether it is more than that some messages or calls wait.
+const fn is_grave(reason: &Reason) -> bool {
+    match reason {
+        Reason::Silent { .. }
+        | Reason::StandsStill { .. }
+        | Reason::FailedSagas { .. }
+        | Reason::OverdueSagas { .. }
+        | Reason::Unbalanced { .. } => true,
+        Reason::NotReady { .. }
+        | Reason::DeadLetters { .. }
+        | Reason::MoreDeadLetters { .. }
+        | Reason::FailedOutbox { .. }
+        | Reason::Breaker { .. }
+        | Reason::OverdueCalls { .. }
+        | Reason::Unknown { .. } => false,
+    }
 }
 
 /// What a look that could not ask something says nothing about.

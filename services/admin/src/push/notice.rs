@@ -21,6 +21,8 @@ const MOST_IN_LINE: usize = 5;
 pub enum NoticeKind {
     /// Something needs somebody that was not told before, or has grown tenfold since.
     NeedsHuman,
+    /// Something that was not told needed somebody, and is over, as is all that was told before.
+    OverByNow,
     /// What was told long ago still needs somebody.
     Reminder,
     /// The last of what needed somebody is over.
@@ -59,17 +61,32 @@ pub struct Notice {
     pub at: Timestamp,
     /// What was not told before, or has grown tenfold since.
     pub new: Vec<Line>,
-    /// What was told before, and is still so.
+    /// What was told before, and is still so, or was until a moment ago.
     pub still: Vec<Line>,
     /// What was told before, and is over.
     pub gone: Vec<Line>,
+    /// It could not wait until the quiet time was over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_early: bool,
+    /// Whom it is for, by a digest of the address; absent for standard output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
 }
 
 impl Notice {
     /// One that says nothing but that it arrived.
     #[must_use]
     pub const fn test(id: Uuid, at: Timestamp) -> Self {
-        Self { id, kind: NoticeKind::Test, at, new: vec![], still: vec![], gone: vec![] }
+        Self {
+            id,
+            kind: NoticeKind::Test,
+            at,
+            new: vec![],
+            still: vec![],
+            gone: vec![],
+            is_early: false,
+            to: None,
+        }
     }
 
     /// All of it in one line.
@@ -77,7 +94,8 @@ impl Notice {
     pub fn in_words(&self) -> String {
         match self.kind {
             NoticeKind::Test => "this is a test: notices of the order saga arrive here".to_owned(),
-            NoticeKind::WellAgain => format!("all is well again; over: {}", joined(&self.gone)),
+            NoticeKind::WellAgain => format!("all is well again; over: {}", spelt_out(&self.gone)),
+            NoticeKind::OverByNow => format!("it is over by now: {}", spelt_out(&self.new)),
             NoticeKind::Reminder => format!("somebody is still needed: {}", joined(&self.still)),
             NoticeKind::NeedsHuman => {
                 let besides = match self.still.len() {
@@ -106,8 +124,16 @@ impl Notice {
 
 fn joined(lines: &[Line]) -> String {
     let over = |line: &Line| if line.until.is_some() { " (over by now)" } else { "" };
-    let shown = lines.iter().take(MOST_IN_LINE).map(|line| format!("{}{}", line.text, over(line)));
-    let mut said = shown.collect::<Vec<_>>().join("; ");
+    said(lines, |line| format!("{}{}", line.text, over(line)))
+}
+
+/// The same of what is over, all of it.
+fn spelt_out(lines: &[Line]) -> String {
+    said(lines, |line| line.text.clone())
+}
+
+fn said(lines: &[Line], words: impl Fn(&Line) -> String) -> String {
+    let mut said = lines.iter().take(MOST_IN_LINE).map(words).collect::<Vec<_>>().join("; ");
     if let more @ 1.. = lines.len().saturating_sub(MOST_IN_LINE) {
         said.push_str(&format!("; and {more} more"));
     }

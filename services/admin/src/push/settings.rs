@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 
 use super::signing::Secret;
 use super::told::Pace;
@@ -16,7 +17,7 @@ pub struct PushSettings {
     /// How often it is looked whether somebody must be told.
     #[serde(with = "humantime_serde")]
     pub every: Duration,
-    /// The least time between two notices; what is away for so long is over.
+    /// The least time between two notices, but for one in between of what is worse; what is away for so long is over.
     #[serde(with = "humantime_serde")]
     pub quiet: Duration,
     /// After so long somebody is told again of what is still so.
@@ -60,6 +61,16 @@ pub struct WebhookSettings {
 impl fmt::Debug for WebhookSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WebhookSettings(***)")
+    }
+}
+
+impl WebhookSettings {
+    /// By what it is known which receiver was told: nothing of its address; absent for standard output.
+    #[must_use]
+    pub fn digest(&self) -> Option<String> {
+        let digest =
+            || Sha256::digest(self.url.as_bytes())[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        (!self.url.is_empty()).then(digest)
     }
 }
 

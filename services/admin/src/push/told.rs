@@ -20,6 +20,10 @@ pub const THE_TOLD: &str = "all";
 /// What has grown by this factor since it was told is told again: so seldom that it is no storm, however much comes.
 const GROWN: u64 = 10;
 
+/// What is worse than what was told, or is for somebody else, waits this part of the quiet time; the next notice waits
+/// all of it again, so that there are never more than two in that time.
+const PART_OF_QUIET: i32 = 5;
+
 /// Notices that are remembered, with what became of them.
 const MOST_REMEMBERED: usize = 20;
 
@@ -47,6 +51,12 @@ pub struct Told {
     under_way: Option<Notice>,
     /// When the last notice was decided.
     last_at: Option<Timestamp>,
+    /// It did not wait for the quiet time: the next does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    was_early: bool,
+    /// Whom it was for, by a digest of the address; absent for standard output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    told_to: Option<String>,
     /// The last notices, the newest first.
     recent: VecDeque<Sent>,
 }
@@ -243,14 +253,17 @@ impl Told {
         (!is_same).then_some(ToldEvent::Changed { came, back, left, at: now })
     }
 
-    /// What is to be told now: nothing before the last notice has arrived, and the quiet time after it is over.
+    /// What is to be told now: nothing before the last notice has arrived, and the quiet time after it is over, or part
+    /// of it for what cannot wait. Another receiver has heard nothing of what is still so.
     fn notice(&self, look: &Look, pace: &Pace, id: Uuid, now: Timestamp) -> Option<Notice> {
-        let is_quiet = self.last_at.is_some_and(|last| !has_passed(pace.quiet, last, now));
-        if self.under_way.is_some() || is_quiet {
+        let is_within = |time| self.last_at.is_some_and(|last| !has_passed(time, last, now));
+        let is_quiet = is_within(pace.quiet);
+        if self.under_way.is_some() || is_within(pace.quiet / PART_OF_QUIET) || (is_quiet && self.was_early) {
             return None;
         }
+        let is_elsewhere = self.told_to != look.to;
         let (mut new, mut still, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut is_old, mut is_unripe) = (false, false);
+        let (mut is_old, mut is_unripe, mut cannot_wait) = (false, false, false);
         for (key, known) in &self.known {
             let line = |until| {
                 let alert = look.alerts.get(key);
@@ -259,23 +272,35 @@ impl Told {
                 Line { key: key.clone(), text, count, since: known.since, until }
             };
             match known.told_at.filter(|_| known.is_told()) {
-                None if known.is_to_be_told(pace, now) => new.push(line(known.gone_since)),
+                None if known.is_to_be_told(pace, now) => {
+                    cannot_wait |= look.alerts.get(key).is_some_and(|alert| alert.is_grave);
+                    new.push(line(known.gone_since));
+                }
                 None => is_unripe = true,
                 Some(_) if known.is_over(pace, now) => gone.push(line(known.gone_since)),
                 Some(told_at) => {
-                    let line = line(None);
+                    let line = line(known.gone_since);
+                    if is_elsewhere && line.until.is_none() {
+                        cannot_wait = true;
+                        new.push(line);
+                        continue;
+                    }
                     if let Some(told) = known.outgrown(line.count) {
                         let was = format!("{} (it was {} when it was told last)", line.text, grouped(told));
+                        cannot_wait = true;
                         new.push(Line { text: was, ..line });
                         continue;
                     }
-                    is_old |= has_passed(pace.remind, told_at, now);
+                    is_old |= line.until.is_none() && has_passed(pace.remind, told_at, now);
                     still.push(line);
                 }
             }
         }
-        let kind = if !new.is_empty() {
-            NoticeKind::NeedsHuman
+        let is_over = !is_unripe && new.iter().chain(&still).all(|line: &Line| line.until.is_some());
+        let kind = if is_quiet && !cannot_wait {
+            return None;
+        } else if !new.is_empty() {
+            if is_over { NoticeKind::OverByNow } else { NoticeKind::NeedsHuman }
         } else if is_old {
             NoticeKind::Reminder
         } else if still.is_empty() && !is_unripe && !gone.is_empty() {
@@ -283,7 +308,7 @@ impl Told {
         } else {
             return None;
         };
-        Some(Notice { id, kind, at: now, new, still, gone })
+        Some(Notice { id, kind, at: now, new, still, gone, is_early: is_quiet, to: look.to.clone() })
     }
 
     fn remember(&mut self, notice: &Notice) {
@@ -329,7 +354,8 @@ impl Told {
         for line in &notice.gone {
             self.known.remove(&line.key);
         }
-        self.last_at = Some(notice.at);
+        (self.last_at, self.was_early) = (Some(notice.at), notice.is_early);
+        self.told_to.clone_from(&notice.to);
         self.remember(notice);
         self.under_way = Some(notice.clone());
     }

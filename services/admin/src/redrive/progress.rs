@@ -60,6 +60,10 @@ pub(crate) struct RedriveView {
     in_flight: u64,
     /// Dead letters still to be sent in this round.
     remaining: u64,
+    /// Dead letters that this round has sent; the counts above are of all rounds.
+    round_sent: u64,
+    /// Those and the remaining ones: what matches in this round.
+    round_matching: u64,
     /// When it was started.
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
@@ -115,6 +119,8 @@ pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result
         failed,
         in_flight,
         remaining,
+        round_sent: drive.sent,
+        round_matching: drive.sent + remaining,
         created_at: drive.created_at,
         updated_at: drive.updated_at,
     })

@@ -115,6 +115,16 @@ fn everything_that_needs_somebody_is_told_under_a_key_of_its_own() {
         "unknown:sagas",
     ];
     assert_eq!(all, wanted);
+    let grave = look(everything).alerts.into_iter().filter(|(_, alert)| alert.is_grave).map(|(key, _)| key);
+    let wanted = [
+        "failed_sagas",
+        "many_dead_letters",
+        "overdue_sagas",
+        "silent:order",
+        "stands_still:payment/payment-refund",
+        "unbalanced",
+    ];
+    assert_eq!(grave.collect::<Vec<_>>(), wanted);
 }
 
 /// Whoever is told, and then looks, finds the same words.

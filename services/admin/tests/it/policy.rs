@@ -503,8 +503,8 @@ fn every_fact_of_a_saga_is_heard_and_kept() {
 #[test]
 fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
     let mut admin = Admin::of(AdminService);
-    let alert = Alert { text: "it burns".to_owned(), count: None, may_pass: false };
-    let look = Look { alerts: [("fire".to_owned(), alert)].into(), unknown: vec![] };
+    let alert = Alert { text: "it burns".to_owned(), count: None, may_pass: false, is_grave: false };
+    let look = Look { alerts: [("fire".to_owned(), alert)].into(), ..Look::default() };
     let command = asks(1, CommandKind::Push(ToldCommand::Look(look, PushSettings::default().pace())));
     let (id, saga) = (command.id, command.correlation_id());
     admin.takes(Stimulus::Command { id, saga, command, key: None });

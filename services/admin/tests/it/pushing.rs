@@ -133,6 +133,22 @@ async fn a_notice_outlives_admin() {
     assert_eq!(ids(&receiver.received()), sent, "under the same id, and nothing else");
 }
 
+/// Who gets notices from now on has heard of nothing yet.
+#[tokio::test]
+async fn another_receiver_is_told_what_is_still_so() {
+    let (store, before) = (database(), Receiver::new(Manner::status(200)).await);
+    let admin = admin_over(store.clone(), &before, &[]).await;
+    admin.hears(&announced(&parked("f", 1))).await;
+    wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
+    drop(admin);
+    let receiver = Receiver::new(Manner::status(200)).await;
+    let admin = admin_over(store.clone(), &receiver, &[]).await;
+    wait_until("the other is told", async || !receiver.received().is_empty()).await;
+    assert_eq!(each(&receiver.received()[0].body["data"]["new"], "key"), ["dead_letters:f"]);
+    wait_until("both have arrived", async || delivered(&admin).await.len() == 2).await;
+    assert_eq!(before.received().len(), 1);
+}
+
 /// Each of them is told of, is no answer, and holds nobody up.
 #[tokio::test]
 async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {

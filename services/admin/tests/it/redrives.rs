@@ -153,8 +153,15 @@ async fn a_canary_that_fails_again_stops_the_redrive_and_another_round_may_do_be
 
     let again = admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
     assert_eq!((&again["status"], &again["round"]), (&json!("CANARY"), &json!(2)));
+    let of_round = |redrive: &Value| {
+        ["round_sent", "remaining", "round_matching"]
+            .map(|member| redrive[member].as_u64().expect("a number"))
+    };
+    let [sent, to_come, matching] = of_round(&again);
+    assert_eq!((sent + to_come, matching), (20, 20), "{again}");
     let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [20, 20, 20, 0, 0, 0]);
+    assert_eq!(of_round(&done), [20, 0, 20]);
     assert!(done.get("stopped_because").is_none(), "{done}");
 }
 

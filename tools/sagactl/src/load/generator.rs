@@ -16,6 +16,8 @@ use super::sender::Sender;
 use super::{facts, shelf};
 use crate::http::Http;
 use crate::local::{Member, System, status};
+use crate::output::exit::{self, Refusal};
+use crate::output::note;
 use crate::reconciliation::{self, LONGEST_WAIT};
 
 /// Requests that wait for an answer at the same time; an order that comes due beyond is shed.
@@ -41,7 +43,12 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     let (to, arrivals) = mpsc::channel(QUEUE);
     facts::listen(system, &to).await?;
     let mut run = Run {
-        progress: Progress::new(schedule.due(schedule.first_measured), schedule.end(), options.json),
+        progress: Progress::new(
+            schedule.due(schedule.first_measured),
+            schedule.end(),
+            DRAIN_WITHIN,
+            options.json,
+        ),
         measured: Measured::new(schedule)?,
         began: Instant::now(),
         sender: Sender::new(system)?,
@@ -49,9 +56,17 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
         to,
         arrivals,
     };
-    run.send_all().await;
-    run.drain().await;
+    let is_interrupted = tokio::select! {
+        () = run.until_it_ends() => false,
+        _ = tokio::signal::ctrl_c() => true,
+    };
     run.progress.finish();
+    if is_interrupted {
+        return Err(Refusal::new(exit::INTERRUPTED, run.so_far()).into());
+    }
+    if !options.json {
+        note(&format!("asking whether the books balance, for {}s at most", LONGEST_WAIT.as_secs()));
+    }
     let rss_mib = status::memory(system);
     let reconciliation =
         reconciliation::ask(&Http::by(&system.entry()?)?, &system.url_of(Member::ADMIN), LONGEST_WAIT)
@@ -73,6 +88,25 @@ struct Run {
 }
 
 impl Run {
+    async fn until_it_ends(&mut self) {
+        self.send_all().await;
+        self.drain().await;
+    }
+
+    /// What is known of a run that somebody ended.
+    fn so_far(&self) -> String {
+        let (counts, open) = (self.measured.ledger.counts(), self.measured.ledger.in_flight());
+        let errors: u64 = counts.errors.values().sum();
+        format!(
+            "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the books were not \
+             asked (sagactl audit)",
+            self.began.elapsed().as_secs(),
+            counts.started,
+            counts.completed,
+            counts.compensated,
+        )
+    }
+
     async fn send_all(&mut self) {
         self.began = Instant::now();
         let (end, orders) = (self.measured.schedule.end(), self.measured.schedule.orders);

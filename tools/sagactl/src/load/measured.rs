@@ -29,6 +29,8 @@ pub struct Measured {
     pub backlog: Backlog,
     /// When the first and the last measured order ended.
     pub ends: Option<(Duration, Duration)>,
+    /// Measured orders that ended before the run was over; the rest came later.
+    pub ended_in_time: u64,
 }
 
 impl Measured {
@@ -40,6 +42,7 @@ impl Measured {
             http_latencies: Latencies::new()?,
             backlog: Backlog::default(),
             ends: None,
+            ended_in_time: 0,
         })
     }
 
@@ -48,6 +51,7 @@ impl Measured {
             Arrival::Fact(order, fact) => {
                 if let Some(ended) = self.ledger.hear(order, &fact, now) {
                     self.latencies.record(ended.latency);
+                    self.ended_in_time += u64::from(ended.at <= self.schedule.end());
                     let (first, last) = self.ends.unwrap_or((ended.at, ended.at));
                     self.ends = Some((first.min(ended.at), last.max(ended.at)));
                 }

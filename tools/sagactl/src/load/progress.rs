@@ -18,17 +18,18 @@ pub struct Progress {
     last_line: Duration,
     warmup: Duration,
     length: Duration,
+    rest: Duration,
 }
 
 impl Progress {
-    /// For a run of this length, of which the warm-up is not counted.
-    pub fn new(warmup: Duration, length: Duration, json: bool) -> Self {
+    /// For a run of this length, of which the warm-up is not counted; then it waits so long at most for the rest.
+    pub fn new(warmup: Duration, length: Duration, rest: Duration, json: bool) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = if is_terminal { ProgressBar::new(length.as_secs()) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}s  {msg}") {
             bar.set_style(style);
         }
-        Self { bar, lines: !is_terminal && !json, last_line: Duration::ZERO, warmup, length }
+        Self { bar, lines: !is_terminal && !json, last_line: Duration::ZERO, warmup, length, rest }
     }
 
     pub fn show(&mut self, now: Duration, ledger: &Ledger) {
@@ -39,13 +40,25 @@ impl Progress {
         let errors: u64 = counts.errors.values().sum();
         let text =
             format!("{ended} ended, {per_second}/s, {} in flight, {errors} errors", ledger.in_flight());
+        let is_over = now > self.length;
+        let (second, length) = (now.as_secs(), self.length.as_secs());
+        let left = (self.length + self.rest).saturating_sub(now).as_secs();
         if self.lines && now >= self.last_line + LINE_EVERY {
             self.last_line = now;
-            note(&format!("  {}s of {}s: {text}", now.as_secs(), self.length.as_secs()));
+            note(&if is_over {
+                format!(
+                    "  {second}s, all were sent in {length}s: {text}, waiting {left}s at most for the rest"
+                )
+            } else {
+                format!("  {second}s of {length}s: {text}")
+            });
         }
-        let is_over = now > self.length;
         self.bar.set_position(now.min(self.length).as_secs());
-        self.bar.set_message(if is_over { format!("{text}, waiting for the rest") } else { text });
+        self.bar.set_message(if is_over {
+            format!("{text}, waiting {left}s at most for the rest")
+        } else {
+            text
+        });
     }
 
     pub fn finish(&self) {

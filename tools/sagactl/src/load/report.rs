@@ -22,6 +22,10 @@ pub struct Report {
     rate_wanted: u32,
     /// Orders that ended, per second from the first one's end to the last one's, and no shorter than the run.
     rate_achieved: f64,
+    /// Orders that ended while orders were sent, per second of the run.
+    rate_in_time: f64,
+    /// From the first one's end to the last one's.
+    ending_s: f64,
     duration_s: f64,
     warmup_orders: u64,
     started: u64,
@@ -62,6 +66,8 @@ impl Report {
         Self {
             rate_wanted,
             rate_achieved: per_second(counts.completed + counts.compensated, ending.max(until - from)),
+            rate_in_time: per_second(run.ended_in_time, until - from),
+            ending_s: ending.as_secs_f64(),
             duration_s: (until - from).as_secs_f64(),
             warmup_orders: run.schedule.first_measured,
             started: counts.started,
@@ -133,8 +139,11 @@ fn shown(report: &Report, view: &View) -> String {
     let errors = report.errors_by_reason.iter().map(|(reason, count)| format!("  {count} × {reason}"));
     let lines = [
         format!(
-            "{:.1} orders/s ended of {} wanted, for {}s",
-            report.rate_achieved, report.rate_wanted, report.duration_s
+            "{:.1} orders/s ended of {} wanted, within the {}s of the run{}",
+            report.rate_in_time,
+            report.rate_wanted,
+            report.duration_s,
+            stragglers(report)
         ),
         format!(
             "{} started: {} completed, {} compensated ({} unexpected), {} failed, {} unfinished; {} errors",
@@ -149,12 +158,28 @@ fn shown(report: &Report, view: &View) -> String {
     ];
     let rest = [
         percentile_table(&latencies, view),
-        format!("backlog {}", if report.backlog_grew { "GREW" } else { "did not grow" }),
+        backlog(report),
         format!("memory  {} = {:.0} MiB", memory.join(" + "), report.rss_mib_total),
         verdict(&report.reconciliation),
     ];
     let complaints = report.complaints.iter().map(|complaint| format!("✗ {complaint}"));
     lines.into_iter().chain(errors).chain(rest).chain(complaints).collect::<Vec<_>>().join("\n")
+}
+
+/// What the rate is with those that ended after the run, if any did.
+fn stragglers(report: &Report) -> String {
+    if report.ending_s <= report.duration_s {
+        return String::new();
+    }
+    format!("; {:.1}/s with those that ended later, over {:.0}s", report.rate_achieved, report.ending_s)
+}
+
+fn backlog(report: &Report) -> String {
+    let grew = if report.backlog_grew { "GREW" } else { "did not grow while orders were sent" };
+    match report.unfinished {
+        0 => format!("backlog {grew}"),
+        unfinished => format!("backlog {grew}; {unfinished} have not ended"),
+    }
 }
 
 /// Whether stock, money and messages agree, and if not, what does not add up.
@@ -259,7 +284,17 @@ mod tests {
         }
         // Ends that took longer than the sending make the rate less.
         run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
-        assert_eq!(report(&run, Verdict::Balanced).1["rate_achieved"], 1.7);
+        let (_, of_long) = report(&run, Verdict::Balanced);
+        assert_eq!((&of_long["rate_achieved"], &of_long["rate_in_time"]), (&1.7.into(), &8.5.into()));
+        let reconciliation = Reconciliation { verdict: Verdict::Balanced, report: serde_json::Value::Null };
+        let said = shown(&Report::of(&run, 10, BTreeMap::new(), reconciliation), &View::FILE);
+        assert!(
+            said.starts_with(
+                "8.5 orders/s ended of 10 wanted, within the 2s of the run; 1.7/s with those that ended later, over 10s\n"
+            ),
+            "{said}"
+        );
+        assert!(said.contains("backlog did not grow while orders were sent; 12 have not ended"), "{said}");
         assert_eq!(report(&run, Verdict::Unbalanced).1["complaints"][3], "the books do not balance");
         let mix = "happy=100".parse().expect("a mix");
         let none = Schedule::new(10, Duration::ZERO, Duration::from_secs(2), mix, "run");

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use anyhow::bail;
 use serde_json::Value;
 
 use super::member::Member;
@@ -29,6 +30,26 @@ pub async fn watch(system: &System, http: Http) {
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// Where notices go, as admin says.
+pub async fn told(system: &System) -> String {
+    match receiver(system).await {
+        Ok(Some(receiver)) => format!("go to {receiver} (does it answer? sagactl push test)"),
+        Ok(None) => {
+            "go to standard output and the log of admin: nobody is called (README.md, Who is told)".to_owned()
+        }
+        Err(error) => format!("are told by admin, which does not say to whom: {error:#}"),
+    }
+}
+
+async fn receiver(system: &System) -> anyhow::Result<Option<String>> {
+    let url = format!("{}/api/admin/push", system.url_of(Member::ADMIN));
+    let answer = Http::by(&system.entry()?)?.get_within(&url, LOOK_EVERY).await?;
+    if !answer.status.is_success() {
+        bail!("{}", answer.complaint());
+    }
+    Ok(answer.body["to"].as_str().map(printable))
 }
 
 /// What was not said yet, the oldest first. Of the first look all has been said.

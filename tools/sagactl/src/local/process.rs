@@ -71,6 +71,7 @@ pub fn spawn(system: &System, member: Member) -> anyhow::Result<Started> {
     let go_memory_limit = std::env::var("GOMEMLIMIT").unwrap_or_else(|_| BROKER_MEMORY.to_owned());
     let child = Command::new(&program)
         .env("GOMEMLIMIT", go_memory_limit)
+        .envs(system.environment_of(member)?)
         .args(system.arguments_of(member))
         .stdin(Stdio::null())
         .stdout(stderr.try_clone()?)

@@ -52,9 +52,8 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut known: BTreeSet<Member> = Member::all().collect();
     let (started, mut restarted) = mpsc::unbounded_channel();
-    let http = Http::new()?;
-    let mut watching = Box::pin(revive::watch(system, http.clone(), started));
-    let mut told = Box::pin(notices::watch(system, http));
+    let mut watching = Box::pin(revive::watch(system, Http::new()?, started));
+    let mut told = Box::pin(notices::watch(system, Http::by(&system.entry()?)?));
     loop {
         tokio::select! {
             () = shutdown_signal.recv() => break,

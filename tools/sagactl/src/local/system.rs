@@ -1,5 +1,8 @@
 //! Shell: a local system: where its data, logs and programs are, and what its processes are started with.
 
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +11,7 @@ use anyhow::{Context as _, bail};
 use contract::topology::OPERATOR;
 use saga_engine::nats::BusSettings;
 
-use super::folder::{PLAN_FILE, unwritable, write_whole};
+use super::folder::{PLAN_FILE, unwritable, write_private, write_whole};
 use super::member::{Member, Ports};
 use super::plan::Plan;
 use super::users::{INTERNAL, SAGACTL};
@@ -151,6 +154,39 @@ impl System {
         self.credentials_dir().join("tokens.json")
     }
 
+    /// Settings of services in the environment of `up`: there may be secrets among them.
+    fn environment_file(&self) -> PathBuf {
+        self.credentials_dir().join("environment.json")
+    }
+
+    /// Keeps what the environment sets of services, so that one that is started again has it too.
+    pub fn keep_environment(&self) -> anyhow::Result<()> {
+        let is_setting = |(name, _): &(String, String)| {
+            Member::services().any(|member| name.starts_with(&variables_of(member)))
+        };
+        let said =
+            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        let kept: BTreeMap<_, _> = env::vars_os().filter_map(said).filter(is_setting).collect();
+        let file = self.environment_file();
+        write_private(&file, &serde_json::to_vec(&kept)?)
+            .with_context(|| format!("{} cannot be written", file.display()))
+    }
+
+    /// What was kept of it for one of them. What the environment sets now comes first.
+    pub fn environment_of(&self, member: Member) -> anyhow::Result<BTreeMap<String, String>> {
+        let file = self.environment_file();
+        let mut kept: BTreeMap<String, String> = match fs::read(&file) {
+            // Of a system that an earlier build made.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", file.display())),
+            Ok(text) => {
+                serde_json::from_slice(&text).with_context(|| format!("{} is damaged", file.display()))?
+            }
+        };
+        kept.retain(|name, _| name.starts_with(&variables_of(member)) && env::var_os(name).is_none());
+        Ok(kept)
+    }
+
     /// The file with a token that the system has for itself: admin's, or this program's.
     pub fn token_of(&self, name: &str) -> PathBuf {
         self.credentials_dir().join(format!("{name}.token"))
@@ -200,6 +236,11 @@ impl System {
         settings.extend(self.plan.settings.get(&member).into_iter().flatten().cloned());
         settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]).collect()
     }
+}
+
+/// How the variables begin that set something of a service.
+fn variables_of(member: Member) -> String {
+    format!("{}__", member.to_string().to_uppercase())
 }
 
 #[cfg(test)]

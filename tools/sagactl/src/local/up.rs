@@ -14,7 +14,7 @@ use super::process::{self, Started};
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
 use super::told::told;
-use super::{broker, catalogue, folder, readiness, stop, tokens};
+use super::{broker, catalogue, folder, notices, readiness, stop, tokens};
 use crate::http::Http;
 use crate::output::{exit, note, say};
 
@@ -96,6 +96,7 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
             )
         }
     });
+    say(&format!("  {:<10} {}", "notices", notices::told(&system).await));
     if options.detach {
         say(&format!("stop it with: {}", told(&path, "down")));
         return Ok(ExitCode::SUCCESS);
@@ -144,6 +145,7 @@ pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
     }
     system.create()?;
     broker::make_users(&system)?;
+    system.keep_environment()?;
     broker::configure(&system)?;
     Member::all().for_each(|member| process::forget(&system, member));
     Ok(system)

@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::dead_letter::change::many;
+use super::dead_letter::change::told;
 use super::dead_letter::filter::{Meant, Which};
 use super::settle::{OrderOptions, SETTLE, UNSETTLE, orders};
 use crate::admin::{Admin, Done, Form, Items, Page, PageOptions, each};
 use crate::args::{duration, one_of};
 use crate::output::exit::refuse;
 use crate::output::text::{listed, one_line, or_nothing};
-use crate::output::{Column, View, cut, goes, left, right, table, time, when};
+use crate::output::{Column, View, cut, goes, left, note, right, table, time, when};
 
 /// What to do with sagas.
 #[derive(Debug, Subcommand)]
@@ -34,8 +34,9 @@ pub enum SagaCommand {
         #[command(flatten)]
         form: Form,
     },
-    /// Let orders wait longer, so that there is time to mend what is in their way; those that have ended, or are past
-    /// their deadline, are refused
+    /// Let orders wait longer, so that there is time to mend what is in their way: these, by their ids, or those whose
+    /// dead letters match. An order that waits without a dead letter is named by its id. Those that have ended are
+    /// counted; those past their deadline, or being undone, are refused
     Extend(ExtendOptions),
     /// Settle outside what sagas still wait for (e.g. a refund that was paid by cheque): they end as SETTLED, nobody is
     /// asked for the rest, and the audit accepts what does not add up of them now, and no more
@@ -47,8 +48,8 @@ pub enum SagaCommand {
 /// Which orders are to wait longer, and for how long.
 #[derive(Debug, Args)]
 pub struct ExtendOptions {
-    /// These orders, by their ids; or those behind all dead letters that the options below match.
-    #[command(flatten)]
+    /// These orders, by their ids; or those whose dead letters match.
+    #[command(flatten, next_help_heading = "Of the orders whose dead letters match")]
     which: Which,
     /// From now on, e.g. 10m; at most 24h.
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
@@ -98,9 +99,20 @@ pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode
 
 async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCode> {
     let ExtendOptions { which, wait, reason, form } = options;
-    let body = json!({ "seconds": wait.as_secs(), "reason": reason });
+    let mut body = json!({ "seconds": wait.as_secs(), "reason": reason });
     match which.meant()? {
-        Meant::All(filter) => many(admin, &["sagas", "extend"], "extended", &filter, body, form).await,
+        Meant::All(filter) => {
+            body["filter"] = filter;
+            let answer = admin.post(&["sagas", "extend"], &body).await?;
+            let is_none = answer["done"] == 0 && answer["refused"] == json!([]);
+            let code = told(answer, "extended", form)?;
+            if is_none {
+                note(
+                    "an order that waits without a dead letter is named by its id (sagactl saga list --stuck-at STEP)",
+                );
+            }
+            Ok(code)
+        }
         Meant::Each(ids) => {
             each(ids, form, async |id| {
                 let answer = admin.post(&["sagas", id, "extend"], &body).await?;

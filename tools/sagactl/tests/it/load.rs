@@ -1,10 +1,10 @@
 //! Shell: what a load run measures, and what it makes of it.
 
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::system::System;
+use crate::system::{System, wait_until};
 
 #[track_caller]
 fn report_of(run: &Output) -> Value {
@@ -51,4 +51,21 @@ async fn a_run_whose_orders_are_refused_is_not_good() {
     assert!(report["errors_by_reason"]["503"].as_u64() > Some(0), "{report:#}");
     assert_eq!(run.status.code(), Some(1), "{report:#}");
     assert!(report["complaints"][0].as_str().is_some_and(|first| first.contains("not taken")), "{report:#}");
+}
+
+#[tokio::test]
+async fn a_run_that_somebody_ends_says_what_it_knows() {
+    let system = System::start(&[]);
+    let mut load = system.command(&["load", "--rate", "20", "--duration", "10m"]);
+    let load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
+    wait_until("orders are sent", async || {
+        system.sagactl_json(&["saga", "list"])["items"].as_array().is_some_and(|sagas| !sagas.is_empty())
+    })
+    .await;
+    let killed = Command::new("kill").args(["-INT", &load.id().to_string()]).status().expect("kill runs");
+    assert!(killed.success());
+    let ended = load.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains(" started: ") && said.contains("the books were not asked"), "{said}");
 }

@@ -44,6 +44,31 @@ fn new(notice: &Value) -> &Value {
     &notice["data"]["new"][0]["key"]
 }
 
+/// Whoever starts it again may have another shell: secrets are in none of its arguments, and readable by nobody else.
+#[test]
+fn what_up_found_in_the_environment_is_there_when_a_service_is_started_again() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let system = System::not_started();
+    let up = system.up(&["--detach", "--no-seed"], &[]);
+    let mut up = system.command(&up);
+    up.env("ADMIN__SERVICE__PUSH__WEBHOOK__URL", "http://127.0.0.1:9/hidden");
+    up.env("ADMIN__SERVICE__PUSH__WEBHOOK__SECRET", format!("whsec_{SECRET}"));
+    let up = up.output().expect("sagactl runs");
+    let said = String::from_utf8_lossy(&up.stdout);
+    assert!(up.status.success() && said.contains("notices    go to http://127.0.0.1:9 "), "{said}");
+    assert!(!said.contains("hidden") && !said.contains(SECRET), "{said}");
+    system.sagactl(&["kill", "admin"]);
+    system.sagactl(&["start", "admin"]);
+    let told = system.sagactl(&["push"]);
+    assert!(told.contains("notices go to http://127.0.0.1:9"), "{told}");
+    let kept = system.path().join("credentials/environment.json");
+    assert_eq!(kept.metadata().expect("it is kept").permissions().mode() & 0o777, 0o600);
+    // Another up has what its own environment says.
+    system.sagactl(&["down"]);
+    let said = system.sagactl(&system.up(&["--detach", "--no-seed"], &[]));
+    assert!(said.contains("notices    go to standard output"), "{said}");
+}
+
 // Its receiver answers while sagactl runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_is_told_within_seconds_and_so_is_that_all_is_well_again() {

@@ -170,19 +170,18 @@ pub fn told(answer: Value, done: &str, form: Form) -> anyhow::Result<ExitCode> {
     if form.json {
         say_json(&answer);
     } else {
-        let refused = many.refused.len() as u64 + many.more_refused;
-        say(&format!("{} {done}, {refused} refused", many.done));
+        say(&many.told(done));
     }
     complain_of(&many, done);
-    Ok(if many.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
+    Ok(if many.not_done() == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
 }
 
 /// The first refusals; they are much alike.
 fn complain_of(many: &Many, done: &str) {
-    for Refused { id, detail } in many.refused.iter().take(MOST_COMPLAINTS) {
+    for Refused { id, detail, .. } in many.failures().take(MOST_COMPLAINTS) {
         complain(&refuse(format!("{id}: not {done}: {detail}")));
     }
-    let more = (many.refused.len().saturating_sub(MOST_COMPLAINTS)) as u64 + many.more_refused;
+    let more = many.not_done().saturating_sub(MOST_COMPLAINTS as u64);
     if more > 0 {
         complain(&refuse(format!("{more} more were not {done}")));
     }
@@ -199,10 +198,34 @@ struct Many {
     more_refused: u64,
 }
 
+impl Many {
+    /// Those that it should have been done to: what has ended needs it no more.
+    fn failures(&self) -> impl Iterator<Item = &Refused> {
+        self.refused.iter().filter(|refused| !refused.has_ended)
+    }
+
+    fn not_done(&self) -> u64 {
+        self.failures().count() as u64 + self.more_refused
+    }
+
+    fn told(&self, what: &str) -> String {
+        let ended = match self.refused.len() - self.failures().count() {
+            _ if self.done == 0 && self.refused.is_empty() => {
+                return format!("no dead letter matches: nothing was {what}");
+            }
+            0 => String::new(),
+            ended => format!(", {ended} had ended already"),
+        };
+        format!("{} {what}, {} refused{ended}", self.done, self.not_done())
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Refused {
     id: String,
     detail: String,
+    #[serde(default)]
+    has_ended: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -215,4 +238,29 @@ struct Standing {
 pub fn standing(dead_letter: Value) -> anyhow::Result<Done> {
     let Standing { id, status } = read(dead_letter.clone())?;
     Ok(Done { answer: dead_letter, told: format!("{id} is {status}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_ended_already_is_no_failure_and_nothing_is_said_to_be_nothing() {
+        let many = |answer| read::<Many>(answer).expect("many");
+        let told = |answer: Value| (many(answer.clone()).told("extended"), many(answer).not_done());
+        let ended = json!({"id": "a", "detail": "the saga is COMPENSATED", "has_ended": true});
+        let late = json!({"id": "b", "detail": "its deadline passed"});
+        assert_eq!(
+            told(json!({"done": 196, "refused": [ended]})),
+            ("196 extended, 0 refused, 1 had ended already".to_owned(), 0)
+        );
+        assert_eq!(
+            told(json!({"done": 1, "refused": [ended, late], "more_refused": 2})),
+            ("1 extended, 3 refused, 1 had ended already".to_owned(), 3)
+        );
+        assert_eq!(
+            told(json!({"done": 0, "refused": []})),
+            ("no dead letter matches: nothing was extended".to_owned(), 0)
+        );
+    }
 }

@@ -25,11 +25,12 @@ pub struct DeadLetterGroup {
     worth: WorthOfMany,
 }
 
-const COLUMNS: [Column<DeadLetterGroup>; 11] = [
+const COLUMNS: [Column<DeadLetterGroup>; 12] = [
     left("fingerprint", |group| group.fingerprint.clone()),
     right("count", |group| group.count.to_string()),
     right("waited for", |group| group.worth.awaited.to_string()),
-    goes(6, when("until", |group| group.worth.last_until)),
+    goes(6, when("first until", |group| group.worth.first_until)),
+    goes(1, when("last until", |group| group.worth.last_until)),
     goes(4, left("service", |group| group.service.clone())),
     left("step", |group| group.step.clone()),
     goes(3, left("type", |group| or_nothing(group.message_type.as_ref()))),
@@ -59,7 +60,7 @@ mod tests {
         let group = json!({
             "fingerprint": "9f86d081884c7d65", "count": 2, "service": "payment", "step": "payment-processing",
             "message_type": "StockReserved", "reason": "injected", "first_failed_at": "2026-11-20T14:18:36Z",
-            "awaited": 1, "ended": 1, "first_until": "2026-11-20T14:19:36Z", "last_until": "2026-11-20T14:19:36Z",
+            "awaited": 1, "ended": 1, "first_until": "2026-11-20T14:19:36Z", "last_until": "2026-11-20T14:23:36Z",
             "last_failed_at": "2026-11-20T14:18:37Z", "sample": "01890000-0000-7000-8000-000000000001",
         });
         let groups = from_value(json!({"items": [group]}));

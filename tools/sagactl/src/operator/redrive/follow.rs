@@ -133,7 +133,7 @@ impl Progress {
     }
 
     fn show(&mut self, redrive: &Redrive) {
-        self.bar.set_length(redrive.matching);
+        self.bar.set_length(redrive.matching.max(redrive.settled()));
         self.bar.set_position(redrive.settled());
         self.bar.set_message(redrive.progress());
         let is_due = self.printed_at.is_none_or(|at| at.elapsed() >= LINE_EVERY);

@@ -35,6 +35,12 @@ pub struct Redrive {
     failed: u64,
     in_flight: u64,
     remaining: u64,
+    /// Sent in this round; the counts above are of all rounds.
+    #[serde(default)]
+    round_sent: u64,
+    /// What matches in this round: those and the remaining ones.
+    #[serde(default)]
+    round_matching: u64,
     created_at: Timestamp,
     updated_at: Timestamp,
 }
@@ -79,8 +85,14 @@ impl Redrive {
             0 => String::new(),
             in_vain => format!(" ({in_vain} of them changed nothing: their sagas had ended)"),
         };
+        let became =
+            format!("{sent} sent, {resolved} resolved{vain}, {failed} failed, {in_flight} in flight");
+        if self.round <= 1 {
+            return format!("{status}: {became}, {remaining} to come");
+        }
+        let Self { round, round_sent, round_matching, .. } = self;
         format!(
-            "{status}: {sent} sent, {resolved} resolved{vain}, {failed} failed, {in_flight} in flight, {remaining} to come"
+            "{status}: round {round}: {round_sent} of {round_matching} sent, {remaining} to come; in all rounds: {became}"
         )
     }
 }
@@ -109,11 +121,11 @@ pub fn detail(redrive: &Redrive, view: &View) -> String {
         ("status", Some(redrive.progress())),
         ("stopped because", redrive.stopped_because.clone()),
         ("filter", Some(one_line(&redrive.filter))),
-        ("matching", Some(redrive.matching.to_string())),
+        ("matching", Some(format!("{} at the start", redrive.matching))),
         ("how", Some(format!("canary of {}, then {rate}{force}", redrive.canary))),
         ("round", Some(redrive.round.to_string())),
-        ("who", Some(redrive.operator.clone())),
-        ("why", Some(redrive.reason.clone())),
+        ("started by", Some(redrive.operator.clone())),
+        ("why then", Some(redrive.reason.clone())),
         ("started", Some(view.moment_in_full(redrive.created_at))),
         ("last change", Some(view.moment_in_full(redrive.updated_at))),
     ]);
@@ -165,6 +177,18 @@ pub mod tests {
             "failed": 1, "in_flight": 1, "remaining": 7, "created_at": "2026-11-20T14:18:36Z",
             "updated_at": "2026-11-20T14:18:40Z",
         })
+    }
+
+    #[test]
+    fn a_later_round_has_numbers_of_its_own_that_add_up() {
+        let mut again = redrive("RUNNING");
+        for (name, count) in [("round", 2), ("round_sent", 3), ("round_matching", 10)] {
+            again[name] = count.into();
+        }
+        assert_eq!(
+            from_value::<Redrive>(again).expect("a redrive").progress(),
+            "RUNNING: round 2: 3 of 10 sent, 7 to come; in all rounds: 5 sent, 3 resolved, 1 failed, 1 in flight"
+        );
     }
 
     #[test]
