@@ -24,6 +24,7 @@ use crate::output::text::printable;
 #[derive(Debug, Args)]
 pub struct EditOptions {
     /// The one to edit.
+    #[arg(value_parser = args::id)]
     id: Uuid,
     /// The message's data. A token written *** stays what it was.
     #[arg(long, value_name = "JSON", value_parser = args::json, conflicts_with_all = ["payload", "file"])]

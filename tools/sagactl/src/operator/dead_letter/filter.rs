@@ -1,6 +1,8 @@
 //! Shell: which dead letters are meant. Some failed a while ago: that depends on what time it is.
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
+use contract::topology::PARTICIPANTS;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::DeadLetterStatus;
 use serde::{Serialize, Serializer};
@@ -8,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::admin::said;
-use crate::args::{duration, one_of};
+use crate::args::{self, duration, one_of};
 use crate::output::exit::refuse;
 
 #[derive(Debug, Args, Serialize)]
@@ -39,10 +41,10 @@ fn joined<S: Serializer>(wanted: &[String], serializer: S) -> Result<S::Ok, S::E
 #[derive(Debug, Args, Serialize)]
 pub struct FailedAt {
     /// Only of this service.
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(PARTICIPANTS.map(|participant| participant.name)))]
     service: Option<String>,
     /// Only of this step.
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(args::steps()))]
     step: Option<String>,
     /// Only messages of this type, e.g. StockReserved.
     #[arg(long = "type", value_name = "TYPE")]
@@ -59,7 +61,7 @@ pub struct Filter {
     #[arg(long)]
     fingerprint: Option<String>,
     /// Only of this saga.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = args::id)]
     saga: Option<Uuid>,
     /// Only those that failed since, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN", value_parser = moment)]
@@ -78,6 +80,7 @@ pub struct Filter {
 #[derive(Debug, Args)]
 pub struct Which {
     /// These, by their ids; or all that the options below match when it is asked.
+    #[arg(value_parser = args::id)]
     pub id: Vec<Uuid>,
     #[command(flatten)]
     pub filter: Filter,
@@ -172,8 +175,33 @@ mod tests {
         };
         let id = Uuid::from_u128(7);
         assert_eq!(meant(&id.to_string()), Some(Meant::Each(vec![id])));
-        assert_eq!(meant("--step x"), Some(Meant::All(json!({"step": "x"}))));
-        assert_eq!((meant(""), meant(&format!("{id} --step x"))), (None, None));
+        assert_eq!(meant("--fingerprint x"), Some(Meant::All(json!({"fingerprint": "x"}))));
+        assert_eq!((meant(""), meant(&format!("{id} --fingerprint x"))), (None, None));
+    }
+
+    /// A cause may be one that nobody has seen; a service or a step that nobody knows is mistyped.
+    #[test]
+    fn a_service_or_a_step_that_does_not_exist_is_refused_with_those_that_do() {
+        for (line, wanted) in
+            [("--service paymnt", "payment"), ("--step payment-procesing", "payment-processing")]
+        {
+            let refused =
+                Line::try_parse_from(std::iter::once("x").chain(line.split(' '))).expect_err("mistyped");
+            let text = refused.to_string();
+            assert!(
+                text.contains("possible values: ") && text.contains(&format!("exists: '{wanted}'")),
+                "{text}"
+            );
+        }
+        for line in [
+            "--service payment",
+            "--step payment-charge",
+            "--step order-operations",
+            "--step admin-saga-view",
+        ] {
+            assert!(asked(line).is_some(), "{line}");
+        }
+        assert!(asked("--fingerprint anything").is_some());
     }
 
     #[test]
