@@ -3,6 +3,10 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
+
+/// How far to the right a line goes on that was broken.
+const GOES_ON: usize = 6;
 
 pub const NOTHING: &str = "–";
 
@@ -61,6 +65,27 @@ pub fn listed(pairs: &[(&str, Option<String>)]) -> String {
     text
 }
 
+/// The same text in lines that have room, broken between words; what goes on is moved to the right.
+pub fn folded(text: &str, room: Option<usize>) -> String {
+    let Some(room) = room else { return text.to_owned() };
+    let mut shown = String::with_capacity(text.len());
+    for line in text.lines() {
+        let mut used = 0;
+        for word in line.split_inclusive(' ') {
+            let width = word.trim_end().width();
+            if used > GOES_ON && used + width > room {
+                shown.truncate(shown.trim_end().len());
+                let _ = write!(shown, "\n{:GOES_ON$}", "");
+                used = GOES_ON;
+            }
+            shown.push_str(word);
+            used += word.width();
+        }
+        shown.push('\n');
+    }
+    shown
+}
+
 /// Every line moved to the right.
 pub fn indented(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
@@ -81,6 +106,13 @@ mod tests {
     fn a_long_text_is_cut_between_characters() {
         assert_eq!(short("über\nalles hinaus", 6), "über …");
         assert_eq!(short("short", 5), "short");
+    }
+
+    #[test]
+    fn a_line_without_room_goes_on_below() {
+        assert_eq!(folded("  why  no money, no tea\n", Some(16)), "  why  no money,\n      no tea\n");
+        assert_eq!(folded("a_word_that_is_long x\nb", Some(9)), "a_word_that_is_long\n      x\nb\n");
+        assert_eq!(folded("as it is", None), "as it is");
     }
 
     #[test]
