@@ -2,8 +2,12 @@
 
 use std::fmt::Write as _;
 
+use contract::money::Money;
+use serde::Deserialize as _;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr as _;
+
+use super::time;
 
 /// How far to the right a line goes on that was broken.
 const GOES_ON: usize = 6;
@@ -23,18 +27,29 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// A value in one line.
+/// A value in one line, money and moments as people write them.
 pub fn one_line(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => text.parse().map_or_else(|_| text.clone(), time::moment),
+        Value::Array(items) => {
+            let shown = items.iter().map(|item| {
+                let line = one_line(item);
+                if item.is_object() { format!("({line})") } else { line }
+            });
+            shown.collect::<Vec<_>>().join(", ")
+        }
         Value::Object(members) => {
+            if let Ok(money) = Money::deserialize(value) {
+                return money.to_string();
+            }
             let shown = members.iter().map(|(name, value)| {
                 let line = one_line(value);
-                if value.is_object() { format!("{name} ({line})") } else { format!("{name} {line}") }
+                let is_one = !value.is_object() || Money::deserialize(value).is_ok();
+                if is_one { format!("{name} {line}") } else { format!("{name} ({line})") }
             });
             shown.collect::<Vec<_>>().join(" · ")
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -118,6 +133,12 @@ mod tests {
     #[test]
     fn an_object_is_one_line() {
         assert_eq!(one_line(&json!({"a": 1, "b": {"c": "x"}})), "a 1 · b (c x)");
+        let order = json!({
+            "total": {"amount_minor": 3_798, "currency": "EUR"}, "deadline": "2026-11-20T14:19:36.123456789Z",
+            "changes": [{"path": "token"}, {"path": "sku"}],
+        });
+        let told = "changes (path token), (path sku) · deadline 2026-11-20 14:19:36Z · total 37.98 EUR";
+        assert_eq!(one_line(&order), told);
     }
 
     #[test]
