@@ -1,15 +1,9 @@
 //! Pure: what people write on the command line, and how it is read.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use admin::policy::AdminService;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use inventory::policy::InventoryService;
-use order::policy::OrderService;
-use payment::policy::{CHARGE, GIVE_BACK, PaymentService};
-use saga_core::service::steps_of;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -67,19 +61,6 @@ const AN_ID: &str = "01a205e9-30d8-75e0-9c6b-6219dcadb9d4";
 /// Reads an id.
 pub fn id(text: &str) -> Result<Uuid, String> {
     text.parse().map_err(|_| format!("ids look like {AN_ID}"))
-}
-
-/// Where messages, and calls, can fail: the steps of all services, and the calls to the outside.
-pub fn steps() -> impl Iterator<Item = &'static str> {
-    let all = [
-        steps_of::<OrderService>(),
-        steps_of::<InventoryService>(),
-        steps_of::<PaymentService>(),
-        steps_of::<AdminService>(),
-    ];
-    let calls = [CHARGE, GIVE_BACK].into_iter();
-    let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(calls).collect();
-    names.into_iter()
 }
 
 /// Reads `250ms`, `30s`, `2m`.

@@ -1,10 +1,17 @@
 //! Shell: which dead letters are meant. Some failed a while ago: that depends on what time it is.
 
+use std::collections::BTreeSet;
+
+use admin::policy::AdminService;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use contract::topology::PARTICIPANTS;
+use inventory::policy::InventoryService;
 use jiff::{SignedDuration, Timestamp};
+use order::policy::OrderService;
+use payment::policy::{CHARGE, GIVE_BACK, PaymentService};
 use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::service::steps_of;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -37,6 +44,19 @@ fn joined<S: Serializer>(wanted: &[String], serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(&wanted.join(","))
 }
 
+/// Where messages, and calls, can fail: the steps of all services, and the calls to the outside.
+fn steps() -> impl Iterator<Item = &'static str> {
+    let all = [
+        steps_of::<OrderService>(),
+        steps_of::<InventoryService>(),
+        steps_of::<PaymentService>(),
+        steps_of::<AdminService>(),
+    ];
+    let calls = [CHARGE, GIVE_BACK].into_iter();
+    let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(calls).collect();
+    names.into_iter()
+}
+
 /// Where a message failed.
 #[derive(Debug, Args, Serialize)]
 pub struct FailedAt {
@@ -44,7 +64,7 @@ pub struct FailedAt {
     #[arg(long, value_parser = PossibleValuesParser::new(PARTICIPANTS.map(|participant| participant.name)))]
     service: Option<String>,
     /// Only of this step.
-    #[arg(long, value_parser = PossibleValuesParser::new(args::steps()))]
+    #[arg(long, value_parser = PossibleValuesParser::new(steps()))]
     step: Option<String>,
     /// Only messages of this type, e.g. StockReserved.
     #[arg(long = "type", value_name = "TYPE")]
