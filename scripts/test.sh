@@ -3,6 +3,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+for word; do
+  case $word in
+    -h | --help)
+      echo "usage: scripts/test.sh [ARGUMENTS…]: all checks and tests; the arguments go to cargo nextest run (or cargo test)"
+      exit 0
+      ;;
+  esac
+done
+
 step() { printf '\n== %s\n' "$*"; }
 
 scripts/setup.sh --tests

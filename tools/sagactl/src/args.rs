@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
+use uuid::Uuid;
 
 /// As long as the header that carries it may be.
 const LONGEST_NAME: usize = 100;
@@ -52,6 +53,14 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
 /// Reads one of these names, which are in capitals, in whatever case it is written.
 pub fn one_of(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = String> {
     PossibleValuesParser::new(names).map(|name| name.to_uppercase())
+}
+
+/// What ids look like.
+const AN_ID: &str = "01a205e9-30d8-75e0-9c6b-6219dcadb9d4";
+
+/// Reads an id.
+pub fn id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_| format!("ids look like {AN_ID}"))
 }
 
 /// Reads `250ms`, `30s`, `2m`.

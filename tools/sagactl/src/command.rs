@@ -19,15 +19,15 @@ use crate::output::{Color, exit};
 use crate::reconciliation::ReconciliationOptions;
 use crate::token::TokenCommand;
 
-/// One rule, which admin goes by too.
+/// One rule, which admin goes by too. Paragraphs are one line here: whoever prints them knows how wide the terminal is.
 const REASONS: &str = "Reasons:
-  --reason says why, for the audit log. It is needed by what gives something up (discard, settle, cancel, audit
-  --accept), forces or holds something (--force, edit, saga extend, unsettle, breakers open and close), or changes many
-  messages at once (replay or restore --fingerprint, redrive, outbox retry without SEQ, outbox republish); everything
-  else takes one.
+--reason says why, for the audit log. It is needed by what gives something up (discard, settle, cancel, audit \
+--accept), forces or holds something (--force, edit, saga extend, unsettle, breakers open and close), or changes many \
+messages at once (replay or restore --fingerprint, redrive, outbox retry without SEQ, outbox republish); everything \
+else takes one.
 
 Lists:
-  Every list can be printed with --json: one object with its items, and next, which --cursor takes, or null.";
+Every list can be printed with --json: one object with its items, and next, which --cursor takes, or null.";
 
 /// The whole of it.
 #[derive(Debug, Parser)]

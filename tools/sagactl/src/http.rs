@@ -1,14 +1,18 @@
 //! Shell: requests to the services, with errors of one line.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
+use tokio_rustls::rustls::{self, CertificateError};
 
 use crate::entry::Entry;
+use crate::output::exit::refuse;
 
 /// A local service that does not answer within this hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,7 +60,7 @@ impl Http {
         if let Some(pem) = &entry.authorities {
             let trusted = Certificate::from_pem_bundle(pem).unwrap_or_default();
             if trusted.is_empty() {
-                bail!("the file of --ca (SAGA_CA) holds no certificates in PEM");
+                return Err(refuse("the file of --ca (SAGA_CA) holds no certificates in PEM"));
             }
             client = client.tls_certs_only(trusted);
         }
@@ -89,14 +93,61 @@ pub async fn answer(request: RequestBuilder, url: &str) -> anyhow::Result<Answer
 
 /// Sends a request; of its answer only the head is read.
 pub async fn begin(request: RequestBuilder, url: &str) -> anyhow::Result<Response> {
-    request.send().await.map_err(|error| {
-        if error.is_connect() {
-            anyhow!("nobody answers at {url}: is the system running?")
-        } else if error.is_timeout() {
-            anyhow!("{url} did not answer in time")
-        } else {
-            anyhow::Error::new(error.without_url()).context(format!("request to {url}"))
-        }
+    request.send().await.map_err(|error| unanswered(error, url))
+}
+
+/// Why no answer came, in our words: what a library says of it helps nobody.
+fn unanswered(error: reqwest::Error, url: &str) -> anyhow::Error {
+    if let Some(error) = causes(&error).find_map(|error| error.downcast_ref::<rustls::Error>()) {
+        return anyhow!("{}", refused_by_tls(error, url));
+    }
+    if error.is_timeout() {
+        return anyhow!("{url} did not answer in time");
+    }
+    let is_secure = url.starts_with("https:");
+    if causes(&error).filter_map(|error| error.downcast_ref()).any(hyper::Error::is_parse) {
+        return anyhow!("{url} answers, but not in HTTP: it seems to speak TLS; write https:// instead");
+    }
+    let broken = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+    let is_broken = |error: &io::Error| broken.contains(&error.kind());
+    if is_secure
+        && error.is_connect()
+        && causes(&error).filter_map(|error| error.downcast_ref()).any(is_broken)
+    {
+        return anyhow!("{}", no_tls(url));
+    }
+    if error.is_connect() {
+        return anyhow!("nobody answers at {url}: is the system running?");
+    }
+    if error.is_request() {
+        return anyhow!("{url} broke the connection off and gave no answer");
+    }
+    anyhow::Error::new(error.without_url()).context(format!("request to {url}"))
+}
+
+fn refused_by_tls(error: &rustls::Error, url: &str) -> String {
+    let rustls::Error::InvalidCertificate(why) = error else { return no_tls(url) };
+    let now = |why| format!("the certificate of {url} {why}");
+    if matches!(why, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }) {
+        return now("is for another name: ask by the name, or the address, that it is for");
+    }
+    if matches!(why, CertificateError::Expired | CertificateError::ExpiredContext { .. }) {
+        return now("is out of date");
+    }
+    now("is not trusted: name a file with the certificate of its authority with --ca (SAGA_CA)")
+}
+
+fn no_tls(url: &str) -> String {
+    format!("{url} answers, but not in TLS: it seems to speak plain HTTP; write http:// instead")
+}
+
+/// An error and what is behind it.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let error: &'a (dyn Error + 'static) = *error;
+        // What is wrapped in an IO error is not its source.
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        wrapped.map(|error| error as &(dyn Error + 'static)).or_else(|| error.source())
     })
 }
 

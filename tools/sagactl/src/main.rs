@@ -134,10 +134,43 @@ fn explain(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(exit::REFUSED);
     }
+    note(&format!("sagactl: {}", complaint_of(error)));
+    ExitCode::from(exit::REFUSED)
+}
+
+/// What is wrong with a command line, and below it what there is instead.
+fn complaint_of(error: &clap::Error) -> String {
     let text = error.to_string();
     let ends = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
-    let words: Vec<_> = text.lines().take_while(ends).flat_map(str::split_whitespace).collect();
-    let sentence = words.join(" ");
-    note(&format!("sagactl: {}", sentence.strip_prefix("error: ").unwrap_or(&sentence)));
-    ExitCode::from(exit::REFUSED)
+    // No argument of this program begins with a dash: whoever wrote one meant an option, and mistyped it.
+    let misleads = |line: &str| line.trim_start().starts_with("tip: to pass '");
+    let said = text.lines().take_while(ends).filter(|line| !line.trim().is_empty() && !misleads(line));
+    let names_a_breaker = error.kind() == ErrorKind::UnknownArgument && text.contains("<SERVICE/NAME>");
+    let tip = names_a_breaker.then_some("  tip: name a breaker in one word: payment/bank");
+    let lines: Vec<_> = said.map(|line| line.strip_prefix("error: ").unwrap_or(line)).chain(tip).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_command_line_is_told_in_lines_and_no_tip_misleads() {
+        let told = |line: &str| {
+            let parsed = Arguments::try_parse_from(std::iter::once("sagactl").chain(line.split(' ')));
+            complaint_of(&parsed.expect_err("it makes no sense"))
+        };
+        let status = "unrecognized subcommand 'statsu'\n  tip: some similar subcommands exist: ";
+        assert!(told("statsu").starts_with(status), "{}", told("statsu"));
+        let id = "01890000-0000-7000-8000-000000000001";
+        assert_eq!(told(&format!("saga extend {id} --by 1m")), "unexpected argument '--by' found");
+        let breaker = "unexpected argument 'bank' found\n  tip: name a breaker in one word: payment/bank";
+        assert_eq!(told("breakers open payment bank"), breaker);
+        for line in
+            ["saga show 123", "dlq show x", "dlq replay x", "redrive show 7", "dlq edit x", "saga settle x"]
+        {
+            assert!(told(line).contains("ids look like 01a205e9-"), "{line}: {}", told(line));
+        }
+    }
 }

@@ -26,7 +26,7 @@ use futures::future::join_all;
 use saga_core::input::Input;
 use saga_core::service::steps_of;
 use saga_engine::host::condition::waiting_for;
-use saga_engine::host::http::{Problem, answered};
+use saga_engine::host::http::{FieldError, Problem, answered};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use utoipa::OpenApi;
@@ -129,10 +129,17 @@ impl Admin {
         let entry = Uuid::now_v7();
         self.ask_as(entry, by.clone(), CommandKind::OpenEntry { action, target, detail }).await?;
         let answer = asked.await;
-        let outcome = answer.as_ref().err().map_or(DONE, |problem| &problem.detail).to_owned();
+        let outcome = answer.as_ref().err().map_or_else(|| DONE.to_owned(), refused);
         self.ask(by, CommandKind::CloseEntry(entry, outcome)).await?;
         answer
     }
+}
+
+/// What the log says of what was refused: what is wrong with which field, where that is said.
+fn refused(problem: &Problem) -> String {
+    let told = |FieldError { field, detail }: &FieldError| format!("{field}: {detail}");
+    let fields: Vec<_> = problem.errors.iter().map(told).collect();
+    if fields.is_empty() { problem.detail.clone() } else { format!("invalid: {}", fields.join("; ")) }
 }
 
 /// # Errors
@@ -154,5 +161,17 @@ fn problem_of(rejection: &Rejection) -> Problem {
         | Rejection::Roster(_)
         | Rejection::Saga(_)
         | Rejection::Push(_) => Problem::conflict(rejection.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_says_what_was_wrong_with_which_field() {
+        let problem = Problem::field("step", "there is no step x");
+        assert_eq!(refused(&problem), "invalid: step: there is no step x");
+        assert_eq!(refused(&Problem::conflict("it ended")), "it ended");
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::overview::counted;
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::Query;
@@ -144,7 +145,8 @@ async fn compare(asking: Asking<'_>, before: &Heard, baselines: &BTreeMap<String
     unanswered.extend(settle(asking, &mut closed, baselines).await);
     let waiting = closed.summary.pending - closed.summary.overdue;
     if waiting > 0 {
-        let what = format!("order: {waiting} orders are neither confirmed nor cancelled");
+        let waiting = counted(waiting, "order is", "orders are");
+        let what = format!("order: {waiting} neither confirmed nor cancelled");
         under_way.push(UnderWay::new(what, "stock, payment or their deadline"));
     }
     let is_told = |known: &UnderWay, other: &UnderWay| known.what == other.what;

@@ -1,5 +1,6 @@
 //! Pure: what is still under way in a service, since when, and what it waits for.
 
+use contract::overview::counted;
 use jiff::Timestamp;
 use saga_core::machinery::{Machinery, Stats};
 use serde::{Deserialize, Serialize};
@@ -44,20 +45,20 @@ pub fn under_way(machinery: &[Machinery]) -> Vec<UnderWay> {
 fn of_service(machinery: &Machinery) -> Vec<UnderWay> {
     let name = &machinery.service;
     let Stats { outbox_pending, outbox_oldest, retries, tasks, task_oldest, .. } = machinery.stats;
-    let counted = [
-        (outbox_pending, outbox_oldest, "to publish", "the broker to take it"),
-        (retries, None, "to try again", "the next try"),
-        (tasks, task_oldest, "calls open", "an answer from outside"),
+    let found = [
+        (outbox_pending, outbox_oldest, ["to publish"; 2], "the broker to take it"),
+        (retries, None, ["to try again"; 2], "the next try"),
+        (tasks, task_oldest, ["call open", "calls open"], "an answer from outside"),
     ];
-    let counted = counted.into_iter().filter(|(count, ..)| *count > 0);
-    let counted = counted.map(|(count, since, what, waits_for)| UnderWay {
+    let found = found.into_iter().filter(|(count, ..)| *count > 0);
+    let found = found.map(|(count, since, [one, many], waits_for)| UnderWay {
         since,
-        ..UnderWay::new(format!("{name}: {count} {what}"), waits_for)
+        ..UnderWay::new(format!("{name}: {}", counted(count, one, many)), waits_for)
     });
     let steps = machinery.steps.iter().filter_map(|step| match step.waiting {
         Some(0) => None,
         Some(count) => Some(UnderWay::new(
-            format!("{name}: {count} messages on their way to {}", step.step),
+            format!("{name}: {} on the way to {}", counted(count, "message", "messages"), step.step),
             "the step to handle them",
         )),
         None => Some(UnderWay::new(
@@ -65,5 +66,5 @@ fn of_service(machinery: &Machinery) -> Vec<UnderWay> {
             "the broker, which does not answer",
         )),
     });
-    counted.chain(steps).collect()
+    found.chain(steps).collect()
 }

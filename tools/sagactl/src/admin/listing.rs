@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
-use contract::overview::grouped;
+use contract::overview::{counted, grouped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -151,7 +151,11 @@ impl<T> Page<T> {
             let _ = write!(text, "\n{count}");
         }
         if let Some(behind) = self.behind.filter(|behind| *behind > 0) {
-            let _ = write!(text, "\nadmin has still to hear {} messages: there may be more", grouped(behind));
+            let _ = write!(
+                text,
+                "\nadmin has still to hear {}: there may be more",
+                counted(behind, "message", "messages")
+            );
         }
         if !self.unreadable.is_empty() {
             let _ = write!(text, "\ndamaged, and not shown: {}", self.unreadable.join(", "));

@@ -35,6 +35,15 @@ impl Member {
         services.into_iter().map(|service| Self(service.name))
     }
 
+    /// Reads the name of one of these.
+    pub fn parser_of(members: impl Iterator<Item = Self>) -> clap::builder::ValueParser {
+        let value = |member: Self| {
+            let about = member.participant().map_or("The broker", |participant| participant.about);
+            PossibleValue::new(member.0).help(about)
+        };
+        PossibleValuesParser::new(members.map(value)).try_map(|name| name.parse::<Self>()).into()
+    }
+
     /// Who it is among the participants; `None` for the broker.
     pub fn participant(self) -> Option<&'static Participant> {
         topology::named(self.0)
@@ -75,11 +84,7 @@ impl ValueParserFactory for Member {
     type Parser = clap::builder::ValueParser;
 
     fn value_parser() -> Self::Parser {
-        let value = |member: Self| {
-            let about = member.participant().map_or("The broker", |participant| participant.about);
-            PossibleValue::new(member.0).help(about)
-        };
-        PossibleValuesParser::new(Self::all().map(value)).try_map(|name| name.parse::<Self>()).into()
+        Self::parser_of(Self::all())
     }
 }
 

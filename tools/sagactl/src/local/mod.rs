@@ -58,6 +58,7 @@ pub enum LocalCommand {
     /// Delete the rows of a kind and fold them anew from the events; the service must be stopped
     Rebuild {
         /// Service whose rows they are.
+        #[arg(value_parser = Member::parser_of(Member::services()))]
         service: Member,
         /// Kind of rows, e.g. "saga" of admin.
         kind: String,

@@ -12,12 +12,6 @@ use crate::output::exit;
 
 /// `sagactl rebuild SERVICE KIND`: the service's own report goes to standard output as it is.
 pub fn run(system: &System, service: Member, kind: &str) -> anyhow::Result<ExitCode> {
-    if service == Member::NATS {
-        return Err(exit::refuse(format!(
-            "nats has no rows: name one of {}",
-            Member::names(Member::services())
-        )));
-    }
     if let Some(running) = process::find(system, service) {
         let stop = told(system.folder(), &format!("stop {service}"));
         return Err(exit::refuse(format!("{service} runs (pid {}): stop it first with {stop}", running.pid)));

@@ -13,6 +13,7 @@ use super::dead_letter::{group, view};
 use super::redrive::{self, RedriveOptions};
 use super::settle::{self, DeadLetterOptions, SETTLE, UNSETTLE};
 use crate::admin::{Admin, Form, Items, PageOptions};
+use crate::args;
 
 /// What to do with dead letters.
 #[derive(Debug, Subcommand)]
@@ -26,6 +27,7 @@ pub enum DlqCommand {
     /// Show all there is to know of one
     Show {
         /// The one to show.
+        #[arg(value_parser = args::id)]
         id: Uuid,
         /// The API's own JSON.
         #[arg(long)]

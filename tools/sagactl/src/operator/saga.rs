@@ -17,9 +17,9 @@ use super::dead_letter::change::told;
 use super::dead_letter::filter::{Meant, Which};
 use super::settle::{OrderOptions, SETTLE, UNSETTLE, orders};
 use crate::admin::{Admin, Done, Form, Items, Page, PageOptions, each};
-use crate::args::{duration, one_of};
+use crate::args::{self, duration, one_of};
 use crate::output::exit::refuse;
-use crate::output::text::{listed, one_line, or_nothing};
+use crate::output::text::{folded, listed, one_line, or_nothing};
 use crate::output::{Column, View, cut, goes, left, note, right, table, time, when};
 
 /// What to do with sagas.
@@ -30,6 +30,7 @@ pub enum SagaCommand {
     /// Show a saga: what was said when, the steps that remain, and who owes them
     Show {
         /// The order's id.
+        #[arg(value_parser = args::id)]
         id: Uuid,
         #[command(flatten)]
         form: Form,
@@ -238,16 +239,19 @@ fn detail(detail: &Detail, view: &View) -> String {
     let saga = &detail.saga;
     let in_the_way = |parked: &Parked| format!("{} (dead letter {})", parked.step, parked.letter);
     let parked: Vec<_> = saga.parked.iter().map(in_the_way).collect();
-    let head = listed(&[
-        ("status", Some(saga.status.clone())),
-        ("settled", saga.settled.as_ref().map(|settled| settled.told(view))),
-        ("parked", (!parked.is_empty()).then(|| parked.join(", "))),
-        ("cancelled because", saga.cancelled_because.clone()),
-        ("customer", saga.customer.clone()),
-        ("total", saga.total.map(|total| total.to_string())),
-        ("deadline", saga.deadline(view)),
-        ("first fact", detail.timeline.first().map(|said| view.moment_in_full(said.occurred_at))),
-    ]);
+    let head = folded(
+        &listed(&[
+            ("status", Some(saga.status.clone())),
+            ("settled", saga.settled.as_ref().map(|settled| settled.told(view))),
+            ("parked", (!parked.is_empty()).then(|| parked.join(", "))),
+            ("cancelled because", saga.cancelled_because.clone()),
+            ("customer", saga.customer.clone()),
+            ("total", saga.total.map(|total| total.to_string())),
+            ("deadline", saga.deadline(view)),
+            ("first fact", detail.timeline.first().map(|said| view.moment_in_full(said.occurred_at))),
+        ]),
+        view.width,
+    );
     let owed = if detail.remaining.is_empty() {
         "nobody owes anything".to_owned()
     } else {
@@ -296,6 +300,11 @@ mod tests {
             {"step": "payment-processing", "owner": "payment", "fact": "PaymentProcessed"},
             {"step": "order-confirmation", "owner": "order", "fact": "OrderConfirmed"},
         ]);
-        insta::assert_snapshot!("saga_show", detail(&from_value(saga).expect("a saga"), &View::FILE));
+        insta::assert_snapshot!("saga_show", detail(&from_value(saga.clone()).expect("a saga"), &View::FILE));
+        saga["cancelled_because"] = "the bank said no, ".repeat(20).into();
+        saga["timeline"][0]["detail"]["lines"] = vec![json!({"sku": "pen", "quantity": 1}); 20].into();
+        let narrow = View { width: Some(60), now: None };
+        let shown = detail(&from_value(saga).expect("a saga"), &narrow);
+        assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
     }
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::dead_letter::change::{many, standing};
 use super::dead_letter::filter::{Meant, Which};
 use crate::admin::{Admin, Done, Form, each, read};
+use crate::args;
 
 /// What to do with payments.
 #[derive(Debug, Subcommand)]
@@ -26,7 +27,7 @@ pub enum PaymentCommand {
 #[derive(Debug, Args)]
 pub struct OrderOptions {
     /// The orders, by their ids.
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = args::id)]
     id: Vec<Uuid>,
     /// Why, and how, for the audit log.
     #[arg(long)]

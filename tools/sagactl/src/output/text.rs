@@ -2,7 +2,15 @@
 
 use std::fmt::Write as _;
 
+use contract::money::Money;
+use serde::Deserialize as _;
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::time;
+
+/// How far to the right a line goes on that was broken.
+const GOES_ON: usize = 6;
 
 pub const NOTHING: &str = "–";
 
@@ -19,18 +27,29 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// A value in one line.
+/// A value in one line, money and moments as people write them.
 pub fn one_line(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => text.parse().map_or_else(|_| text.clone(), time::moment),
+        Value::Array(items) => {
+            let shown = items.iter().map(|item| {
+                let line = one_line(item);
+                if item.is_object() { format!("({line})") } else { line }
+            });
+            shown.collect::<Vec<_>>().join(", ")
+        }
         Value::Object(members) => {
+            if let Ok(money) = Money::deserialize(value) {
+                return money.to_string();
+            }
             let shown = members.iter().map(|(name, value)| {
                 let line = one_line(value);
-                if value.is_object() { format!("{name} ({line})") } else { format!("{name} {line}") }
+                let is_one = !value.is_object() || Money::deserialize(value).is_ok();
+                if is_one { format!("{name} {line}") } else { format!("{name} ({line})") }
             });
             shown.collect::<Vec<_>>().join(" · ")
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => value.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -61,6 +80,27 @@ pub fn listed(pairs: &[(&str, Option<String>)]) -> String {
     text
 }
 
+/// The same text in lines that have room, broken between words; what goes on is moved to the right.
+pub fn folded(text: &str, room: Option<usize>) -> String {
+    let Some(room) = room else { return text.to_owned() };
+    let mut shown = String::with_capacity(text.len());
+    for line in text.lines() {
+        let mut used = 0;
+        for word in line.split_inclusive(' ') {
+            let width = word.trim_end().width();
+            if used > GOES_ON && used + width > room {
+                shown.truncate(shown.trim_end().len());
+                let _ = write!(shown, "\n{:GOES_ON$}", "");
+                used = GOES_ON;
+            }
+            shown.push_str(word);
+            used += word.width();
+        }
+        shown.push('\n');
+    }
+    shown
+}
+
 /// Every line moved to the right.
 pub fn indented(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
@@ -84,8 +124,21 @@ mod tests {
     }
 
     #[test]
+    fn a_line_without_room_goes_on_below() {
+        assert_eq!(folded("  why  no money, no tea\n", Some(16)), "  why  no money,\n      no tea\n");
+        assert_eq!(folded("a_word_that_is_long x\nb", Some(9)), "a_word_that_is_long\n      x\nb\n");
+        assert_eq!(folded("as it is", None), "as it is");
+    }
+
+    #[test]
     fn an_object_is_one_line() {
         assert_eq!(one_line(&json!({"a": 1, "b": {"c": "x"}})), "a 1 · b (c x)");
+        let order = json!({
+            "total": {"amount_minor": 3_798, "currency": "EUR"}, "deadline": "2026-11-20T14:19:36.123456789Z",
+            "changes": [{"path": "token"}, {"path": "sku"}],
+        });
+        let told = "changes (path token), (path sku) · deadline 2026-11-20 14:19:36Z · total 37.98 EUR";
+        assert_eq!(one_line(&order), told);
     }
 
     #[test]

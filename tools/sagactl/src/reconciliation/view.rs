@@ -65,24 +65,29 @@ pub(super) const fn headline(verdict: Verdict) -> &'static str {
 pub(super) fn shown(reconciliation: &Reconciliation, view: &View) -> String {
     let report = &reconciliation.report;
     let mut lines = vec![headline(reconciliation.verdict).to_owned()];
-    lines.extend(findings(report, "discrepancies", "", view));
+    lines.extend(findings(report, "discrepancies", "✗ ", view));
     let waiting: Vec<UnderWay> = members(report, "under_way");
     lines.extend(waiting.iter().map(|one| {
         format!("  still under way: {}{}; it waits for {}", one.what, since(one.since, view), one.waits_for)
     }));
     let unanswered: Vec<Unanswered> = members(report, "unanswered");
     lines.extend(unanswered.iter().map(|one| format!("  not asked: {}: {}", one.service, one.why)));
-    lines.extend(findings(report, "suspected", "may add up yet: ", view));
+    lines.extend(findings(report, "suspected", "? may add up yet: ", view));
     lines.extend(settled(report, view));
     let count =
         |name: &str| report.get("summary").and_then(|all| all.get(name)).map(one_line).unwrap_or_default();
-    for names in [
-        &["orders", "pending", "overdue", "confirmed", "cancelled"][..],
-        &["captured", "refunded"],
-        &["on_hand", "reserved", "sold", "supplied"],
-        &["facts_published", "dead_letters", "rows_checked"],
+    for (names, whose) in [
+        (&["orders", "pending", "overdue", "confirmed", "cancelled"][..], "order"),
+        (&["captured", "refunded"], "bank"),
+        (&["on_hand", "reserved", "sold", "supplied"], "inventory"),
+        (&["facts_published", "dead_letters", "rows_checked"], "all"),
     ] {
-        let counts = names.iter().map(|name| format!("{name} {}", count(name)));
+        let is_silent = unanswered.iter().any(|one| whose == "all" || one.service == whose);
+        let counts = names.iter().map(|name| match count(name) {
+            // Nobody said so: it is what was not counted.
+            zero if is_silent && zero == "0" => format!("{name} not asked"),
+            count => format!("{name} {count}"),
+        });
         lines.push(format!("  {}", counts.collect::<Vec<_>>().join(" · ")));
     }
     let baselines = report.get("baselines").and_then(Value::as_object).into_iter().flatten();
@@ -100,7 +105,7 @@ fn findings(report: &Value, name: &str, before: &str, view: &View) -> Vec<String
     }
     let mut lines = Vec::new();
     for (rule, broken) in &by_rule {
-        lines.push(format!("  ✗ {before}{rule}: {}", broken.len()));
+        lines.push(format!("  {before}{rule}: {}", broken.len()));
         for Finding { subject, detail, difference, since: at, .. } in broken.iter().take(FIRST) {
             let by = difference.as_ref().map(|by| format!("; difference {by}")).unwrap_or_default();
             lines.push(format!("      {subject}: {detail}{by}{}", since(*at, view)));
@@ -115,7 +120,7 @@ fn findings(report: &Value, name: &str, before: &str, view: &View) -> Vec<String
     let counted = if name == "suspected" { "suspected_count" } else { "discrepancy_count" };
     let count = report.get(counted).and_then(Value::as_u64).unwrap_or(total);
     if count > total {
-        lines.push(format!("  ✗ {before}{} more are counted, and not listed", count - total));
+        lines.push(format!("  {before}{} more are counted, and not listed", count - total));
     }
     lines
 }
@@ -192,6 +197,7 @@ mod tests {
                 "waits_for": "an answer from outside"}],
             "unanswered": [{"service": "bank", "why": "bank does not answer"}],
             "suspected": [finding(1)], "suspected_count": 1,
+            "summary": {"orders": 9, "pending": 0, "captured": 0, "refunded": 0, "facts_published": 0},
         });
         let text = shown(&Reconciliation { verdict: Verdict::InFlight, report }, &View::FILE);
         assert!(text.starts_with("it cannot be told yet whether the books balance: IN_FLIGHT\n"), "{text}");
@@ -199,7 +205,10 @@ mod tests {
         for line in [
             "  still under way: payment: 1 calls open, since 2027-01-15 08:00:02Z; it waits for an answer from outside",
             "  not asked: bank: bank does not answer",
-            "  ✗ may add up yet: cancelled = money back: 1",
+            "  ? may add up yet: cancelled = money back: 1",
+            "  orders 9 · pending 0 · ",
+            "  captured not asked · refunded not asked",
+            "  facts_published not asked · ",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

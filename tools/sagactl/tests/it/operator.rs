@@ -22,14 +22,14 @@ impl System {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// Runs sagactl, which must end with this code, and with one line that contains this.
+    /// Runs sagactl, which must end with this code, and with one complaint that contains this.
     #[track_caller]
     pub fn refused(&self, arguments: &[&str], code: i32, because: &str) {
         let output = self.try_sagactl(arguments);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
         let lines: Vec<_> = errors.lines().filter(|line| line.starts_with("sagactl: ")).collect();
-        assert!(lines.len() == 1 && lines[0].contains(because), "{arguments:?}: {errors}");
+        assert!(lines.len() == 1 && errors.contains(because), "{arguments:?}: {errors}");
     }
 
     /// Places orders that the next step of payment will fail at, and waits until all are parked.

@@ -1,5 +1,7 @@
 //! Shell: a service that speaks TLS, as the program that it is, asked by this program.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -63,8 +65,34 @@ async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobod
     wait_until("the bank answers over TLS", async || asks("https", Some(&ca)).status.code() == Some(4)).await;
     let said = String::from_utf8_lossy(&asks("https", Some(&ca)).stderr).into_owned();
     assert!(said.contains("there is no route /api/admin/dlq"), "{said}");
-    for (scheme, trusts) in [("https", None), ("https", Some(&*cert)), ("http", Some(&*ca))] {
+    let refused = |scheme: &str, trusts: Option<&Path>, code: i32, why: &str| {
         let refused = asks(scheme, trusts);
-        assert_eq!(refused.status.code(), Some(1), "{scheme} {trusts:?}: {refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(code), "{scheme} {trusts:?}: {said}");
+        assert!(said.contains(why), "{scheme} {trusts:?}: {said}");
+    };
+    refused("https", None, 1, "is not trusted: name a file with the certificate of its authority with --ca");
+    refused("https", Some(&cert), 1, "--ca");
+    refused("http", Some(&ca), 1, "it seems to speak TLS; write https:// instead");
+    refused("https", Some(&key), 2, "no certificates");
+}
+
+/// Answers as a server does that takes the handshake for a request, and as one that hangs up.
+#[tokio::test]
+async fn a_port_without_tls_is_told_from_one_where_nobody_is() {
+    for answer in ["HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", ""] {
+        let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = plain.local_addr().expect("an address");
+        let server = std::thread::spawn(move || {
+            let (mut asker, _) = plain.accept().expect("somebody asks");
+            let _ = asker.read(&mut [0; 4_096]).expect("a handshake");
+            asker.write_all(answer.as_bytes()).expect("answered");
+        });
+        let mut sagactl = Command::new(env!("CARGO_BIN_EXE_sagactl"));
+        sagactl.args(["dlq", "list", "--admin", &format!("https://{address}")]).env_remove("SAGA_CA");
+        let output = sagactl.output().expect("sagactl runs");
+        server.join().expect("it answered");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("it seems to speak plain HTTP; write http:// instead"), "{answer:?}: {said}");
     }
 }

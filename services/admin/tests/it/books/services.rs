@@ -115,7 +115,7 @@ async fn an_order_is_in_flight_until_its_deadline_and_wrong_afterwards() {
     let books = Books::of(pending(SignedDuration::from_secs(-29))).await;
     let report = books.audit().await;
     assert_eq!(report["verdict"], "IN_FLIGHT", "{report}");
-    assert_eq!(whats(&report), ["order: 1 orders are neither confirmed nor cancelled"]);
+    assert_eq!(whats(&report), ["order: 1 order is neither confirmed nor cancelled"]);
     assert_eq!(report["under_way"][0]["waits_for"], "stock, payment or their deadline");
 
     let books = Books::of(pending(SignedDuration::from_secs(-31))).await;
@@ -127,7 +127,7 @@ async fn an_order_is_in_flight_until_its_deadline_and_wrong_afterwards() {
         "{report}"
     );
     assert_eq!(report["discrepancies"][0]["rule"], "every order ends");
-    assert_eq!(whats(&report), ["payment: 1 calls open"]);
+    assert_eq!(whats(&report), ["payment: 1 call open"]);
     assert_eq!(report["discrepancies"][0]["since"], "2027-01-15T07:59:29Z", "{report}");
 }
 

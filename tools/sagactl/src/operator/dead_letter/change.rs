@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::filter::{Filter, Meant, Which};
 use super::outcome;
 use crate::admin::{Admin, Done, Form, each, read, said};
-use crate::args::duration;
+use crate::args::{self, duration};
 use crate::output::exit::{self, refuse};
 use crate::output::{complain, say, say_json};
 
@@ -137,7 +137,7 @@ pub async fn note(admin: &Admin, options: NoteOptions) -> anyhow::Result<ExitCod
     let NoteOptions { mut words, filter, form } = options;
     let text = words.pop().unwrap_or_default();
     let body = json!({ "text": text });
-    let id = |word: String| word.parse().map_err(|error| refuse(format!("{word:?} is no id: {error}")));
+    let id = |word: String| args::id(&word).map_err(|why| refuse(format!("{word:?} is no id: {why}")));
     let which = Which { id: words.into_iter().map(id).collect::<Result<_, _>>()?, filter };
     match which.meant()? {
         Meant::All(filter) => many(admin, &["dlq", "notes"], "noted", &filter, body, form).await,

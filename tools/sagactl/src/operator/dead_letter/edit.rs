@@ -24,6 +24,7 @@ use crate::output::text::printable;
 #[derive(Debug, Args)]
 pub struct EditOptions {
     /// The one to edit.
+    #[arg(value_parser = args::id)]
     id: Uuid,
     /// The message's data. A token written *** stays what it was.
     #[arg(long, value_name = "JSON", value_parser = args::json, conflicts_with_all = ["payload", "file"])]
@@ -97,7 +98,12 @@ fn differences(changes: &[Change]) -> String {
     };
     let lines = changes.iter().flat_map(|change| {
         let path = if change.path.is_empty() { "the whole message" } else { &change.path };
-        let values = [line("-", &change.before), line("+", &change.after)];
+        // What is hidden looks the same before and after, or it would not be here.
+        let values = if change.before.is_some() && change.before == change.after {
+            [Some("  (changed)".to_owned()), None]
+        } else {
+            [line("-", &change.before), line("+", &change.after)]
+        };
         std::iter::once(printable(path)).chain(values.into_iter().flatten())
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -235,11 +241,13 @@ mod tests {
             change("data.lines[0].sku", Some(json!("tea")), Some(json!("cup\n"))),
             change("data.note", None, Some(json!({"a": 1}))),
             change("", Some(json!("{half")), None),
+            change("data.payment.token", Some(json!("***")), Some(json!("***"))),
         ];
         let shown = [
             "data.lines[0].sku\n  - \"tea\"\n  + \"cup\\n\"",
             "data.note\n  + {\"a\":1}",
             "the whole message\n  - \"{half\"",
+            "data.payment.token\n  (changed)",
         ];
         assert_eq!(differences(&changes), shown.join("\n"));
         assert_eq!(differences(&[]), "the message is the same as before but for its id");

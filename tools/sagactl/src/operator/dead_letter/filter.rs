@@ -1,14 +1,23 @@
 //! Shell: which dead letters are meant. Some failed a while ago: that depends on what time it is.
 
+use std::collections::BTreeSet;
+
+use admin::policy::AdminService;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
+use contract::topology::PARTICIPANTS;
+use inventory::policy::InventoryService;
 use jiff::{SignedDuration, Timestamp};
+use order::policy::OrderService;
+use payment::policy::{CHARGE, GIVE_BACK, PaymentService};
 use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::service::steps_of;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::admin::said;
-use crate::args::{duration, one_of};
+use crate::args::{self, duration, one_of};
 use crate::output::exit::refuse;
 
 #[derive(Debug, Args, Serialize)]
@@ -35,14 +44,27 @@ fn joined<S: Serializer>(wanted: &[String], serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(&wanted.join(","))
 }
 
+/// Where messages, and calls, can fail: the steps of all services, and the calls to the outside.
+fn steps() -> impl Iterator<Item = &'static str> {
+    let all = [
+        steps_of::<OrderService>(),
+        steps_of::<InventoryService>(),
+        steps_of::<PaymentService>(),
+        steps_of::<AdminService>(),
+    ];
+    let calls = [CHARGE, GIVE_BACK].into_iter();
+    let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(calls).collect();
+    names.into_iter()
+}
+
 /// Where a message failed.
 #[derive(Debug, Args, Serialize)]
 pub struct FailedAt {
     /// Only of this service.
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(PARTICIPANTS.map(|participant| participant.name)))]
     service: Option<String>,
     /// Only of this step.
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(steps()))]
     step: Option<String>,
     /// Only messages of this type, e.g. StockReserved.
     #[arg(long = "type", value_name = "TYPE")]
@@ -59,7 +81,7 @@ pub struct Filter {
     #[arg(long)]
     fingerprint: Option<String>,
     /// Only of this saga.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = args::id)]
     saga: Option<Uuid>,
     /// Only those that failed since, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN", value_parser = moment)]
@@ -78,6 +100,7 @@ pub struct Filter {
 #[derive(Debug, Args)]
 pub struct Which {
     /// These, by their ids; or all that the options below match when it is asked.
+    #[arg(value_parser = args::id)]
     pub id: Vec<Uuid>,
     #[command(flatten)]
     pub filter: Filter,
@@ -172,8 +195,33 @@ mod tests {
         };
         let id = Uuid::from_u128(7);
         assert_eq!(meant(&id.to_string()), Some(Meant::Each(vec![id])));
-        assert_eq!(meant("--step x"), Some(Meant::All(json!({"step": "x"}))));
-        assert_eq!((meant(""), meant(&format!("{id} --step x"))), (None, None));
+        assert_eq!(meant("--fingerprint x"), Some(Meant::All(json!({"fingerprint": "x"}))));
+        assert_eq!((meant(""), meant(&format!("{id} --fingerprint x"))), (None, None));
+    }
+
+    /// A cause may be one that nobody has seen; a service or a step that nobody knows is mistyped.
+    #[test]
+    fn a_service_or_a_step_that_does_not_exist_is_refused_with_those_that_do() {
+        for (line, wanted) in
+            [("--service paymnt", "payment"), ("--step payment-procesing", "payment-processing")]
+        {
+            let refused =
+                Line::try_parse_from(std::iter::once("x").chain(line.split(' '))).expect_err("mistyped");
+            let text = refused.to_string();
+            assert!(
+                text.contains("possible values: ") && text.contains(&format!("exists: '{wanted}'")),
+                "{text}"
+            );
+        }
+        for line in [
+            "--service payment",
+            "--step payment-charge",
+            "--step order-operations",
+            "--step admin-saga-view",
+        ] {
+            assert!(asked(line).is_some(), "{line}");
+        }
+        assert!(asked("--fingerprint anything").is_some());
     }
 
     #[test]

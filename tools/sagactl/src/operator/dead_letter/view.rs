@@ -150,7 +150,9 @@ pub fn detail(detail: &Detail, view: &View) -> String {
 
 fn head(detail: &Detail, view: &View) -> String {
     let dead_letter = &detail.dead_letter;
-    let message_type = dead_letter.message_type.as_deref().unwrap_or("unknown type");
+    let is_call = dead_letter.origin == "task";
+    let unnamed = if is_call { "a call" } else { "unknown type" };
+    let message_type = dead_letter.message_type.as_deref().unwrap_or(unnamed);
     let edited = match &detail.original {
         Some(original) => format!(", edited (was {})", original.message_id),
         None => if dead_letter.edited { ", edited" } else { "" }.to_owned(),
@@ -262,6 +264,18 @@ mod tests {
         let shown = detail(&from_value(whole).expect("a dead letter"), &View::FILE);
         assert!(!shown.contains("tok_ok"), "{shown}");
         insta::assert_snapshot!("dlq_show", shown);
+    }
+
+    #[test]
+    fn a_call_is_no_message_of_an_unknown_type() {
+        let mut call = dead_letter();
+        call["origin"] = "task".into();
+        call["message_type"] = Value::Null;
+        call["worth"] = json!({"awaited": true, "saga_status": "FAILED"});
+        call["payload_base64"] = "".into();
+        let shown = detail(&from_value(call).expect("a dead letter"), &View::FILE);
+        assert!(shown.contains("message       a call 01890000-"), "{shown}");
+        assert!(shown.contains("its saga, which is FAILED, waits for it"), "{shown}");
     }
 
     #[test]

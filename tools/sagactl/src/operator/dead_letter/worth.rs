@@ -17,7 +17,8 @@ pub struct Worth {
 impl Worth {
     /// In a sentence.
     pub fn told(&self) -> String {
-        let saga = self.saga_status.as_ref().map(|status| format!(", which is {status}")).unwrap_or_default();
+        let saga =
+            self.saga_status.as_ref().map(|status| format!(", which is {status},")).unwrap_or_default();
         match (self.awaited, self.until) {
             (true, Some(until)) => format!("its saga{saga} waits for it until {}", time::clock(until)),
             (true, None) => format!("its saga{saga} waits for it"),

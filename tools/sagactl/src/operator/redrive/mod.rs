@@ -14,6 +14,7 @@ use uuid::Uuid;
 use self::view::{Preview, Redrive};
 use super::dead_letter::filter::Filter;
 use crate::admin::{Admin, Form, Items, PageOptions, read, said, show};
+use crate::args;
 use crate::output::exit::refuse;
 use crate::output::{View, say, view as looks};
 
@@ -25,6 +26,7 @@ pub enum RedriveCommand {
     /// Show how far one has come, what it is to hand back, and who started it
     Show {
         /// The one to show.
+        #[arg(value_parser = args::id)]
         id: Uuid,
         #[command(flatten)]
         form: Form,
@@ -39,6 +41,7 @@ pub enum RedriveCommand {
     /// Watch one until it ends. Exit code 0 when it is done, 2 when it stopped or was cancelled
     Follow {
         /// The one to watch.
+        #[arg(value_parser = args::id)]
         id: Uuid,
         /// Only its end, as one JSON object.
         #[arg(long)]
@@ -50,6 +53,7 @@ pub enum RedriveCommand {
 #[derive(Debug, Args)]
 pub struct ChangeOptions {
     /// The redrive that is meant.
+    #[arg(value_parser = args::id)]
     id: Uuid,
     /// Why, for the audit log.
     #[arg(long)]
@@ -62,6 +66,7 @@ pub struct ChangeOptions {
 #[derive(Debug, Args)]
 pub struct CancelOptions {
     /// The redrive that is meant.
+    #[arg(value_parser = args::id)]
     id: Uuid,
     /// Why, for the audit log.
     #[arg(long)]
@@ -201,7 +206,7 @@ mod tests {
             "filter": {"step": "payment-processing"}, "canary": 0, "rate": 50, "reason": "mended", "force": true,
         });
         assert_eq!(options.expect("options").body().expect("a body"), wanted);
-        assert!(parse("--step x --preview").is_some());
+        assert!(parse("--step payment-processing --preview").is_some());
         for bad in ["--step x", "--step x --reason y --canary 101", "--step x --reason y --rate 0"] {
             assert!(parse(bad).is_none(), "{bad}");
         }
