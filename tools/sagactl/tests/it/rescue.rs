@@ -39,7 +39,7 @@ async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is
     let group = system.sagactl_json(&["dlq", "groups"])["items"][0].clone();
     assert_eq!([&group["awaited"], &group["ended"]], [1, 1]);
     assert_eq!(system.sagactl(&extend).trim(), "1 extended, 0 refused, 1 had ended already");
-    let nobody = ["saga", "extend", "--step", "order-timeout", "--for", "10m", "--reason", "x"];
+    let nobody = ["saga", "extend", "--step", "order-confirmation", "--for", "10m", "--reason", "x"];
     assert_eq!(system.sagactl(&nobody).trim(), "no dead letter matches: nothing was extended");
 
     let told = system.sagactl(&["dlq", "replay", &rescuing, "--wait"]);

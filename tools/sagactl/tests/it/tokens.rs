@@ -68,17 +68,21 @@ async fn viewers_look_operators_mend_and_what_is_revoked_is_refused_while_everyt
         let path = format!("/api/admin/dlq/{id}/replay");
         system.post("admin", &path).header("X-Operator", "eve").json(&json!({}))
     };
-    // They were issued just now.
-    wait_until("vera is let in", async || status(list().bearer_auth(&vera)).await == 200).await;
+    // They were issued just now, and every service reads them by itself.
+    let machinery = || system.http.get(system.url("payment", "/internal/machinery"));
+    wait_until("vera is let in", async || {
+        status(list().bearer_auth(&vera)).await == 200 && status(machinery().bearer_auth(&vera)).await == 200
+    })
+    .await;
     for (request, wanted) in [
         (list(), 401),
         (list().bearer_auth(&vera[..40]), 401),
         (list().basic_auth("vera", Some(&vera)), 401),
         (replay(), 401),
         (replay().bearer_auth(&vera), 403),
-        (system.http.get(system.url("payment", "/internal/machinery")), 401),
+        (machinery(), 401),
         (system.http.get(system.url("bank", "/internal/faults")), 401),
-        (system.http.get(system.url("payment", "/internal/machinery")).bearer_auth(&vera), 200),
+        (machinery().bearer_auth(&vera), 200),
         (system.http.get(system.url("order", "/readyz")), 200),
         (system.http.get(system.url("order", "/metrics")), 200),
     ] {
