@@ -15,7 +15,10 @@ use super::settings::HttpSettings;
 pub(super) const RESERVE: usize = 64;
 /// How long a probe may take to ask.
 const PROBE_ASKS_WITHIN: Duration = Duration::from_secs(1);
-/// Who is sent away is gone after this, or its task is not run at all.
+/// One in so many may be on the way out beside those who have a seat: newcomers need not wait for each who was sent
+/// away, nor are they sent away before they are heard.
+const ONE_LEAVES_IN: usize = 40;
+/// One of them is gone after this, or tasks are not run at all.
 const GONE_WITHIN: Duration = Duration::from_millis(100);
 
 /// The seats of a server: those for everybody, and a few for probes alone.
@@ -28,6 +31,8 @@ pub(super) struct Seats {
 struct Room {
     only_probes: bool,
     free: Arc<Semaphore>,
+    /// For those who gave their seat to another, until they are gone.
+    leaving: Arc<Semaphore>,
     /// Who has no whole request here, by the order in which they began to wait.
     waiting: Mutex<BTreeMap<u64, Waiting>>,
     tickets: AtomicU64,
@@ -72,12 +77,13 @@ pub(super) struct Seat {
     answered: AtomicBool,
     sent_away: Mutex<Option<SentAway>>,
     told: Notify,
+    /// That of the seat, or of somebody who leaves; `None` once the connection is over.
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 /// A seat that is free again when this is dropped.
 pub(super) struct Taken {
     pub(super) seat: Arc<Seat>,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Seats {
@@ -87,6 +93,7 @@ impl Seats {
             Arc::new(Room {
                 only_probes,
                 free: Arc::new(Semaphore::new(number)),
+                leaving: Arc::new(Semaphore::new((number / ONE_LEAVES_IN).max(1))),
                 waiting: Mutex::default(),
                 tickets: AtomicU64::new(1),
                 idle_timeout,
@@ -124,13 +131,9 @@ impl Seats {
 
 impl Room {
     async fn take(room: &Arc<Self>) -> Option<Taken> {
-        let free = room.free.clone();
-        let permit = match free.clone().try_acquire_owned() {
+        let permit = match room.free.clone().try_acquire_owned() {
             Ok(permit) => permit,
-            Err(_) if room.send_away_the_longest() => {
-                timeout(GONE_WITHIN, free.acquire_owned()).await.ok()?.ok()?
-            }
-            Err(_) => return None,
+            Err(_) => room.send_away_the_longest().await?,
         };
         let seat = Arc::new(Seat {
             room: room.clone(),
@@ -138,19 +141,20 @@ impl Room {
             answered: AtomicBool::new(false),
             sent_away: Mutex::default(),
             told: Notify::new(),
+            permit: Mutex::new(Some(permit)),
         });
         seat.waits();
-        Some(Taken { seat, _permit: permit })
+        Some(Taken { seat })
     }
 
-    fn send_away_the_longest(&self) -> bool {
-        match self.waiting.lock().pop_first() {
-            Some((_, longest)) => {
-                longest.seat.send_away(SentAway::Crowded);
-                true
-            }
-            None => false,
-        }
+    /// The permit of who has waited for longest, if anybody waits.
+    async fn send_away_the_longest(&self) -> Option<OwnedSemaphorePermit> {
+        let leaves = timeout(GONE_WITHIN, self.leaving.clone().acquire_owned()).await.ok()?.ok()?;
+        let (_, Waiting { seat, .. }) = self.waiting.lock().pop_first()?;
+        let permit = seat.permit.lock().replace(leaves);
+        seat.send_away(SentAway::Crowded);
+        // It had gone just now.
+        permit.or_else(|| self.free.clone().try_acquire_owned().ok())
     }
 
     fn send_away_the_slow(&self, now: Instant) {
@@ -235,6 +239,7 @@ impl Seat {
 
     /// The connection is over.
     fn leaves(&self) {
+        *self.permit.lock() = None;
         self.room.waiting.lock().remove(&self.ticket.load(Ordering::Relaxed));
     }
 
