@@ -7,19 +7,17 @@ use std::time::Duration;
 use contract::overview::BooksLook;
 use humantime_serde::re::humantime;
 use jiff::Timestamp;
-use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_engine::host::http::Problem;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 use tracing::warn;
-use uuid::Uuid;
 
 use crate::AdminApp;
 use crate::books::{Books, THE_BOOKS};
-use crate::commands::{Command, CommandKind};
+use crate::by_itself;
+use crate::commands::CommandKind;
 use crate::other_services::OtherServices;
 use crate::reconciliation::report::{Report, Verdict, reconcile};
-use crate::request::By;
 use crate::rows;
 
 /// How often the books are looked at by themselves: a length of time, or `off`.
@@ -98,22 +96,12 @@ pub(crate) async fn audit(
     let books: Option<Books> = rows::row(app.store.as_ref(), THE_BOOKS).await?;
     let forgotten = books.unwrap_or_default().forgotten;
     let report = reconcile(app, services, patience).await?;
-    // The answer is one, whether or not it can be kept.
-    if let Err(why) = keep(app, &report, forgotten).await {
+    // The answer is one, whether or not it can be kept; it is not when something was forgotten since the look began.
+    if let Err(why) = by_itself::ask(app, CommandKind::Audited { look: books_look(&report), forgotten }).await
+    {
         warn!("what the books came to is not kept: {why}");
     }
     Ok(report)
-}
-
-/// Unless something was forgotten since the look began.
-async fn keep(app: &AdminApp, report: &Report, forgotten: u64) -> Result<(), String> {
-    let kind = CommandKind::Audited { look: books_look(report), forgotten };
-    let command = Command { id: Uuid::now_v7(), by: By::system(None), kind };
-    match app.engine.settle(Input::command(command.id, command.id, command, None)).await {
-        Ok(Outcome::Command(CommandOutcome::Done(_))) => Ok(()),
-        Ok(outcome) => Err(format!("it ends as {}", outcome.name())),
-        Err(unavailable) => Err(unavailable.to_string()),
-    }
 }
 
 /// What is remembered of a look at the books.

@@ -150,7 +150,7 @@ pub struct Many {
     /// Those that it could not be done to, at most 1000.
     pub refused: Vec<Refused>,
     /// How many more there are of these; absent when there are none.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     pub more_refused: u64,
 }
 
@@ -201,11 +201,6 @@ impl Many {
     pub fn asked(&self) -> u64 {
         self.done + self.more_refused + self.refused.len() as u64
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Why something cannot be.

@@ -15,6 +15,7 @@
 //! - [`settling`]: what operators settle outside, and what goes with it
 //! - [`commands`]: what operators, and the loops, may ask for, and what they get for an answer
 //! - [`policy`]: what the steps and the commands change, and whom that tells
+//! - `by_itself`: what the loops ask
 //! - `other_services`: calls to the services that hold what admin only shows
 //! - [`driver`]: the loop that drives redrives
 //! - `look`: everything in one look
@@ -27,6 +28,7 @@
 pub mod audit_log;
 pub mod auditing;
 pub mod books;
+mod by_itself;
 pub mod commands;
 pub mod dead_letter;
 pub mod driver;

@@ -7,7 +7,6 @@ use contract::overview::{
 };
 use jiff::Timestamp;
 use saga_core::breaker;
-use saga_core::fault::FaultKind;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{CheckState, Problem};
 use saga_engine::runtime::admission::BreakerView;
@@ -79,10 +78,6 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         Err(problem) => return ServiceLook { service, problem: Some(problem), ..ServiceLook::default() },
     };
     let Condition { readiness, stats, breakers, steps, faults } = condition;
-    let pauses = |step: &str| {
-        let mut pauses = faults.iter().filter(|fault| fault.kind == FaultKind::PAUSE.name);
-        pauses.any(|fault| fault.step.as_deref().is_none_or(|only| only == step))
-    };
     let complaint = |(check, found): (String, saga_engine::host::http::Check)| {
         let failed = match found.state {
             CheckState::Ok => return None,
@@ -108,10 +103,10 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         steps: steps
             .into_iter()
             .map(|step| StepLook {
+                step: step.step,
                 waiting: step.waiting,
                 stands_still_since: step.stands_still_since,
-                paused: pauses(&step.step),
-                step: step.step,
+                paused: step.paused,
             })
             .collect(),
         breakers: breakers.iter().filter_map(breaker_look).collect(),

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
+use std::iter::successors;
 use std::time::Duration;
 
 use contract::topology::{PARTICIPANTS, Participant};
@@ -265,11 +266,8 @@ const PLAIN: [io::ErrorKind; 4] = [
 
 /// Why nothing was answered, in no library's words: those are in the log.
 fn in_plain_words(error: &reqwest::Error) -> String {
-    let (mut kind, mut source) = (None, error.source());
-    while let Some(error) = source {
-        kind = error.downcast_ref().map(io::Error::kind).or(kind);
-        source = error.source();
-    }
+    let causes = successors(error.source(), |&error| error.source());
+    let kind = causes.filter_map(|error| error.downcast_ref().map(io::Error::kind)).last();
     match kind.filter(|kind| PLAIN.contains(kind)) {
         Some(kind) => kind.to_string(),
         None if error.is_timeout() => "no answer in time".to_owned(),

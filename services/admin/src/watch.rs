@@ -1,21 +1,19 @@
 //! Shell: the loop that looks whether somebody must be told something. It keeps nothing that matters: what has been
 //! told is in its row, which all instances of admin share, and a notice is a task in the same commit.
 
-use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::retry::error_chain;
 use saga_engine::runtime::clock::Clock as _;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
-use uuid::Uuid;
 
 use crate::AdminApp;
-use crate::commands::{Command, CommandKind, Reply};
+use crate::by_itself;
+use crate::commands::{CommandKind, Reply};
 use crate::look;
 use crate::other_services::OtherServices;
 use crate::push::alerts::Look;
 use crate::push::notice::{Notice, NoticeKind};
 use crate::push::told::{THE_TOLD, Told, ToldCommand};
-use crate::request::By;
 use crate::rows;
 
 /// Groups of dead letters that are told apart: what belongs to none of them is told as one.
@@ -56,13 +54,11 @@ async fn look(app: &AdminApp, services: &OtherServices) -> Result<Option<Notice>
     if !told.unwrap_or_default().is_changed_by(&look, &pace, app.clock.now()) {
         return Ok(None);
     }
-    let kind = CommandKind::Push(ToldCommand::Look(look, pace));
-    let command = Command { id: Uuid::now_v7(), by: By::system(None), kind };
-    let input = Input::command(command.id, command.id, command, None);
-    match app.engine.settle(input).await {
-        Ok(Outcome::Command(CommandOutcome::Done(Reply::Notice(notice)))) => Ok(notice.map(|notice| *notice)),
-        Ok(outcome) => Err(format!("it ends as {}", outcome.name())),
-        Err(unavailable) => Err(unavailable.to_string()),
+    match by_itself::ask(app, CommandKind::Push(ToldCommand::Look(look, pace))).await? {
+        Reply::Notice(notice) => Ok(notice.map(|notice| *notice)),
+        Reply::Changed(_) | Reply::Done | Reply::Many(_) => {
+            Err("it is answered as something else".to_owned())
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::message::Message;
+use saga_core::revision;
 use saga_core::unit_of_work::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
@@ -49,16 +50,11 @@ pub struct SagaView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settlement>,
     /// How often it was settled, and that taken back.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     pub settlements: u64,
     /// The newest revision of that; earlier builds counted alone.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     revision: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Rows are compared with the fold of their events byte for byte, and earlier builds wrote them in this order.
@@ -178,12 +174,10 @@ impl SagaView {
         self.heard.values().max().copied()
     }
 
-    /// The revision of what is settled now, or taken back: higher than any before, those included that a lost database
-    /// knew of. So it goes by the clock; and should that be put back, or two be of one moment, on from the last.
+    /// The revision of what is settled now, or taken back.
     #[must_use]
     pub fn next_revision(&self, now: Timestamp) -> u64 {
-        let last = self.revision.max(self.settlements);
-        u64::try_from(now.as_microsecond()).unwrap_or_default().max(last + 1)
+        revision::after(self.revision.max(self.settlements), now)
     }
 
     /// Dead letters that are in its way, each with the step that failed. One that was given up counts too: what it

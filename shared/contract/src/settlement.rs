@@ -22,13 +22,8 @@ pub struct Settlement {
     /// What did not add up then, and is accepted; nothing else is.
     pub accepted: Vec<Accepted>,
     /// Grows with each of these about one saga, as payment hears them. Earlier builds counted them.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     pub revision: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
-const fn is_zero(revision: &u64) -> bool {
-    *revision == 0
 }
 
 /// Something that does not add up, and is accepted as it is.
@@ -53,7 +48,7 @@ pub struct Unsettlement {
     /// When.
     pub at: Timestamp,
     /// As in [`Settlement::revision`].
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     pub revision: u64,
 }
 

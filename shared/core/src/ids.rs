@@ -5,6 +5,9 @@ use uuid::Uuid;
 /// Namespace of every id this system derives (a random UUID, fixed for ever).
 const NAMESPACE: Uuid = Uuid::from_u128(0x6f1b_7d0a_55c1_4f8e_9a52_0c6f_5b1e_77d3);
 
+/// What ids look like, for whoever writes one that is none.
+pub const EXAMPLE: &str = "01a205e9-30d8-75e0-9c6b-6219dcadb9d4";
+
 /// UUIDv5 (RFC 9562 §5.5) of `parts`, joined by `/`.
 #[must_use]
 pub fn derived(parts: &[&str]) -> Uuid {

@@ -16,6 +16,7 @@
 //! - [`dead_letter`]: what nobody could handle, and what operators may ask of it.
 //! - [`operator`]: a service that says what operators ask, for systems that have none of their own.
 //! - [`ids`]: ids that a re-run repeats.
+//! - [`revision`]: which of what is asked again and again is newest.
 //!
 //! *What happens when something fails*
 //! - [`retry`]: what a failed try means, and when the next one is.
@@ -45,6 +46,7 @@ pub mod message;
 pub mod operator;
 pub mod query;
 pub mod retry;
+pub mod revision;
 pub mod row;
 pub mod secrets;
 pub mod service;

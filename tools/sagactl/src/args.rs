@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use saga_core::ids::EXAMPLE;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -55,12 +56,9 @@ pub fn one_of(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueP
     PossibleValuesParser::new(names).map(|name| name.to_uppercase())
 }
 
-/// What ids look like.
-const AN_ID: &str = "01a205e9-30d8-75e0-9c6b-6219dcadb9d4";
-
 /// Reads an id.
 pub fn id(text: &str) -> Result<Uuid, String> {
-    text.parse().map_err(|_| format!("ids look like {AN_ID}"))
+    text.parse().map_err(|_| format!("ids look like {EXAMPLE}"))
 }
 
 /// Reads `250ms`, `30s`, `2m`.

@@ -94,7 +94,7 @@ pub enum DeadLetterEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         edited: Option<EditedMessage>,
         /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
         revision: u64,
     },
     /// It was given up.
@@ -104,7 +104,7 @@ pub enum DeadLetterEvent {
         /// Replays that had failed.
         at: u32,
         /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
         revision: u64,
     },
     /// It was taken up again.
@@ -112,7 +112,7 @@ pub enum DeadLetterEvent {
         /// The operator who wanted it.
         by: By,
         /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
         revision: u64,
     },
     /// Somebody wrote something down about it.
@@ -129,7 +129,7 @@ pub enum DeadLetterEvent {
         /// Replays that had failed.
         at: u32,
         /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
         revision: u64,
     },
     /// It was not, after all.
@@ -137,18 +137,13 @@ pub enum DeadLetterEvent {
         /// The operator who took it back.
         by: By,
         /// What its service goes by: which of what was asked is the newest. 0 in what earlier builds wrote.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
         revision: u64,
     },
     /// It is parked, for the first time or again. Stored bare, as builds did that knew no other event.
     #[serde(untagged)]
     #[strum(serialize = "DeadLettered")]
     Announced(Box<DeadLettered>),
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in a reference")]
-pub(super) const fn is_zero(revision: &u64) -> bool {
-    *revision == 0
 }
 
 impl DeadLetterEvent {

@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, ReplayEffect};
 use saga_core::decider::{Decider, FieldValue};
+use saga_core::revision;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::events::{
     AGAIN, DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, IN_VAIN, MOST_NOTES, MOST_REPLAYS,
-    Replay, Tag, is_zero,
+    Replay, Tag,
 };
 use crate::request::By;
 
@@ -34,7 +35,7 @@ pub struct DeadLetterView {
     changes: u64,
     notes: u32,
     /// The newest revision that its service was asked for; earlier builds went by the version.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     revision: u64,
 }
 
@@ -128,13 +129,6 @@ impl DeadLetterView {
     pub fn version(&self) -> u64 {
         let said = self.said.as_ref().map_or(0, |said| u64::from(said.replays) + 1);
         self.changes + said + u64::from(self.resolved_after.is_some())
-    }
-
-    /// The revision of what its service is asked now: higher than any before, those included that a lost database knew
-    /// of. So it goes by the clock; and should that be put back, or two be of one moment, on from the last.
-    fn next_revision(&self, now: Timestamp) -> u64 {
-        let last = self.revision.max(self.version());
-        u64::try_from(now.as_microsecond()).unwrap_or_default().max(last + 1)
     }
 
     /// Replays that failed; none as long as its service has not announced it.
@@ -262,7 +256,7 @@ impl Decider for DeadLetterView {
         &self,
         (command, now): &(DeadLetterCommand, Timestamp),
     ) -> Result<Vec<DeadLetterEvent>, DeadLetterRejection> {
-        let revision = self.next_revision(*now);
+        let revision = revision::after(self.revision.max(self.version()), *now);
         match command {
             DeadLetterCommand::Announce(announced) => Ok(self.hear(announced)),
             DeadLetterCommand::Resolve(resolved) => Ok(match self.resolved_after {

@@ -296,11 +296,11 @@ impl Told {
                 }
             }
         }
-        let is_over = !is_unripe && new.iter().chain(&still).all(|line: &Line| line.until.is_some());
+        let all_is_over = !is_unripe && new.iter().chain(&still).all(|line: &Line| line.until.is_some());
         let kind = if is_quiet && !cannot_wait {
             return None;
         } else if !new.is_empty() {
-            if is_over { NoticeKind::OverByNow } else { NoticeKind::NeedsHuman }
+            if all_is_over { NoticeKind::OverByNow } else { NoticeKind::NeedsHuman }
         } else if is_old {
             NoticeKind::Reminder
         } else if still.is_empty() && !is_unripe && !gone.is_empty() {

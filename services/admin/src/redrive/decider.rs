@@ -26,7 +26,7 @@ pub struct Drive {
     /// Whether the canary of this round is still to be resolved.
     pub in_canary: bool,
     /// Dead letters that this round has sent; kept here, so that what several drivers send adds up.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     pub sent: u64,
     /// How fast it may go on, when it has a rate and has sent anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,10 +41,6 @@ pub struct Drive {
     pub created_at: Timestamp,
     /// When its status changed last.
     pub updated_at: Timestamp,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl Redrive {

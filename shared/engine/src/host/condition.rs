@@ -47,6 +47,9 @@ pub struct StepCondition {
     pub waiting: Option<u64>,
     /// Since when messages wait and it settles none.
     pub stands_still_since: Option<Timestamp>,
+    /// Whether an injected fault holds it back.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 impl Condition {
@@ -72,6 +75,7 @@ async fn steps_now<S: Service, X: Send + Sync>(app: &App<S, X>) -> Vec<StepCondi
         step: step.name.to_owned(),
         waiting: waiting_for(app, step).await,
         stands_still_since: app.standstills.since(step.name, limit, now),
+        paused: app.faults.pauses(step.name),
     });
     join_all(steps).await
 }

@@ -42,23 +42,22 @@ impl Progress {
             format!("{ended} ended, {per_second}/s, {} in flight, {errors} errors", ledger.in_flight());
         let is_over = now > self.length;
         let (second, length) = (now.as_secs(), self.length.as_secs());
-        let left = (self.length + self.rest).saturating_sub(now).as_secs();
+        let text = if is_over {
+            let left = (self.length + self.rest).saturating_sub(now).as_secs();
+            format!("{text}, waiting {left}s at most for the rest")
+        } else {
+            text
+        };
         if self.lines && now >= self.last_line + LINE_EVERY {
             self.last_line = now;
             note(&if is_over {
-                format!(
-                    "  {second}s, all were sent in {length}s: {text}, waiting {left}s at most for the rest"
-                )
+                format!("  {second}s, all were sent in {length}s: {text}")
             } else {
                 format!("  {second}s of {length}s: {text}")
             });
         }
         self.bar.set_position(now.min(self.length).as_secs());
-        self.bar.set_message(if is_over {
-            format!("{text}, waiting {left}s at most for the rest")
-        } else {
-            text
-        });
+        self.bar.set_message(text);
     }
 
     pub fn finish(&self) {

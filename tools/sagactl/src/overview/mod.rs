@@ -39,11 +39,11 @@ pub async fn status(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
 pub async fn doctor(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
     let (seen, _) = asked.look().await?;
     let findings = findings(&seen, &asked.call, &view());
+    let faults = seen.faults(&asked.call);
     if form.json {
-        let faults = seen.faults(&asked.call);
         say_json(&json!({ "needs_human": seen.needs_human(), "findings": findings, "faults": faults }));
     } else {
-        say(&shown::doctor(&findings, &seen.faults(&asked.call)));
+        say(&shown::doctor(&findings, &faults));
     }
     Ok(code(&seen))
 }

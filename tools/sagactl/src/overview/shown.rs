@@ -147,7 +147,10 @@ fn waiting(overview: &Overview) -> String {
     }
     let behind = match overview.behind {
         Some(0) => "admin has heard everything".to_owned(),
-        Some(count) => format!("admin has still to hear {} messages: what follows is behind", grouped(count)),
+        Some(count) => format!(
+            "admin has still to hear {}: what follows is behind",
+            counted(count, "message", "messages")
+        ),
         None => "how far admin is behind is not known".to_owned(),
     };
     let silent = |of: &str| format!("not known{of}: the broker does not say");

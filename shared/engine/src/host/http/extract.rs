@@ -8,6 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use garde::Validate;
+use saga_core::ids::EXAMPLE;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
@@ -95,14 +96,16 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
 /// How the parser of ids begins.
 const NO_UUID: &str = "UUID parsing failed";
 /// What is said instead.
-const NO_ID: &str = "this is no id: ids look like 01a205e9-30d8-75e0-9c6b-6219dcadb9d4";
+fn no_id() -> String {
+    format!("this is no id: ids look like {EXAMPLE}")
+}
 
 /// 400 with what the parser said, which is about one parameter: `…: unknown field `x`, …`, `…: Cannot parse `x` with …`
 /// or `…: x: what is wrong`.
 fn named(sentence: String) -> Problem {
     // What the parser of ids says of its insides helps nobody.
     let sentence = match sentence.split_once(NO_UUID) {
-        Some((before, _)) => format!("{before}{NO_ID}"),
+        Some((before, _)) => before.to_owned() + &no_id(),
         None => sentence,
     };
     let wrong = sentence.split_once(": ").map_or("", |(_, wrong)| wrong);
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn the_parameter_at_fault_is_named() {
         for (sentence, field, detail) in [
-            ("Failed to deserialize query string: saga: UUID parsing failed: x", "saga", NO_ID),
+            ("Failed to deserialize query string: saga: UUID parsing failed: x", "saga", no_id().as_str()),
             (
                 "Failed to deserialize query string: unknown field `bogus`, expected `a`",
                 "bogus",
@@ -157,7 +160,7 @@ mod tests {
             assert!(error.detail.starts_with(detail), "{}", error.detail);
         }
         let id = named("Invalid URL: Cannot parse `id` with value `x`: UUID parsing failed: bad".to_owned());
-        assert_eq!(id.detail, format!("Invalid URL: Cannot parse `id` with value `x`: {NO_ID}"));
+        assert_eq!(id.detail, format!("Invalid URL: Cannot parse `id` with value `x`: {}", no_id()));
         assert_eq!(named("something else".to_owned()).errors, []);
     }
 }
