@@ -130,6 +130,14 @@ impl Entry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry(pub Option<Entry>);
 
+impl AuditEntry {
+    /// Whether it says that this was done.
+    #[must_use]
+    pub fn says_done(&self, action: Action) -> bool {
+        self.0.as_ref().is_some_and(|entry| entry.action == action && entry.outcome == DONE)
+    }
+}
+
 /// What may be asked of an entry.
 #[derive(Debug, Clone)]
 pub enum AuditCommand {

@@ -303,7 +303,7 @@ impl Command {
                 keys
             }
             CommandKind::OpenEntry { .. } => vec![],
-            CommandKind::CloseEntry(entry, _) => vec![RowKey::of::<AuditEntry>(entry)],
+            CommandKind::CloseEntry(entry, _) => vec![RowKey::of::<AuditEntry>(entry), the_books()],
             CommandKind::Push(_) => vec![RowKey::of::<Told>(THE_TOLD)],
             CommandKind::Audited { .. } => vec![the_books()],
         };

@@ -19,7 +19,7 @@ use saga_core::{Policy, UnitOfWork};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE, Entry};
+use crate::audit_log::{ASKED, Action, AuditCommand, AuditEntry, DONE, Entry};
 use crate::books::{Books, BooksCommand, THE_BOOKS};
 use crate::commands::{Command, CommandKind, Many, Refused, Rejection, Reply};
 use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent};
@@ -252,6 +252,10 @@ impl Command {
             }
             CommandKind::CloseEntry(entry, outcome) => {
                 let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::End(outcome.clone()));
+                // What did not add up then may do so now.
+                if work.row::<AuditEntry>(entry).says_done(Action::AuditBaseline) {
+                    let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
+                }
                 Ok(Reply::Done)
             }
             CommandKind::Push(command) => self.push(command, work),

@@ -42,7 +42,7 @@ pub struct Overview {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<DeadLettersLook>,
     /// The last look at the books, or one before that found them wrong, if it could not tell; absent when nobody has
-    /// audited yet, or something was settled outside since.
+    /// audited yet, or something was settled outside or accepted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub books: Option<BooksLook>,
     /// Messages that admin has still to hear: so far is what it says of sagas and dead letters behind. Absent when the

@@ -257,8 +257,11 @@ async fn what_a_step_missed_for_ever_is_accepted_by_name_once_nothing_is_under_w
     books.set_tasks(1);
     books.admin.post("/audit/baselines", &accepts("stock-forecast"), 409).await;
     books.set_tasks(0);
+    assert_eq!(books.admin.get("/overview").await["books"]["verdict"], "UNBALANCED");
     let accepted = books.admin.post("/audit/baselines", &accepts("stock-forecast"), 200).await;
     assert_eq!(accepted["missed"], 4);
+    // What the last audit said is so no more.
+    assert_eq!(books.admin.get("/overview").await["books"], Value::Null);
     let report = books.audit().await;
     assert_eq!((&report["verdict"], &report["baselines"]["stock-forecast"]), (&json!("BALANCED"), &accepted));
     let log = books.admin.get("/audit/log?action=audit.baseline").await;
