@@ -30,6 +30,23 @@ async fn edited_data_is_of_the_version_that_this_build_writes() {
     assert_eq!(json!(envelope.version), before["version"]);
 }
 
+/// A defect: admin lost its database, counts from the beginning again, and its service took what is asked now for what
+/// it had heard long ago.
+#[tokio::test]
+async fn another_edit_is_another_message_though_admins_database_was_lost() {
+    let (dead, before) = editable();
+    let mut ids = vec![];
+    for reason in ["operator", "customer_request"] {
+        let admin = AdminHarness::new().await;
+        admin.hears(&announced(&dead)).await;
+        let data = with(&before["data"], "reason", json!(reason));
+        let asked = json!({"data": data, "reason": "as we know it"});
+        admin.post(&format!("/dlq/{}/edit", dead.id), &asked, 202).await;
+        ids.push(edited(&admin).await.0);
+    }
+    assert_ne!(ids[0], ids[1]);
+}
+
 /// What was promised cannot be read any more, but whose it was is known.
 #[tokio::test]
 async fn a_message_that_cannot_be_read_is_edited_for_its_own_order_alone() {

@@ -268,7 +268,7 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     assert_eq!(item["changes"], changes);
     assert_eq!((&item["status"], &item["edited"]), (&json!("REPLAYING"), &json!(true)));
     let (id, envelope) = edited(&admin).await;
-    assert_eq!((envelope.id, id), (id, derived(&["edited", &dead.id.to_string(), "2"])));
+    assert_eq!((envelope.id, id), (id, derived(&["edited", &dead.id.to_string(), "2", &data.to_string()])));
     assert_ne!(json!(id), before["id"]);
     assert_eq!(json!(envelope.correlation_id), before["correlation_id"]);
     assert_eq!(json!(envelope.causation_id), before["causation_id"]);
