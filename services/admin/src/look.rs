@@ -128,12 +128,41 @@ fn breaker_look(view: &BreakerView) -> Option<BreakerLook> {
     Some(BreakerLook { name: view.name.clone(), state: state.to_owned(), forced, since, why })
 }
 
-/// When it was closed last: it may have opened again and again since, as probes failed.
+/// When it was closed last: it may have opened again and again since, as probes failed. Earlier builds tell no more than
+/// the changes that they remember.
 fn not_closed_since(view: &BreakerView) -> Option<Timestamp> {
+    if view.not_closed_since.is_some() {
+        return view.not_closed_since;
+    }
     let lately = view.transitions.iter().rev();
     let since_closed = lately.take_while(|transition| match transition.to {
         breaker::State::Open | breaker::State::HalfOpen => true,
         breaker::State::Closed | breaker::State::ForcedOpen | breaker::State::ForcedClosed => false,
     });
     since_closed.last().map(|transition| transition.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn since(not_closed_since: Option<&str>) -> Option<Timestamp> {
+        let probe = |from: &str, to: &str, second: u32| serde_json::json!({ "at": format!("2027-01-15T08:00:{second:02}Z"), "from": from, "to": to, "why": "" });
+        let transitions = (0..10)
+            .flat_map(|probes| [probe("OPEN", "HALF_OPEN", probes), probe("HALF_OPEN", "OPEN", probes)]);
+        let view = serde_json::json!({
+            "name": "bank", "state": "OPEN", "calls": 0, "failures": 0, "slow": 0, "failure_rate": null,
+            "slow_rate": null, "refused": 0, "policy": saga_core::breaker::BreakerPolicy::default(),
+            "open_until": null, "not_closed_since": not_closed_since,
+            "transitions": transitions.collect::<Vec<_>>(),
+        });
+        breaker_look(&serde_json::from_value(view).expect("a breaker")).expect("it is open").since
+    }
+
+    #[test]
+    fn a_breaker_is_open_for_as_long_as_it_says_whatever_it_remembers_of_that() {
+        let time = |text: &str| Some(text.parse::<Timestamp>().expect("a time"));
+        assert_eq!(since(Some("2027-01-15T07:00:00Z")), time("2027-01-15T07:00:00Z"));
+        assert_eq!(since(None), time("2027-01-15T08:00:00Z"), "an earlier build does not say");
+    }
 }

@@ -187,6 +187,10 @@ fn has_passed(time: SignedDuration, since: Timestamp, now: Timestamp) -> bool {
     is_over(later(since, time), now, time)
 }
 
+fn before(at: Timestamp) -> Timestamp {
+    at.saturating_sub(SignedDuration::from_micros(1)).unwrap_or(Timestamp::MIN)
+}
+
 fn later(at: Timestamp, time: SignedDuration) -> Timestamp {
     at.saturating_add(time).unwrap_or(Timestamp::MAX)
 }
@@ -296,6 +300,10 @@ impl Told {
                 }
             }
         }
+        // Another receiver has not heard of what is away for a moment either: should that come back, it is new.
+        if is_elsewhere && !new.is_empty() {
+            gone.append(&mut still);
+        }
         let all_is_over = !is_unripe && new.iter().chain(&still).all(|line: &Line| line.until.is_some());
         let kind = if is_quiet && !cannot_wait {
             return None;
@@ -326,6 +334,8 @@ impl Told {
         for (line, tell_from) in came {
             let (text, since, tell_from) = (line.text.clone(), line.since, *tell_from);
             let told_at = self.known.get(&line.key).and_then(|known| known.told_at);
+            // Told while the clock was ahead, it would seem to be told already.
+            let told_at = told_at.map(|told_at| told_at.min(before(since)));
             let known = Known { text, since, tell_from, told_at, told_count: None, gone_since: None };
             self.known.insert(line.key.clone(), known);
         }

@@ -354,6 +354,35 @@ fn what_came_while_the_clock_was_ahead_is_told_once_when_it_was_put_back() {
     assert_eq!(people.hears(300, &[]), WELL);
 }
 
+/// What was told while the clock was ahead by less than a reminder is long: it is over, and has come back since.
+#[test]
+fn what_comes_back_before_the_time_at_which_it_was_told_is_told_again() {
+    let mut people = People::default();
+    assert_eq!(people.hears(3_000, &["a", "b"]), needed(&["a", "b"]));
+    assert_eq!(people.hears(5, &["a"]), None);
+    assert_eq!(people.hears(100, &["a"]), None, "a is still so");
+    assert_eq!(people.hears(1_000, &["a", "b"]), needed(&["b"]), "it came back");
+    assert_eq!(people.hears(1_100, &["a", "b"]), None);
+}
+
+/// It was away just when the other was told of the rest.
+#[test]
+fn what_comes_back_is_told_to_a_receiver_that_was_never_told_of_it() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["a", "b"]), needed(&["a", "b"]));
+    let mut asks = |second, keys: &[&str]| {
+        people.second = second;
+        let look = Look { to: Some("x".to_owned()), ..look(keys) };
+        let notice = people.asks(ToldCommand::Look(look, PACE))?;
+        people.asks(ToldCommand::Deliver(notice.id));
+        Some((notice.kind, keys_of(&notice.new)))
+    };
+    assert_eq!(asks(100, &["a"]), needed(&["a"]));
+    assert_eq!(asks(101, &["a", "b"]), None, "the quiet time");
+    assert_eq!(asks(170, &["a", "b"]), needed(&["b"]));
+    assert_eq!(asks(300, &["a", "b"]), None);
+}
+
 /// Causes may come and go for weeks while there are too many to show: what is remembered of them has a bound.
 #[test]
 fn what_is_remembered_of_causes_that_nobody_is_shown_has_a_bound() {

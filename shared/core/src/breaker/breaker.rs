@@ -96,6 +96,8 @@ pub struct Snapshot {
     pub slow_rate: Option<u8>,
     /// Calls refused since the beginning.
     pub refused: u64,
+    /// Since when it has not been closed, probes that failed included; `None` while it is, and while it is forced.
+    pub not_closed_since: Option<Duration>,
     /// The last twenty changes of state, oldest first.
     pub transitions: Vec<Transition>,
 }
@@ -117,6 +119,8 @@ pub struct Breaker {
     ramp: Option<u32>,
     refused: u64,
     transitions: VecDeque<Transition>,
+    /// The transitions that are remembered may be fewer than there were since.
+    not_closed_since: Option<Duration>,
     /// Transitions so far.
     generation: u64,
     /// Probes so far whose place became free again.
@@ -133,6 +137,7 @@ impl Breaker {
             ramp: None,
             refused: 0,
             transitions: VecDeque::new(),
+            not_closed_since: None,
             generation: 0,
             freed: 0,
         }
@@ -258,6 +263,7 @@ impl Breaker {
             failure_rate: rate(failures),
             slow_rate: rate(slow),
             refused: self.refused,
+            not_closed_since: self.not_closed_since,
             transitions: self.transitions.iter().cloned().collect(),
         }
     }
@@ -319,6 +325,10 @@ impl Breaker {
         }
         let (from, to) = (self.phase.state(), phase.state());
         self.transitions.push_back(Transition { at, from, to, why });
+        self.not_closed_since = match to {
+            State::Open | State::HalfOpen => self.not_closed_since.or(Some(at)),
+            State::Closed | State::ForcedOpen | State::ForcedClosed => None,
+        };
         self.phase = phase;
         self.generation += 1;
     }

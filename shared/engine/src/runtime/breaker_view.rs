@@ -45,6 +45,10 @@ pub struct BreakerView {
     /// When it will let probes through, if it is open and not forced.
     #[schema(required = true, value_type = Option<String>, format = DateTime)]
     pub open_until: Option<Timestamp>,
+    /// Since when it has not been closed, probes that failed included; absent while it is, and while it is forced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub not_closed_since: Option<Timestamp>,
     /// The last twenty changes of state, oldest first.
     pub transitions: Vec<TransitionView>,
 }
@@ -83,6 +87,7 @@ impl BreakerView {
             slow_rate: seen.slow_rate,
             refused: seen.refused,
             policy: breaker.policy().clone(),
+            not_closed_since: seen.not_closed_since.map(&wall),
             open_until: breaker.refuses_until(at).flatten().map(&wall),
             transitions: seen.transitions.into_iter().map(transition).collect(),
         }

@@ -166,6 +166,23 @@ fn it_remembers_its_last_twenty_changes() {
     assert_eq!((transitions.len(), transitions[0].at, transitions[19].at), (20, at(30), at(49)));
 }
 
+/// With a short time of being open the changes that it remembers go back less than a minute, however long it is.
+#[test]
+fn since_when_it_has_not_been_closed_outlasts_the_changes_that_it_remembers() {
+    let mut breaker = Breaker::new(BreakerPolicy { open_for: at(1), ..BreakerPolicy::default() });
+    calls(&mut breaker, Verdict::Failure, 5, 7);
+    for second in 8..100 {
+        calls(&mut breaker, Verdict::Failure, 3, second);
+        let seen = breaker.snapshot(at(second));
+        assert_eq!((seen.state, seen.not_closed_since), (State::Open, Some(at(7))), "after {second} s");
+    }
+    assert_eq!(breaker.snapshot(at(99)).transitions[0].at, at(90));
+    calls(&mut breaker, Verdict::Success, 3, 100);
+    assert_eq!(breaker.snapshot(at(100)).not_closed_since, None);
+    breaker.force_open(at(101));
+    assert_eq!(breaker.snapshot(at(101)).not_closed_since, None, "somebody holds it");
+}
+
 #[test]
 fn an_impossible_policy_is_refused_by_name() {
     let good = BreakerPolicy::default();

@@ -150,9 +150,12 @@ impl Room {
     /// The permit of who has waited for longest, if anybody waits.
     async fn send_away_the_longest(&self) -> Option<OwnedSemaphorePermit> {
         let leaves = timeout(GONE_WITHIN, self.leaving.clone().acquire_owned()).await.ok()?.ok()?;
-        let (_, Waiting { seat, .. }) = self.waiting.lock().pop_first()?;
+        // Held until it is told: in between its request would begin, and be cut off.
+        let mut waiting = self.waiting.lock();
+        let (_, Waiting { seat, .. }) = waiting.pop_first()?;
         let permit = seat.permit.lock().replace(leaves);
         seat.send_away(SentAway::Crowded);
+        drop(waiting);
         // It had gone just now.
         permit.or_else(|| self.free.clone().try_acquire_owned().ok())
     }
@@ -262,5 +265,35 @@ impl Seat {
 impl Drop for Taken {
     fn drop(&mut self) {
         self.seat.leaves();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Handle;
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    /// Or it would be cut off amid what was begun for it.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whose_request_begins_is_not_sent_away_any_more() {
+        let seats = Arc::new(Seats::new(1, &HttpSettings::default()));
+        let first = seats.take().await.expect("a free seat");
+        let crowd = seats.clone();
+        // Who sends it away comes no further than to its permit.
+        let permit = first.seat.permit.lock();
+        let second = spawn_blocking(move || Handle::current().block_on(crowd.take()));
+        while seats.open.waiting.try_lock().is_some_and(|waiting| !waiting.is_empty()) {
+            std::thread::yield_now();
+        }
+        let nobody_holds_it = seats.open.waiting.try_lock().is_some();
+        let begins = nobody_holds_it.then(|| first.seat.begins());
+        drop(permit);
+        let begins = begins.unwrap_or_else(|| first.seat.begins());
+        let second = second.await.expect("no panic").expect("a seat");
+        assert!(!second.seat.is_for_probes());
+        let is_sent_away = first.seat.sent_away.lock().is_some();
+        assert!(begins != is_sent_away, "begins: {begins}, and is sent away: {is_sent_away}");
     }
 }
