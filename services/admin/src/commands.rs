@@ -152,6 +152,9 @@ pub struct Many {
     /// How many more there are of these; absent when there are none.
     #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     pub more_refused: u64,
+    /// How many of those more needed it no more; absent when none did.
+    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
+    pub more_ended: u64,
 }
 
 /// One that it could not be done to.
@@ -182,6 +185,7 @@ impl Many {
     pub fn refuse(&mut self, refused: Refused) {
         if self.refused.len() >= MOST_REFUSED {
             self.more_refused += 1;
+            self.more_ended += u64::from(refused.has_ended);
         } else {
             self.refused.push(refused);
         }
@@ -191,6 +195,7 @@ impl Many {
     pub fn add_all(&mut self, part: Self) {
         self.done += part.done;
         self.more_refused += part.more_refused;
+        self.more_ended += part.more_ended;
         for refused in part.refused {
             self.refuse(refused);
         }

@@ -49,17 +49,24 @@ pub(crate) async fn sagas(store: &dyn Store, now: Timestamp) -> Result<SagasLook
     Ok(SagasLook { by_status, ended_counted, overdue: overdue?, oldest: oldest?.first().map(oldest_saga) })
 }
 
-/// How many should have ended a while ago. What has failed is told apart.
+/// How many are overdue.
 async fn overdue(store: &dyn Store, now: Timestamp) -> Result<u64, StoreFault> {
-    let late = now.saturating_sub(GRACE).unwrap_or(now).as_microsecond();
-    let query = Query {
-        equals: vec![("finished", 0.into())],
-        below: vec![("deadline", late.into())],
-        ..Query::default()
-    };
-    let mut late = store.counts(SagaView::KIND, "status", query).await?;
-    late.remove(SagaStatus::Failed.as_str());
-    Ok(late.values().sum())
+    let mut query = Query::default();
+    only_overdue(&mut query, now);
+    Ok(store.counts(SagaView::KIND, "status", query).await?.values().sum())
+}
+
+/// Leaves of the sagas that a query finds those that should have ended a while ago. What has failed is told apart.
+pub fn only_overdue(query: &mut Query, now: Timestamp) {
+    let can_be = SagaStatus::ALL.iter().filter(|status| status.can_be_overdue());
+    query.one_of.push(("status", can_be.map(|status| status.as_str().into()).collect()));
+    query.equals.push(("finished", 0.into()));
+    query.below.push(("deadline", late(now).as_microsecond().into()));
+}
+
+/// Whose deadline was before this is overdue.
+pub fn late(now: Timestamp) -> Timestamp {
+    now.saturating_sub(GRACE).unwrap_or(now)
 }
 
 /// One that cannot be read is known by its id alone.

@@ -93,7 +93,7 @@ pub struct PaymentContext {
 }
 
 impl PaymentContext {
-    /// The member that says who pays how much, and whether `edited` says the same. With which card is no promise.
+    /// Whether `edited` says the same of who pays how much. With which card is no promise.
     pub(crate) fn is_kept_by(&self, edited: &Self) -> bool {
         (&self.customer, self.total) == (&edited.customer, edited.total)
     }

@@ -339,16 +339,14 @@ mod tests {
     use crate::heard_fact::{FactDetail, Parked};
 
     /// Everything that admin hears of a saga.
-    const HEARD: [&str; 15] = [
+    const HEARD: [&str; 13] = [
         "OrderCreated",
+        "DeadlineExtended",
         "OrderConfirmed",
         "OrderCancelled",
         "StockReserved",
         "StockReservationFailed",
         "StockReleased",
-        "StockReplenished",
-        "ProductListed",
-        "PriceChanged",
         "PaymentProcessed",
         "PaymentFailed",
         "PaymentRefunded",
@@ -377,6 +375,9 @@ mod tests {
                     .then_some(PaymentFailure::Exhausted),
                 parked: step.map(|step| Parked { dead_letter: Uuid::nil(), step: step.to_owned() }),
                 resolved: (message_type == "DeadLetterResolved").then(Uuid::nil),
+                deadline: ["OrderCreated", "DeadlineExtended"].contains(&message_type).then(|| {
+                    Timestamp::from_microsecond(i64::try_from(number).unwrap_or(0)).unwrap_or_default()
+                }),
                 ..FactDetail::default()
             },
         }

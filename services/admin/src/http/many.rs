@@ -168,7 +168,7 @@ struct ReplayMany {
     #[schema(required = true, nullable = false, min_length = 1, max_length = 500, format = "trimmed-line")]
     #[serde(default, deserialize_with = "trimmed_if_any")]
     reason: Option<String>,
-    /// Even if three replays have failed, or one is under way that may have got lost.
+    /// Even if three replays have failed; and by its id, even if one is under way that may have got lost.
     force: bool,
 }
 

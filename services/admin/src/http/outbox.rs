@@ -58,7 +58,7 @@ impl OutboxOf {
 async fn outbox(State(admin): State<Admin>) -> Result<Json<Vec<OutboxOf>>, Problem> {
     let entries = admin.app.store.outbox(MOST).await?;
     let mut all = vec![OutboxOf::new(crate::NAME, Ok(entries))];
-    let asked = each(on_the_broker(), |service| admin.services.get(service, "/internal/outbox"));
+    let asked = each(on_the_broker(), |service| admin.services.get_soon(service, "/internal/outbox"));
     all.extend(asked.await.into_iter().map(|(service, answer)| OutboxOf::new(service, answer)));
     Ok(Json(all))
 }

@@ -49,7 +49,7 @@ pub(super) struct SagaItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     deadline: Option<Timestamp>,
-    /// Whether it should have ended by now.
+    /// Whether it should have ended half a minute ago, and has not, nor failed.
     overdue: bool,
     /// Dead letters in its way, each with the step that failed; absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -87,7 +87,8 @@ impl SagaItem {
             customer: view.customer.clone(),
             total: view.total,
             deadline: view.deadline,
-            overdue: !status.is_terminal() && view.deadline.is_some_and(|deadline| deadline < now),
+            overdue: status.can_be_overdue()
+                && view.deadline.is_some_and(|deadline| deadline < glance::late(now)),
             parked: parked.collect(),
             cancelled_because: view.cancelled_because.map(contract::order::CancelReason::as_str),
             last_fact_at: view.last_fact_at(),
@@ -117,7 +118,7 @@ struct SagaParams {
     /// Only in this status.
     #[param(inline)]
     status: Option<SagaStatus>,
-    /// Only those past their deadline that have not ended.
+    /// Only those that should have ended half a minute ago, and have not, nor failed.
     overdue: Option<bool>,
     /// Only those whose next step is this one.
     #[param(schema_with = steps_schema)]
@@ -173,8 +174,7 @@ async fn sagas(
         query.equals.push(("customer", FieldValue::Text(customer)));
     }
     if params.overdue == Some(true) {
-        query.equals.push(("finished", 0.into()));
-        query.below.push(("deadline", now.as_microsecond().into()));
+        glance::only_overdue(&mut query, now);
     }
     let total = glance::counted(admin.app.store.as_ref(), SagaView::KIND, "status", query.clone());
     let page = admin.page::<SagaView>(query, params.limit, params.cursor);

@@ -94,6 +94,9 @@ impl PushSettings {
         if self.every.is_zero() {
             return Err("service.push.every must be longer than 0s".to_owned());
         }
+        if self.threshold == 0 {
+            return Err("service.push.threshold must be 1 or more".to_owned());
+        }
         let secrets = Secret::all_in(&self.webhook.secret)
             .map_err(|why| format!("service.push.webhook.secret cannot be used: {why}"))?;
         if secrets.is_empty() && !self.webhook.url.is_empty() {

@@ -372,7 +372,8 @@ impl Told {
 
     /// Nobody has heard what a notice says: all of it is to be told again.
     fn take_back(&mut self, notice: &Notice) {
-        for Line { key, since, .. } in &notice.new {
+        let is_reminder = notice.kind == NoticeKind::Reminder;
+        for Line { key, since, .. } in notice.new.iter().chain(notice.still.iter().filter(|_| is_reminder)) {
             // It had lasted, even if it has come back since for a moment.
             let again =
                 |known: &mut Known| (known.told_at, known.since, known.tell_from) = (None, *since, *since);

@@ -5,21 +5,19 @@ use std::fmt::Display;
 
 use contract::fact::FactType;
 use contract::money::Money;
+use contract::overview::GRACE;
 use contract::payment_id;
 use contract::reconciliation::{
     ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, ReservationEntry,
     ReservationState, Said,
 };
 use contract::saga_view::SagaView;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::findings::{Found, Rule};
 use super::settled::{SettledItem, held_against};
-
-/// A deadline fires within a second, under load with the next batches; an order that is later than this is stuck.
-const LATE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Where a fact comes from that no history tells.
 const FROM_OUTSIDE: &str = "no history says so: it came from outside, or its service has lost it";
@@ -57,7 +55,7 @@ impl Account {
     /// Whether the order should have ended by `now`, and has not.
     #[must_use]
     pub fn is_overdue(&self, now: Timestamp) -> bool {
-        let is_late = |order: &OrderEntry| now.duration_since(order.deadline) > LATE;
+        let is_late = |order: &OrderEntry| now.duration_since(order.deadline) > GRACE;
         self.order.as_ref().is_some_and(|order| order.state == OrderState::Pending && is_late(order))
     }
 

@@ -1,5 +1,6 @@
 //! One wish about many: dead letters, or the orders behind them.
 
+use admin::commands::{Many, Refused};
 use admin::policy::AdminMessage;
 use contract::Fact;
 use jiff::{SignedDuration, Timestamp};
@@ -108,4 +109,19 @@ async fn the_orders_behind_dead_letters_are_given_more_time_if_they_still_wait()
     let nobody = json!({"seconds": 60, "reason": "x"});
     let unknown = admin.post(&format!("/sagas/{}/extend", parked(1).id), &nobody, 200).await;
     assert_eq!(unknown["refused"][0]["detail"], "there is no such saga");
+}
+
+/// A defect: of more than are listed, those that needed it no more were told as failures.
+#[test]
+fn of_those_that_are_not_listed_who_needed_it_no_more_is_counted() {
+    let ended =
+        |number| Refused { id: Uuid::from_u128(number), detail: "it is over".to_owned(), has_ended: true };
+    let mut part = Many::default();
+    (0..1_200).for_each(|number| part.refuse(ended(number)));
+    part.add(Uuid::nil(), Err("no"));
+    assert_eq!((part.refused.len(), part.more_refused, part.more_ended), (1_000, 201, 200));
+    let mut all = Many::default();
+    all.refuse(ended(0));
+    all.add_all(part);
+    assert_eq!((all.asked(), all.more_refused, all.more_ended), (1_202, 202, 201));
 }

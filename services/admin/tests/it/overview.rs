@@ -83,12 +83,22 @@ async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebo
         unreachable!("it is what was asked for")
     };
     let late = OrderCreated { deadline: Timestamp::now() - GRACE - SignedDuration::from_secs(1), ..created };
+    // One whose time was over just now is about to end.
+    let about_to_end = OrderCreated { order: Uuid::now_v7(), deadline: Timestamp::now(), ..late.clone() };
     admin.hears(&AdminMessage::Fact(late.into())).await;
+    admin.hears(&AdminMessage::Fact(about_to_end.into())).await;
     assert_eq!(without_bank(&admin.get("/overview").await), ["overdue_sagas"]);
+    // The list is of those that were counted.
+    let page = admin.get("/sagas?overdue=true").await;
+    assert_eq!(
+        (&page["total"], &page["sagas"][0]["id"], &page["sagas"][0]["overdue"]),
+        (&json!(1), &json!(saga), &json!(true))
+    );
     admin.hears(&fact("OrderCancelled", saga)).await;
     admin.hears(&fact("DeadLettered", saga)).await;
     let overview = admin.get("/overview").await;
-    assert_eq!(overview["sagas"]["by_status"], json!({"FAILED": 1}));
+    assert_eq!(overview["sagas"]["by_status"], json!({"FAILED": 1, "STARTED": 1}));
+    assert_eq!(admin.get("/sagas?overdue=true").await["total"], 0);
     assert_eq!(without_bank(&overview), ["failed_sagas", "dead_letters"], "{overview:#}");
     admin.post("/breakers/payment/outside", &json!({"action": "open", "reason": "x"}), 200).await;
     let overview = admin.get("/overview").await;

@@ -102,3 +102,12 @@ fn whether_operators_must_say_who_they_are_may_be_said_in_a_file_or_with_a_flag(
     assert!(!required("[service]\nrequire_operator = true\n", &["service.require_operator=false"]));
     settings("", &["service.require_operator=perhaps"]).expect_err("neither true nor false");
 }
+
+/// No dead letters are not many.
+#[test]
+fn a_bound_that_is_always_reached_is_refused() {
+    let push = |flag| settings("", &[flag]).expect("settings").push;
+    push("service.push.threshold=1").checked().expect("it can be used");
+    let why = push("service.push.threshold=0").checked().expect_err("it is always reached");
+    assert_eq!(why, "service.push.threshold must be 1 or more");
+}

@@ -308,6 +308,17 @@ fn what_a_notice_told_that_was_given_up_is_told_again() {
     assert_eq!(people.told.recent().filter(|sent| sent.given_up.is_some()).count(), 2);
 }
 
+/// A defect: it was told again after hours only.
+#[test]
+fn what_a_reminder_told_that_was_given_up_is_told_again() {
+    let mut people = People::default();
+    assert_eq!(people.hears(0, &["a"]), needed(&["a"]));
+    let lost = people.looks(3_600, &["a"]).expect("a reminder");
+    assert_eq!(lost.kind, NoticeKind::Reminder);
+    people.asks(ToldCommand::GiveUp(lost.id, "no".to_owned()));
+    assert_eq!(people.hears(3_660, &["a"]), needed(&["a"]));
+}
+
 /// Found by the walk below: what it was told of first was never over.
 #[test]
 fn what_was_told_is_over_some_day_even_if_it_came_back_for_a_moment() {

@@ -56,11 +56,12 @@ pub(super) fn in_words(error: BoxedError) -> BusError {
 }
 
 /// The subject on which a message was said. What the broker itself has copied to `subject`, as it does for whoever may
-/// change a stream or ask one, was said where the original was (NATS ADR-28, ADR-31).
+/// change a stream or ask one, was said where the original was (NATS ADR-28, ADR-31). The header that tells so is anybody's
+/// to write: what bears another subject than its own was said nowhere that a step knows.
 pub(super) fn said_on(subject: &str, headers: Option<&HeaderMap>) -> String {
     let of_originals = headers.into_iter().flat_map(|headers| headers.get_all("Nats-Subject"));
     let elsewhere = of_originals.map(HeaderValue::as_str).find(|original| *original != subject);
-    elsewhere.unwrap_or(subject).to_owned()
+    elsewhere.map_or_else(|| subject.to_owned(), |original| format!("{original:?}, copied to {subject}"))
 }
 
 /// Headers, in the order of their names.

@@ -1,7 +1,7 @@
 //! Shell: messages from outside: whoever has got in at the broker says what is none of this system's, and neither the
 //! view of the sagas nor the books are led astray.
 
-use async_nats::Client;
+use async_nats::{Client, HeaderMap};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -9,8 +9,13 @@ use crate::system::{System, wait_until};
 
 /// Says something on a subject that the user may use, and waits until the broker has it.
 async fn say(client: &Client, subject: &str, payload: &str) {
+    say_with(client, subject, HeaderMap::new(), payload).await;
+}
+
+async fn say_with(client: &Client, subject: &str, headers: HeaderMap, payload: &str) {
     let jetstream = async_nats::jetstream::new(client.clone());
-    let ack = jetstream.publish(subject.to_owned(), payload.to_owned().into()).await.expect("published");
+    let (subject, payload) = (subject.to_owned(), payload.to_owned().into());
+    let ack = jetstream.publish_with_headers(subject, headers, payload).await.expect("published");
     ack.await.expect("stored");
 }
 
@@ -49,6 +54,13 @@ async fn what_comes_from_outside_is_parked_and_counted_and_changes_no_saga() {
     ] {
         say(&order, subject, &envelope(number, message_type, producer, of, &about(of))).await;
     }
+    // Whoever says that the broker copied it from there, or from nowhere.
+    for (number, claim) in [(6, "payment.processed"), (7, "")] {
+        let mut copied = HeaderMap::new();
+        copied.insert("Nats-Subject", claim);
+        let forged = envelope(number, "PaymentProcessed", "payment", confirmed, &about(confirmed));
+        say_with(&order, "order.created", copied, &forged).await;
+    }
     say(&order, "order.cancelled", "no envelope at all").await;
     let large = "x".repeat(2 * 1024 * 1024);
     let refused = order
@@ -59,13 +71,15 @@ async fn what_comes_from_outside_is_parked_and_counted_and_changes_no_saga() {
 
     // Of those who hear `order.created`, `order.confirmed` and `order.cancelled`: the view of each, inventory, payment.
     let parked = async || system.get("admin", "/api/admin/dlq?limit=100").await["dead_letters"].clone();
-    wait_until("all are parked", async || parked().await.as_array().is_some_and(|parked| parked.len() == 15))
+    wait_until("all are parked", async || parked().await.as_array().is_some_and(|parked| parked.len() == 19))
         .await;
     for dead_letter in parked().await.as_array().expect("a list") {
         assert_eq!(dead_letter["saga"], Value::Null, "{dead_letter}");
         let reason = dead_letter["reason"].as_str().expect("a reason");
         assert!(
-            reason.contains("does not belong on order.") || reason.starts_with("not an envelope"),
+            reason.contains("does not belong on order.")
+                || (reason.contains("does not belong on \"") && reason.contains("\", copied to order."))
+                || reason.starts_with("not an envelope"),
             "{reason}"
         );
     }

@@ -31,13 +31,36 @@ async fn what_the_broker_copied_from_elsewhere_was_not_said_there() {
     claimed.insert("Nats-Subject", "courier.parcels_arrived");
     let forged = bus.jetstream().publish_with_headers("mallory.x", claimed, arrived(id(7), "tea", 5)).await;
     forged.expect("published").await.expect("stored");
-    is_parked(&harness, "ParcelsArrived of \"courier\" does not belong on mallory.x").await;
+    is_parked(
+        &harness,
+        "ParcelsArrived of \"courier\" does not belong on \"mallory.x\", copied to courier.parcels_arrived",
+    )
+    .await;
     assert_eq!(harness.tea().await.pieces, 0);
 
     // Its id and its saga are nobody's: the courier's own message under that id is no repetition.
     say(&bus, 7..=7).await;
     harness.has_handled(FILLING, 1).await;
     assert_eq!(harness.tea().await.pieces, 1);
+}
+
+/// A defect: the header by which the broker tells of a copy is anybody's to write, and was believed.
+#[tokio::test]
+async fn who_claims_to_be_a_copy_is_believed_nothing() {
+    for claim in ["", "courier.parcels_lost"] {
+        let nats = Nats::start().await;
+        let bus = nats.bus().await;
+        let harness = listening(&bus, Pace::default()).await;
+        let mut claimed = HeaderMap::new();
+        claimed.insert("Nats-Subject", claim);
+        let forged = String::from_utf8(arrived(id(7), "tea", 5).to_vec()).expect("JSON");
+        let sent =
+            bus.jetstream().publish_with_headers("courier.parcels_arrived", claimed, forged.into()).await;
+        sent.expect("published").await.expect("stored");
+        let place = format!("{claim:?}, copied to courier.parcels_arrived");
+        is_parked(&harness, &format!("ParcelsArrived of \"courier\" does not belong on {place}")).await;
+        assert_eq!(harness.tea().await.pieces, 0);
+    }
 }
 
 #[tokio::test]
