@@ -209,7 +209,10 @@ impl Command {
                     let with = settle(*settling, case, &self.by, work);
                     many.add(case.named.id(), with.map(|with| accepted.extend(accepted_in(with))));
                 }
-                let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
+                // Of what says no the last look at the books is as good as it was.
+                if many.done > 0 {
+                    let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
+                }
                 let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::Accept(accepted));
                 Ok(Reply::Many(many))
             }

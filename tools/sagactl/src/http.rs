@@ -126,13 +126,22 @@ fn unanswered(error: reqwest::Error, url: &str) -> anyhow::Error {
 }
 
 fn refused_by_tls(error: &rustls::Error, url: &str) -> String {
-    let rustls::Error::InvalidCertificate(why) = error else { return no_tls(url) };
+    // Only what is no TLS at all is plain HTTP: nobody is told to send a token there in the clear for less.
+    if matches!(error, rustls::Error::InvalidMessage(_)) {
+        return no_tls(url);
+    }
+    let rustls::Error::InvalidCertificate(why) = error else {
+        return format!("{url} speaks TLS, and it comes to no connection: {error}");
+    };
     let now = |why| format!("the certificate of {url} {why}");
     if matches!(why, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }) {
         return now("is for another name: ask by the name, or the address, that it is for");
     }
     if matches!(why, CertificateError::Expired | CertificateError::ExpiredContext { .. }) {
         return now("is out of date");
+    }
+    if matches!(why, CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) {
+        return now("is not valid yet: is a clock wrong, here or where it was made?");
     }
     now("is not trusted: name a file with the certificate of its authority with --ca (SAGA_CA)")
 }
@@ -162,8 +171,25 @@ pub async fn read(response: Response) -> anyhow::Result<Answer> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio_rustls::rustls::{AlertDescription, InvalidMessage, PeerIncompatible};
 
     use super::*;
+
+    /// Who writes http:// instead sends a token for all to read.
+    #[test]
+    fn only_who_speaks_no_tls_is_said_to_speak_plain_http() {
+        let told = |error| refused_by_tls(&error, "https://admin");
+        let plain = told(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType));
+        assert!(plain.contains("write http:// instead"), "{plain}");
+        for error in [
+            rustls::Error::AlertReceived(AlertDescription::HandshakeFailure),
+            rustls::Error::PeerIncompatible(PeerIncompatible::Tls12NotOffered),
+            rustls::Error::InvalidCertificate(CertificateError::NotValidYet),
+        ] {
+            let told = told(error.clone());
+            assert!(!told.contains("http://") && !told.contains("--ca"), "{error:?}: {told}");
+        }
+    }
 
     #[test]
     fn a_complaint_names_the_fields() {

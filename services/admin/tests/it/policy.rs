@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use admin::audit_log::{Action, AuditEntry};
+use admin::books::{Books, THE_BOOKS};
 use admin::commands::{CommandKind, Rejection, Reply, Wish};
 use admin::dead_letter::events::{DeadLetterEvent, DeadLetterRejection, Replay};
 use admin::dead_letter::view::DeadLetterView;
@@ -538,4 +539,22 @@ fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
     admin.is_asked(look("UNBALANCED", 4)).records(&["Looked"]);
     admin.is_asked(look("BALANCED", 5)).records(&["Looked"]);
     admin.is_asked(look("IN_FLIGHT", 6)).records(&["Looked"]);
+}
+
+/// What was wrong is still wrong, and nobody is told that it is not known.
+#[test]
+fn what_could_not_be_settled_leaves_the_last_look_at_the_books_as_it_is() {
+    let mut admin = Admin::of(AdminService);
+    let look = BooksLook { verdict: "UNBALANCED".to_owned(), at: NOON, discrepancies: 1 };
+    admin.is_asked(asks(1, CommandKind::Audited { look: look.clone(), forgotten: 0 })).records(&["Looked"]);
+    let settle_many = |named| {
+        let cases = vec![Case { named, with: vec![], in_the_way: BTreeSet::new() }];
+        CommandKind::SettleMany { settling: Settling::Settle, cases, entry: command_id(9) }
+    };
+    let dead = dead_refund(0);
+    admin.is_asked(asks(2, settle_many(Named::DeadLetter(dead.id)))).comes_out("done");
+    assert_eq!(admin.row::<Books>(THE_BOOKS), Books { look: Some(look), forgotten: 0 }, "there is none yet");
+    admin.hears(announced(&dead)).comes_out("done");
+    admin.is_asked(asks(3, settle_many(Named::DeadLetter(dead.id)))).comes_out("done");
+    assert_eq!(admin.row::<Books>(THE_BOOKS), Books { look: None, forgotten: 1 });
 }

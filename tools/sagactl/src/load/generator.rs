@@ -1,5 +1,6 @@
 //! Shell: the run: sends every order when it is due, and takes in what comes back.
 
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,21 +57,25 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
         to,
         arrivals,
     };
+    // Once it is listened for, Ctrl-C ends nothing by itself any more.
+    let mut ctrl_c = pin!(tokio::signal::ctrl_c());
     let is_interrupted = tokio::select! {
         () = run.until_it_ends() => false,
-        _ = tokio::signal::ctrl_c() => true,
+        _ = &mut ctrl_c => true,
     };
     run.progress.finish();
     if is_interrupted {
-        return Err(Refusal::new(exit::INTERRUPTED, run.so_far()).into());
+        return Err(run.interrupted());
     }
     if !options.json {
         note(&format!("asking whether the books balance, for {}s at most", LONGEST_WAIT.as_secs()));
     }
     let rss_mib = status::memory(system);
-    let reconciliation =
-        reconciliation::ask(&Http::by(&system.entry()?)?, &system.url_of(Member::ADMIN), LONGEST_WAIT)
-            .await?;
+    let (http, admin) = (Http::by(&system.entry()?)?, system.url_of(Member::ADMIN));
+    let reconciliation = tokio::select! {
+        answer = reconciliation::ask(&http, &admin, LONGEST_WAIT) => answer?,
+        _ = &mut ctrl_c => return Err(run.interrupted()),
+    };
     let report = Report::of(&run.measured, rate, rss_mib, reconciliation);
     report::print(&report, options.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -91,6 +96,10 @@ impl Run {
     async fn until_it_ends(&mut self) {
         self.send_all().await;
         self.drain().await;
+    }
+
+    fn interrupted(&self) -> anyhow::Error {
+        Refusal::new(exit::INTERRUPTED, self.so_far()).into()
     }
 
     /// What is known of a run that somebody ended.

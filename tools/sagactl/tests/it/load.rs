@@ -1,10 +1,12 @@
 //! Shell: what a load run measures, and what it makes of it.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::system::{System, wait_until};
+use crate::system::{System, order_for, wait_until};
 
 #[track_caller]
 fn report_of(run: &Output) -> Value {
@@ -67,5 +69,38 @@ async fn a_run_that_somebody_ends_says_what_it_knows() {
     let ended = load.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains(" started: ") && said.contains("the books were not asked"), "{said}");
+}
+
+/// The longest part of a short run may be the audit after it.
+#[tokio::test]
+async fn a_run_that_somebody_ends_while_the_books_are_asked_ends_at_once() {
+    let system = System::start(&[]);
+    system.list("mug", 1).await;
+    // As long as an order waits, it cannot be told whether the books balance.
+    system.sagactl(&["faults", "inject", "payment", "pause", "--step", "payment-processing"]);
+    let order = order_for(&[("mug", 1)], "tok_ok");
+    let answer = system.post("order", "/api/orders").json(&order).send().await.expect("an answer");
+    assert_eq!(answer.status(), 202, "it waits");
+    let mut load = system.command(&[
+        "load",
+        "--rate",
+        "20",
+        "--duration",
+        "1s",
+        "--warmup",
+        "0s",
+        "--mix",
+        "out_of_stock=100",
+    ]);
+    let mut load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
+    let mut said = BufReader::new(load.stderr.take().expect("it is piped")).lines();
+    assert!(said.any(|line| line.expect("text").contains("asking whether the books balance")));
+    let asked = Instant::now();
+    let killed = Command::new("kill").args(["-INT", &load.id().to_string()]).status().expect("kill runs");
+    assert!(killed.success());
+    let said = said.map(|line| line.expect("text")).collect::<Vec<_>>().join("\n");
+    assert_eq!(load.wait().expect("it ends").code(), Some(130), "{said}");
+    assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
     assert!(said.contains(" started: ") && said.contains("the books were not asked"), "{said}");
 }
