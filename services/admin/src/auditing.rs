@@ -17,7 +17,7 @@ use crate::books::{Books, THE_BOOKS};
 use crate::by_itself;
 use crate::commands::CommandKind;
 use crate::other_services::OtherServices;
-use crate::reconciliation::report::{Report, Verdict, reconcile};
+use crate::reconciliation::report::{Report, reconcile};
 use crate::rows;
 
 /// How often the books are looked at by themselves: a length of time, or `off`.
@@ -106,10 +106,5 @@ pub(crate) async fn audit(
 
 /// What is remembered of a look at the books.
 fn books_look(report: &Report) -> BooksLook {
-    let verdict = match report.verdict {
-        Verdict::Balanced => "BALANCED",
-        Verdict::InFlight => "IN_FLIGHT",
-        Verdict::Unbalanced => "UNBALANCED",
-    };
-    BooksLook { verdict: verdict.to_owned(), at: report.checked_at, discrepancies: report.discrepancy_count }
+    BooksLook { verdict: report.verdict, at: report.checked_at, discrepancies: report.discrepancy_count }
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use contract::overview::BooksLook;
+use contract::overview::{BooksLook, Verdict};
 use saga_core::decider::Decider;
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +82,7 @@ impl Decider for Books {
             BooksCommand::Look { look, forgotten } => {
                 // What was wrong is so until a look can tell: one in which a service was away cannot.
                 let was_wrong = self.look.as_ref().is_some_and(BooksLook::is_unbalanced);
-                let tells = !(was_wrong && look.verdict == "IN_FLIGHT");
+                let tells = !(was_wrong && look.verdict == Verdict::InFlight);
                 let is_news = tells && *forgotten == self.forgotten && self.look.as_ref() != Some(look);
                 is_news.then(|| BooksEvent::Looked(Some(look.clone()))).into_iter().collect()
             }
@@ -108,8 +108,8 @@ impl Decider for Books {
 mod tests {
     use super::*;
 
-    fn look(verdict: &str) -> BooksLook {
-        BooksLook { verdict: verdict.to_owned(), at: jiff::Timestamp::UNIX_EPOCH, discrepancies: 0 }
+    const fn look(verdict: Verdict) -> BooksLook {
+        BooksLook { verdict, at: jiff::Timestamp::UNIX_EPOCH, discrepancies: 0 }
     }
 
     fn asked(books: &mut Books, command: &BooksCommand) {
@@ -121,12 +121,12 @@ mod tests {
     fn a_look_that_began_before_something_was_settled_is_not_kept() {
         let mut books = Books::default();
         let look = |verdict, forgotten| BooksCommand::Look { look: self::look(verdict), forgotten };
-        asked(&mut books, &look("UNBALANCED", 0));
+        asked(&mut books, &look(Verdict::Unbalanced, 0));
         asked(&mut books, &BooksCommand::Forget);
-        asked(&mut books, &look("UNBALANCED", 0));
+        asked(&mut books, &look(Verdict::Unbalanced, 0));
         assert_eq!(books, Books { look: None, forgotten: 1 });
-        asked(&mut books, &look("BALANCED", 1));
-        assert_eq!(books.look, Some(self::look("BALANCED")));
+        asked(&mut books, &look(Verdict::Balanced, 1));
+        assert_eq!(books.look, Some(self::look(Verdict::Balanced)));
     }
 
     /// Rows of earlier builds are read, and written as they were: an audit compares them with their history.

@@ -279,11 +279,36 @@ pub struct GroupLook {
     pub last_until: Option<Timestamp>,
 }
 
+/// Whether everything adds up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// Nothing is under way, and everything adds up.
+    Balanced,
+    /// It cannot be told yet: something is under way, or somebody does not answer. What does not add up may yet.
+    InFlight,
+    /// Something does not add up, and nothing that is under way can mend it.
+    Unbalanced,
+}
+
+impl Verdict {
+    /// The same in words.
+    #[must_use]
+    pub const fn headline(self) -> &'static str {
+        match self {
+            Self::Balanced => "the books balance",
+            Self::InFlight => "it cannot be told yet whether the books balance",
+            Self::Unbalanced => "THE BOOKS DO NOT BALANCE",
+        }
+    }
+}
+
 /// What the last look at the books said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BooksLook {
     /// `BALANCED`, `IN_FLIGHT` or `UNBALANCED`.
-    pub verdict: String,
+    pub verdict: Verdict,
     /// When.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
@@ -295,6 +320,6 @@ impl BooksLook {
     /// Whether something does not add up that nothing under way could mend.
     #[must_use]
     pub fn is_unbalanced(&self) -> bool {
-        self.verdict == "UNBALANCED"
+        self.verdict == Verdict::Unbalanced
     }
 }

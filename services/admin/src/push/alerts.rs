@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::overview::{Overview, Reason, ServiceLook, counted};
+use contract::overview::{Overview, Reason, ServiceLook, Verdict, counted};
 
 use super::notice::NOTICE;
 
@@ -147,7 +147,7 @@ fn unknown(overview: &Overview) -> Vec<String> {
         also(&["failed_sagas", "overdue_sagas"]);
     }
     // What was wrong stays so until a look at the books says otherwise.
-    if overview.books.as_ref().is_none_or(|books| books.verdict != "BALANCED") {
+    if overview.books.as_ref().is_none_or(|books| books.verdict != Verdict::Balanced) {
         also(&["unbalanced"]);
     }
     unknown

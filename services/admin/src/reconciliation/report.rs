@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::overview::counted;
+use contract::overview::{Verdict, counted};
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::Query;
@@ -30,28 +30,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
 /// The least time for which anything can be told.
 const LEAST: Duration = Duration::from_secs(1);
-
-/// Whether everything adds up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Verdict {
-    /// Nothing is under way, and everything adds up.
-    Balanced,
-    /// It cannot be told yet: something is under way, or somebody does not answer. What does not add up may yet.
-    InFlight,
-    /// Something does not add up, and nothing that is under way can mend it.
-    Unbalanced,
-}
-
-impl Verdict {
-    const fn headline(self) -> &'static str {
-        match self {
-            Self::Balanced => "the books balance",
-            Self::InFlight => "it cannot be told yet whether the books balance",
-            Self::Unbalanced => "THE BOOKS DO NOT BALANCE",
-        }
-    }
-}
 
 /// What a reconciliation found.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

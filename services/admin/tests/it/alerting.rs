@@ -7,7 +7,7 @@ use admin::push::alerts::{Look, RECEIVER};
 use admin::push::notice::NOTICE;
 use contract::overview::{
     BooksLook, BreakerLook, CallsLook, Complaint, DeadLettersLook, GroupLook, NotAsked, OutboxLook, Overview,
-    SagasLook, ServiceLook, StepLook,
+    SagasLook, ServiceLook, StepLook, Verdict,
 };
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -52,7 +52,7 @@ fn well() -> Overview {
         services: vec![service("admin"), service("payment")],
         sagas: Some(SagasLook::default()),
         dead_letters: Some(DeadLettersLook::default()),
-        books: Some(BooksLook { verdict: "BALANCED".to_owned(), at: NOW, discrepancies: 0 }),
+        books: Some(BooksLook { verdict: Verdict::Balanced, at: NOW, discrepancies: 0 }),
         behind: Some(0),
         not_asked: vec![],
     }
@@ -91,7 +91,7 @@ fn everything(all: &mut Overview) {
     all.sagas = Some(SagasLook { by_status, overdue: 1, ..SagasLook::default() });
     let groups = vec![group("payment", "payment-refund")];
     all.dead_letters = Some(DeadLettersLook { pending: 100, replaying: 0, groups });
-    all.books = Some(BooksLook { verdict: "UNBALANCED".to_owned(), at: NOW, discrepancies: 1 });
+    all.books = Some(BooksLook { verdict: Verdict::Unbalanced, at: NOW, discrepancies: 1 });
     all.not_asked = vec![NotAsked { what: "sagas".to_owned(), problem: "too slow".to_owned() }];
 }
 
@@ -174,7 +174,7 @@ fn a_look_says_nothing_of_what_it_could_not_ask() {
         all.dead_letters = Some(DeadLettersLook { pending: 9, replaying: 0, groups: vec![] });
     });
     assert!(!cut.knows("dead_letters:f") && cut.knows("many_dead_letters"));
-    for books in [None, Some(BooksLook { verdict: "IN_FLIGHT".to_owned(), at: NOW, discrepancies: 0 })] {
+    for books in [None, Some(BooksLook { verdict: Verdict::InFlight, at: NOW, discrepancies: 0 })] {
         assert!(
             !look(|all| all.books = books).knows("unbalanced"),
             "only a look that finds them balanced knows"

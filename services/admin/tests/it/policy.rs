@@ -15,7 +15,7 @@ use admin::push::told::{THE_TOLD, Told, ToldCommand};
 use admin::settling::{Case, Named, Settling};
 use contract::Fact;
 use contract::order::CancelReason;
-use contract::overview::BooksLook;
+use contract::overview::{BooksLook, Verdict};
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use contract::settlement::Accepted;
@@ -523,29 +523,23 @@ fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
 #[test]
 fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
     let mut admin = Admin::of(AdminService);
-    let look = |verdict: &str, second| {
+    let look = |verdict, second| {
         let at = NOON + SignedDuration::from_secs(second);
-        asks(
-            1,
-            CommandKind::Audited {
-                look: BooksLook { verdict: verdict.to_owned(), at, discrepancies: 1 },
-                forgotten: 0,
-            },
-        )
+        asks(1, CommandKind::Audited { look: BooksLook { verdict, at, discrepancies: 1 }, forgotten: 0 })
     };
-    admin.is_asked(look("IN_FLIGHT", 1)).records(&["Looked"]);
-    admin.is_asked(look("UNBALANCED", 2)).records(&["Looked"]);
-    admin.is_asked(look("IN_FLIGHT", 3)).changes_nothing();
-    admin.is_asked(look("UNBALANCED", 4)).records(&["Looked"]);
-    admin.is_asked(look("BALANCED", 5)).records(&["Looked"]);
-    admin.is_asked(look("IN_FLIGHT", 6)).records(&["Looked"]);
+    admin.is_asked(look(Verdict::InFlight, 1)).records(&["Looked"]);
+    admin.is_asked(look(Verdict::Unbalanced, 2)).records(&["Looked"]);
+    admin.is_asked(look(Verdict::InFlight, 3)).changes_nothing();
+    admin.is_asked(look(Verdict::Unbalanced, 4)).records(&["Looked"]);
+    admin.is_asked(look(Verdict::Balanced, 5)).records(&["Looked"]);
+    admin.is_asked(look(Verdict::InFlight, 6)).records(&["Looked"]);
 }
 
 /// What was wrong is still wrong, and nobody is told that it is not known.
 #[test]
 fn what_could_not_be_settled_leaves_the_last_look_at_the_books_as_it_is() {
     let mut admin = Admin::of(AdminService);
-    let look = BooksLook { verdict: "UNBALANCED".to_owned(), at: NOON, discrepancies: 1 };
+    let look = BooksLook { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
     admin.is_asked(asks(1, CommandKind::Audited { look: look.clone(), forgotten: 0 })).records(&["Looked"]);
     let settle_many = |named| {
         let cases = vec![Case { named, with: vec![], in_the_way: BTreeSet::new() }];

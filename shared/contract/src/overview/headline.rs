@@ -84,6 +84,7 @@ pub fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overview::Verdict;
 
     fn headline(reason: &Reason) -> String {
         reason.headline(|_| "noon".to_owned())
@@ -103,8 +104,7 @@ mod tests {
                 format!("{told}: a compensation is parked, or was given up")
             );
         }
-        let books =
-            BooksLook { verdict: "UNBALANCED".to_owned(), at: Timestamp::UNIX_EPOCH, discrepancies: 1 };
+        let books = BooksLook { verdict: Verdict::Unbalanced, at: Timestamp::UNIX_EPOCH, discrepancies: 1 };
         assert_eq!(headline(&Reason::Unbalanced { books }), "the books were UNBALANCED noon: 1 discrepancy");
     }
 

@@ -158,7 +158,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::overview::{DeadLettersLook, FaultLook, OutboxLook, SagasLook};
+    use crate::overview::{DeadLettersLook, FaultLook, OutboxLook, SagasLook, Verdict};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
@@ -286,7 +286,7 @@ mod tests {
         let by_status = BTreeMap::from([("FAILED".to_owned(), 1), ("PARKED".to_owned(), 2)]);
         all.sagas = Some(SagasLook { by_status, ended_counted: true, overdue: 4, oldest: None });
         all.dead_letters = Some(DeadLettersLook { pending: 5, replaying: 1, groups: vec![group] });
-        all.books = Some(BooksLook { verdict: "UNBALANCED".to_owned(), at: at(2), discrepancies: 1 });
+        all.books = Some(BooksLook { verdict: Verdict::Unbalanced, at: at(2), discrepancies: 1 });
         all.not_asked =
             vec![NotAsked { what: "dead letters".to_owned(), problem: "took too long".to_owned() }];
         let wanted =

@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(names, producers().chain([SAGACTL]).collect::<Vec<_>>());
     }
 
-    /// What each may say is what it says, and nobody may say what another does; nobody deletes anything.
+    /// What each may say is what it says, and nobody may say what another does; nobody deletes or empties a stream.
     #[test]
     fn nobody_may_say_what_another_says() {
         let users = all();

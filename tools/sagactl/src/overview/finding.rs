@@ -276,7 +276,7 @@ fn sagas(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use contract::overview::{BooksLook, CallsLook, FaultLook, NotAsked, Overview, ServiceLook};
+    use contract::overview::{BooksLook, CallsLook, FaultLook, NotAsked, Overview, ServiceLook, Verdict};
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
@@ -326,7 +326,7 @@ mod tests {
             stands_still_since: Some(at(0)),
             paused: false,
         };
-        let books = BooksLook { verdict: "UNBALANCED".to_owned(), at: at(0), discrepancies: 2 };
+        let books = BooksLook { verdict: Verdict::Unbalanced, at: at(0), discrepancies: 2 };
         let not_asked = NotAsked {
             what: "dead letters".to_owned(),
             problem: "admin's database does not answer within 1.5 s".to_owned(),
@@ -425,7 +425,7 @@ mod tests {
             commands.filter(|command| command.contains(" settle ")).collect::<Vec<_>>().join("; ")
         };
         let saga = "sagactl saga settle ORDER --reason \"put right by hand\"";
-        let books = BooksLook { verdict: "UNBALANCED".to_owned(), at: at(0), discrepancies: 2 };
+        let books = BooksLook { verdict: Verdict::Unbalanced, at: at(0), discrepancies: 2 };
         assert_eq!(settled(Reason::Unbalanced { books }), saga);
         assert_eq!(settled(Reason::FailedSagas { count: 1 }), saga);
         assert_eq!(settled(Reason::OverdueSagas { count: 1 }), saga);
