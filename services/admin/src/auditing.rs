@@ -7,9 +7,10 @@ use std::time::Duration;
 use contract::overview::BooksLook;
 use humantime_serde::re::humantime;
 use jiff::Timestamp;
+use saga_core::row::RowKey;
 use saga_engine::host::http::Problem;
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use crate::AdminApp;
@@ -55,22 +56,35 @@ impl From<AuditEvery> for String {
     }
 }
 
+/// What was known is forgotten with each settlement, and others may still be to come: it is looked again after so long.
+const SETTLED_WITHIN: Duration = Duration::from_secs(5);
+
+/// More rarely than once a year is as good as never, and no clock goes beyond its end.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 /// Looks until the service stops, one look after the other, each within the time of one for which nobody waits. A look
-/// that somebody else took, at another instance too, is as good.
+/// that somebody else took, at another instance too, is as good. Once something was settled nobody knows any more whether
+/// the rest adds up, and it is looked soon.
 pub(crate) async fn run(app: AdminApp) {
     let AuditEvery(Some(every)) = app.settings.service.audit_every else { return pending().await };
+    let every = every.min(LONGEST);
     let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
-    let mut pause = every;
+    let changed = || app.engine.changed(RowKey::of::<Books>(THE_BOOKS));
+    // First: right after a start nobody is there yet.
+    let (mut due, mut is_changed) = (Instant::now() + every, changed());
     loop {
-        // First: right after a start nobody is there yet.
-        sleep(pause).await;
-        pause = match rest_of(every, &app).await {
-            Some(rest) => rest,
+        let is_due = timeout_at(due, is_changed).await.is_err();
+        // Armed before looking: what is settled meanwhile is not missed.
+        is_changed = changed();
+        due = match rest_of(every, &app).await {
+            Some(rest) => Instant::now() + rest,
+            // However much is settled, one thing after the other.
+            None if !is_due => due.min(Instant::now() + SETTLED_WITHIN),
             None => {
                 if let Err(problem) = audit(&app, &services, None).await {
                     warn!("the books cannot be looked at: {}", problem.detail);
                 }
-                every
+                Instant::now() + every
             }
         };
     }

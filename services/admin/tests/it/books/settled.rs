@@ -1,11 +1,14 @@
 //! Shell: what operators settle outside, through the real routes, and what the reconciliation says of it from then on.
 
+use std::time::Duration;
+
 use admin::policy::AdminMessage;
 use contract::reconciliation::{ChargeState, PaymentState, ReservationState};
 use contract::{Fact, FactType};
 use saga_core::dead_letter::DeadLettered;
 use saga_core::message::Message as _;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::services::{Books, quiet_shop};
@@ -439,4 +442,16 @@ async fn an_audit_before_the_settlement_is_out_of_date() {
     assert_eq!(books.admin.get("/overview").await["books"], Value::Null, "it is out of date");
     books.played.lock().shop.payments[CANCELLED].amount = Some(euro(1));
     assert_eq!(audit(&books).await["verdict"], UNBALANCED);
+}
+
+/// Of the rest nobody knows any more whether it adds up: a quarter of an hour is long for that.
+#[tokio::test]
+async fn soon_after_a_settlement_the_books_are_looked_at_although_nobody_asks() {
+    let (books, _) = stuck().await;
+    books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
+    let until = Instant::now() + Duration::from_secs(60);
+    while books.admin.get("/overview").await["books"] == Value::Null {
+        assert!(Instant::now() < until, "nobody looks");
+        sleep(Duration::from_millis(50)).await;
+    }
 }
