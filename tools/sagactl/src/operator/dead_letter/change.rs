@@ -36,16 +36,16 @@ pub struct ReplayOptions {
     form: Form,
 }
 
-/// Which dead letters to give up.
+/// Which dead letters are given up, or settled outside, and why.
 #[derive(Debug, Args)]
-pub struct DiscardOptions {
+pub struct DeadLetterOptions {
     #[command(flatten)]
-    which: Which,
-    /// Why, for the audit log.
+    pub which: Which,
+    /// Why (and what was settled outside, how), for the audit log.
     #[arg(long)]
-    reason: String,
+    pub reason: String,
     #[command(flatten)]
-    form: Form,
+    pub form: Form,
 }
 
 /// Which dead letters to change.
@@ -103,8 +103,8 @@ pub async fn replay(admin: &Admin, options: ReplayOptions) -> anyhow::Result<Exi
 }
 
 /// `sagactl dlq discard`.
-pub async fn discard(admin: &Admin, options: DiscardOptions) -> anyhow::Result<ExitCode> {
-    let DiscardOptions { which, reason, form } = options;
+pub async fn discard(admin: &Admin, options: DeadLetterOptions) -> anyhow::Result<ExitCode> {
+    let DeadLetterOptions { which, reason, form } = options;
     let body = json!({ "reason": reason });
     match which.meant()? {
         Meant::All(filter) => many(admin, &["dlq", "discard"], "discarded", &filter, body, form).await,
