@@ -40,6 +40,12 @@ impl Refusal {
     }
 }
 
+/// What was asked for may have worked yet: it is not known in time. That is about one thing, and nobody failed who
+/// would be asked about others.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotInTime(pub &'static str);
+
 /// The command makes no sense.
 pub fn refuse(text: impl Into<String>) -> anyhow::Error {
     Refusal::new(REFUSED, text).into()
@@ -63,5 +69,6 @@ mod tests {
         assert_eq!(code_of(&error), UNKNOWN);
         assert_eq!(format!("{error:#}"), "dead letter 1: cannot be replayed: there is none");
         assert_eq!(code_of(&anyhow::anyhow!("broken")), FAILED);
+        assert_eq!(code_of(&NotInTime("under way").into()), FAILED);
     }
 }
