@@ -106,3 +106,16 @@ async fn what_is_not_known_in_time_keeps_no_other_from_being_replayed_and_told()
     system.wait_until_confirmed(&orders).await;
     system.assert_reconciled().await;
 }
+
+#[test]
+fn what_matches_nothing_is_told_alike_whether_or_not_anybody_waits() {
+    let system = System::start(&[]);
+    let replay = ["dlq", "replay", "--fingerprint", "nobody-has-it"];
+    for wait in [&[][..], &["--wait"]] {
+        let reasoned = [&replay[..], &["--reason", "mended"], wait].concat();
+        assert_eq!(system.sagactl(&reasoned), "no dead letter matches: nothing was replayed\n");
+        system.refused(&[&replay[..], wait].concat(), 2, "--reason");
+    }
+    let waited = [&replay[..], &["--reason", "mended", "--wait"]].concat();
+    assert_eq!(system.sagactl_json(&waited), json!({"items": [], "next": null, "refused": []}));
+}

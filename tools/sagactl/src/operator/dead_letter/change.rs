@@ -121,11 +121,21 @@ async fn all_to_their_end(
     wait: Duration,
     form: Form,
 ) -> anyhow::Result<ExitCode> {
+    // Admin says so of those that match, and nobody is to depend on whether any do.
+    if body.get("reason").is_none() {
+        return Err(refuse("reason: is required for many (say why with --reason)"));
+    }
+    let mut several = Several::new(form);
     let ids = outcome::matching(admin, filter).await?;
+    if ids.is_empty() {
+        if !form.json {
+            say(&Many::default().told("replayed"));
+        }
+        return several.end();
+    }
     body["ids"] = json!(ids);
     let many: Many = read(admin.post(&["dlq", "replay"], &body).await?)?;
     complain_of(&many, "replayed");
-    let mut several = Several::new(form);
     for Refused { id, detail, .. } in &many.refused {
         several.refuse(id, &format!("{id}: not replayed: {detail}"), exit::REFUSED);
     }
@@ -222,7 +232,7 @@ fn complain_of(many: &Many, done: &str) {
 /// Refusals that people are shown.
 const MOST_COMPLAINTS: usize = 10;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Many {
     done: u64,
     refused: Vec<Refused>,
