@@ -1,5 +1,6 @@
 //! Shell: the run: sends every order when it is due, and takes in what comes back.
 
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,21 +57,25 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
         to,
         arrivals,
     };
+    let mut interrupted = pin!(tokio::signal::ctrl_c());
     let is_interrupted = tokio::select! {
         () = run.until_it_ends() => false,
-        _ = tokio::signal::ctrl_c() => true,
+        _ = &mut interrupted => true,
     };
     run.progress.finish();
+    let so_far = |books| Refusal::new(exit::INTERRUPTED, run.so_far(books));
     if is_interrupted {
-        return Err(Refusal::new(exit::INTERRUPTED, run.so_far()).into());
+        return Err(so_far("were not asked").into());
     }
     if !options.json {
         note(&format!("asking whether the books balance, for {}s at most", LONGEST_WAIT.as_secs()));
     }
     let rss_mib = status::memory(system);
-    let reconciliation =
-        reconciliation::ask(&Http::by(&system.entry()?)?, &system.url_of(Member::ADMIN), LONGEST_WAIT)
-            .await?;
+    let (http, admin) = (Http::by(&system.entry()?)?, system.url_of(Member::ADMIN));
+    let reconciliation = tokio::select! {
+        answer = reconciliation::ask(&http, &admin, LONGEST_WAIT) => answer?,
+        _ = interrupted => return Err(so_far("have not answered").into()),
+    };
     let report = Report::of(&run.measured, rate, rss_mib, reconciliation);
     report::print(&report, options.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -94,12 +99,12 @@ impl Run {
     }
 
     /// What is known of a run that somebody ended.
-    fn so_far(&self) -> String {
+    fn so_far(&self, books: &str) -> String {
         let (counts, open) = (self.measured.ledger.counts(), self.measured.ledger.in_flight());
         let errors: u64 = counts.errors.values().sum();
         format!(
-            "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the books were not \
-             asked (sagactl audit)",
+            "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the books {books} \
+             (sagactl audit)",
             self.began.elapsed().as_secs(),
             counts.started,
             counts.completed,

@@ -1,5 +1,6 @@
 //! Shell: what a load run measures, and what it makes of it.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -68,4 +69,37 @@ async fn a_run_that_somebody_ends_says_what_it_knows() {
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert!(said.contains(" started: ") && said.contains("the books were not asked"), "{said}");
+}
+
+/// Admin takes its time: here it has been stopped.
+#[test]
+fn a_run_that_somebody_ends_while_the_books_are_asked_says_what_it_knows() {
+    let system = System::start(&[]);
+    let pid = std::fs::read_to_string(system.path().join("run/admin.pid")).expect("it runs");
+    let is_digit = |character: &char| character.is_ascii_digit();
+    let admin: String =
+        pid.chars().skip_while(|character| !is_digit(character)).take_while(is_digit).collect();
+    let signal = |name: &str, pid: &str| {
+        let sent = Command::new("kill").args([name, pid]).status().expect("kill runs");
+        assert!(sent.success(), "kill {name} {pid}");
+    };
+    signal("-STOP", &admin);
+    let mut load = system.command(&["load", "--rate", "10", "--duration", "1s", "--mix", "happy=100"]);
+    let mut load = load.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
+    let mut said = BufReader::new(load.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    while !line.starts_with("asking whether the books balance") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).expect("text"), 0, "it ended by itself");
+    }
+    signal("-INT", &load.id().to_string());
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("text");
+    let ended = load.wait().expect("it ends");
+    signal("-CONT", &admin);
+    assert_eq!(ended.code(), Some(130), "{rest}");
+    assert!(
+        rest.contains(": 10 started: 10 completed, ") && rest.contains("the books have not answered"),
+        "{rest}"
+    );
 }
