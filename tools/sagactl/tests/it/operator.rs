@@ -181,6 +181,18 @@ async fn what_is_not_there_and_who_does_not_answer_have_exit_codes_of_their_own(
     let silent = elsewhere("http://127.0.0.1:1");
     assert_eq!(silent.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&silent.stderr).starts_with("sagactl: nobody answers at"));
+    // Whoever names a folder means the system in it, whatever the environment says.
+    let with_variable = |address: &str, data: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sagactl"));
+        command.args(["dlq", "discard", NOBODY, "--reason", "x", "--data"]).arg(data);
+        let output = command.env("SAGA_ADMIN", address).output().expect("sagactl runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = with_variable("http://127.0.0.1:1", system.path());
+    assert!(code == Some(4) && said.contains("there is no"), "{said}");
+    let empty = tempfile::tempdir().expect("a folder");
+    let (code, said) = with_variable(&system.url("admin", ""), empty.path());
+    assert!(code == Some(1) && said.contains(&empty.path().display().to_string()), "{said}");
     // A service that is no admin.
     assert_ne!(elsewhere(&system.url("bank", "")).status.code(), Some(0));
 }
