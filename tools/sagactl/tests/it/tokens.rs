@@ -159,3 +159,17 @@ fn without_tokens_it_is_said_that_anybody_may_ask_and_nobody_is_needed_for_it() 
     let refused = system.try_sagactl(&["token", "create", "ada", "--role", "admin"]);
     assert!(text(&refused.stderr).contains("up --tokens"), "{}", text(&refused.stderr));
 }
+
+#[tokio::test]
+async fn doors_that_were_closed_stay_closed_when_the_system_begins_anew() {
+    let (system, _) = System::guarded(&[]);
+    let old = system.token("ada", "admin");
+    system.sagactl(&["down"]);
+    let said = system.sagactl(&system.up(&["--detach", "--fresh"], &[]));
+    assert!(said.contains("tokens     on"), "{said}");
+    let list = || system.http.get(system.url("admin", "/api/admin/dlq"));
+    assert_eq!(status(list()).await, 401);
+    assert_eq!(status(list().bearer_auth(&old)).await, 401, "all of the old system is gone");
+    system.sagactl(&["dlq", "list"]);
+    assert_eq!(system.sagactl_json(&["token", "list"])["items"].as_array().map(Vec::len), Some(2));
+}
