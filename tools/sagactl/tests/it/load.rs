@@ -84,22 +84,27 @@ fn a_run_that_somebody_ends_while_the_books_are_asked_says_what_it_knows() {
         assert!(sent.success(), "kill {name} {pid}");
     };
     signal("-STOP", &admin);
-    let mut load = system.command(&["load", "--rate", "10", "--duration", "1s", "--mix", "happy=100"]);
-    let mut load = load.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
-    let mut said = BufReader::new(load.stderr.take().expect("it is piped"));
-    let mut line = String::new();
-    while !line.starts_with("asking whether the books balance") {
-        line.clear();
-        assert_ne!(said.read_line(&mut line).expect("text"), 0, "it ended by itself");
-    }
-    signal("-INT", &load.id().to_string());
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).expect("text");
-    let ended = load.wait().expect("it ends");
+    let ended = |arguments: &[&str]| {
+        let mut load = system.command(arguments);
+        let mut load = load.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
+        let mut said = BufReader::new(load.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        while !line.starts_with("asking whether the books balance") {
+            line.clear();
+            assert_ne!(said.read_line(&mut line).expect("text"), 0, "it ended by itself");
+        }
+        signal("-INT", &load.id().to_string());
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).expect("text");
+        (load.wait().expect("it ends").code(), rest)
+    };
+    let (of_many, many) = ended(&["load", "--rate", "10", "--duration", "1s", "--mix", "happy=100"]);
+    let (of_rest, at_rest) = ended(&["load", "--rest", "2"]);
     signal("-CONT", &admin);
-    assert_eq!(ended.code(), Some(130), "{rest}");
+    assert_eq!((of_many, of_rest), (Some(130), Some(130)), "{many}\n{at_rest}");
     assert!(
-        rest.contains(": 10 started: 10 completed, ") && rest.contains("the books have not answered"),
-        "{rest}"
+        many.contains(": 10 started: 10 completed, ") && many.contains("the books have not answered"),
+        "{many}"
     );
+    assert!(at_rest.contains("ended after 2 of 2 orders: p50 "), "{at_rest}");
 }
