@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::listing::Form;
-use crate::output::exit::{self, NotInTime};
+use crate::output::exit::{self, OfThisOne};
 use crate::output::{View, complain, say, say_json, view};
 
 /// Prints an answer: as it is, in one line, or as `render` puts it for people.
@@ -72,7 +72,7 @@ impl Several {
         match outcome.with_context(|| id.to_owned()) {
             Ok(done) if self.form.json => self.items.push(done.answer),
             Ok(done) => say(&done.told),
-            Err(error) if exit::code_of(&error) == exit::FAILED && !error.is::<NotInTime>() => {
+            Err(error) if exit::code_of(&error) == exit::FAILED && !error.is::<OfThisOne>() => {
                 self.failed = Some(error);
                 return ControlFlow::Break(());
             }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_rest_is_not_tried_only_when_admin_itself_fails() {
         let mut several = Several::new(Form { json: true });
-        assert!(several.tell("a", Err(NotInTime("under way").into())).is_continue());
+        assert!(several.tell("a", Err(OfThisOne("under way".to_owned()).into())).is_continue());
         assert_eq!((several.refused.len(), several.code), (1, Some(exit::FAILED)));
         assert!(several.tell("b", Err(exit::refuse("it failed again"))).is_continue());
         assert!(

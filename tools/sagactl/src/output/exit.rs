@@ -41,11 +41,16 @@ impl Refusal {
     }
 }
 
-/// What was asked for may have worked yet: it is not known in time. That is about one thing, and nobody failed who
-/// would be asked about others.
+/// It did not work with one thing, or is not known in time: nobody failed who would be asked about others.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct NotInTime(pub &'static str);
+pub struct OfThisOne(pub String);
+
+/// The same error, but when admin answered that it did not work it is about one thing: another service failed.
+pub fn of_this_one(error: anyhow::Error) -> anyhow::Error {
+    let is_answer = error.is::<Refusal>() && code_of(&error) == FAILED;
+    if is_answer { OfThisOne(format!("{error:#}")).into() } else { error }
+}
 
 /// The command makes no sense.
 pub fn refuse(text: impl Into<String>) -> anyhow::Error {
@@ -70,6 +75,6 @@ mod tests {
         assert_eq!(code_of(&error), UNKNOWN);
         assert_eq!(format!("{error:#}"), "dead letter 1: cannot be replayed: there is none");
         assert_eq!(code_of(&anyhow::anyhow!("broken")), FAILED);
-        assert_eq!(code_of(&NotInTime("under way").into()), FAILED);
+        assert_eq!(code_of(&OfThisOne("under way".to_owned()).into()), FAILED);
     }
 }

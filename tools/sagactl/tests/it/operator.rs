@@ -148,6 +148,20 @@ async fn faults_are_planted_listed_and_cleared() {
     system.assert_reconciled().await;
 }
 
+#[test]
+fn a_service_that_does_not_answer_keeps_no_other_from_publishing_again() {
+    let system = System::start(&[]);
+    system.sagactl(&["kill", "inventory"]);
+    let output = system.try_sagactl(&["outbox", "republish", "--since", "1h", "--reason", "x", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let items = answer["items"].as_array().expect("a list").iter();
+    let services: std::collections::BTreeSet<_> = items.filter_map(|item| item["service"].as_str()).collect();
+    assert_eq!(services, ["admin", "order", "payment"].into(), "{answer}");
+    assert_eq!(answer["refused"][0]["id"], "inventory", "{answer}");
+    system.sagactl(&["start", "inventory"]);
+}
+
 #[tokio::test]
 async fn what_is_not_there_and_who_does_not_answer_have_exit_codes_of_their_own() {
     let system = System::start(&[]);

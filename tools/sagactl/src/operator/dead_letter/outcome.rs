@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::worth::{Effect, Worth};
 use crate::admin::{Admin, Done, Several, read, said};
-use crate::output::exit::{self, NotInTime, Refusal};
+use crate::output::exit::{self, OfThisOne, Refusal};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -57,7 +57,7 @@ async fn of(admin: &Admin, id: &str, began: Instant, wait: Duration) -> anyhow::
             "REPLAYING" if began.elapsed() < wait => sleep(PAUSE).await,
             "REPLAYING" => {
                 let detail = "still being replayed; its service may be away: sagactl status tells";
-                return Err(NotInTime(detail).into());
+                return Err(OfThisOne(detail.to_owned()).into());
             }
             "RESOLVED" => return resolved(id, answer, now.effect.as_ref()),
             status => {
