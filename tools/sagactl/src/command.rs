@@ -51,7 +51,8 @@ pub struct Common {
     /// Folder with the data of the local system [env: SAGA_DATA] [default: .saga].
     #[arg(long, global = true, value_name = "DIR", value_parser = args::folder, help_heading = SYSTEM)]
     pub data: Option<PathBuf>,
-    /// Address of another admin than the local system's; then no data folder is needed [env: SAGA_ADMIN].
+    /// Address of another admin than the local system's; then no data folder is needed [env: SAGA_ADMIN, unless --data is
+    /// given].
     #[arg(long, global = true, value_name = "URL", value_parser = address, help_heading = SYSTEM)]
     pub admin: Option<Url>,
     /// Who does this, for the audit log [env: SAGA_OPERATOR] [default: $USER]; with `log`: whose entries.
@@ -138,18 +139,23 @@ pub struct Place {
     pub admin: Option<Url>,
 }
 
-/// The system that was named, else that of `$SAGA_DATA` and `$SAGA_ADMIN`. A variable that is empty counts as not set.
+/// The system that was named, else that of `$SAGA_ADMIN`, else that of `$SAGA_DATA`. A variable that is empty counts as
+/// not set.
 pub fn place(
     folder: Option<PathBuf>,
     admin: Option<Url>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Place, String> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
-    let folder = folder.or_else(|| set("SAGA_DATA").map(PathBuf::from));
-    // A folder that was named is meant more than a variable.
     let elsewhere =
         || set("SAGA_ADMIN").map(|text| address(&text).map_err(|why| format!("SAGA_ADMIN: {why}")));
-    let admin = admin.map_or_else(|| elsewhere().transpose(), |admin| Ok(Some(admin)))?;
+    let admin = match admin {
+        Some(named) => Some(named),
+        // A folder that was named is meant more than a variable.
+        None if folder.is_some() => None,
+        None => elsewhere().transpose()?,
+    };
+    let folder = folder.or_else(|| set("SAGA_DATA").map(PathBuf::from));
     Ok(Place { folder: folder.unwrap_or_else(|| DEFAULT_FOLDER.into()), admin })
 }
 
@@ -300,5 +306,13 @@ mod tests {
         let named = Url::parse("http://other:2").ok();
         let place = place(Some("here".into()), named.clone(), |name| Some(format!("not {name}")));
         assert_eq!(place, Ok(Place { folder: "here".into(), admin: named }));
+    }
+
+    #[test]
+    fn a_folder_that_was_named_is_meant_more_than_the_admin_of_a_variable() {
+        for elsewhere in ["http://prod:1", "no address"] {
+            let place = place(Some("here".into()), None, |_| Some(elsewhere.to_owned()));
+            assert_eq!(place, Ok(Place { folder: "here".into(), admin: None }));
+        }
     }
 }

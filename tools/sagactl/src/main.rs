@@ -81,7 +81,6 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         ));
     }
     let variable = |name: &str| std::env::var(name).ok();
-    let is_elsewhere = common.admin.is_some() || common.data.is_none();
     let place = command::place(common.data, common.admin, variable).map_err(exit::refuse)?;
     let folder = std::path::absolute(&place.folder)?;
     let who = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::refuse);
@@ -98,9 +97,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
     };
     let is_local = place.admin.is_none();
     let admin = || Admin::at(admin_of(place.admin.clone(), &folder)?, &entry(is_local)?, who()?);
-    // A folder that was named is meant more than a variable.
-    let elsewhere = place.admin.clone().filter(|_| is_elsewhere);
-    let asked = || match elsewhere {
+    let asked = || match place.admin.clone() {
         Some(elsewhere) => Asked::elsewhere(elsewhere, &entry(false)?),
         None => Asked::here(&folder, &entry(true)?),
     };

@@ -89,7 +89,7 @@ impl Serialize for Reconciliation {
     }
 }
 
-/// `sagactl audit`: ends with 2 when the ledgers do not agree, with 5 when that cannot be told yet.
+/// `sagactl audit`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
 pub async fn run(admin: &str, entry: &Entry, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
     let reconciliation = ask(&Http::by(entry)?, admin, options.wait).await?;
     if options.json {

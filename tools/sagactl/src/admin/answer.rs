@@ -1,5 +1,6 @@
 //! Shell: what admin answers, as people and programs get it.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -7,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::listing::Form;
-use crate::output::{View, complain, exit, say, say_json, view};
+use crate::output::exit::{self, OfThisOne};
+use crate::output::{View, complain, say, say_json, view};
 
 /// Prints an answer: as it is, in one line, or as `render` puts it for people.
 pub fn show<T: DeserializeOwned>(
@@ -41,28 +43,88 @@ pub async fn each(
     form: Form,
     act: impl AsyncFn(&str) -> anyhow::Result<Done>,
 ) -> anyhow::Result<ExitCode> {
-    let (mut items, mut refused, mut first, mut failed) = (Vec::new(), Vec::new(), None, None);
+    let mut several = Several::new(form);
     for id in ids {
         let id = id.to_string();
-        match act(&id).await.with_context(|| id.clone()) {
-            Ok(done) if form.json => items.push(done.answer),
-            Ok(done) => say(&done.told),
-            Err(error) if exit::code_of(&error) == exit::FAILED => {
-                failed = Some(error);
-                break;
-            }
-            Err(error) => {
-                refused.push(json!({ "id": id, "problem": format!("{error:#}") }));
-                let code = complain(&error);
-                first.get_or_insert(code);
-            }
+        if several.tell(&id, act(&id).await).is_break() {
+            break;
         }
     }
-    if form.json {
-        say_json(&json!({ "items": items, "next": null, "refused": refused }));
+    several.end()
+}
+
+/// What became of several things, which is told as it comes to be known; to programs in the end.
+pub struct Several {
+    form: Form,
+    items: Vec<Value>,
+    refused: Vec<Value>,
+    code: Option<u8>,
+    failed: Option<anyhow::Error>,
+}
+
+impl Several {
+    pub const fn new(form: Form) -> Self {
+        Self { form, items: vec![], refused: vec![], code: None, failed: None }
     }
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(first.map_or(ExitCode::SUCCESS, ExitCode::from)),
+
+    /// Tells what became of one; breaks when admin itself fails.
+    pub fn tell(&mut self, id: &str, outcome: anyhow::Result<Done>) -> ControlFlow<()> {
+        match outcome.with_context(|| id.to_owned()) {
+            Ok(done) if self.form.json => self.items.push(done.answer),
+            Ok(done) => say(&done.told),
+            Err(error) if exit::code_of(&error) == exit::FAILED && !error.is::<OfThisOne>() => {
+                self.failed = Some(error);
+                return ControlFlow::Break(());
+            }
+            Err(error) => {
+                let code = complain(&error);
+                self.refuse(id, &format!("{error:#}"), code);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Keeps for programs that one was refused. The first refusal says how the program ends, but what is not known in
+    /// time says nothing where something else was refused.
+    pub fn refuse(&mut self, id: &str, problem: &str, code: u8) {
+        self.refused.push(json!({ "id": id, "problem": problem }));
+        if self.code.is_none_or(|first| first == exit::FAILED) {
+            self.code = Some(code);
+        }
+    }
+
+    /// Ends the program, when everything is told.
+    pub fn end(self) -> anyhow::Result<ExitCode> {
+        if self.form.json {
+            say_json(&json!({ "items": self.items, "next": null, "refused": self.refused }));
+        }
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(self.code.map_or(ExitCode::SUCCESS, ExitCode::from)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_not_tried_only_when_admin_itself_fails() {
+        let mut several = Several::new(Form { json: true });
+        assert!(several.tell("a", Err(OfThisOne("under way".to_owned()).into())).is_continue());
+        assert_eq!((several.refused.len(), several.code), (1, Some(exit::FAILED)));
+        assert!(several.tell("b", Err(exit::refuse("it failed again"))).is_continue());
+        assert!(
+            several.tell("c", Err(exit::Refusal::new(exit::UNKNOWN, "there is none").into())).is_continue()
+        );
+        assert_eq!(
+            (several.refused.len(), several.code),
+            (3, Some(exit::REFUSED)),
+            "what is known says more"
+        );
+        assert!(several.tell("d", Err(anyhow::anyhow!("nobody answers"))).is_break());
+        assert_eq!(several.refused.len(), 3);
+        assert!(several.end().is_err());
     }
 }

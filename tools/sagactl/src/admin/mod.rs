@@ -7,6 +7,6 @@ mod client;
 mod answer;
 mod listing;
 
-pub use self::answer::{Done, each, read, show};
+pub use self::answer::{Done, Several, each, read, show};
 pub use self::client::{Admin, address, said};
 pub use self::listing::{Form, Items, OrList, Page, PageOptions};

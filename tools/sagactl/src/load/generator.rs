@@ -57,15 +57,15 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
         to,
         arrivals,
     };
-    // Once it is listened for, Ctrl-C ends nothing by itself any more.
-    let mut ctrl_c = pin!(tokio::signal::ctrl_c());
+    let mut interrupted = pin!(tokio::signal::ctrl_c());
     let is_interrupted = tokio::select! {
         () = run.until_it_ends() => false,
-        _ = &mut ctrl_c => true,
+        _ = &mut interrupted => true,
     };
     run.progress.finish();
+    let so_far = |books| Refusal::new(exit::INTERRUPTED, run.so_far(books));
     if is_interrupted {
-        return Err(run.interrupted());
+        return Err(so_far("were not asked").into());
     }
     if !options.json {
         note(&format!("asking whether the books balance, for {}s at most", LONGEST_WAIT.as_secs()));
@@ -74,7 +74,7 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     let (http, admin) = (Http::by(&system.entry()?)?, system.url_of(Member::ADMIN));
     let reconciliation = tokio::select! {
         answer = reconciliation::ask(&http, &admin, LONGEST_WAIT) => answer?,
-        _ = &mut ctrl_c => return Err(run.interrupted()),
+        _ = interrupted => return Err(so_far("have not answered").into()),
     };
     let report = Report::of(&run.measured, rate, rss_mib, reconciliation);
     report::print(&report, options.json)?;
@@ -98,17 +98,13 @@ impl Run {
         self.drain().await;
     }
 
-    fn interrupted(&self) -> anyhow::Error {
-        Refusal::new(exit::INTERRUPTED, self.so_far()).into()
-    }
-
     /// What is known of a run that somebody ended.
-    fn so_far(&self) -> String {
+    fn so_far(&self, books: &str) -> String {
         let (counts, open) = (self.measured.ledger.counts(), self.measured.ledger.in_flight());
         let errors: u64 = counts.errors.values().sum();
         format!(
-            "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the books were not \
-             asked (sagactl audit)",
+            "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the books {books} \
+             (sagactl audit)",
             self.began.elapsed().as_secs(),
             counts.started,
             counts.completed,

@@ -50,6 +50,13 @@ pub struct Percentiles {
     max: f64,
 }
 
+impl Percentiles {
+    /// The two that say most, in words.
+    pub fn in_short(&self) -> String {
+        format!("p50 {:.1} ms, p99 {:.1} ms", self.p50, self.p99)
+    }
+}
+
 const COLUMNS: [Column<(&str, Percentiles)>; 6] = [
     left("ms", |(name, _)| (*name).to_owned()),
     right("p50", |(_, of)| format!("{:.1}", of.p50)),

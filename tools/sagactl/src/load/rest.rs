@@ -15,7 +15,8 @@ use super::schedule::Schedule;
 use super::shelf;
 use crate::http::Http;
 use crate::local::{Member, System};
-use crate::output::{say, say_json, view};
+use crate::output::exit::{self, Refusal};
+use crate::output::{note, say, say_json, view};
 use crate::reconciliation::{self, LONGEST_WAIT, Reconciliation};
 
 /// Orders before the first measured one: they open the connection.
@@ -39,10 +40,26 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     let run_id = format!("{:08x}", fastrand::u32(..));
     let length = Duration::from_secs(count + WARM_UP);
     let schedule = Schedule::new(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
-    let latencies = measure(system, &schedule).await?;
-    let reconciliation =
-        reconciliation::ask(&Http::by(&system.entry()?)?, &system.url_of(Member::ADMIN), LONGEST_WAIT)
-            .await?;
+    let mut latencies = Latencies::new()?;
+    let (http, admin) = (Http::by(&system.entry()?)?, system.url_of(Member::ADMIN));
+    let run = async {
+        measure(system, &schedule, &mut latencies).await?;
+        if !json {
+            note(&format!("asking whether the books balance, for {}s at most", LONGEST_WAIT.as_secs()));
+        }
+        reconciliation::ask(&http, &admin, LONGEST_WAIT).await
+    };
+    let reconciliation = tokio::select! {
+        outcome = run => Some(outcome?),
+        _ = tokio::signal::ctrl_c() => None,
+    };
+    let Some(reconciliation) = reconciliation else {
+        let (measured, percentiles) = (latencies.count(), latencies.percentiles().in_short());
+        let text = format!(
+            "ended after {measured} of {count} orders: {percentiles}; of the books nothing is known (sagactl audit)"
+        );
+        return Err(Refusal::new(exit::INTERRUPTED, text).into());
+    };
     let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
     let report = RestReport { orders: count, confirmed, latency_ms, reconciliation };
     if json {
@@ -55,11 +72,10 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     Ok(if report.reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn measure(system: &System, schedule: &Schedule) -> anyhow::Result<Latencies> {
+async fn measure(system: &System, schedule: &Schedule, latencies: &mut Latencies) -> anyhow::Result<()> {
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
     let url = format!("{}/api/orders", system.url_of(Member::ORDER));
     let bar = ProgressBar::with_draw_target(Some(schedule.orders), ProgressDrawTarget::stderr_with_hz(5));
-    let mut latencies = Latencies::new()?;
     for number in 0..schedule.orders {
         let body = schedule.body(number);
         let sent = Instant::now();
@@ -78,5 +94,5 @@ async fn measure(system: &System, schedule: &Schedule) -> anyhow::Result<Latenci
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(latencies)
+    Ok(())
 }

@@ -1,8 +1,9 @@
 //! Shell: the tokens of a local system: their file, and those that the system has for itself.
 
-use std::fs;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -65,8 +66,7 @@ pub fn change<T>(
     change: impl FnOnce(&mut Tokens) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let unwritable = || format!("{} cannot be written", file.display());
-    let lock = File::create(file.with_extension("lock")).with_context(unwritable)?;
-    lock.lock().with_context(unwritable)?;
+    let _lock = lock(&file.with_extension("lock"))?;
     let mut tokens = match file.try_exists() {
         Ok(true) => read(file)?,
         Ok(false) if may_be_new => Tokens::default(),
@@ -78,9 +78,29 @@ pub fn change<T>(
     Ok(answer)
 }
 
+/// Takes the lock. Whoever made it, most often root, is in nobody's way as long as others may read it.
+fn lock(path: &Path) -> anyhow::Result<File> {
+    let open = || match File::create(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.exists() => File::open(path),
+        opened => opened,
+    };
+    let taken = open().and_then(|lock| lock.lock().map(|()| lock));
+    taken.with_context(|| {
+        let (about, path) = (fs::metadata(path), path.display());
+        match about {
+            Ok(about) => format!(
+                "the lock {path}, which belongs to uid {}, cannot be taken: do this as that user, or have it handed \
+                 over with chown \"$USER\" {path}",
+                about.uid()
+            ),
+            Err(_) => format!("{path} cannot be written"),
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+    use std::os::unix::fs::{PermissionsExt as _, chown};
 
     use super::*;
 

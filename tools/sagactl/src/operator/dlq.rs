@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::dead_letter::change::{self, DiscardOptions, NoteOptions, ReplayOptions, RestoreOptions};
+use super::dead_letter::change::{self, DeadLetterOptions, NoteOptions, ReplayOptions, RestoreOptions};
 use super::dead_letter::edit::{self, EditOptions};
 use super::dead_letter::filter::{FailedAt, Filter, InStatus};
 use super::dead_letter::{group, view};
 use super::redrive::{self, RedriveOptions};
-use super::settle::{self, DeadLetterOptions, SETTLE, UNSETTLE};
+use super::settle::{self, SETTLE, UNSETTLE};
 use crate::admin::{Admin, Form, Items, PageOptions};
 use crate::args;
 
@@ -38,7 +38,7 @@ pub enum DlqCommand {
     /// Hand a message back with other contents
     Edit(EditOptions),
     /// Give dead letters up
-    Discard(DiscardOptions),
+    Discard(DeadLetterOptions),
     /// Take discarded dead letters back
     Restore(RestoreOptions),
     /// Settle dead letters outside: what they stand for was done in another way. A saga that nothing else is in the way

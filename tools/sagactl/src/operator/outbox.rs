@@ -13,7 +13,7 @@ use super::dead_letter;
 use crate::admin::{Admin, Done, Form, Items, OrList, Page, each, read, show};
 use crate::output::text::or_nothing;
 use crate::output::time::moment;
-use crate::output::{Column, View, cut, goes, left, right, when};
+use crate::output::{Column, View, cut, exit, goes, left, right, when};
 
 /// What operators do with outboxes.
 #[derive(Debug, Subcommand)]
@@ -80,7 +80,8 @@ pub async fn run(
 
 /// Each service by itself: one that does not answer keeps no other from it.
 async fn republish(admin: &Admin, service: &str, since: Timestamp, body: &Value) -> anyhow::Result<Done> {
-    let mut answer = admin.post(&["outbox", service, "republish"], body).await?;
+    let answer = admin.post(&["outbox", service, "republish"], body).await;
+    let mut answer = answer.map_err(exit::of_this_one)?;
     let PublishedAgain { republished, kept_since } = read(answer.clone())?;
     let beyond = match since < kept_since {
         true => {

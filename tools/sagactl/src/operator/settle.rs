@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::dead_letter::change::{many, standing};
-use super::dead_letter::filter::{Meant, Which};
+use super::dead_letter::change::{DeadLetterOptions, many, standing};
+use super::dead_letter::filter::Meant;
 use crate::admin::{Admin, Done, Form, each, read};
 use crate::args;
 
@@ -29,18 +29,6 @@ pub struct OrderOptions {
     /// The orders, by their ids.
     #[arg(required = true, value_parser = args::id)]
     id: Vec<Uuid>,
-    /// Why, and how, for the audit log.
-    #[arg(long)]
-    reason: String,
-    #[command(flatten)]
-    form: Form,
-}
-
-/// Which dead letters, and why.
-#[derive(Debug, Args)]
-pub struct DeadLetterOptions {
-    #[command(flatten)]
-    which: Which,
     /// Why, and how, for the audit log.
     #[arg(long)]
     reason: String,

@@ -1,6 +1,6 @@
 //! Pure: how this program ends, for scripts.
 
-/// What was asked for did not work: unreachable, or broken.
+/// What was asked for did not work: unreachable, or broken; `load` and `chaos` found something wrong.
 pub const FAILED: u8 = 1;
 /// The command makes no sense or was refused; reconciliation finds something; a redrive stopped.
 pub const REFUSED: u8 = 2;
@@ -12,19 +12,20 @@ pub const UNKNOWN: u8 = 4;
 pub const HUMAN_NEEDED: u8 = 5;
 /// Whether the books balance cannot be told yet: something is under way, or somebody does not answer.
 pub const NOT_YET: u8 = 6;
-/// Ctrl-C ended the following of a redrive, which goes on (128 + SIGINT, as shells have it).
+/// Ctrl-C ended what this program did: starting, `load`, `chaos`, or the following of a redrive, which goes on (128 +
+/// SIGINT, as shells have it).
 pub const INTERRUPTED: u8 = 130;
 
 /// The same for `--help`.
 pub const HELP: &str = "Exit codes:
     0  done
-    1  it did not work: nobody answers, or something broke
+    1  it did not work: nobody answers, or something broke; load, chaos: a run is not good; replay --wait: not known in time
     2  it makes no sense or was refused; the books do not balance; the redrive stopped or was cancelled
     3  the system runs already
     4  there is no such thing
     5  status, doctor: a human is needed
     6  it cannot be told yet whether the books balance: something is under way, or a service does not answer
-  130  interrupted while following a redrive, which goes on";
+  130  interrupted; a redrive that was followed goes on";
 
 /// An error that ends the program with a code of its own.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,17 @@ impl Refusal {
     pub fn new(code: u8, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
+}
+
+/// It did not work with one thing, or is not known in time: nobody failed who would be asked about others.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OfThisOne(pub String);
+
+/// The same error, but when admin answered that it did not work it is about one thing: another service failed.
+pub fn of_this_one(error: anyhow::Error) -> anyhow::Error {
+    let is_answer = error.is::<Refusal>() && code_of(&error) == FAILED;
+    if is_answer { OfThisOne(format!("{error:#}")).into() } else { error }
 }
 
 /// The command makes no sense.
@@ -63,5 +75,6 @@ mod tests {
         assert_eq!(code_of(&error), UNKNOWN);
         assert_eq!(format!("{error:#}"), "dead letter 1: cannot be replayed: there is none");
         assert_eq!(code_of(&anyhow::anyhow!("broken")), FAILED);
+        assert_eq!(code_of(&OfThisOne("under way".to_owned()).into()), FAILED);
     }
 }

@@ -1,5 +1,6 @@
 //! Pure: what is wrong, what it means, and the commands that go on from there.
 
+use admin::push::alerts::RECEIVER;
 use contract::overview::{BreakerLook, Complaint, GroupLook, Reason, StepLook, counted, grouped};
 use contract::saga;
 use contract::topology::OPERATOR;
@@ -7,9 +8,6 @@ use serde::Serialize;
 
 use super::seen::Seen;
 use crate::output::View;
-
-/// The breaker before the receiver of notices.
-const NOTICES: &str = "webhook";
 
 /// What people end by hand: a command before it shows which orders there are.
 const SETTLE_SAGA: &str = "saga settle ORDER --reason \"put right by hand\"";
@@ -95,7 +93,7 @@ fn finding(reason: &Reason, place: &Place<'_>, view: &View) -> Finding {
              then have them published after all.",
             &["outbox list", &format!("outbox retry {service} --reason \"the cause is mended\"")],
         ),
-        Reason::Breaker { service, breaker } if service == OPERATOR && breaker.name == NOTICES => {
+        Reason::Breaker { service, breaker } if service == OPERATOR && breaker.name == RECEIVER => {
             unheard(what, place)
         }
         Reason::Breaker { service, breaker } => held(what, service, breaker, place),
@@ -350,7 +348,7 @@ mod tests {
             Reason::OverdueCalls { service: payment(), calls: CallsLook { open: 2, oldest: Some(at(0)) } },
             Reason::Breaker {
                 service: "admin".to_owned(),
-                breaker: BreakerLook { name: NOTICES.to_owned(), ..breaker(false) },
+                breaker: BreakerLook { name: RECEIVER.to_owned(), ..breaker(false) },
             },
             Reason::OverdueCalls {
                 service: "admin".to_owned(),

@@ -1,12 +1,11 @@
 //! Shell: what a load run measures, and what it makes of it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::system::{System, order_for, wait_until};
+use crate::system::{System, wait_until};
 
 #[track_caller]
 fn report_of(run: &Output) -> Value {
@@ -72,35 +71,40 @@ async fn a_run_that_somebody_ends_says_what_it_knows() {
     assert!(said.contains(" started: ") && said.contains("the books were not asked"), "{said}");
 }
 
-/// The longest part of a short run may be the audit after it.
-#[tokio::test]
-async fn a_run_that_somebody_ends_while_the_books_are_asked_ends_at_once() {
+/// Admin takes its time: here it has been stopped.
+#[test]
+fn a_run_that_somebody_ends_while_the_books_are_asked_says_what_it_knows() {
     let system = System::start(&[]);
-    system.list("mug", 1).await;
-    // As long as an order waits, it cannot be told whether the books balance.
-    system.sagactl(&["faults", "inject", "payment", "pause", "--step", "payment-processing"]);
-    let order = order_for(&[("mug", 1)], "tok_ok");
-    let answer = system.post("order", "/api/orders").json(&order).send().await.expect("an answer");
-    assert_eq!(answer.status(), 202, "it waits");
-    let mut load = system.command(&[
-        "load",
-        "--rate",
-        "20",
-        "--duration",
-        "1s",
-        "--warmup",
-        "0s",
-        "--mix",
-        "out_of_stock=100",
-    ]);
-    let mut load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
-    let mut said = BufReader::new(load.stderr.take().expect("it is piped")).lines();
-    assert!(said.any(|line| line.expect("text").contains("asking whether the books balance")));
-    let asked = Instant::now();
-    let killed = Command::new("kill").args(["-INT", &load.id().to_string()]).status().expect("kill runs");
-    assert!(killed.success());
-    let said = said.map(|line| line.expect("text")).collect::<Vec<_>>().join("\n");
-    assert_eq!(load.wait().expect("it ends").code(), Some(130), "{said}");
-    assert!(asked.elapsed() < Duration::from_secs(10), "it took {:?}", asked.elapsed());
-    assert!(said.contains(" started: ") && said.contains("the books were not asked"), "{said}");
+    let pid = std::fs::read_to_string(system.path().join("run/admin.pid")).expect("it runs");
+    let is_digit = |character: &char| character.is_ascii_digit();
+    let admin: String =
+        pid.chars().skip_while(|character| !is_digit(character)).take_while(is_digit).collect();
+    let signal = |name: &str, pid: &str| {
+        let sent = Command::new("kill").args([name, pid]).status().expect("kill runs");
+        assert!(sent.success(), "kill {name} {pid}");
+    };
+    signal("-STOP", &admin);
+    let ended = |arguments: &[&str]| {
+        let mut load = system.command(arguments);
+        let mut load = load.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
+        let mut said = BufReader::new(load.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        while !line.starts_with("asking whether the books balance") {
+            line.clear();
+            assert_ne!(said.read_line(&mut line).expect("text"), 0, "it ended by itself");
+        }
+        signal("-INT", &load.id().to_string());
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).expect("text");
+        (load.wait().expect("it ends").code(), rest)
+    };
+    let (of_many, many) = ended(&["load", "--rate", "10", "--duration", "1s", "--mix", "happy=100"]);
+    let (of_rest, at_rest) = ended(&["load", "--rest", "2"]);
+    signal("-CONT", &admin);
+    assert_eq!((of_many, of_rest), (Some(130), Some(130)), "{many}\n{at_rest}");
+    assert!(
+        many.contains(": 10 started: 10 completed, ") && many.contains("the books have not answered"),
+        "{many}"
+    );
+    assert!(at_rest.contains("ended after 2 of 2 orders: p50 "), "{at_rest}");
 }

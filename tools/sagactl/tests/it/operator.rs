@@ -148,6 +148,20 @@ async fn faults_are_planted_listed_and_cleared() {
     system.assert_reconciled().await;
 }
 
+#[test]
+fn a_service_that_does_not_answer_keeps_no_other_from_publishing_again() {
+    let system = System::start(&[]);
+    system.sagactl(&["kill", "inventory"]);
+    let output = system.try_sagactl(&["outbox", "republish", "--since", "1h", "--reason", "x", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let items = answer["items"].as_array().expect("a list").iter();
+    let services: std::collections::BTreeSet<_> = items.filter_map(|item| item["service"].as_str()).collect();
+    assert_eq!(services, ["admin", "order", "payment"].into(), "{answer}");
+    assert_eq!(answer["refused"][0]["id"], "inventory", "{answer}");
+    system.sagactl(&["start", "inventory"]);
+}
+
 #[tokio::test]
 async fn what_is_not_there_and_who_does_not_answer_have_exit_codes_of_their_own() {
     let system = System::start(&[]);
@@ -181,6 +195,18 @@ async fn what_is_not_there_and_who_does_not_answer_have_exit_codes_of_their_own(
     let silent = elsewhere("http://127.0.0.1:1");
     assert_eq!(silent.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&silent.stderr).starts_with("sagactl: nobody answers at"));
+    // Whoever names a folder means the system in it, whatever the environment says.
+    let with_variable = |address: &str, data: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sagactl"));
+        command.args(["dlq", "discard", NOBODY, "--reason", "x", "--data"]).arg(data);
+        let output = command.env("SAGA_ADMIN", address).output().expect("sagactl runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = with_variable("http://127.0.0.1:1", system.path());
+    assert!(code == Some(4) && said.contains("there is no"), "{said}");
+    let empty = tempfile::tempdir().expect("a folder");
+    let (code, said) = with_variable(&system.url("admin", ""), empty.path());
+    assert!(code == Some(1) && said.contains(&empty.path().display().to_string()), "{said}");
     // A service that is no admin.
     assert_ne!(elsewhere(&system.url("bank", "")).status.code(), Some(0));
 }

@@ -1,6 +1,8 @@
 //! Shell: sagas that a dead letter holds up: they say so, are given time, and a replay tells whether it saved them.
 
-use serde_json::json;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 use crate::operator::STEP;
 use crate::system::{System, wait_until};
@@ -71,4 +73,49 @@ async fn a_replay_that_fails_again_is_told_and_many_are_given_up_at_once() {
     let waited = [&["dlq", "replay", "--reason", "mended", "--wait"], &by_step[..]].concat();
     assert_eq!(system.sagactl(&waited).lines().filter(|line| line.ends_with("it took effect")).count(), 3);
     system.assert_reconciled().await;
+}
+
+#[tokio::test]
+async fn what_is_not_known_in_time_keeps_no_other_from_being_replayed_and_told() {
+    let system = System::start(&[crate::operator::PATIENT]);
+    system.list("pen", 10).await;
+    let orders = system.park(3).await;
+    let page = system.sagactl_json(&["dlq", "list"]);
+    let ids = page["items"].as_array().expect("a list").iter();
+    let ids: Vec<&str> = ids.map(|item| item["id"].as_str().expect("an id")).collect();
+    system.sagactl(&["faults", "inject", "payment", "pause", "--step", STEP]);
+    let began = Instant::now();
+    let replay = [&["dlq", "replay", "--json", "--wait=5s"], &ids[..]].concat();
+    let replayed = system.try_sagactl(&replay);
+    // All together: not one after another.
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    let said = String::from_utf8_lossy(&replayed.stderr);
+    assert_eq!(replayed.status.code(), Some(1), "{said}");
+    let answer: Value = serde_json::from_slice(&replayed.stdout).expect("JSON");
+    let refused = answer["refused"].as_array().expect("a list");
+    assert_eq!(refused.iter().map(|refused| &refused["id"]).collect::<Vec<_>>(), ids);
+    for (refused, id) in refused.iter().zip(&ids) {
+        assert!(
+            refused["problem"].as_str().is_some_and(|why| why.contains("still being replayed")),
+            "{answer}"
+        );
+        assert!(said.contains(&format!("{id}: still being replayed")), "{said}");
+    }
+    assert_eq!(system.sagactl_json(&["dlq", "count"])["by_status"]["REPLAYING"], 3);
+    system.sagactl(&["faults", "clear", "payment"]);
+    system.wait_until_confirmed(&orders).await;
+    system.assert_reconciled().await;
+}
+
+#[test]
+fn what_matches_nothing_is_told_alike_whether_or_not_anybody_waits() {
+    let system = System::start(&[]);
+    let replay = ["dlq", "replay", "--fingerprint", "nobody-has-it"];
+    for wait in [&[][..], &["--wait"]] {
+        let reasoned = [&replay[..], &["--reason", "mended"], wait].concat();
+        assert_eq!(system.sagactl(&reasoned), "no dead letter matches: nothing was replayed\n");
+        system.refused(&[&replay[..], wait].concat(), 2, "--reason");
+    }
+    let waited = [&replay[..], &["--reason", "mended", "--wait"]].concat();
+    assert_eq!(system.sagactl_json(&waited), json!({"items": [], "next": null, "refused": []}));
 }

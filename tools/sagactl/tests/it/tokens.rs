@@ -2,8 +2,9 @@
 //! refused while everything goes on.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::process::Output;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use reqwest::{RequestBuilder, StatusCode};
@@ -159,3 +160,56 @@ fn without_tokens_it_is_said_that_anybody_may_ask_and_nobody_is_needed_for_it() 
     let refused = system.try_sagactl(&["token", "create", "ada", "--role", "admin"]);
     assert!(text(&refused.stderr).contains("up --tokens"), "{}", text(&refused.stderr));
 }
+
+#[tokio::test]
+async fn doors_that_were_closed_stay_closed_when_the_system_begins_anew() {
+    let (system, _) = System::guarded(&[]);
+    let old = system.token("ada", "admin");
+    system.sagactl(&["down"]);
+    let said = system.sagactl(&system.up(&["--detach", "--fresh"], &[]));
+    assert!(said.contains("tokens     on"), "{said}");
+    let list = || system.http.get(system.url("admin", "/api/admin/dlq"));
+    assert_eq!(status(list()).await, 401);
+    assert_eq!(status(list().bearer_auth(&old)).await, 401, "all of the old system is gone");
+    system.sagactl(&["dlq", "list"]);
+    assert_eq!(system.sagactl_json(&["token", "list"])["items"].as_array().map(Vec::len), Some(2));
+}
+
+/// Whoever else, most often root, once issued a token left a lock of his own.
+#[test]
+fn a_lock_of_somebody_else_is_in_nobodys_way_or_it_is_said_whose_it_is_and_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::copy(env!("CARGO_BIN_EXE_sagactl"), at("sagactl")).expect("a copy that others reach too");
+    let (file, lock) = (at("tokens.json"), at("tokens.lock"));
+    fs::write(&lock, "").expect("a file");
+    let owner = fs::metadata(&lock).expect("it is there").uid();
+    let mode = |mode| fs::set_permissions(&lock, fs::Permissions::from_mode(mode)).expect("it is ours");
+    let issue = |name: &str| {
+        let mut sagactl = Command::new(at("sagactl"));
+        sagactl.args(["token", "create", name, "--role", "viewer", "--file"]).arg(&file);
+        // Nothing is closed to root.
+        if owner == 0 {
+            sagactl.uid(NOBODY).gid(NOBODY);
+        }
+        let output = sagactl.current_dir(folder.path()).output().expect("sagactl runs");
+        (output.status.code(), text(&output.stderr))
+    };
+    if owner == 0 {
+        chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+    mode(0o000);
+    let (code, said) = issue("ada");
+    assert_eq!(code, Some(1), "{said}");
+    for wanted in [lock.display().to_string(), format!("uid {owner}"), "chown".to_owned()] {
+        assert!(said.contains(&wanted), "{wanted} is not in: {said}");
+    }
+    assert!(!file.exists(), "nothing is issued without the lock");
+    // To hold it, it is enough to see it.
+    mode(0o444);
+    assert_eq!(issue("ada"), (Some(0), String::new()));
+    assert!(fs::read_to_string(&file).expect("it was made").contains("ada"));
+}
+
+/// A user that no file of a test belongs to.
+const NOBODY: u32 = 65_534;

@@ -9,10 +9,11 @@ use clap::Args;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::filter::{Filter, Meant, Which};
 use super::outcome;
-use crate::admin::{Admin, Done, Form, each, read, said};
+use crate::admin::{Admin, Done, Form, Several, each, read, said};
 use crate::args::{self, duration};
 use crate::output::exit::{self, refuse};
 use crate::output::{complain, say, say_json};
@@ -28,24 +29,24 @@ pub struct ReplayOptions {
     /// Why, for the audit log; needed for many, and with --force.
     #[arg(long)]
     reason: Option<String>,
-    /// Wait until it is known what came of it, for 30s or as long as is said here. Exit code 0 when all took effect, 2
-    /// when one failed again or changed nothing, 1 when it is not known in time.
+    /// Wait until it is known what came of it, for 30s or as long as is said here, however many they are. Exit code 0 when
+    /// all took effect, 2 when one failed again or changed nothing, 1 when of some it is not known in time.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "30s", value_parser = duration)]
     wait: Option<Duration>,
     #[command(flatten)]
     form: Form,
 }
 
-/// Which dead letters to give up.
+/// Which dead letters are given up, or settled outside, and why.
 #[derive(Debug, Args)]
-pub struct DiscardOptions {
+pub struct DeadLetterOptions {
     #[command(flatten)]
-    which: Which,
-    /// Why, for the audit log.
+    pub which: Which,
+    /// Why (and what was settled outside, how), for the audit log.
     #[arg(long)]
-    reason: String,
+    pub reason: String,
     #[command(flatten)]
-    form: Form,
+    pub form: Form,
 }
 
 /// Which dead letters to change.
@@ -80,31 +81,72 @@ pub async fn replay(admin: &Admin, options: ReplayOptions) -> anyhow::Result<Exi
         async |id: &str| standing(admin.post(&["dlq", id, "replay"], &body).await.context("not replayed")?);
     match (which.meant()?, wait) {
         (Meant::Each(ids), None) => each(ids, form, one).await,
-        (Meant::Each(ids), Some(wait)) => {
-            let replayed = async |id: &str| {
-                one(id).await?;
-                outcome::of(admin, id, wait).await
-            };
-            each(ids, form, replayed).await
-        }
+        (Meant::Each(ids), Some(wait)) => each_to_its_end(admin, ids, one, wait, form).await,
         (Meant::All(filter), None) => many(admin, &["dlq", "replay"], "replayed", &filter, body, form).await,
-        (Meant::All(filter), Some(wait)) => {
-            let ids = outcome::matching(admin, &filter).await?;
-            let mut asked = body;
-            asked["ids"] = json!(ids);
-            let many: Many = read(admin.post(&["dlq", "replay"], &asked).await?)?;
-            complain_of(&many, "replayed");
-            let refused: BTreeSet<&str> = many.refused.iter().map(|refused| refused.id.as_str()).collect();
-            let sent = ids.iter().filter(|id| !refused.contains(id.as_str())).collect();
-            let known = each(sent, form, async |id: &str| outcome::of(admin, id, wait).await).await?;
-            Ok(if many.refused.is_empty() { known } else { ExitCode::from(exit::REFUSED) })
-        }
+        (Meant::All(filter), Some(wait)) => all_to_their_end(admin, &filter, body, wait, form).await,
     }
 }
 
+/// Hands all of them back before any is waited for: one that takes its time keeps no other waiting.
+async fn each_to_its_end(
+    admin: &Admin,
+    ids: Vec<Uuid>,
+    one: impl AsyncFn(&str) -> anyhow::Result<Done>,
+    wait: Duration,
+    form: Form,
+) -> anyhow::Result<ExitCode> {
+    let mut several = Several::new(form);
+    let mut sent = Vec::new();
+    for id in ids {
+        let id = id.to_string();
+        match one(&id).await {
+            Ok(done) => sent.push((id, done)),
+            Err(error) => {
+                if several.tell(&id, Err(error)).is_break() {
+                    // Nobody can be asked what came of the others, but it is said that they were handed back.
+                    sent.into_iter().all(|(id, done)| several.tell(&id, Ok(done)).is_continue());
+                    return several.end();
+                }
+            }
+        }
+    }
+    outcome::of_all(admin, sent.into_iter().map(|(id, _)| id), wait, several).await
+}
+
+/// The same of all that a filter matches now.
+async fn all_to_their_end(
+    admin: &Admin,
+    filter: &Value,
+    mut body: Value,
+    wait: Duration,
+    form: Form,
+) -> anyhow::Result<ExitCode> {
+    // Admin says so of those that match, and nobody is to depend on whether any do.
+    if body.get("reason").is_none() {
+        return Err(refuse("reason: is required for many (say why with --reason)"));
+    }
+    let mut several = Several::new(form);
+    let ids = outcome::matching(admin, filter).await?;
+    if ids.is_empty() {
+        if !form.json {
+            say(&Many::default().told("replayed"));
+        }
+        return several.end();
+    }
+    body["ids"] = json!(ids);
+    let many: Many = read(admin.post(&["dlq", "replay"], &body).await?)?;
+    complain_of(&many, "replayed");
+    for Refused { id, detail, .. } in &many.refused {
+        several.refuse(id, &format!("{id}: not replayed: {detail}"), exit::REFUSED);
+    }
+    let refused: BTreeSet<&str> = many.refused.iter().map(|refused| refused.id.as_str()).collect();
+    let sent = ids.into_iter().filter(|id| !refused.contains(id.as_str()));
+    outcome::of_all(admin, sent, wait, several).await
+}
+
 /// `sagactl dlq discard`.
-pub async fn discard(admin: &Admin, options: DiscardOptions) -> anyhow::Result<ExitCode> {
-    let DiscardOptions { which, reason, form } = options;
+pub async fn discard(admin: &Admin, options: DeadLetterOptions) -> anyhow::Result<ExitCode> {
+    let DeadLetterOptions { which, reason, form } = options;
     let body = json!({ "reason": reason });
     match which.meant()? {
         Meant::All(filter) => many(admin, &["dlq", "discard"], "discarded", &filter, body, form).await,
@@ -190,7 +232,7 @@ fn complain_of(many: &Many, done: &str) {
 /// Refusals that people are shown.
 const MOST_COMPLAINTS: usize = 10;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Many {
     done: u64,
     refused: Vec<Refused>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use admin::policy::AdminService;
+use admin::push::notice::NOTICE;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use contract::topology::PARTICIPANTS;
@@ -52,7 +53,7 @@ fn steps() -> impl Iterator<Item = &'static str> {
         steps_of::<PaymentService>(),
         steps_of::<AdminService>(),
     ];
-    let calls = [CHARGE, GIVE_BACK].into_iter();
+    let calls = [CHARGE, GIVE_BACK, NOTICE].into_iter();
     let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(calls).collect();
     names.into_iter()
 }
@@ -218,6 +219,7 @@ mod tests {
             "--step payment-charge",
             "--step order-operations",
             "--step admin-saga-view",
+            "--step push-notice",
         ] {
             assert!(asked(line).is_some(), "{line}");
         }

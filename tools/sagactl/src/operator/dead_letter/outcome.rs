@@ -1,5 +1,6 @@
 //! Shell: what came of a replay, waited for.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -7,8 +8,8 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::worth::{Effect, Worth};
-use crate::admin::{Admin, Done, read, said};
-use crate::output::exit::{self, Refusal};
+use crate::admin::{Admin, Done, Several, read, said};
+use crate::output::exit::{self, OfThisOne, Refusal};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -24,20 +25,39 @@ struct Standing {
     worth: Option<Worth>,
 }
 
+/// Waits for so long until none of these dead letters is being replayed any more, and tells what came of each. There is
+/// one look at each at least.
+///
+/// # Errors
+/// When admin fails.
+pub async fn of_all(
+    admin: &Admin,
+    ids: impl IntoIterator<Item = String>,
+    wait: Duration,
+    mut several: Several,
+) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    for id in ids {
+        if several.tell(&id, of(admin, &id, began, wait).await).is_break() {
+            break;
+        }
+    }
+    several.end()
+}
+
 /// Waits until a dead letter is not being replayed any more, and tells what came of it.
 ///
 /// # Errors
 /// When it failed again, changed nothing, or is still under way when the time is over.
-pub async fn of(admin: &Admin, id: &str, wait: Duration) -> anyhow::Result<Done> {
-    let until = Instant::now() + wait;
+async fn of(admin: &Admin, id: &str, began: Instant, wait: Duration) -> anyhow::Result<Done> {
     loop {
         let answer = admin.ask(&["dlq", id], &()).await?;
         let now: Standing = read(answer.clone())?;
         match now.status.as_str() {
-            "REPLAYING" if Instant::now() < until => sleep(PAUSE).await,
+            "REPLAYING" if began.elapsed() < wait => sleep(PAUSE).await,
             "REPLAYING" => {
                 let detail = "still being replayed; its service may be away: sagactl status tells";
-                return Err(Refusal::new(exit::FAILED, detail).into());
+                return Err(OfThisOne(detail.to_owned()).into());
             }
             "RESOLVED" => return resolved(id, answer, now.effect.as_ref()),
             status => {
