@@ -59,6 +59,9 @@ impl From<AuditEvery> for String {
 /// What was known is forgotten with each settlement, and others may still be to come: it is looked again after so long.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
+/// Everybody has had the time to start.
+const AFTER_A_START: Duration = Duration::from_mins(1);
+
 /// More rarely than once a year is as good as never, and no clock goes beyond its end.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
@@ -70,8 +73,9 @@ pub(crate) async fn run(app: AdminApp) {
     let every = every.min(LONGEST);
     let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
     let changed = || app.engine.changed(RowKey::of::<Books>(THE_BOOKS));
-    // First: right after a start nobody is there yet.
-    let (mut due, mut is_changed) = (Instant::now() + every, changed());
+    // Right after a start nobody is there yet; and who is started again and again looks all the same.
+    let first = rest_of(every, &app).await.unwrap_or(every.min(AFTER_A_START));
+    let (mut due, mut is_changed) = (Instant::now() + first, changed());
     loop {
         let is_due = timeout_at(due, is_changed).await.is_err();
         // Armed before looking: what is settled meanwhile is not missed.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use contract::overview::RECEIVER;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::AdminSettings;
-use crate::push::alerts::RECEIVER;
 use crate::push::notice::Notice;
 use crate::push::signing::{Secret, signatures};
 

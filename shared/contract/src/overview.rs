@@ -20,6 +20,9 @@ pub const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// A breaker that does not close for so long does not mend itself.
 pub const BREAKER_PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
+/// What calls the receiver of notices, and its breaker.
+pub const RECEIVER: &str = "webhook";
+
 /// A call that is open for so long is overdue: as long as an order waits unless told otherwise, and [`GRACE`].
 pub const CALL_PATIENCE: SignedDuration = SignedDuration::from_secs(90);
 

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use contract::overview::RECEIVER;
 use jiff::Timestamp;
 use saga_engine::host::http::Problem;
 use saga_engine::runtime::admission::BreakerView;
@@ -16,7 +17,6 @@ use uuid::Uuid;
 use super::Admin;
 use super::extract::{Change, Operator, Why};
 use crate::commands::{CommandKind, Reply};
-use crate::push::alerts::RECEIVER;
 use crate::push::notice::Notice;
 use crate::push::told::{Known, Sent, THE_TOLD, Told, ToldCommand};
 use crate::request::By;

@@ -3,12 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use contract::overview::{Overview, Reason, ServiceLook, Verdict, counted};
+use contract::overview::{Overview, RECEIVER, Reason, ServiceLook, Verdict, counted};
 
 use super::notice::NOTICE;
-
-/// What calls the receiver of notices, and its breaker.
-pub const RECEIVER: &str = "webhook";
 
 /// Longest text of an alert, in characters: what is quoted in it may be of any length.
 const LONGEST_TEXT: usize = 300;

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use admin::push::alerts::{Look, RECEIVER};
+use admin::push::alerts::Look;
 use admin::push::notice::NOTICE;
 use contract::overview::{
     BooksLook, BreakerLook, CallsLook, Complaint, DeadLettersLook, GroupLook, NotAsked, OutboxLook, Overview,
-    SagasLook, ServiceLook, StepLook, Verdict,
+    RECEIVER, SagasLook, ServiceLook, StepLook, Verdict,
 };
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;

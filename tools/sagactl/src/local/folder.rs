@@ -1,5 +1,6 @@
 //! Shell: the folder of a local system: whose it is, and who may start or stop processes in it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
@@ -7,6 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+
+use super::member::Member;
 
 /// Describes the system; its presence tells that the folder is ours.
 pub const PLAN_FILE: &str = "system.json";
@@ -25,14 +28,23 @@ pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
         Err(error) => return Err(error).with_context(|| unwritable(folder)),
     };
     let names: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
-    // Only the lock: a start that went no further.
-    if names.iter().all(|name| name == LOCK_FILE) || names.iter().any(|name| name == PLAN_FILE) {
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    // With the lock and no plan: a start that went no further, a deletion that broke off, or a plan that was damaged.
+    if names.is_empty() || has(PLAN_FILE) || (has(LOCK_FILE) && names.iter().all(|name| is_of_a_system(name)))
+    {
         return Ok(());
     }
     bail!(
         "{} holds other things than a local system, and is left alone: choose another folder with --data",
         folder.display()
     )
+}
+
+/// Whether a local system has something of this name, beside its plan.
+fn is_of_a_system(name: &OsStr) -> bool {
+    let is_of_a_member = |name: &str| name.parse::<Member>().is_ok();
+    name.to_str()
+        .is_some_and(|name| [LOCK_FILE, "run", "log", "credentials"].contains(&name) || is_of_a_member(name))
 }
 
 /// Deletes all that is in the folder, to be called under [`lock`] and after [`check_is_ours`].
@@ -153,6 +165,22 @@ mod tests {
         fs::write(path.join("thesis.txt"), "precious").expect("a file");
         assert!(check_is_ours(path).is_err());
         fs::write(path.join(PLAN_FILE), "{}").expect("a file");
+        assert!(check_is_ours(path).is_ok());
+        fs::remove_file(path.join(PLAN_FILE)).expect("it was there");
+        fs::write(path.join(LOCK_FILE), "").expect("a file");
+        assert!(check_is_ours(path).is_err(), "the thesis is no system's");
+    }
+
+    /// A defect: who was told to remove a damaged plan was refused then.
+    #[test]
+    fn a_system_without_its_plan_is_a_system() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        for name in ["order", "nats", "credentials", "log", "run"] {
+            fs::create_dir(path.join(name)).expect("a folder");
+        }
+        assert!(check_is_ours(path).is_err(), "others have folders of these names");
+        fs::write(path.join(LOCK_FILE), "").expect("a file");
         assert!(check_is_ours(path).is_ok());
     }
 }

@@ -65,7 +65,7 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
         return Ok(ExitCode::from(exit::RUNS_ALREADY));
     }
     // Looked at before it is deleted: doors that were closed stay closed, though all that opened them is gone.
-    let has_tokens = options.tokens || there.is_some_and(|system| system.tokens_file().exists());
+    let has_tokens = options.tokens || System::planned(&path, plan.clone()).tokens_file().exists();
     let system = prepare(&path, plan, options.fresh)?;
     if has_tokens {
         tokens::make(&system)?;

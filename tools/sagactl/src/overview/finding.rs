@@ -1,7 +1,6 @@
 //! Pure: what is wrong, what it means, and the commands that go on from there.
 
-use admin::push::alerts::RECEIVER;
-use contract::overview::{BreakerLook, Complaint, GroupLook, Reason, StepLook, counted, grouped};
+use contract::overview::{BreakerLook, Complaint, GroupLook, RECEIVER, Reason, StepLook, counted, grouped};
 use contract::saga;
 use contract::topology::OPERATOR;
 use serde::Serialize;

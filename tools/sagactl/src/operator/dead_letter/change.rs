@@ -238,6 +238,8 @@ struct Many {
     refused: Vec<Refused>,
     #[serde(default)]
     more_refused: u64,
+    #[serde(default)]
+    more_ended: u64,
 }
 
 impl Many {
@@ -247,11 +249,15 @@ impl Many {
     }
 
     fn not_done(&self) -> u64 {
-        self.failures().count() as u64 + self.more_refused
+        self.failures().count() as u64 + self.more_refused.saturating_sub(self.more_ended)
+    }
+
+    fn had_ended(&self) -> u64 {
+        (self.refused.len() - self.failures().count()) as u64 + self.more_ended
     }
 
     fn told(&self, what: &str) -> String {
-        let ended = match self.refused.len() - self.failures().count() {
+        let ended = match self.had_ended() {
             _ if self.done == 0 && self.refused.is_empty() => {
                 return format!("no dead letter matches: nothing was {what}");
             }
@@ -297,8 +303,8 @@ mod tests {
             ("196 extended, 0 refused, 1 had ended already".to_owned(), 0)
         );
         assert_eq!(
-            told(json!({"done": 1, "refused": [ended, late], "more_refused": 2})),
-            ("1 extended, 3 refused, 1 had ended already".to_owned(), 3)
+            told(json!({"done": 1, "refused": [ended, late], "more_refused": 9, "more_ended": 7})),
+            ("1 extended, 3 refused, 8 had ended already".to_owned(), 3)
         );
         assert_eq!(
             told(json!({"done": 0, "refused": []})),
