@@ -30,6 +30,7 @@ main() {
   if [[ $building == yes ]]; then
     cargo build --manifest-path "$root/Cargo.toml" --release --package sagactl --example held >&2
   fi
+  [[ -x $bin/examples/held ]] || die "$bin/examples/held is not built (leave out --no-build)"
   start_system "$bin"
   curl --silent --show-error --fail --output /dev/null --header 'Content-Type: application/json' \
     --data '{"quantity":100000}' "$inventory/api/products/coffee-beans-1kg/restock"
@@ -82,7 +83,7 @@ is_confirmed() {
 # hold KIND NUMBER [half-open]: by several processes, none of which may hold that many files.
 hold() {
   local kind=$1 number=$2 said=${3:-} each=9000 left=$2 now peak=0 orders=0 confirmed=0 dead=0 until asked_again=0
-  local holders=()
+  local holders=() holder missing=0
   title "held: $number $kind connections for $seconds s"
   while ((left > 0)); do
     "$bin/examples/held" "${order#http://}" $((left < each ? left : each)) "$seconds" ${said:+"$said"} &
@@ -97,9 +98,12 @@ hold() {
     now=$(resident)
     ((now <= peak)) || peak=$now
   done
-  wait "${holders[@]}" || true
+  for holder in "${holders[@]}"; do
+    wait "$holder" || missing=$((missing + 1))
+  done
   wait_for 30 is_small_again "$before" || true
   now=$(resident)
+  must "all connections were made" test "$missing" = 0
   must "every order was confirmed: $confirmed of $orders, asking again $asked_again times" test "$confirmed" = "$orders"
   must "/livez answered throughout: it missed $dead times" test "$dead" = 0
   must "the memory came back: $before MiB before, $peak at most, $now after" is_small_again "$before"
