@@ -131,9 +131,10 @@ fn breaker_look(view: &BreakerView) -> Option<BreakerLook> {
 /// When it was closed last: it may have opened again and again since, as probes failed. Earlier builds tell no more than
 /// the changes that they remember.
 fn not_closed_since(view: &BreakerView) -> Option<Timestamp> {
-    if view.not_closed_since.is_some() {
-        return view.not_closed_since;
-    }
+    view.not_closed_since.or_else(|| remembered_since(view))
+}
+
+fn remembered_since(view: &BreakerView) -> Option<Timestamp> {
     let lately = view.transitions.iter().rev();
     let since_closed = lately.take_while(|transition| match transition.to {
         breaker::State::Open | breaker::State::HalfOpen => true,

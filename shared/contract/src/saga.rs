@@ -165,15 +165,7 @@ impl SagaStatus {
     /// Whether a saga that stands like this, long after its deadline, is told as overdue: what has failed is told as that.
     #[must_use]
     pub const fn can_be_overdue(self) -> bool {
-        match self {
-            Self::Unknown
-            | Self::Started
-            | Self::InProgress
-            | Self::Parked
-            | Self::TimedOut
-            | Self::Compensating => true,
-            Self::Completed | Self::Compensated | Self::Failed | Self::Settled => false,
-        }
+        !self.is_terminal() && !matches!(self, Self::Failed)
     }
 
     /// Whether a saga that stands like this still waits for what this step, or this kind of task, does: when it does

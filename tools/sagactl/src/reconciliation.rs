@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use contract::overview::Verdict;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -38,18 +39,6 @@ pub struct ReconciliationOptions {
     /// Why, for the audit log.
     #[arg(long, requires = "accept")]
     reason: Option<String>,
-}
-
-/// Whether everything agrees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Verdict {
-    /// Nothing is under way, and everything agrees.
-    Balanced,
-    /// Something is under way, and may mend what does not agree; or somebody does not answer.
-    InFlight,
-    /// Nothing will mend it.
-    Unbalanced,
 }
 
 /// What admin answered.

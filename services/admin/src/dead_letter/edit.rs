@@ -45,8 +45,8 @@ pub struct Made {
 pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Made, InvalidField> {
     let (Edit::Data(given) | Edit::Payload(given)) = edit;
     // Revisions begin anew with a new database; what another edit said is not taken for this one.
-    let of = [&dead_letter.id.to_string(), &revision.to_string(), &given.to_string()];
-    let id = ids::derived(&["edited", of[0], of[1], of[2]]);
+    let id =
+        ids::derived(&["edited", &dead_letter.id.to_string(), &revision.to_string(), &given.to_string()]);
     let parked = BASE64.decode(&dead_letter.payload_base64).unwrap_or_default();
     // What is no JSON is a text to people, who may not see the card in it either.
     let text = |parked: &[u8]| String::from_utf8_lossy(&secrets::blank_bytes(parked, &SECRETS)).into_owned();

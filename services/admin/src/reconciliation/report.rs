@@ -20,7 +20,7 @@ use super::second_look::{is_quiet, published, settle};
 use super::settled::SettledItem;
 use super::under_way::{Unanswered, UnderWay, under_way};
 use crate::AdminApp;
-use crate::audit_log::{Action, AuditEntry, DONE, Entry};
+use crate::audit_log::{Action, AuditEntry, Entry};
 use crate::other_services::OtherServices;
 use crate::rows;
 
@@ -195,11 +195,10 @@ pub(super) async fn baselines(app: &AdminApp) -> Result<BTreeMap<String, Baselin
         let page = app.store.find(AuditEntry::KIND, query.clone()).await?;
         for row in &page {
             // One that is damaged is told by the comparison of admin's rows with their histories.
-            let entry = rows::parsed(row).ok().and_then(|AuditEntry(entry)| entry);
-            let Some(Entry { target, detail: Some(detail), outcome, .. }) = entry else { continue };
-            if outcome == DONE
-                && let Ok(baseline) = serde_json::from_value(detail)
-            {
+            let entry =
+                rows::parsed(row).ok().filter(|entry: &AuditEntry| entry.says_done(Action::AuditBaseline));
+            let Some(AuditEntry(Some(Entry { target, detail: Some(detail), .. }))) = entry else { continue };
+            if let Ok(baseline) = serde_json::from_value(detail) {
                 baselines.insert(target, baseline);
             }
         }

@@ -14,12 +14,10 @@ use super::progress::Progress;
 use super::report::{self, Report};
 use super::schedule::Schedule;
 use super::sender::Sender;
-use super::{facts, shelf};
+use super::{books, facts, shelf};
 use crate::http::Http;
-use crate::local::{Member, System, status};
+use crate::local::{System, status};
 use crate::output::exit::{self, Refusal};
-use crate::output::note;
-use crate::reconciliation::{self, LONGEST_WAIT};
 
 /// Requests that wait for an answer at the same time; an order that comes due beyond is shed.
 const REQUESTS: usize = 2_000;
@@ -67,13 +65,9 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     if is_interrupted {
         return Err(so_far("were not asked").into());
     }
-    if !options.json {
-        note(&format!("asking whether the books balance, for {}s at most", LONGEST_WAIT.as_secs()));
-    }
     let rss_mib = status::memory(system);
-    let (http, admin) = (Http::by(&system.entry()?)?, system.url_of(Member::ADMIN));
     let reconciliation = tokio::select! {
-        answer = reconciliation::ask(&http, &admin, LONGEST_WAIT) => answer?,
+        answer = books::ask(system, options.json) => answer?,
         _ = interrupted => return Err(so_far("have not answered").into()),
     };
     let report = Report::of(&run.measured, rate, rss_mib, reconciliation);

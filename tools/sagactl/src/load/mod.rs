@@ -23,6 +23,7 @@ mod ledger;
 mod measured;
 
 // What is said of it in the end.
+mod books;
 mod percentiles;
 mod report;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::overview::Verdict;
 use serde::Serialize;
 
 use super::ledger::Counts;
@@ -10,7 +11,7 @@ use super::measured::Measured;
 use super::percentiles::{Percentiles, percentile_table};
 use crate::local::Member;
 use crate::output::{View, say, say_json, view};
-use crate::reconciliation::{Reconciliation, Verdict};
+use crate::reconciliation::Reconciliation;
 
 /// What is said of a system in which something is still under way.
 const CANNOT_BE_TOLD: &str =

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::books;
 use super::options::Mix;
 use super::percentiles::{Latencies, Percentiles, percentile_table};
 use super::report::verdict;
@@ -16,8 +17,8 @@ use super::shelf;
 use crate::http::Http;
 use crate::local::{Member, System};
 use crate::output::exit::{self, Refusal};
-use crate::output::{note, say, say_json, view};
-use crate::reconciliation::{self, LONGEST_WAIT, Reconciliation};
+use crate::output::{say, say_json, view};
+use crate::reconciliation::Reconciliation;
 
 /// Orders before the first measured one: they open the connection.
 const WARM_UP: u64 = 5;
@@ -41,13 +42,9 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     let length = Duration::from_secs(count + WARM_UP);
     let schedule = Schedule::new(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
     let mut latencies = Latencies::new()?;
-    let (http, admin) = (Http::by(&system.entry()?)?, system.url_of(Member::ADMIN));
     let run = async {
         measure(system, &schedule, &mut latencies).await?;
-        if !json {
-            note(&format!("asking whether the books balance, for {}s at most", LONGEST_WAIT.as_secs()));
-        }
-        reconciliation::ask(&http, &admin, LONGEST_WAIT).await
+        books::ask(system, json).await
     };
     let reconciliation = tokio::select! {
         outcome = run => Some(outcome?),

@@ -60,8 +60,7 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
         options.port_base.is_none() && before.as_ref().is_some_and(|ports| *ports != Ports::standard());
     let plan = plan(options.port_base.or(before).unwrap_or_else(Ports::standard), options.set)?;
     let lock = folder::lock(&path).await?;
-    let there = System::find(&path)?;
-    if there.as_ref().is_some_and(say_if_running) {
+    if System::find(&path)?.as_ref().is_some_and(say_if_running) {
         return Ok(ExitCode::from(exit::RUNS_ALREADY));
     }
     // Looked at before it is deleted: doors that were closed stay closed, though all that opened them is gone.

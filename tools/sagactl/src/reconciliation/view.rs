@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use contract::overview::Verdict;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Reconciliation, Verdict};
+use super::Reconciliation;
 use crate::output::View;
 use crate::output::text::one_line;
 
@@ -54,17 +55,13 @@ struct Settled {
     since: Timestamp,
 }
 
-pub(super) const fn headline(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Balanced => "the books balance: BALANCED",
-        Verdict::InFlight => "it cannot be told yet whether the books balance: IN_FLIGHT",
-        Verdict::Unbalanced => "THE BOOKS DO NOT BALANCE: UNBALANCED",
-    }
+fn headline(verdict: Verdict) -> String {
+    format!("{}: {verdict}", verdict.headline())
 }
 
 pub(super) fn shown(reconciliation: &Reconciliation, view: &View) -> String {
     let report = &reconciliation.report;
-    let mut lines = vec![headline(reconciliation.verdict).to_owned()];
+    let mut lines = vec![headline(reconciliation.verdict)];
     lines.extend(findings(report, "discrepancies", "✗ ", view));
     let waiting: Vec<UnderWay> = members(report, "under_way");
     lines.extend(waiting.iter().map(|one| {

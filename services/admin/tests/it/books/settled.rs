@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::services::{Books, quiet_shop};
+use super::played::{Books, quiet_shop};
 use super::shop::{CANCELLED, CONFIRMED, PENDING, Shop, euro, id};
 use crate::given::{announced, dead_letter, fact};
 use crate::harness::each;

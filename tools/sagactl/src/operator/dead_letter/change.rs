@@ -104,7 +104,9 @@ async fn each_to_its_end(
             Err(error) => {
                 if several.tell(&id, Err(error)).is_break() {
                     // Nobody can be asked what came of the others, but it is said that they were handed back.
-                    sent.into_iter().all(|(id, done)| several.tell(&id, Ok(done)).is_continue());
+                    for (id, done) in sent {
+                        let _ = several.tell(&id, Ok(done));
+                    }
                     return several.end();
                 }
             }
