@@ -21,8 +21,9 @@ mod operator;
 // Admin: requests, answers, lists.
 mod admin;
 
-// How everything is, and what to do where something is wrong.
+// How everything is, and what to do where something is wrong; the same on a live screen.
 mod overview;
+mod top;
 
 // Whether stock, money and messages agree.
 mod reconciliation;
@@ -105,6 +106,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         Command::Local(command) => local::run(command, folder).await,
         Command::Status(form) => overview::status(&asked()?, form).await,
         Command::Doctor(form) => overview::doctor(&asked()?, form).await,
+        Command::Top(options) => top::run(asked()?, options).await,
         Command::Audit(options) if options.accept.is_some() => {
             reconciliation::accept(&admin()?, &options).await
         }
