@@ -65,7 +65,12 @@ fn main() -> ExitCode {
     // One thread: what this program does is wait, and under load the cores belong to the system.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(run(arguments)),
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(arguments));
+            // A name that is still being looked up is waited for no longer.
+            runtime.shutdown_background();
+            outcome
+        }
         Err(error) => Err(error.into()),
     };
     // A closed pipe at the other end is no failure of ours.

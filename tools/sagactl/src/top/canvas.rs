@@ -48,7 +48,9 @@ const fn style(mark: Mark, has_colors: bool) -> Style {
         Mark::Alarm => (Some(Color::Red), Modifier::BOLD.union(Modifier::REVERSED)),
         Mark::Strong => (None, Modifier::BOLD),
         Mark::Header => (None, Modifier::DIM),
-        Mark::Old => (Some(Color::DarkGray), Modifier::DIM),
+        // Grey and dim together can be read on no terminal.
+        Mark::Old if has_colors => (Some(Color::DarkGray), Modifier::empty()),
+        Mark::Old => (None, Modifier::DIM),
     };
     let style = Style::new().add_modifier(weight);
     match color {
@@ -86,8 +88,7 @@ mod tests {
     fn measured(count: u64) -> String {
         let bucket = "saga_duration_seconds_bucket{outcome=\"completed\",le=";
         format!(
-            "saga_started_total {count}\nsaga_ended_total{{outcome=\"completed\"}} {count}\n\
-             {bucket}\"0.1\"}} {}\n{bucket}\"1\"}} {count}\n{bucket}\"+Inf\"}} {count}\n",
+            "saga_started_total {count}\n{bucket}\"0.1\"}} {}\n{bucket}\"1\"}} {count}\n{bucket}\"+Inf\"}} {count}\n",
             count / 2
         )
     }

@@ -90,7 +90,10 @@ impl Drop for Screen {
     fn drop(&mut self) {
         // It shows the cursor again.
         self.0.take();
-        // A terminal that is gone needs nothing.
-        let _ = ratatui::try_restore();
+        // A panic has restored it before it said why: twice would put the cursor back above that.
+        if !std::thread::panicking() {
+            // A terminal that is gone needs nothing.
+            let _ = ratatui::try_restore();
+        }
     }
 }

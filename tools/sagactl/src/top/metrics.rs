@@ -10,9 +10,7 @@ use super::quantile::{Bound, Buckets};
 pub struct Reading {
     /// Sagas that began; absent from an admin that does not count them.
     pub started: Option<u64>,
-    /// Sagas that ended, by outcome.
-    pub ended: BTreeMap<String, u64>,
-    /// How long they took, by outcome.
+    /// How long those took that ended, by outcome.
     pub durations: BTreeMap<String, Buckets>,
 }
 
@@ -25,10 +23,6 @@ impl Reading {
                 |wanted: &str| labels.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
             match name {
                 "saga_started_total" => more(reading.started.get_or_insert_default(), value),
-                "saga_ended_total" => {
-                    let outcome = label("outcome").cloned().unwrap_or_default();
-                    more(reading.ended.entry(outcome).or_default(), value);
-                }
                 "saga_duration_seconds_bucket" => {
                     let Some(bound) = label("le").and_then(|le| Bound::of(le)) else { continue };
                     let outcome = label("outcome").cloned().unwrap_or_default();
@@ -40,9 +34,9 @@ impl Reading {
         reading
     }
 
-    /// Whether admin counts sagas at all.
+    /// Whether it tells how sagas end: admin does not count them, or none has ended since it started.
     pub fn says_something(&self) -> bool {
-        self.started.is_some() || !self.ended.is_empty() || !self.durations.is_empty()
+        !self.durations.is_empty()
     }
 }
 
@@ -118,23 +112,17 @@ mod tests {
 
     #[test]
     fn sagas_are_read_and_all_else_is_passed_over() {
-        let text = "# HELP saga_started Sagas that began.\n# TYPE saga_started counter\nsaga_started_total 12\n\
-                    # TYPE saga_ended counter\nsaga_ended_total{outcome=\"completed\"} 9\n\
-                    saga_ended_total{outcome=\"compensated\",} 2.0 1700000000\n\
+        let text = "# HELP saga_started Sagas that began.\n# TYPE saga_started counter\nsaga_started_total 12.0 1700000000\n\
                     # TYPE saga_duration_seconds histogram\nsaga_duration_seconds_sum{outcome=\"completed\"} 1.5\n\
                     saga_duration_seconds_count{outcome=\"completed\"} 9\n\
                     saga_duration_seconds_bucket{outcome=\"completed\",le=\"0.05\"} 4\n\
                     saga_duration_seconds_bucket{le=\"1\",outcome=\"completed\"} 9 # {trace_id=\"a b\"} 0.3 1.5\n\
                     saga_duration_seconds_bucket{outcome=\"completed\", le=\"+Inf\"} 9\n\
-                    outbox_pending 7\nsaga_ended_total{outcome=\"odd\n# EOF\n";
+                    outbox_pending 7\nsaga_duration_seconds_bucket{outcome=\"odd\n# EOF\n";
         let reading = Reading::of(text);
         let within = |ms| Bound::Within(Duration::from_millis(ms));
         let completed = Buckets::from([(within(50), 4), (within(1_000), 9), (Bound::Any, 9)]);
-        let wanted = Reading {
-            started: Some(12),
-            ended: [("completed".to_owned(), 9), ("compensated".to_owned(), 2)].into(),
-            durations: [("completed".to_owned(), completed)].into(),
-        };
+        let wanted = Reading { started: Some(12), durations: [("completed".to_owned(), completed)].into() };
         assert_eq!(reading, wanted);
         assert!(reading.says_something());
     }
@@ -154,9 +142,9 @@ mod tests {
             "saga_started_total -1",
             "saga_started_total NaN",
             "saga_started_total +Inf",
-            "saga_ended_total{outcome} 1",
-            "saga_ended_total{outcome=\"\\",
-            "saga_ended_total{outcome=\"a\"",
+            "saga_duration_seconds_bucket{outcome} 1",
+            "saga_duration_seconds_bucket{outcome=\"\\",
+            "saga_duration_seconds_bucket{outcome=\"a\"",
             "saga_duration_seconds_bucket{outcome=\"completed\"} 4",
             "saga_duration_seconds_bucket{le=\"-1\"} 4",
             "saga_duration_seconds_bucket{le=\"soon\"} 4",
@@ -169,7 +157,8 @@ mod tests {
 
     #[test]
     fn a_label_may_hold_anything() {
-        let reading = Reading::of(r#"saga_ended_total{a="}",outcome="a \"b\" \\ c, d=\"e\"\n"} 3"#);
-        assert_eq!(reading.ended.keys().collect::<Vec<_>>(), ["a \"b\" \\ c, d=\"e\"\n"]);
+        let reading =
+            Reading::of(r#"saga_duration_seconds_bucket{le="1",a="}",outcome="a \"b\" \\ c, d=\"e\"\n"} 3"#);
+        assert_eq!(reading.durations.keys().collect::<Vec<_>>(), ["a \"b\" \\ c, d=\"e\"\n"]);
     }
 }

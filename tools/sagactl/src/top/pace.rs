@@ -7,7 +7,7 @@ use contract::overview::SagasLook;
 use contract::saga::SagaStatus;
 
 use super::metrics::Reading;
-use super::quantile::{Buckets, Quantile, add, increase, quantile};
+use super::quantile::{Bound, Buckets, Quantile, add, increase, quantile};
 
 /// What is told is of so long at most, unless there was no look for longer.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -79,17 +79,16 @@ impl Span {
     }
 
     fn counted(before: &Reading, now: &Reading, over: Duration) -> Self {
-        let ended = now.ended.iter().take(MOST_OUTCOMES).map(|(outcome, count)| {
-            let before = before.ended.get(outcome).copied().unwrap_or(0);
-            (outcome.clone(), counter(before, *count))
-        });
         let nothing = Buckets::new();
         let durations = now.durations.iter().take(MOST_OUTCOMES).map(|(outcome, buckets)| {
             let before = before.durations.get(outcome).unwrap_or(&nothing);
             (outcome.clone(), increase(before, buckets))
         });
+        let durations: BTreeMap<_, _> = durations.collect();
+        let all = |buckets: &Buckets| buckets.get(&Bound::Any).copied().unwrap_or(0);
+        let ended = durations.iter().map(|(outcome, buckets)| (outcome.clone(), all(buckets))).collect();
         let started = now.started.map(|now| counter(before.started.unwrap_or(0), now));
-        Self { over, started, ended: ended.collect(), durations: durations.collect() }
+        Self { over, started, ended, durations }
     }
 }
 
@@ -220,7 +219,6 @@ impl std::fmt::Display for Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::quantile::Bound;
 
     const fn second(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -230,7 +228,6 @@ mod tests {
         let buckets = Buckets::from([(Bound::Within(second(1)), completed), (Bound::Any, completed)]);
         Some(Counted::Counters(Reading {
             started: Some(started),
-            ended: [("completed".to_owned(), completed)].into(),
             durations: [("completed".to_owned(), buckets)].into(),
         }))
     }

@@ -4,6 +4,7 @@ use contract::overview::{
     CallsLook, DeadLettersLook, GroupLook, OutboxLook, Overview, ServiceLook, counted, grouped,
 };
 use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr as _;
 
 use super::layout::{Line, Mark, Part};
 use super::pace::{Ended, Pace, Rate, USUAL};
@@ -28,7 +29,7 @@ pub fn parts(state: &State, call: &str, view: &View) -> Vec<Part> {
     let needed = needed(state, seen, view);
     if !needed.is_empty() {
         parts.push(Part::of(needed).showing(2));
-        parts.push(Part::of(vec![Line::new(Mark::Strong, format!("what to do: {call} doctor"))]));
+        parts.push(Part::of(vec![Line::new(Mark::Strong, what_to_do(call, view))]));
     }
     let mark = if state.silence.is_some() { Mark::Old } else { Mark::Plain };
     // What is of admin's last word counts its distances from then.
@@ -52,6 +53,16 @@ pub fn parts(state: &State, call: &str, view: &View) -> Vec<Part> {
         parts.push(Part::of(marked(mark, missing.collect())));
     }
     parts
+}
+
+/// Where there is no room for the whole command, which system is meant stands in the last line anyway.
+fn what_to_do(call: &str, view: &View) -> String {
+    let whole = format!("what to do: {call} doctor");
+    if view.width.is_none_or(|width| whole.width() <= width) {
+        whole
+    } else {
+        "what to do: sagactl doctor".to_owned()
+    }
 }
 
 fn marked(mark: Mark, lines: Vec<String>) -> Vec<Line> {
