@@ -56,7 +56,7 @@ def rule_object(root):
 def dashboard_list(root):
     generator = [
         {
-            "name": f"saga-dashboard-{file.stem.lower().replace('_', '-')}",
+            "name": f"dashboard-{file.stem.lower().replace('_', '-')}",
             "files": [str(file.relative_to(root / "grafana"))],
         }
         for file in dashboards(root)

@@ -212,6 +212,11 @@ def a_setting_is_a_seed(cluster):
     setting(cluster, "ORDER__LOG__FORMAT")["value"] = "SU" + "A" * 56
 
 
+@fault("no_secret_stands_in_clear", "ConfigMap")
+def a_config_map_has_a_token(cluster):
+    cluster.one("ConfigMap", config_map(cluster))["data"]["note"] = "ask with saga_" + "aB3_-" * 8 + "xyz"
+
+
 @fault("no_secret_stands_in_clear", "ADMIN__HTTP__TOKEN names no file")
 def a_setting_is_a_token(cluster):
     setting(cluster, "ADMIN__HTTP__TOKEN", of="admin")["value"] = "hunter2"

@@ -147,8 +147,11 @@ def one_process_has_one_database(cluster, facts):
             yield f"{title(pod.owner)}: there is no Service {pod.owner['spec'].get('serviceName')}, which it names"
 
 
-# The seed of an nkey, one of our tokens, the secret of a webhook, a private key.
-SECRETS_LOOK_LIKE = re.compile(r"\bS[UAON][A-Z2-7]{56}\b|\bsaga_[A-Za-z0-9_-]{20,}|\bwhsec_|-----BEGIN [A-Z ]*PRIVATE KEY")
+# The seed of an nkey, one of our tokens (no name of a metric has a capital letter), the secret of a webhook, a private
+# key.
+SECRETS_LOOK_LIKE = re.compile(
+    r"\bS[UAON][A-Z2-7]{56}\b|\bsaga_(?=\w*[A-Z])[\w-]{43}|\bwhsec_|-----BEGIN [A-Z ]*PRIVATE KEY"
+)
 SECRETS_ARE_CALLED = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|SEED|_KEY")
 
 
