@@ -128,15 +128,16 @@ get_python() {
   logged python3 -m venv "$home" || { install venv && logged python3 -m venv --clear "$home"; } ||
     die "python3 makes no virtual environment: install its venv module, then run this again"
   logged "$home/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --only-binary=:all: \
-    --requirement "$wanted" || die "what $2 names could not be had: it needs Python 3.10 or newer, and pip a package index"
+    --requirement "$wanted" ||
+    die "what $2 names could not be had: it needs Python 3.10 or newer, and pip a package index"
   # Last, so that half an environment is no environment.
   cp "$wanted" "$home/installed.txt"
 }
 
 # It renders k8s/. No package index has it; not every platform's packages have one that is new enough.
 get_kubectl() {
-  local found=${KUBECTL:-kubectl} advice
-  advice="install kubectl $kubectl_minimum or newer (https://kubernetes.io/docs/tasks/tools/) and put it on PATH, or name it in KUBECTL"
+  local found=${KUBECTL:-kubectl}
+  local advice="install kubectl $kubectl_minimum or newer and put it on PATH, or name it in KUBECTL"
   have "$found" || { [[ -z ${KUBECTL:-} ]] && install kubectl; } || die "no kubectl, which renders k8s/: $advice"
   at_least "$kubectl_minimum" "$(kubectl_version "$found")" ||
     die "$(command -v "$found") is kubectl $(kubectl_version "$found"), which is too old to render k8s/: $advice"

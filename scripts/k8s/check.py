@@ -1,5 +1,5 @@
-"""Renders k8s/ with kubectl, in a copy with secrets that are none, and holds everything that comes out against the
-schemas and the policies; then plants faults and holds the policies against those. `--write` writes what is generated."""
+"""Renders k8s/ with kubectl, in a copy with secrets that are none, and holds all that comes out against the schemas and
+the policies; then plants faults, and holds the policies against those. `--write` writes what is generated."""
 
 import os
 import shutil
