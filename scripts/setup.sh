@@ -82,7 +82,7 @@ package_of() {
     *:pip) echo python3-pip ;;
     apt-get:venv) echo python3-venv ;;
     *:venv) echo python3 ;;
-    apt-get:kubectl | dnf:kubectl) echo kubernetes-client ;;
+    dnf:kubectl) echo kubernetes-client ;;
     brew:kubectl) echo kubernetes-cli ;;
     *) echo "${1#*:}" ;;
   esac
@@ -134,7 +134,7 @@ get_python() {
   cp "$wanted" "$home/installed.txt"
 }
 
-# It renders k8s/. No package index has it; not every platform's packages have one that is new enough.
+# It renders k8s/. Debian has one that is new enough from 13 on; older ones and Ubuntu have none.
 get_kubectl() {
   local found=${KUBECTL:-kubectl}
   local advice="install kubectl $kubectl_minimum or newer and put it on PATH, or name it in KUBECTL"
