@@ -134,7 +134,7 @@ get_python() {
   cp "$wanted" "$home/installed.txt"
 }
 
-# It renders k8s/. Debian has one that is new enough from 13 on; older ones and Ubuntu have none.
+# It renders k8s/. Debian has one that is new enough from 13 on.
 get_kubectl() {
   local found=${KUBECTL:-kubectl}
   local advice="install kubectl $kubectl_minimum or newer and put it on PATH, or name it in KUBECTL"
