@@ -44,10 +44,10 @@ impl TraceContext {
         (is_read && trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, is_sampled })
     }
 
-    /// The trace's id, as everybody writes it: 32 hexadecimal digits.
+    /// The trace's id, as everybody writes it.
     #[must_use]
-    pub fn trace_id_text(&self) -> String {
-        format!("{:032x}", self.trace_id)
+    pub const fn written_id(&self) -> TraceId {
+        TraceId(self.trace_id)
     }
 
     /// The form in which it is stored.
@@ -68,6 +68,16 @@ impl TraceContext {
         let &[flags] = flags else { return None };
         let (trace_id, span_id) = (u128::from_be_bytes(*trace_id), u64::from_be_bytes(*span_id));
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, is_sampled: flags == 1 })
+    }
+}
+
+/// The id of a trace, as everybody writes it: 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceId(u128);
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
     }
 }
 
@@ -95,7 +105,7 @@ mod tests {
     fn a_context_is_read_and_written_as_the_standard_says() {
         let context = TraceContext::parse(EXAMPLE).expect("the standard's own example");
         assert_eq!(context.to_string(), EXAMPLE);
-        assert_eq!(context.trace_id_text(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(context.written_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert!(context.is_sampled);
         assert_eq!(TraceContext::from_bytes(&context.to_bytes()), Some(context));
         let newer = EXAMPLE.replacen("00", "01", 1) + "-what-comes-later";

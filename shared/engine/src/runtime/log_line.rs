@@ -38,10 +38,11 @@ pub(super) fn changes_of<'a>(id: Uuid, changes: &mut &'a [Change]) -> &'a [Chang
 pub(super) fn say<S: Service>(input: &Input<S>, outcome: &Outcome<S>, changes: &[Change]) {
     let (correlation_id, message_id, step) = (input.correlation_id, input.id, input.source());
     let (causation_id, attempt) = (input.causation_id().map(tracing::field::display), input.attempt());
+    let trace_id = input.trace.map(|trace| tracing::field::display(trace.written_id()));
     // A macro, because the level of a line is fixed where it stands.
     macro_rules! line {
         ($level:ident, $($said:tt)+) => {
-            $level!(target: TARGET, %correlation_id, %message_id, causation_id, step, attempt, $($said)+)
+            $level!(target: TARGET, %correlation_id, %message_id, causation_id, step, attempt, trace_id, $($said)+)
         };
     }
     match outcome {

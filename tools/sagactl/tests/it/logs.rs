@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::system::{System, wait_until};
 
@@ -108,4 +108,36 @@ async fn the_last_words_of_a_process_are_found() {
     let why = "another process holds it";
     assert!(stderr.starts_with("order: ") && stderr.contains(why), "{stderr}");
     assert!(logged.is_ok_and(|logged| logged.contains(why)), "the log says it, too");
+}
+
+/// However much is logged: who ordered, with which card and what else a message holds is nobody's business there.
+#[tokio::test]
+async fn the_logs_have_no_names_no_tokens_and_no_payloads() {
+    const CUSTOMER: &str = "Grace Brewster";
+    const SERVICES: [&str; 5] = ["order", "inventory", "payment", "admin", "bank"];
+    let loud = SERVICES.map(|service| format!("{service}.log.filter=debug"));
+    let system = System::start(&loud.each_ref().map(String::as_str));
+    system.list("pen", 10).await;
+    for (token, status) in [("tok_ok", "CONFIRMED"), ("tok_declined", "CANCELLED")] {
+        let order = json!({
+            "customer": CUSTOMER, "lines": [{"sku": "pen", "quantity": 1}], "payment": {"token": token},
+        });
+        let request = system.post("order", "/api/orders").header("Prefer", "wait=10").json(&order);
+        let answer: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+        assert_eq!(answer["status"], status);
+    }
+    wait_until("the logs are written", async || {
+        lines(&system, "inventory").iter().any(|line| line["step"] == "inventory-stock-release")
+    })
+    .await;
+    for service in SERVICES {
+        let log = std::fs::read_to_string(system.path().join(format!("log/{service}.log"))).expect("a log");
+        for secret in [CUSTOMER, "tok_ok", "tok_declined", "unit_price", "\\\"lines\\\""] {
+            assert!(!log.contains(secret), "{service} logs {secret}");
+        }
+        let steps = lines(&system, service).into_iter().filter(|line| line["correlation_id"].is_string());
+        let said = steps.filter_map(|line| Some(line["message"].as_str()?.to_owned()));
+        let mut long = said.filter(|message| message.len() > 200);
+        assert_eq!(long.next(), None, "{service}: one line to read");
+    }
 }

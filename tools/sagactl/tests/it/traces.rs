@@ -175,6 +175,9 @@ async fn one_trace_follows_an_order_through_every_program() {
     assert_eq!(trace.one("payment payment-processing").kind(), SpanKind::Consumer);
     assert_eq!(trace.one("order publish order.created").kind(), SpanKind::Producer);
     assert!(!trace.0.iter().any(|seen| has_failed(&seen.span)), "nothing failed");
+    let log = std::fs::read_to_string(system.path().join("log/inventory.log")).expect("a log");
+    let trace_id = order["id"].as_str().expect("an id").replace('-', "");
+    assert!(log.contains(&format!("\"trace_id\":\"{trace_id}\"")), "the log names the trace: {log}");
     let said = format!("{:?}", trace.0);
     assert!(!said.contains("tok_ok") && !said.contains("customer"), "no token and no name: {said}");
 }

@@ -145,7 +145,7 @@ impl Series {
     pub(super) fn observe(&self, labels: &[&str], value: f64, trace: Option<TraceContext>) {
         if let Kind::Histogram(histograms) = &self.kind {
             let sampled = trace.filter(|trace| trace.is_sampled);
-            let exemplar = sampled.map(|trace| [("trace_id", trace.trace_id_text())]);
+            let exemplar = sampled.map(|trace| [("trace_id", trace.written_id().to_string())]);
             let at = exemplar.as_ref().map(|_| SystemTime::now());
             histograms.with(|| self.labels(labels), |histogram| histogram.observe(value, exemplar, at));
         }
