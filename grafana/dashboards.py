@@ -16,7 +16,7 @@ PROMETHEUS = {"type": "prometheus", "uid": "prometheus"}
 # One colour for one meaning, on every dashboard.
 GREEN, BLUE, YELLOW, ORANGE, RED, PURPLE = "green", "blue", "yellow", "orange", "red", "purple"
 COLOURS = {
-    GREEN: "completed|confirmed|done|success|answered|exported|published|captured|sold|up|2..",
+    GREEN: "completed|confirmed|done|success|answered|exported|published|captured|sold|put_back|2..",
     BLUE: "started|placed|reserved|written|duplicate|IN_PROGRESS|ignored|3..",
     YELLOW: "compensated|cancelled|refunded|released|rejected|REPLAYING|COMPENSATING|customer_request|out_of_stock|4..",
     ORANGE: "retried|PARKED|timed_out|TIMED_OUT|dropped|refused|payment_failed",
@@ -168,7 +168,7 @@ def sagas():
     d.stat("Alerts", "short", FIRING, 'count(ALERTS{alertstate="firing"}) or vector(0)', "overview", bad_above=1)
     d.stat("Success rate", "percentunit", "Orders confirmed, of those that ended in the last ten minutes otherwise than a customer, an "
            "operator or an empty shelf wanted. Normally above 95 %.",
-           f'sum(increase(saga_completed_total{{job="saga"}}[10m])) / (sum(increase(saga_completed_total{{job="saga"}}[10m])) + sum(increase({UNWANTED}[10m])))',
+           f'sum(increase(saga_completed_total{{job="saga"}}[10m])) / (sum(increase(saga_completed_total{{job="saga"}}[10m])) + (sum(increase({UNWANTED}[10m])) or vector(0)))',
            "sagas?status=COMPENSATED", bad_below=0.9, runbook="SuccessRateLow", normally_empty=True, decimals=1)
     d.stat("Failed", "short", "Sagas that cannot be undone without a human: money or stock is not where it belongs. Normally 0.",
            'sum(saga_open{job="saga", status="FAILED"})', "sagas?status=FAILED", bad_above=1, runbook="CompensationFailing")
@@ -208,8 +208,12 @@ def sagas():
             "cancellations, or cancellations without refunds, are a reason to audit.",
             [('sum by (event) (rate(payment_amount_minor_total{job="saga", currency="EUR"}[$__rate_interval])) / 100', "{{event}}")],
             "audit?wait=10", trace=None, runbook="BooksOutOfBalance")
-    d.graph("Stock", "short", "Units per second, by what happened to them: reserved becomes sold or released; restocked is supply.",
+    d.graph("Stock", "ops", "Units per second, by what happened to them: reserved becomes sold or released; put_back was sold and came back.",
             [('sum by (event) (rate(stock_unit_total{job="saga"}[$__rate_interval]))', "{{event}}")], "audit?wait=10", trace=None)
+    d.graph("Stock under way", "short", "Units that are held for orders that have not ended, of those held since inventory started. Normally few, for "
+            "milliseconds; what stays is held by a saga that does not end.",
+            [('clamp_min(sum(stock_unit_total{job="saga", event="reserved"}) - (sum(stock_unit_total{job="saga", event=~"sold|released"}) or vector(0)), 0)', "reserved")],
+            "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
     d.graph("The last audit", "short", "Discrepancies that it found (normally 0), and how many minutes ago it was (normally below 15).",
             [('max(books_discrepancies{job="saga"})', "discrepancies failed"), ('max(books_audit_age_seconds{job="saga"}) / 60', "minutes ago")],
             "audit?wait=10", trace=None, runbook="BooksNotAudited", normally_empty=True)
@@ -285,7 +289,7 @@ def failures():
            'sum(increase(dead_letter_fingerprint_total{job="saga"}[15m]))', "dlq/groups", bad_above=0.5, warn=True, runbook="NewFingerprint", decimals=0)
     d.stat("Sagas that fail", "percentunit", "Of those that ended in ten minutes. Normally 0; above one in a hundred it is no accident.",
            'sum(increase(saga_failed_total{job="saga"}[10m])) / (sum(increase(saga_failed_total{job="saga"}[10m])) + '
-           'sum(increase(saga_completed_total{job="saga"}[10m])) + sum(increase(saga_compensated_total{job="saga"}[10m])))',
+           'sum(increase(saga_completed_total{job="saga"}[10m])) + (sum(increase(saga_compensated_total{job="saga"}[10m])) or vector(0)))',
            "sagas?status=FAILED", bad_above=0.01, runbook="SagaFailureRate", normally_empty=True, decimals=2)
     d.stat("Waiting for another try", "short", "Messages that failed for a while and come back by themselves. Normally 0; many of them are an outage.",
            'sum(retry_waiting{job="saga"})', "services", bad_above=100, warn=True, runbook="BreakerOpenTooLong")

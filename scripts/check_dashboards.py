@@ -102,8 +102,9 @@ class System:
         return done.stdout
 
     def start(self):
-        # Whatever is set outside: notices of what is made up here are for nobody.
-        self.sagactl("up", "--detach", "--port-base", str(self.base), "--set", "admin.service.push.webhook.url=")
+        # Whatever is set outside, notices of what is made up here are for nobody; and what admin sees is looked at often.
+        settings = ["admin.service.push.webhook.url=", "admin.service.push.every=1s"]
+        self.sagactl("up", "--detach", "--port-base", str(self.base), *(word for one in settings for word in ("--set", one)))
         atexit.register(subprocess.run, [PROGRAMS / "sagactl", "down"], env=self.environment, capture_output=True, timeout=60)
 
     def place(self, count, token="tok_ok", wait=0, sku="coffee-beans-1kg"):
