@@ -102,8 +102,9 @@ class System:
         return done.stdout
 
     def start(self):
-        # Whatever is set outside, notices of what is made up here are for nobody; and what admin sees is looked at often.
-        settings = ["admin.service.push.webhook.url=", "admin.service.push.every=1s"]
+        # Whatever is set outside, notices of what is made up here are for nobody. What takes its time takes less of it: how
+        # often admin looks, and when the broker delivers again what a dead process had.
+        settings = ["admin.service.push.webhook.url=", "admin.service.push.every=1s", "payment.bus.ack_wait=2s"]
         self.sagactl("up", "--detach", "--port-base", str(self.base), *(word for one in settings for word in ("--set", one)))
         atexit.register(subprocess.run, [PROGRAMS / "sagactl", "down"], env=self.environment, capture_output=True, timeout=60)
 
@@ -336,8 +337,12 @@ def nobody_audits(system, alerts):
 
 
 def a_service_dies(system, alerts):
+    """Two: the bank, and payment with messages that it has not acknowledged, which come again."""
+    system.sagactl("faults", "inject", "payment", "crash_before_ack", "--next", "1")
+    system.place(2)
     system.sagactl("kill", "bank")
-    alerts.case(system, ["ServiceDown"], quiet=["ServiceDown"])
+    wait_until("payment is gone", lambda: ask(f"{system.url['payment']}/livez")[0] == 0)
+    alerts.case(system, ["ServiceDown"], quiet=["ServiceDown"], lift=lambda: system.sagactl("start", "payment"))
 
 
 def a_database_is_moved(system, alerts):
