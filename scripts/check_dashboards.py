@@ -18,11 +18,13 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT, PROGRAMS, PROMETHEUS = (Path(argument) for argument in sys.argv[1:4])
@@ -85,6 +87,25 @@ def free_ports():
     sys.exit("no free ports")
 
 
+class Collector(BaseHTTPRequestHandler):
+    """Takes every span, as Tempo would, and forgets it."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+    @classmethod
+    def start(cls):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), cls)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+
 class System:
     """The local system, in a folder of its own."""
 
@@ -105,6 +126,9 @@ class System:
         # Whatever is set outside, notices of what is made up here are for nobody. What takes its time takes less of it: how
         # often admin looks, and when the broker delivers again what a dead process had.
         settings = ["admin.service.push.webhook.url=", "admin.service.push.every=1s", "payment.bus.ack_wait=2s"]
+        # Every trace is recorded: exemplars name them.
+        collector = Collector.start()
+        settings += [f"{name}.trace.{one}" for name in SERVICES for one in (f"endpoint={collector}", "sample_ratio=1")]
         self.sagactl("up", "--detach", "--port-base", str(self.base), *(word for one in settings for word in ("--set", one)))
         atexit.register(subprocess.run, [PROGRAMS / "sagactl", "down"], env=self.environment, capture_output=True, timeout=60)
 
