@@ -496,6 +496,9 @@ def main():
     alerts = Alerts(prometheus)
     for fault in FAULTS:
         fault(system, alerts)
+    wait_until("every saga has ended", system.has_ended)
+    # Whatever was done to it, and mended as the runbooks say.
+    system.sagactl("audit", "--wait", "20s")
     if missed := alerts.rules.keys() - alerts.fired:
         fail(f"nobody has seen these fire: {sorted(missed)}")
     check_panels(system, prometheus, alerts)
