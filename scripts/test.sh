@@ -31,6 +31,9 @@ scripts/check-dependencies.sh
 step "programs for the end-to-end tests"
 cargo build --workspace --bins --locked --quiet
 
+step "Kubernetes manifests"
+scripts/check-k8s.sh
+
 step "tests"
 if cargo nextest --version >/dev/null 2>&1; then
   cargo nextest run --workspace --locked "$@"

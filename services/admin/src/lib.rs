@@ -19,6 +19,7 @@
 //! - `other_services`: calls to the services that hold what admin only shows
 //! - [`driver`]: the loop that drives redrives
 //! - `look`: everything in one look
+//! - `gauges`: what metrics show of that
 //! - `webhook`: what sends notices
 //! - `watch`: the loop that looks whether somebody must be told
 //! - [`reconciliation`]: whether stock, money, messages and rows of all services agree
@@ -32,6 +33,7 @@ mod by_itself;
 pub mod commands;
 pub mod dead_letter;
 pub mod driver;
+mod gauges;
 mod glance;
 pub mod http;
 mod look;
@@ -188,6 +190,8 @@ pub fn program() -> Program<AdminService, AdminSettings> {
         handler: webhook::of,
         routes: http::routes,
         access: &contract::access::ACCESS,
+        tasks: &[push::notice::NOTICE],
+        metrics: &contract::metrics::OF_ADMIN,
         background: |app| {
             vec![
                 Box::pin(driver::run(app.clone())),

@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 use crate::AdminApp;
 use crate::by_itself;
 use crate::commands::{CommandKind, Reply};
+use crate::gauges::Gauges;
 use crate::look;
 use crate::other_services::OtherServices;
 use crate::push::alerts::Look;
@@ -23,10 +24,11 @@ const MOST_GROUPS: usize = 200;
 pub(crate) async fn run(app: AdminApp) {
     let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
     let mut problem = String::new();
+    let mut gauges = Gauges::new(&app.metrics);
     loop {
         // First: right after a start nobody is there yet.
         sleep(app.settings.service.push.every).await;
-        match look(&app, &services).await {
+        match look(&app, &services, &mut gauges).await {
             Ok(told) => {
                 problem.clear();
                 told.iter().for_each(say);
@@ -45,9 +47,14 @@ pub(crate) async fn run(app: AdminApp) {
 ///
 /// # Errors
 /// Why nobody can be told.
-async fn look(app: &AdminApp, services: &OtherServices) -> Result<Option<Notice>, String> {
+async fn look(
+    app: &AdminApp,
+    services: &OtherServices,
+    gauges: &mut Gauges,
+) -> Result<Option<Notice>, String> {
     let settings = &app.settings.service.push;
     let overview = look::at_everything(app, services, MOST_GROUPS).await;
+    gauges.take(&overview, &app.metrics);
     let look = Look { to: settings.webhook.digest(), ..Look::of(&overview, settings.threshold) };
     let pace = settings.pace();
     let told = rows::row::<Told>(app.store.as_ref(), THE_TOLD).await.map_err(|fault| error_chain(&fault))?;

@@ -51,6 +51,8 @@ pub fn program() -> Program<BankService, BankSettings> {
         handler: no_calls,
         routes: http::routes,
         access: &contract::access::ACCESS,
+        tasks: &[],
+        metrics: &[],
         background: |_| Vec::new(),
         refuses: |_| None,
     }

@@ -76,6 +76,8 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
         handler: no_calls,
         routes: http::routes,
         access: &contract::access::ACCESS,
+        tasks: &[],
+        metrics: &contract::metrics::OF_INVENTORY,
         background: |app| vec![Box::pin(monitor::run(app))],
         refuses: |_| None,
     }

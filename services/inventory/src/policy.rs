@@ -6,12 +6,14 @@ use contract::inventory::{
     PriceChanged, ProductListed, Shortage, StockReleased, StockReplenished, StockReservationFailed,
     StockReserved,
 };
+use contract::metrics::UNITS;
 use contract::money::Money;
 use contract::order::{OrderCancelled, OrderConfirmed, OrderCreated, StockLine};
 use contract::reconciliation::{ReservationEntry, ReservationState, Said, StockEntry, events};
 use contract::topology::OPERATOR;
 use contract::{Fact, FactType};
 use saga_core::message::{Message as _, Received};
+use saga_core::metric::Measurement;
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::service::{Reaction, Refusal, Service, Step};
 use saga_core::{Policy, UnitOfWork};
@@ -84,6 +86,7 @@ impl Policy<Fact> for Product {
     fn whenever(event: &ProductEvent, sku: &str, _: &Self, work: &mut Work<'_>) {
         let sku = sku.to_owned();
         let Self { listing, on_hand, revision, .. } = work.row::<Self>(&sku).clone();
+        count_units(event, work);
         match event {
             ProductEvent::Listed(listing, _) => work.publish(ProductListed {
                 sku,
@@ -106,6 +109,19 @@ impl Policy<Fact> for Product {
             | ProductEvent::PutBack(_) => {}
         }
     }
+}
+
+/// Counts the pieces that something happened to.
+fn count_units(event: &ProductEvent, work: &mut Work<'_>) {
+    let (happened, pieces) = match event {
+        ProductEvent::Listed(_, pieces) | ProductEvent::Restocked(pieces) => ("restocked", *pieces),
+        ProductEvent::Reserved(pieces) => ("reserved", *pieces),
+        ProductEvent::Released(pieces) => ("released", *pieces),
+        ProductEvent::Sold(pieces) => ("sold", *pieces),
+        ProductEvent::PutBack(pieces) => ("put_back", *pieces),
+        ProductEvent::PriceChanged(_) => return,
+    };
+    work.measure(Measurement::more(&UNITS, &[happened], pieces.into()));
 }
 
 /// Whenever a reservation is held, refused or released, the others hear of it; also when nothing was held: a

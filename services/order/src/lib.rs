@@ -85,6 +85,8 @@ pub fn program() -> Program<OrderService, OrderSettings> {
         handler: no_calls,
         routes: http::routes,
         access: &contract::access::ACCESS,
+        tasks: &[],
+        metrics: &contract::metrics::OF_ORDER,
         background: |_| Vec::new(),
         refuses: http::overload,
     }

@@ -1,6 +1,7 @@
 //! Pure: whenever they say X, the order service does Y.
 
 use contract::inventory::{PriceChanged, ProductListed};
+use contract::metrics::{AMOUNT, count_money};
 use contract::money::Money;
 use contract::order::{
     CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
@@ -120,22 +121,34 @@ impl Policy<Fact> for Order {
     fn whenever(event: &OrderEvent, id: &str, before: &Self, work: &mut Work<'_>) {
         let order = order_id(id);
         match event {
-            OrderEvent::Placed(Placed { lines, payment, deadline, .. }) => work.publish(OrderCreated {
-                order,
-                lines: lines.clone(),
-                payment: payment.clone(),
-                deadline: *deadline,
-            }),
+            OrderEvent::Placed(Placed { lines, payment, deadline, .. }) => {
+                count_money(&AMOUNT, payment.total, "placed", work);
+                work.publish(OrderCreated {
+                    order,
+                    lines: lines.clone(),
+                    payment: payment.clone(),
+                    deadline: *deadline,
+                });
+            }
             OrderEvent::Confirmed => {
+                count_worth(before, "confirmed", work);
                 work.publish(OrderConfirmed { order, lines: stock_lines(before) });
             }
             OrderEvent::Cancelled(reason) => {
+                count_worth(before, "cancelled", work);
                 work.publish(OrderCancelled { order, lines: stock_lines(before), reason: *reason });
             }
             OrderEvent::DeadlineExtended(until) => {
                 work.publish(DeadlineExtended { order, deadline: *until });
             }
         }
+    }
+}
+
+/// Counts what an order is worth that something happened to.
+fn count_worth(order: &Order, event: &str, work: &mut Work<'_>) {
+    if let Some(placed) = order.placed() {
+        count_money(&AMOUNT, placed.payment.total, event, work);
     }
 }
 

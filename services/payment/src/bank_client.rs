@@ -6,6 +6,7 @@ use std::time::Duration;
 use contract::payment_id;
 use futures::future::BoxFuture;
 use reqwest::{Certificate, Client, Response, StatusCode};
+use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
 use saga_engine::host::http::{Outgoing, Problem};
 use saga_engine::host::settings::Settings;
@@ -62,6 +63,10 @@ impl BankClient {
             }
             BankCall::Refund => self.http.post(format!("{}/v1/charges/{charge}/refund", self.base)),
             BankCall::Reverse => self.http.post(format!("{}/v1/charges/{charge}/reverse", self.base)),
+        };
+        let request = match task.trace {
+            Some(trace) => request.header(TRACEPARENT, trace.to_string()),
+            None => request,
         };
         let response = request.send().await.map_err(|error| failed("the bank does not answer", error))?;
         let answer: BankAnswer = checked(response).await?;
@@ -171,6 +176,7 @@ mod tests {
         let payload = serde_json::to_string(&BankTask { order: ORDER, call, deadline: None }).expect("JSON");
         let (id, kind, created_at) = (Uuid::from_u128(7), "charge".to_owned(), Timestamp::UNIX_EPOCH);
         Task {
+            trace: None,
             id,
             kind,
             correlation_id: ORDER,

@@ -68,6 +68,8 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         handler: bank_client::BankClient::of,
         routes: http::routes,
         access: &contract::access::ACCESS,
+        tasks: &[policy::CHARGE, policy::GIVE_BACK],
+        metrics: &contract::metrics::OF_PAYMENT,
         background: |app| vec![Box::pin(answering::run(app))],
         refuses: |_| None,
     }

@@ -1,5 +1,6 @@
 //! Pure: whenever they say X, the payment service does Y.
 
+use contract::metrics::{MONEY, count_money};
 use contract::money::{Currency, Money};
 use contract::order::PaymentContext;
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
@@ -159,6 +160,7 @@ impl Policy<Fact> for Payment {
             }
             PaymentEvent::Captured(reference) => {
                 let bank_reference = reference.clone();
+                count_money(&MONEY, amount, "captured", work);
                 work.publish(PaymentProcessed { order, payment, amount, bank_reference });
             }
             PaymentEvent::Refused(reason) => {
@@ -175,7 +177,10 @@ impl Policy<Fact> for Payment {
             PaymentEvent::RefundRequested(_) => {
                 work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Refund));
             }
-            PaymentEvent::Refunded => work.publish(PaymentRefunded { order, payment, amount }),
+            PaymentEvent::Refunded => {
+                count_money(&MONEY, amount, "refunded", work);
+                work.publish(PaymentRefunded { order, payment, amount });
+            }
             PaymentEvent::Voided | PaymentEvent::Reversed | PaymentEvent::Answered => {
                 work.publish(PaymentVoided { order, payment });
             }

@@ -211,6 +211,27 @@ impl Message for Fact {
         }
     }
 
+    fn is_of_trouble(&self) -> bool {
+        match self {
+            Self::OrderCancelled(_)
+            | Self::StockReservationFailed(_)
+            | Self::StockReleased(_)
+            | Self::PaymentFailed(_)
+            | Self::PaymentRefunded(_)
+            | Self::PaymentVoided(_)
+            | Self::DeadlineExtended(_)
+            | Self::DeadlineExtensionRequested(_)
+            | Self::SettlementRequested(_) => true,
+            Self::OrderCreated(_)
+            | Self::OrderConfirmed(_)
+            | Self::StockReserved(_)
+            | Self::PaymentProcessed(_)
+            | Self::StockReplenished(_)
+            | Self::ProductListed(_)
+            | Self::PriceChanged(_) => false,
+        }
+    }
+
     fn encode(&self) -> serde_json::Result<Box<RawValue>> {
         raw(self)
     }

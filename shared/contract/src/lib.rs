@@ -9,6 +9,7 @@
 //!   it; [`saga_event`]: both together.
 //! - [`reconciliation`]: what each service tells of its ledger, so that stock, money and orders can be compared.
 //! - [`overview`]: how the whole system is, in one look, and whether somebody must do something.
+//! - [`metrics`]: what each of them counts of its trade.
 //! - [`access`]: which routes need a token, and of which role.
 //! - [`money`]: amounts in minor units.
 
@@ -17,6 +18,7 @@ pub mod bank;
 pub mod fact;
 pub mod heard_fact;
 pub mod inventory;
+pub mod metrics;
 pub mod money;
 pub mod order;
 pub mod overview;

@@ -44,6 +44,18 @@ pub enum CallEnd {
     Failed,
 }
 
+impl CallEnd {
+    /// The name in metrics and traces.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// What stands before the steps and the tasks of one process.
 #[derive(Debug)]
 pub struct Admission {

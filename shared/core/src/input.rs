@@ -12,6 +12,7 @@ use crate::message::{Envelope, Message, Received, Undecodable};
 use crate::retry::{FailedTry, FailureKind};
 use crate::row::RowKey;
 use crate::service::{Service, Step, TaskResult};
+use crate::trace::TraceContext;
 use crate::unit_of_work::Cause;
 use crate::waiting::{Retry, Task};
 
@@ -24,6 +25,8 @@ pub struct Input<S: Service> {
     pub correlation_id: Uuid,
     /// A random number over the whole range of `u32`, for the jitter of a retry.
     pub jitter: u32,
+    /// What caused it in its trace, as it comes in; itself, once it is [taken in](Self::traced).
+    pub trace: Option<TraceContext>,
     /// What it is.
     pub kind: InputKind<S>,
 }
@@ -108,7 +111,8 @@ impl<S: Service> Input<S> {
     /// A command with an id of its own.
     #[must_use]
     pub fn command(id: Uuid, correlation_id: Uuid, command: S::Command, key: Option<RequestKey>) -> Self {
-        Self { id, correlation_id, jitter: 0, kind: InputKind::Command { command, key } }
+        let kind = InputKind::Command { command, key };
+        Self { id, correlation_id, jitter: 0, trace: None, kind }
     }
 
     /// A message for a step. One that cannot be read still gets an id, `fallback_id`; so does one that comes from
@@ -137,8 +141,9 @@ impl<S: Service> Input<S> {
             Err(error) => (fallback_id, fallback_id, None, Err(error)),
         };
         let (earlier, failure) = (None, None);
+        let trace = delivery.as_ref().and_then(Delivery::trace);
         let delivered = Delivered { step, payload, content, message_type, earlier, delivery, failure };
-        Self { id, correlation_id, jitter, kind: InputKind::Message(delivered) }
+        Self { id, correlation_id, jitter, trace, kind: InputKind::Message(delivered) }
     }
 
     /// A message that failed before, for another try.
@@ -156,12 +161,20 @@ impl<S: Service> Input<S> {
         input
     }
 
+    /// The same, which stands there in its trace.
+    #[must_use]
+    pub const fn traced(mut self, trace: Option<TraceContext>) -> Self {
+        self.trace = trace;
+        self
+    }
+
     /// The same message once more, in a try that fails.
     #[must_use]
     pub fn again(&self, delivered: &Delivered<S::Fact>, failure: FailedTry) -> Self {
         let (fallback_id, delivery) = (self.id, delivered.delivery.clone());
         let payload = delivered.payload.clone();
-        let mut input = Self::heard(delivered.step, payload, fallback_id, delivery, self.jitter);
+        let mut input =
+            Self::heard(delivered.step, payload, fallback_id, delivery, self.jitter).traced(self.trace);
         if let InputKind::Message(again) = &mut input.kind {
             again.earlier.clone_from(&delivered.earlier);
         }
@@ -187,8 +200,8 @@ impl<S: Service> Input<S> {
     /// The outcome of one call of a task.
     #[must_use]
     pub const fn called(task: Task, answer: Result<Value, FailedTry>, jitter: u32) -> Self {
-        let (id, correlation_id) = (task.id, task.correlation_id);
-        Self { id, correlation_id, jitter, kind: InputKind::Called { task, answer } }
+        let (id, correlation_id, trace) = (task.id, task.correlation_id, task.trace);
+        Self { id, correlation_id, jitter, trace, kind: InputKind::Called { task, answer } }
     }
 
     /// A task whose call is about to be made, if it is still wanted.
@@ -202,7 +215,7 @@ impl<S: Service> Input<S> {
     pub fn due(key: RowKey, due_at: Timestamp) -> Self {
         let id = ids::derived(&["due", key.kind, &key.id, &due_at.as_microsecond().to_string()]);
         let correlation_id = key.id.parse().unwrap_or(id);
-        Self { id, correlation_id, jitter: 0, kind: InputKind::Due { key } }
+        Self { id, correlation_id, jitter: 0, trace: None, kind: InputKind::Due { key } }
     }
 
     /// The name of what reacts: part of every derived id, of metrics and of logs.
@@ -253,7 +266,8 @@ impl<S: Service> Input<S> {
     }
 
     /// The dead letter that the input replays.
-    pub(crate) fn replayed(&self) -> Option<Uuid> {
+    #[must_use]
+    pub fn replayed(&self) -> Option<Uuid> {
         match &self.kind {
             InputKind::Message(delivered) => {
                 delivered.earlier.as_ref().and_then(|earlier| earlier.dead_letter)

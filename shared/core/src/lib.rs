@@ -27,6 +27,8 @@
 //! *What is seen from outside*
 //! - [`row`]: rows of any kind, as the engine and the stores handle them.
 //! - [`query`]: how rows are looked up.
+//! - [`metric`]: what is measured.
+//! - [`trace`]: where something stands in a trace.
 //! - [`machinery`]: how far a service has come with everything it was told.
 //! - [`secrets`]: what nobody is shown.
 //! - [`access`]: who may ask for what over HTTP.
@@ -43,6 +45,7 @@ pub mod ids;
 pub mod input;
 pub mod machinery;
 pub mod message;
+pub mod metric;
 pub mod operator;
 pub mod query;
 pub mod retry;
@@ -52,6 +55,7 @@ pub mod secrets;
 pub mod service;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod trace;
 pub mod unit_of_work;
 pub mod waiting;
 

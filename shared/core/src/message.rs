@@ -65,6 +65,12 @@ pub trait Message: Debug + Clone + PartialEq + Send + Sync + Sized + 'static {
         None
     }
 
+    /// Whether it says that something went wrong or is to be undone: then the trace of its saga may be kept though it was
+    /// not to be recorded.
+    fn is_of_trouble(&self) -> bool {
+        false
+    }
+
     /// It as JSON, without its envelope.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::decider::Decider;
 use crate::ids;
+use crate::metric::Measurement;
 use crate::row::{AnyState, RowKey, StoredRow};
 
 /// A row in memory.
@@ -67,6 +68,7 @@ pub(crate) struct Effects<F> {
     pub(crate) events: Vec<Recorded>,
     pub(crate) told: Vec<Told<F>>,
     pub(crate) called: Vec<Called>,
+    pub(crate) measured: Vec<Measurement>,
 }
 
 /// Whose unit of work it is.
@@ -93,7 +95,7 @@ pub struct UnitOfWork<'a, F> {
 
 impl<'a, F> UnitOfWork<'a, F> {
     pub(crate) fn new(rows: &'a mut Rows, cause: Cause<'a, F>) -> Self {
-        let effects = Effects { events: vec![], told: vec![], called: vec![] };
+        let effects = Effects { events: vec![], told: vec![], called: vec![], measured: vec![] };
         Self { rows, changed: BTreeMap::new(), effects, cause }
     }
 
@@ -192,6 +194,11 @@ impl<'a, F> UnitOfWork<'a, F> {
         let id = ids::task_id(&self.cause.producer, self.cause.id, self.effects.called.len());
         self.effects.called.push(Called { id, kind, payload: to_json(payload) });
         id
+    }
+
+    /// Takes note of a measurement: it counts once this is committed.
+    pub fn measure(&mut self, measurement: Measurement) {
+        self.effects.measured.push(measurement);
     }
 
     /// Makes the changes the batch's.

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::dead_letter::Delivery;
+use crate::trace::TraceContext;
 
 /// Clocks of replicas that share a database may differ by this much and still believe each other's short waits.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(10);
@@ -46,6 +47,8 @@ pub struct Task {
     pub created_at: Timestamp,
     /// The dead letter that is being replayed.
     pub dead_letter: Option<Uuid>,
+    /// Where whatever asked for the call stands in its trace.
+    pub trace: Option<TraceContext>,
 }
 
 /// A message that will be tried again.

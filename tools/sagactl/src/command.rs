@@ -18,6 +18,7 @@ use crate::operator::OperatorCommand;
 use crate::output::{Color, exit};
 use crate::reconciliation::ReconciliationOptions;
 use crate::token::TokenCommand;
+use crate::top::TopOptions;
 
 /// One rule, which admin goes by too. Paragraphs are one line here: whoever prints them knows how wide the terminal is.
 const REASONS: &str = "Reasons:
@@ -90,6 +91,9 @@ pub enum Command {
     Status(Form),
     /// Say of each thing that is wrong what it means, and which commands go on from there. The same exit codes
     Doctor(Form),
+    /// Show it live: whether somebody is needed, sagas and how fast they go, services and processes, outboxes, breakers,
+    /// dead letters, the books. New every second, also while admin is away; q, Esc or Ctrl-C ends it
+    Top(TopOptions),
     /// Ask whether stock, money and messages agree. Exit code 0 when they do, 2 when not, 6 when it cannot be told yet
     Audit(ReconciliationOptions),
     /// Send orders at a fixed rate, measure how long each takes to its end, and reconcile the ledgers
@@ -125,7 +129,7 @@ impl Command {
             | Self::Token(_)
             | Self::Completions { .. }
             | Self::Man { .. } => true,
-            Self::Status(_) | Self::Doctor(_) | Self::Audit(_) | Self::Operate(_) => false,
+            Self::Status(_) | Self::Doctor(_) | Self::Top(_) | Self::Audit(_) | Self::Operate(_) => false,
         }
     }
 }

@@ -21,8 +21,9 @@ mod operator;
 // Admin: requests, answers, lists.
 mod admin;
 
-// How everything is, and what to do where something is wrong.
+// How everything is, and what to do where something is wrong; the same on a live screen.
 mod overview;
+mod top;
 
 // Whether stock, money and messages agree.
 mod reconciliation;
@@ -64,7 +65,12 @@ fn main() -> ExitCode {
     // One thread: what this program does is wait, and under load the cores belong to the system.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(run(arguments)),
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(arguments));
+            // A name that is still being looked up is waited for no longer.
+            runtime.shutdown_background();
+            outcome
+        }
         Err(error) => Err(error.into()),
     };
     // A closed pipe at the other end is no failure of ours.
@@ -105,6 +111,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         Command::Local(command) => local::run(command, folder).await,
         Command::Status(form) => overview::status(&asked()?, form).await,
         Command::Doctor(form) => overview::doctor(&asked()?, form).await,
+        Command::Top(options) => top::run(asked()?, options).await,
         Command::Audit(options) if options.accept.is_some() => {
             reconciliation::accept(&admin()?, &options).await
         }

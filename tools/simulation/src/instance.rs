@@ -22,6 +22,7 @@ use saga_engine::runtime::faults::{FaultSettings, Faults, NewFault};
 use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::relay::RelaySettings;
 use saga_engine::runtime::tasks::TaskHandler;
+use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Carriage, Means, Running, start, start_messaging};
 use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
@@ -234,6 +235,7 @@ impl<S: Service> Instance<S> {
             clock: self.clock.clone(),
             observer: self.observer.clone(),
             faults: self.faults.clone(),
+            tracer: Tracer::off(),
         };
         let Running { engine, admission, steps, mut loops } =
             start(self.service.clone(), &means, &self.carriage, |_| BreakerPolicy::default());
@@ -284,6 +286,7 @@ fn carriage(process: &Process) -> Carriage {
             task_retry: policy(weather.task_attempts, Duration::from_secs(5)),
             owner: process.name().to_owned(),
             task_lease: TASK_LEASE,
+            keep_trouble: false,
             use_inbox: weather.has_inbox,
         },
         bounds: Bounds { batch_max: sim.one_of(&[2, 5, 256, 256]), queue: sim.one_of(&[4, 256]) },

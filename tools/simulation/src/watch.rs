@@ -2,13 +2,16 @@
 //! faults alone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use saga_core::admission::CallEnd;
 use saga_core::breaker::State;
 use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::fault::FaultKind;
+use saga_core::trace::TraceContext;
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::faults::Faults;
-use saga_engine::runtime::observer::{Observer, SharedObserver};
+use saga_engine::runtime::observer::{InputSettled, Observer, SharedObserver};
 
 use crate::endings::Ending;
 use crate::journal::{Batch, Entry, Journal};
@@ -109,11 +112,11 @@ pub fn observer(sim: Sim) -> SharedObserver {
 struct Ears(Sim);
 
 impl Observer for Ears {
-    fn input_settled(&self, _: &str, outcome: &'static str) {
-        self.0.count_many(Ending::Rejected, u64::from(outcome == "rejected"));
+    fn input_settled(&self, settled: &InputSettled<'_>) {
+        self.0.count_many(Ending::Rejected, u64::from(settled.outcome == "rejected"));
     }
 
-    fn call_ended(&self, _: &str, end: &'static str) {
-        self.0.count_many(Ending::CallFailed, u64::from(end == "failed"));
+    fn call_ended(&self, _: &str, end: CallEnd, _: Duration, _: Option<TraceContext>) {
+        self.0.count_many(Ending::CallFailed, u64::from(end != CallEnd::Answered));
     }
 }

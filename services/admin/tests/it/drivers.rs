@@ -25,6 +25,7 @@ use saga_engine::runtime::clock::SystemClock;
 use saga_engine::runtime::engine::Engine;
 use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::NoCalls;
+use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Means, Running};
 use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
@@ -57,6 +58,7 @@ impl Instance {
             settings::load("admin", program.defaults, &Sources { file: None, flags }).expect("settings");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
         let means = Means {
+            tracer: Tracer::off(),
             store: store.clone(),
             handler: Arc::new(NoCalls),
             clock: Arc::new(SystemClock),

@@ -129,6 +129,7 @@ pub fn dead_refund(replays: u32) -> DeadLettered {
 pub fn dead_letter(step: &str, saga: Option<Uuid>, replays: u32) -> DeadLettered {
     let reason = format!("failed {} times", replays + 1);
     DeadLettered {
+        trace: None,
         id: dead_letter_id(saga),
         service: "payment".to_owned(),
         step: step.to_owned(),

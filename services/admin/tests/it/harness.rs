@@ -24,6 +24,7 @@ use saga_engine::host::settings::{self, Sources};
 use saga_engine::runtime::clock::{BrokerClock, SystemClock};
 use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
+use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Means, Running};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Lease, Published, Store};
@@ -86,6 +87,7 @@ impl AdminHarness {
         };
         let dependency = handler.dependency();
         let means = Means {
+            tracer: Tracer::off(),
             store: store.clone(),
             handler,
             clock: Arc::new(SystemClock),
@@ -120,7 +122,8 @@ impl AdminHarness {
         }
         let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
         let ready: http::Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
-        let router = http::router(routes, &app.settings.http, gate, ready, app.metrics.clone());
+        let router =
+            http::router(routes, &app.settings.http, gate, ready, app.metrics.clone(), Tracer::off());
         background.spawn(http::serve(
             listener,
             router,

@@ -310,7 +310,15 @@ fn rules() -> Rules {
     let retry =
         RetryPolicy { max_attempts: 10, base: Duration::from_millis(100), cap: Duration::from_secs(30) };
     let (owner, task_lease) = ("admin".to_owned(), SignedDuration::from_mins(2));
-    Rules { retry, step_retry: BTreeMap::new(), task_retry: retry, owner, task_lease, use_inbox: true }
+    Rules {
+        retry,
+        step_retry: BTreeMap::new(),
+        task_retry: retry,
+        owner,
+        task_lease,
+        keep_trouble: false,
+        use_inbox: true,
+    }
 }
 
 #[test]

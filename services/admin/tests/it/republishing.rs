@@ -24,6 +24,7 @@ async fn what_is_to_be_published_again_is_marked_to_the_end_though_nobody_waits_
     let store = SqliteStore::open(&folder.path().join("admin.db"), AdminService::rows()).expect("a database");
     let store: Arc<dyn Store> = Arc::new(store);
     let entry = |number: u64| OutboxWrite {
+        trace: None,
         id: Uuid::from_u128(number.into()),
         saga: Uuid::from_u128(number.into()),
         event: None,

@@ -51,8 +51,14 @@ fn cancellations_that_an_earlier_build_left_unanswered_are_answered_once() {
     has_history(&mut writes, captured, &CAPTURED);
     has_history(&mut writes, answered, &NEVER_CHARGED);
     let (subject, payload) = ("payment.voided".to_owned(), "{}".into());
-    let told =
-        OutboxWrite { id: answered, saga: answered, subject, payload, event: Some(writes.events.len() - 1) };
+    let told = OutboxWrite {
+        trace: None,
+        id: answered,
+        saga: answered,
+        subject,
+        payload,
+        event: Some(writes.events.len() - 1),
+    };
     writes.outbox.push(told);
     is_written(&folder, writes);
 

@@ -169,6 +169,7 @@ fn heard(second: usize, fact: OperatorMessage<Fact>) -> HeardFact {
 
 fn dead_lettered() -> DeadLetterMessage {
     DeadLetterMessage::DeadLettered(Box::new(DeadLettered {
+        trace: None,
         id: id(44),
         service: "payment".to_owned(),
         step: "payment-refund".to_owned(),

@@ -79,6 +79,18 @@ pub struct Transition {
     pub why: String,
 }
 
+/// Calls recorded since the beginning, by what became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RecordedCalls))]
+pub struct Recorded {
+    /// Those that were answered.
+    pub successes: u64,
+    /// Those that were not.
+    pub failures: u64,
+    /// Those that say nothing of the other side.
+    pub ignored: u64,
+}
+
 /// What there is to see of a breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
@@ -96,6 +108,8 @@ pub struct Snapshot {
     pub slow_rate: Option<u8>,
     /// Calls refused since the beginning.
     pub refused: u64,
+    /// Calls recorded since the beginning, those included that counted as nothing.
+    pub recorded: Recorded,
     /// Since when it has not been closed, probes that failed included; `None` while it is, and while it is forced.
     pub not_closed_since: Option<Duration>,
     /// The last twenty changes of state, oldest first.
@@ -118,6 +132,7 @@ pub struct Breaker {
     phase: Phase,
     ramp: Option<u32>,
     refused: u64,
+    recorded: Recorded,
     transitions: VecDeque<Transition>,
     /// The transitions that are remembered may be fewer than there were since.
     not_closed_since: Option<Duration>,
@@ -136,6 +151,7 @@ impl Breaker {
             policy,
             ramp: None,
             refused: 0,
+            recorded: Recorded::default(),
             transitions: VecDeque::new(),
             not_closed_since: None,
             generation: 0,
@@ -189,6 +205,11 @@ impl Breaker {
     /// Takes note of a call that ended now after it `took` so long. One that was admitted in an earlier state
     /// counts as nothing.
     pub fn record(&mut self, permit: Permit, verdict: Verdict, took: Duration, at: Duration) {
+        match verdict {
+            Verdict::Success => self.recorded.successes += 1,
+            Verdict::Failure => self.recorded.failures += 1,
+            Verdict::Ignored => self.recorded.ignored += 1,
+        }
         if permit.generation != self.generation {
             return;
         }
@@ -263,6 +284,7 @@ impl Breaker {
             failure_rate: rate(failures),
             slow_rate: rate(slow),
             refused: self.refused,
+            recorded: self.recorded,
             not_closed_since: self.not_closed_since,
             transitions: self.transitions.iter().cloned().collect(),
         }

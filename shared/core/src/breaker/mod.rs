@@ -7,7 +7,7 @@ mod outage;
 mod policy;
 mod window;
 
-pub use self::breaker::{Breaker, Permit, Snapshot, State, Transition, Verdict};
+pub use self::breaker::{Breaker, Permit, Recorded, Snapshot, State, Transition, Verdict};
 pub use self::outage::OutageDetector;
 pub use self::policy::BreakerPolicy;
 pub use self::window::Window;

@@ -192,6 +192,11 @@ impl Message for DeadLetterMessage {
         }
     }
 
+    // All of them: nobody speaks of dead letters when all is well.
+    fn is_of_trouble(&self) -> bool {
+        true
+    }
+
     fn addressee(&self) -> Option<&str> {
         self.command().map(|command| command.service)
     }
@@ -244,6 +249,13 @@ impl<F: Message> Message for OperatorMessage<F> {
         match self {
             Self::Fact(fact) => fact.saga(),
             Self::DeadLetter(message) => message.saga(),
+        }
+    }
+
+    fn is_of_trouble(&self) -> bool {
+        match self {
+            Self::Fact(fact) => fact.is_of_trouble(),
+            Self::DeadLetter(message) => message.is_of_trouble(),
         }
     }
 

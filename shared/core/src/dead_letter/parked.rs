@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::trace::{TRACEPARENT, TraceContext};
+
 /// What a dead letter was before it was parked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -41,6 +43,15 @@ pub struct Delivery {
     /// Headers, in the order of their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
+}
+
+impl Delivery {
+    /// Where the message stands in its trace, as its header says.
+    #[must_use]
+    pub fn trace(&self) -> Option<TraceContext> {
+        let (_, value) = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT))?;
+        TraceContext::parse(value)
+    }
 }
 
 /// A message as it was before an operator edited it.
@@ -95,6 +106,10 @@ pub struct DeadLettered {
     pub delivery: Option<Delivery>,
     /// The payload byte for byte, base64 (RFC 4648 §4); of the edited message, once it was edited.
     pub payload_base64: String,
+    /// Where the try that failed stands in its trace, as a `traceparent` (W3C Trace Context); absent when it was not
+    /// traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// What was parked at first; absent unless it was edited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<OriginalMessage>,

@@ -26,6 +26,7 @@ use crate::input::{
 use crate::message::{Envelope, Message};
 use crate::retry::{FailedTry, FailureKind, RetryPolicy, error_links, panic_text};
 use crate::service::{Refusal, Service};
+use crate::trace::TraceContext;
 use crate::unit_of_work::{Effects, Rows, Slot, UnitOfWork};
 use crate::waiting::{Retry, Task};
 
@@ -42,6 +43,8 @@ pub struct Rules {
     pub owner: String,
     /// For how long.
     pub task_lease: SignedDuration,
+    /// Whether traces are recorded from where a message tells of trouble, though they were not to be.
+    pub keep_trouble: bool,
     /// Whether inbox marks are looked at. Off only in tests: the domain is correct without.
     pub use_inbox: bool,
 }
@@ -346,6 +349,8 @@ impl<'a, S: Service> Batch<'a, S> {
 
     fn write(&mut self, input: &Input<S>, effects: Effects<S::Fact>) {
         let first_event = self.writes.events.len();
+        let measured = effects.measured.into_iter().map(|measurement| (input.id, measurement));
+        self.writes.measured.extend(measured);
         for event in effects.events {
             self.writes.events.push(EventWrite {
                 key: event.key,
@@ -370,6 +375,7 @@ impl<'a, S: Service> Batch<'a, S> {
                 claim: 1,
                 created_at: self.now,
                 dead_letter: None,
+                trace: input.trace,
             });
         }
     }
@@ -377,6 +383,8 @@ impl<'a, S: Service> Batch<'a, S> {
     fn promise(&mut self, id: Uuid, input: &Input<S>, message: &impl Message, event: Option<usize>) {
         let message_type = message.message_type();
         let saga = message.saga().unwrap_or(input.correlation_id);
+        let kept = self.rules.keep_trouble && message.is_of_trouble();
+        let trace = input.trace.map(|trace| TraceContext { is_sampled: trace.is_sampled || kept, ..trace });
         let payload = message.encode().and_then(|data| {
             serde_json::to_vec(&Envelope {
                 id,
@@ -396,6 +404,7 @@ impl<'a, S: Service> Batch<'a, S> {
                 subject: message.subject(S::NAME),
                 payload: Bytes::from(payload),
                 event,
+                trace,
             }),
             Err(error) => panic!("a message without a JSON form: {error}"),
         }

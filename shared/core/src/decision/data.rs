@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::dead_letter::{DeadLettered, StoredDeadLetter};
+use crate::metric::Measurement;
 use crate::row::{Projected, RowKey, StoredRow};
+use crate::trace::TraceContext;
 use crate::waiting::{Retry, Task};
 
 /// What a batch must know before it can be decided.
@@ -103,6 +105,8 @@ pub struct OutboxWrite {
     pub payload: Bytes,
     /// Index in [`Writes::events`] of the event it tells.
     pub event: Option<usize>,
+    /// Where the input that causes it stands in its trace.
+    pub trace: Option<TraceContext>,
 }
 
 /// A failed try of a task.
@@ -152,6 +156,9 @@ pub struct Writes {
     pub dead_letters: Vec<StoredDeadLetter>,
     /// New idempotency keys with their answers.
     pub keys: Vec<(String, KeyedAnswer)>,
+    /// What was measured, each with the id of the input that it belongs to, in the order of decision. Nothing is stored
+    /// of it.
+    pub measured: Vec<(Uuid, Measurement)>,
     /// When all this was decided.
     pub decided_at: Timestamp,
     /// Who claims the new tasks, and until when.

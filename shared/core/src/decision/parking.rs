@@ -14,6 +14,7 @@ use crate::ids;
 use crate::input::{Delivered, Input, InputKind};
 use crate::retry::FailedTry;
 use crate::service::{Service, steps_of};
+use crate::trace::TraceContext;
 use crate::waiting::{Retry, Task};
 
 /// Payloads over this many bytes are not carried by the announcement of a dead letter: as base64 they might
@@ -63,6 +64,7 @@ pub(crate) fn parked<S: Service>(
         replays: before.map_or(0, |before| before.replays + 1),
         delivery: delivery.or_else(|| before.and_then(|before| before.delivery.clone())),
         payload_base64: BASE64.encode(payload),
+        trace: input.trace.map(|trace| trace.to_string()),
         original: before.and_then(|before| before.original.clone()),
     }
 }
@@ -204,6 +206,7 @@ fn replay<S: Service>(
             claim: 0,
             created_at: writes.decided_at,
             dead_letter: Some(dead.id),
+            trace: dead.trace.as_deref().and_then(TraceContext::parse),
         }),
         DeadLetterOrigin::Message | DeadLetterOrigin::Foreign => {
             if !steps_of::<S>().iter().any(|step| step.name == dead.step) {

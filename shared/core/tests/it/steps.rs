@@ -62,6 +62,7 @@ fn what_a_service_does_not_declare_it_refuses_by_name() {
         task_retry: retry,
         owner: String::new(),
         task_lease: SignedDuration::ZERO,
+        keep_trouble: false,
         use_inbox: true,
     };
     static HEARING: Step =
@@ -79,6 +80,7 @@ fn what_a_service_does_not_declare_it_refuses_by_name() {
     let payload = serde_json::to_vec(&envelope).expect("JSON");
     let heard = Input::message(&HEARING, payload.into(), Uuid::nil(), 0);
     let task = Task {
+        trace: None,
         id: Uuid::from_u128(3),
         kind: "collect".to_owned(),
         correlation_id: Uuid::from_u128(2),

@@ -108,6 +108,7 @@ fn examples() -> [DeadLetterMessage; 5] {
     let step = "inventory-stock-reservation".to_owned();
     let edited = Some(EditedMessage { message_id: id(47), payload_base64: "e30=".to_owned() });
     let dead_lettered = DeadLettered {
+        trace: None,
         id: dead_letter,
         service: service.clone(),
         step: step.clone(),

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::access::Access;
 use saga_core::fault::FaultKind;
+use saga_core::metric::Metric;
 use saga_core::service::Service;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -149,6 +150,10 @@ pub struct Program<S: Service, X> {
     pub routes: fn(App<S, X>) -> OpenApiRouter,
     /// Which of its routes need a token, and of which role.
     pub access: &'static Access,
+    /// The kinds of its tasks.
+    pub tasks: &'static [&'static str],
+    /// What it measures beside what every service does.
+    pub metrics: &'static [&'static Metric],
     /// What runs beside.
     pub background: fn(App<S, X>) -> Vec<Background>,
     /// Why it refuses for now what it promises to take, which ends its readiness; beside what ends everybody's.

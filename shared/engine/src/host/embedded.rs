@@ -22,6 +22,7 @@ use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
 use crate::runtime::tasks::TaskHandler;
+use crate::runtime::tracer::Tracer;
 use crate::runtime::{self, Means, Running, ended};
 use crate::store::Store;
 
@@ -74,7 +75,8 @@ pub async fn start<S: Service>(
     let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).marking(store.clone()));
     let (clock, observer) = (Arc::new(BrokerClock::new(Arc::new(SystemClock))), Arc::new(()));
     timekeeping::meet(&clock, bus).await;
-    let means = Means { store: store.clone(), handler, clock, observer, faults };
+    let tracer = Tracer::off();
+    let means = Means { store: store.clone(), handler, clock, observer, faults, tracer };
     let carriage = settings.carriage(dependency);
     let Running { engine, steps, mut loops, .. } =
         runtime::start(Arc::new(service), &means, &carriage, |name| settings.breaker_of(name));

@@ -17,6 +17,7 @@ mod run;
 pub mod settings;
 pub mod standing;
 pub mod timekeeping;
+pub mod trace;
 mod upkeep;
 pub mod watched;
 

@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
         let stats = app.store.stats().await;
-        let _ = of(&app, &stats);
+        app.metrics.take_readiness(&of(&app, &stats));
         match stats {
             Ok(stats) => app.metrics.take_stats(stats, app.clock.now()),
             Err(fault) => error!("the store cannot be asked: {}", error_chain(&fault)),

@@ -18,15 +18,18 @@ use super::app::{App, Program};
 use super::asking::AskingAgain;
 use super::http::{Gate, Outgoing, Problem, TOKENS_OFF};
 use super::log::LostLines;
+use super::metrics::Metrics;
 use super::readiness;
 use super::settings::Settings;
 use super::standing::Standing;
+use super::trace::Tracing;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
 use crate::nats::{NatsBus, Publisher, anew};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
+use crate::runtime::lag;
 use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
 use crate::store::{Mark, Store as _};
@@ -52,13 +55,24 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         true => None,
         false => Some(NatsBus::connect_as(settings.bus.clone(), S::NAME, &settings.instance).await?),
     };
-    let metrics = super::metrics::Metrics::default();
+    let metrics = Metrics::new(S::NAME, program.metrics);
+    metrics.expect(&steps, program.tasks);
+    let tracing = Tracing::of(&settings.trace, S::NAME, &settings.instance, &metrics)?;
+    let tracer = tracing.tracer.clone();
     let faults = Faults::new(settings.faults.clone(), program.faults, steps);
     let service = Arc::new((program.service)(&settings));
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
     let carried_by: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
     let observer = Arc::new(metrics.clone());
-    let means = Means { store: store.clone(), handler, clock: carried_by, observer, faults: faults.clone() };
+    let (faults_of_loops, store_of_loops) = (faults.clone(), store.clone());
+    let means = Means {
+        store: store_of_loops,
+        handler,
+        clock: carried_by,
+        observer,
+        faults: faults_of_loops,
+        tracer: tracer.clone(),
+    };
     let carriage = settings.carriage(dependency);
     let Running { engine, admission, steps, mut loops } =
         runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
@@ -100,7 +114,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     if !gate.is_on() {
         warn!("{TOKENS_OFF}");
     }
-    let router = http::router(routes, &app.settings.http, gate, health, app.metrics.clone());
+    let router = http::router(routes, &app.settings.http, gate, health, app.metrics.clone(), tracer);
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
     let serving = http::spawn(listener, router, app.settings.http.clone(), app.stop.clone());
     let outcome = tokio::select! {
@@ -112,6 +126,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     app.stop.cancel();
     info!(service = S::NAME, "stopping");
     serving.await?;
+    tracing.finish().await;
     outcome
 }
 
@@ -149,11 +164,13 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     app.met.cancel();
     let publisher = Publisher::new(bus.clone(), S::NAME, app.faults.clone());
     let publisher = Box::new(publisher.marking(app.store.clone()).telling(app.publishing.clone()));
+    let lag = lag::run::<S, _>(bus.clone(), steps.clone(), means.observer.clone());
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
     let watching = standstill::run::<S, _>(bus.clone(), steps, standstills, limit, means.clock);
     spawn(&mut loops, Box::pin(watching));
+    spawn(&mut loops, Box::pin(lag));
     let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
     let ended = tokio::select! {
         ended = ended(&mut loops) => ended,

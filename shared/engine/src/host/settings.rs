@@ -17,6 +17,7 @@ use super::http::HttpSettings;
 use super::log::LogSettings;
 use super::resilience::{Resilience, RetryOverride};
 use super::timekeeping::ClockSettings;
+use super::trace::TraceSettings;
 use crate::nats::BusSettings;
 use crate::runtime::consumer::ConsumerBounds;
 use crate::runtime::engine::Bounds;
@@ -71,6 +72,9 @@ pub struct Settings<X> {
     /// What is logged, and in which form.
     #[serde(default)]
     pub log: LogSettings,
+    /// Which traces are recorded, and where they go.
+    #[serde(default)]
+    pub trace: TraceSettings,
     /// The service's own.
     pub service: X,
 }
@@ -283,6 +287,7 @@ fn gather(service: &str, defaults: &str, sources: &Sources) -> Result<config::Co
 impl<X> Settings<X> {
     fn check(&self) -> Result<(), BadSettings> {
         self.http.check().map_err(|why| BadSettings(format!("http.{why}")))?;
+        self.trace.check().map_err(BadSettings)?;
         let rules = [
             (self.engine.batch_max >= 1, "engine.batch_max must be at least 1"),
             (self.engine.queue >= 1, "engine.queue must be at least 1"),
@@ -374,6 +379,7 @@ impl<X> Settings<X> {
                 task_retry: task.retry,
                 owner: self.instance.clone(),
                 task_lease: signed(self.task.lease),
+                keep_trouble: self.trace.is_on() && self.trace.keep_trouble,
                 use_inbox: true,
             },
             bounds: Bounds { batch_max: self.engine.batch_max, queue: self.engine.queue },

@@ -3,6 +3,7 @@
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::{publish::PublishAck, response::Response};
 use async_nats::{HeaderMap, Message};
+use saga_core::trace::TRACEPARENT;
 use uuid::Uuid;
 
 use super::connection::{BoxedError, NatsBus};
@@ -50,6 +51,9 @@ async fn send(
         headers.insert(NATS_MESSAGE_ID, entry.id.to_string());
         if let Some(mark) = mark {
             headers.insert(marking::HEADER, mark);
+        }
+        if let Some(trace) = entry.trace {
+            headers.insert(TRACEPARENT, trace.to_string());
         }
         headers
     };

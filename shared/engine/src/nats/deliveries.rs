@@ -229,6 +229,10 @@ impl BusMessage for NatsMessage {
         Delivery { stream: self.stream.clone(), sequence, subject, headers }
     }
 
+    fn is_redelivery(&self) -> bool {
+        self.message.info().is_ok_and(|info| info.delivered > 1)
+    }
+
     async fn acknowledge(&self) -> Result<(), BusError> {
         tell(&self.bus, &self.message, AckKind::Ack).await
     }

@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
+use saga_core::trace::TRACEPARENT;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -139,6 +140,9 @@ impl Publisher {
                     PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
                 if let Some(mark) = mark {
                     message = message.header(marking::HEADER, mark);
+                }
+                if let Some(trace) = entry.trace {
+                    message = message.header(TRACEPARENT, trace.to_string().as_str());
                 }
                 acks.push(self.bus.jetstream.send_publish(entry.subject.clone(), message).await);
             }

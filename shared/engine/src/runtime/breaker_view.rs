@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use saga_core::breaker::{Breaker, BreakerPolicy, State, Transition};
+use saga_core::breaker::{Breaker, BreakerPolicy, Recorded, State, Transition};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -40,6 +40,9 @@ pub struct BreakerView {
     pub slow_rate: Option<u8>,
     /// Calls refused since the process started.
     pub refused: u64,
+    /// Calls recorded since the process started.
+    #[serde(default)]
+    pub recorded: Recorded,
     /// How it works.
     pub policy: BreakerPolicy,
     /// When it will let probes through, if it is open and not forced.
@@ -86,6 +89,7 @@ impl BreakerView {
             failure_rate: seen.failure_rate,
             slow_rate: seen.slow_rate,
             refused: seen.refused,
+            recorded: seen.recorded,
             policy: breaker.policy().clone(),
             not_closed_since: seen.not_closed_since.map(&wall),
             open_until: breaker.refuses_until(at).flatten().map(&wall),

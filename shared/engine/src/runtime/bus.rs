@@ -107,6 +107,11 @@ pub trait BusMessage: Send + 'static {
     /// Where the broker has it, and its headers.
     fn delivery(&self) -> Delivery;
 
+    /// Whether it was delivered before.
+    fn is_redelivery(&self) -> bool {
+        false
+    }
+
     /// Tells the broker that it need not come again.
     fn acknowledge(&self) -> impl Future<Output = Result<(), BusError>> + Send;
 }

@@ -1,6 +1,7 @@
 //! Shell: one step's way from the broker into the engine: each message an input, acknowledged once it is settled.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -16,6 +17,7 @@ use super::admission::{InjectedFault, StepAdmission, StepPermit};
 use super::bus::{Bus, BusError, BusMessage, Deliveries, Durable, HoldOf};
 use super::engine::Engine;
 use super::held::{self, Held, Holding};
+use super::observer::SharedObserver;
 
 /// Pause before a consumer that was lost is made again.
 const REMAKE_PAUSE: Duration = Duration::from_millis(200);
@@ -41,6 +43,7 @@ pub struct Consumer<S: Service, B: Bus> {
     /// Tries that an injected fault delays.
     delayed: JoinSet<()>,
     held: Held<HoldOf<B>>,
+    observer: SharedObserver,
 }
 
 /// What stands before the step lets a consumer do.
@@ -71,7 +74,14 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         durable: Durable,
         bounds: ConsumerBounds,
     ) -> Self {
-        Self { bus, engine, admission, durable, bounds, delayed: JoinSet::new(), held: Held::nothing() }
+        let (delayed, held, observer) = (JoinSet::new(), Held::nothing(), Arc::new(()));
+        Self { bus, engine, admission, durable, bounds, delayed, held, observer }
+    }
+
+    /// The same, that tells this observer what comes again.
+    #[must_use]
+    pub fn observed(self, observer: SharedObserver) -> Self {
+        Self { observer, ..self }
     }
 
     /// Runs until dropped.
@@ -219,6 +229,9 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         mut permit: StepPermit,
         acknowledge: &Acknowledge<B>,
     ) -> Result<(), BusError> {
+        if message.is_redelivery() {
+            self.observer.delivered_again(&self.durable.name());
+        }
         let InjectedFault { failure, delay } = permit.begin();
         let input = self.input(&message).failing(failure);
         let (engine, faults) = (self.engine.clone(), self.admission.faults().clone());

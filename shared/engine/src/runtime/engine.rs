@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::{self, Rules, Writes};
 use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome, RequestKey};
+use saga_core::metric::Measurement;
 use saga_core::retry::{FailedTry, FailureKind, error_chain};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
@@ -24,8 +25,10 @@ use uuid::Uuid;
 
 use super::clock::SharedClock;
 use super::log_line::{self, Change};
-use super::observer::SharedObserver;
+use super::observer::{InputSettled, SharedObserver};
+use super::spans::Spans;
 use super::task_runner::{IsNew, TaskRunner};
+use super::tracer::{self, Begun, Tracer};
 use crate::store::{Store, StoreFault};
 
 /// Pause after the store failed: a full disk does not get better by asking faster.
@@ -41,10 +44,21 @@ const SWEPT_FROM: usize = 1024;
 /// It must not wait for anything: the engine would wait with it.
 type OnSettled<S> = Box<dyn FnOnce(Outcome<S>) + Send>;
 
+/// Those who wait for the outcomes of a batch, in its order.
+type Waiters<S> = std::vec::IntoIter<(Seen, OnSettled<S>)>;
+
 /// An input with what its outcome is for.
 pub struct Pending<S: Service> {
     input: Input<S>,
+    seen: Seen,
     on_settled: OnSettled<S>,
+}
+
+/// When an input was handed in, and its span.
+#[derive(Clone, Copy)]
+struct Seen {
+    at: Instant,
+    begun: Option<Begun>,
 }
 
 /// The handle. Cheap to clone.
@@ -67,6 +81,7 @@ struct Inner<S: Service> {
     timers_look_at: AtomicI64,
     tasks: TaskRunner,
     clock: SharedClock,
+    tracer: Tracer,
 }
 
 /// The engine is gone, or its store failed: nothing happened, try again.
@@ -99,6 +114,8 @@ pub struct Parts<S: Service> {
     pub observer: SharedObserver,
     /// What takes up the tasks.
     pub tasks: TaskRunner,
+    /// Where spans go.
+    pub tracer: Tracer,
 }
 
 /// The loop's end of the handle.
@@ -116,8 +133,8 @@ impl<S: Service> Engine<S> {
         let timers_look_at = AtomicI64::new(i64::MAX);
         // Room for due tasks is made where they are admitted.
         let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
-        let clock = parts.clock.clone();
-        let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks, clock };
+        let (clock, tracer) = (parts.clock.clone(), parts.tracer.clone());
+        let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks, clock, tracer };
         let engine = Self { inner: Arc::new(inner) };
         let looping = Loop { parts, waiting, engine: engine.clone() };
         (engine, looping)
@@ -133,7 +150,8 @@ impl<S: Service> Engine<S> {
         command: S::Command,
         key: Option<RequestKey>,
     ) -> Result<CommandOutcome<S>, Unavailable> {
-        let input = Input::command(Uuid::now_v7(), correlation_id, command, key);
+        let trace = tracer::of_the_request(&self.inner.tracer, correlation_id);
+        let input = Input::command(Uuid::now_v7(), correlation_id, command, key).traced(trace);
         self.settle(input).await?.of_command().ok_or(Unavailable)
     }
 
@@ -159,7 +177,10 @@ impl<S: Service> Engine<S> {
         input: Input<S>,
         on_settled: impl FnOnce(Outcome<S>) + Send + 'static,
     ) -> Result<(), Unavailable> {
-        let pending = Pending { input, on_settled: Box::new(on_settled) };
+        let begun = self.inner.tracer.begin(input.trace, input.correlation_id);
+        let input = input.traced(begun.map(|begun| begun.context));
+        let seen = Seen { at: Instant::now(), begun };
+        let pending = Pending { input, seen, on_settled: Box::new(on_settled) };
         self.inner.inputs.send(pending).await.map_err(|_| Unavailable)
     }
 
@@ -215,6 +236,12 @@ impl<S: Service> Engine<S> {
         }
     }
 
+    /// Where spans go.
+    #[must_use]
+    pub fn tracer(&self) -> &Tracer {
+        &self.inner.tracer
+    }
+
     /// What takes up the tasks.
     #[must_use]
     pub fn tasks(&self) -> &TaskRunner {
@@ -239,7 +266,13 @@ struct Settlement<S: Service> {
     outcomes: Vec<Outcome<S>>,
     changed: Vec<RowKey>,
     tasks: Vec<Task>,
-    has_outbox: bool,
+    /// Messages promised.
+    promised: usize,
+    /// Spans whose traces are recorded from now on, as what they promise tells of trouble.
+    troubled: BTreeSet<u64>,
+    measured: Vec<(Uuid, Measurement)>,
+    /// How long the commit took.
+    took: Duration,
     /// The events, for the log.
     changes: Vec<Change>,
     /// The first thing of all that was written to come due.
@@ -247,7 +280,7 @@ struct Settlement<S: Service> {
 }
 
 impl<S: Service> Settlement<S> {
-    fn of(inputs: &[Input<S>], writes: &Writes, outcomes: Vec<Outcome<S>>) -> Self {
+    fn of(inputs: &[Input<S>], writes: &mut Writes, outcomes: Vec<Outcome<S>>) -> Self {
         // What nobody has claimed is for the timers.
         let (taken, left) = match writes.claim {
             Some(_) => (writes.tasks.clone(), &[][..]),
@@ -266,11 +299,22 @@ impl<S: Service> Settlement<S> {
             outcomes,
             changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
             tasks: taken,
-            has_outbox: !writes.outbox.is_empty(),
+            promised: writes.outbox.len(),
+            troubled: troubled(inputs, writes),
+            measured: std::mem::take(&mut writes.measured),
+            took: Duration::ZERO,
             changes: log_line::changes(writes),
             next_due,
         }
     }
+}
+
+/// Spans of inputs that were not to be recorded, and promise something that is.
+fn troubled<S: Service>(inputs: &[Input<S>], writes: &Writes) -> BTreeSet<u64> {
+    let unrecorded = inputs.iter().filter_map(|input| input.trace).filter(|trace| !trace.is_sampled);
+    let unrecorded: BTreeSet<u64> = unrecorded.map(|trace| trace.span_id).collect();
+    let promised = writes.outbox.iter().filter_map(|entry| entry.trace).filter(|trace| trace.is_sampled);
+    promised.map(|trace| trace.span_id).filter(|span| unrecorded.contains(span)).collect()
 }
 
 fn due_row<S: Service>(input: &Input<S>) -> Option<&RowKey> {
@@ -289,7 +333,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
             return;
         }
         let (inputs, settled): (Vec<_>, Vec<_>) =
-            gathered.drain(..).map(|pending| (pending.input, pending.on_settled)).unzip();
+            gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
         looping.store(Arc::new(inputs), settled.into_iter()).await;
     }
 }
@@ -297,7 +341,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
 impl<S: Service> Loop<S> {
     /// Commits a batch and settles it. One that cannot be stored as a whole is halved until it is known which inputs
     /// are to blame: they fail alone.
-    async fn store(&self, inputs: Arc<Vec<Input<S>>>, mut settled: std::vec::IntoIter<OnSettled<S>>) {
+    async fn store(&self, inputs: Arc<Vec<Input<S>>>, mut settled: Waiters<S>) {
         // The first part is on top, so that what came first is decided first.
         let mut parts: Vec<Range<usize>> = std::iter::once(0..inputs.len()).collect();
         while let Some(part) = parts.pop() {
@@ -323,12 +367,7 @@ impl<S: Service> Loop<S> {
     }
 
     /// Lets the one input fail that the store does not take: the next in `settled` is told.
-    async fn fail(
-        &self,
-        input: &Input<S>,
-        settled: &mut std::vec::IntoIter<OnSettled<S>>,
-        fault: &StoreFault,
-    ) {
+    async fn fail(&self, input: &Input<S>, settled: &mut Waiters<S>, fault: &StoreFault) {
         let reason = format!("cannot be stored: {}", error_chain(fault));
         let outcome = match &input.kind {
             InputKind::Command { .. } => Outcome::Command(CommandOutcome::Faulted(reason)),
@@ -356,7 +395,10 @@ impl<S: Service> Loop<S> {
             outcomes: vec![outcome],
             changed: vec![],
             tasks: vec![],
-            has_outbox: false,
+            promised: 0,
+            troubled: BTreeSet::new(),
+            measured: vec![],
+            took: Duration::ZERO,
             changes: vec![],
             next_due: None,
         };
@@ -401,39 +443,45 @@ impl<S: Service> Loop<S> {
                 if !can_hold {
                     writes.leave_tasks();
                 }
-                *slot.lock() = Some(Settlement::of(inputs, &writes, outcomes));
+                *slot.lock() = Some(Settlement::of(inputs, &mut writes, outcomes));
                 writes
             })
         };
         let began = Instant::now();
         store.transact(reads, decide).await?;
-        observer.batch_committed(count, began.elapsed());
-        slot.lock().take().ok_or(StoreFault::Closed)
+        let took = began.elapsed();
+        observer.batch_committed(count, self.waiting.len(), took);
+        let settlement = slot.lock().take().ok_or(StoreFault::Closed)?;
+        Ok(Settlement { took, ..settlement })
     }
 
     /// Settles these inputs, which are the next in `settled`.
-    fn settle(
-        &self,
-        inputs: &[Input<S>],
-        settled: &mut std::vec::IntoIter<OnSettled<S>>,
-        settlement: Settlement<S>,
-    ) {
+    fn settle(&self, inputs: &[Input<S>], settled: &mut Waiters<S>, settlement: Settlement<S>) {
         // The relay first: everybody downstream waits for it, while answers wait for nobody.
-        if settlement.has_outbox {
+        if settlement.promised > 0 {
             self.engine.inner.relay.notify_one();
+            self.parts.observer.promised(settlement.promised);
         }
         self.engine.inner.tasks.start(settlement.tasks, IsNew::Yes);
         if let Some(due) = settlement.next_due {
             self.engine.wake_timers_for(due);
         }
         self.engine.tell_watchers(&settlement.changed);
+        let spans = Spans::of_a_batch(&self.parts.tracer, inputs, settlement.troubled, settlement.took);
+        let mut measured = settlement.measured.iter().peekable();
         let mut changes = settlement.changes.as_slice();
-        for ((input, outcome), on_settled) in inputs.iter().zip(settlement.outcomes).zip(settled) {
-            self.parts.observer.input_settled(input.source(), outcome.name());
+        for ((input, outcome), (seen, on_settled)) in inputs.iter().zip(settlement.outcomes).zip(settled) {
+            let (trace, took) = (input.trace, seen.at.elapsed());
+            let (source, name) = (input.source(), outcome.name());
+            self.parts.observer.input_settled(&InputSettled { source, outcome: name, took, trace });
+            while let Some((_, measurement)) = measured.next_if(|(by, _)| *by == input.id) {
+                self.parts.observer.measured(measurement, trace);
+            }
             if input.is_foreign() && matches!(outcome, Outcome::Message(MessageOutcome::Dead(_))) {
-                self.parts.observer.foreign_parked(input.source());
+                self.parts.observer.foreign_parked(source);
             }
             log_line::say(input, &outcome, log_line::changes_of(input.id, &mut changes));
+            spans.end(input, &outcome, seen.begun, took);
             on_settled(outcome);
         }
     }

@@ -3,14 +3,15 @@
 //!
 //! The loops know time, store, broker and outside only as the traits [`clock::Clock`], [`Store`], [`bus::Bus`],
 //! [`bus::Publish`] and [`tasks::TaskHandler`]; the simulation drives the same loops with its own. In reading order:
-//! - [`clock`], [`bus`], [`observer`], [`faults`]: what the loops are given, beside the store
+//! - [`clock`], [`bus`], [`observer`], [`tracer`], [`faults`]: what the loops are given, beside the store
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
-//! - [`engine`]: the one loop through which every input goes, in batches; [`log_line`]: what the log says of each
+//! - [`engine`]: the one loop through which every input goes, in batches; [`log_line`]: what the log says of each,
+//!   `spans`: what a trace does
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
 //!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, with `refusal`: what the broker
 //!   does not take though it takes the rest
-//! - [`standstill`]: whether a step makes no progress although messages wait for it; [`held_up`]: whether the broker
+//! - [`lag`]: how much waits at the broker; [`standstill`]: whether a step makes no progress although messages wait for it; [`held_up`]: whether the broker
 //!   takes nothing although it is there
 
 pub mod admission;
@@ -23,14 +24,17 @@ pub mod faults;
 pub mod given_up;
 mod held;
 pub mod held_up;
+pub mod lag;
 pub mod log_line;
 pub mod observer;
 mod refusal;
 pub mod relay;
+mod spans;
 pub mod standstill;
 pub mod task_runner;
 pub mod tasks;
 pub mod timers;
+pub mod tracer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +58,7 @@ use self::relay::{Relay, RelaySettings};
 use self::task_runner::TaskRunner;
 use self::tasks::{NOBODY, TaskHandler};
 use self::timers::TimerSettings;
+use self::tracer::Tracer;
 use crate::store::Store;
 
 /// What a service is carried by.
@@ -69,6 +74,8 @@ pub struct Means {
     pub observer: SharedObserver,
     /// The faults that can be injected into this process.
     pub faults: Faults,
+    /// Where spans go.
+    pub tracer: Tracer,
 }
 
 /// How a service is carried.
@@ -114,7 +121,7 @@ pub fn start<S: Service>(
     carriage: &Carriage,
     policy_of: impl Fn(&str) -> BreakerPolicy,
 ) -> Running<S> {
-    let Means { store, handler, clock, observer, faults } = means.clone();
+    let Means { store, handler, clock, observer, faults, tracer } = means.clone();
     let dependency = handler.dependency();
     let steps = steps_of::<S>();
     if let Some(step) = steps.iter().find(|step| step.needs.iter().any(|need| *need != dependency)) {
@@ -135,6 +142,7 @@ pub fn start<S: Service>(
         clock: clock.clone(),
         observer: observer.clone(),
         tasks,
+        tracer,
     });
     let timers = TimerSettings {
         owner: carriage.rules.owner.clone(),
@@ -164,16 +172,17 @@ pub fn start_messaging<S: Service, B: Bus>(
     bus: &B,
     publisher: Box<dyn Publish>,
 ) -> JoinSet<()> {
-    let Means { store, clock, observer, .. } = means.clone();
-    let relay = Relay::new(store, carriage.rules.owner.clone(), carriage.relay.clone());
+    let Means { store, clock, observer, tracer, .. } = means.clone();
+    let relay = Relay::new(store, carriage.rules.owner.clone(), carriage.relay.clone()).traced(tracer);
     let mut loops = JoinSet::new();
-    spawn(&mut loops, relay::run(relay, publisher, engine.relay_wake(), clock, observer));
+    spawn(&mut loops, relay::run(relay, publisher, engine.relay_wake(), clock, observer.clone()));
     let mut durables = Vec::new();
     for admission in steps {
         for durable in Durable::all(S::NAME, &[admission.step()]) {
             durables.push((durable, admission.clone()));
             let (bus, engine, admission) = (bus.clone(), engine.clone(), admission.clone());
-            let consumer = Consumer::new(bus, engine, admission, durable, carriage.consumer);
+            let consumer =
+                Consumer::new(bus, engine, admission, durable, carriage.consumer).observed(observer.clone());
             spawn(&mut loops, Box::pin(consumer.run()));
         }
     }

@@ -1,5 +1,6 @@
 //! Shell: the relay: publishes what the outbox promises, in order, under a lease.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use super::bus::Publish;
 use super::clock::SharedClock;
 use super::observer::{Observer, SharedObserver};
 use super::refusal::Refusals;
-use crate::store::{Lease, Store, StoreFault};
+use super::tracer::{SpanKind, Tracer};
+use crate::store::{Lease, OutboxEntry, Published, Store, StoreFault};
 
 /// Settings of the relay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -65,13 +67,21 @@ pub struct Relay {
     settings: RelaySettings,
     held: Option<(Lease, Timestamp)>,
     refusals: Refusals,
+    tracer: Tracer,
 }
 
 impl Relay {
     /// A relay for the outbox of `store`. `owner` names this instance; a restart must use the same name.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, owner: String, settings: RelaySettings) -> Self {
-        Self { store, owner, settings, held: None, refusals: Refusals::default() }
+        let (refusals, tracer) = (Refusals::default(), Tracer::off());
+        Self { store, owner, settings, held: None, refusals, tracer }
+    }
+
+    /// The same, which writes down what it publishes.
+    #[must_use]
+    pub fn traced(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
     }
 
     /// One round: lease, look, publish, settle.
@@ -109,7 +119,8 @@ impl Relay {
         let settled_something = count + published.refused.len() > 0;
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
         if settled_something || delayed.is_some() {
-            observer.published(count);
+            observer.published(count, published.refused.len(), began.elapsed());
+            self.write_down(&entries, &published, began.elapsed());
             // What the broker has got is not older than when it said so.
             let published_at = now.saturating_add(began.elapsed()).unwrap_or(now);
             if !self.store.settle(&lease, published, published_at).await? {
@@ -119,6 +130,39 @@ impl Relay {
             }
         }
         Ok(delayed.map_or(Round::Published(count), Round::Delayed))
+    }
+
+    /// Writes down what was published of what is recorded: each message in its trace, and the batch, linked to each.
+    fn write_down(&self, entries: &[OutboxEntry], published: &Published, took: Duration) {
+        if !self.tracer.is_on() {
+            return;
+        }
+        let done: BTreeSet<i64> = published.done.iter().copied().collect();
+        let done = entries.iter().filter(|entry| done.contains(&entry.seq));
+        let traced: Vec<_> = done.filter_map(|entry| Some((entry, entry.trace?))).collect();
+        let recorded: Vec<_> =
+            traced.iter().map(|(_, trace)| *trace).filter(|trace| trace.is_sampled).collect();
+        let batch = self.tracer.begin_batch(&recorded);
+        for (entry, trace) in traced {
+            let Some(begun) = self.tracer.begin(Some(trace), entry.saga) else { continue };
+            self.tracer.end(begun, took, SpanKind::Producer, |span| {
+                span.name = format!("publish {}", entry.subject).into();
+                span.attributes = vec![
+                    ("messaging.system", "nats".to_owned()),
+                    ("messaging.operation.type", "send".to_owned()),
+                    ("messaging.destination.name", entry.subject.clone()),
+                    ("messaging.message.id", entry.id.to_string()),
+                ];
+                span.links = batch.map(|batch| batch.context).into_iter().collect();
+            });
+        }
+        if let Some(batch) = batch {
+            self.tracer.end(batch, took, SpanKind::Producer, |span| {
+                span.name = "publish".into();
+                span.attributes = vec![("messaging.batch.message_count", published.done.len().to_string())];
+                span.links = recorded;
+            });
+        }
     }
 
     async fn lease(&mut self, now: Timestamp) -> Result<Option<Lease>, StoreFault> {

@@ -22,6 +22,7 @@ use super::admission::CallPermit;
 use super::engine::Engine;
 use super::observer::SharedObserver;
 use super::task_runner::Waiting;
+use super::tracer::SpanKind;
 
 /// Makes the calls that tasks ask for. A refusal that the business knows is an answer, not a failure.
 pub trait TaskHandler: Send + Sync + 'static {
@@ -143,7 +144,13 @@ impl<S: Service> One<S> {
         let Some(Waiting { mut task, .. }) = Self::ask(&engine, waiting).await else {
             return permit.give_back();
         };
-        let called = call(handler.as_ref(), &task, timeout).await.map_err(|failed| {
+        let begun = engine.tracer().begin(task.trace, task.correlation_id);
+        // Whoever is called goes on from here, and so does its answer.
+        task.trace = begun.map(|begun| begun.context);
+        let began = Instant::now();
+        let called = call(handler.as_ref(), &task, timeout).await;
+        let took = began.elapsed();
+        let called = called.map_err(|failed| {
             let failed = failed.discreet(task.payload.as_bytes(), S::SECRETS);
             let (correlation_id, message_id, step) = (task.correlation_id, task.id, task.kind.as_str());
             let attempt = task.attempts + 1;
@@ -157,7 +164,23 @@ impl<S: Service> One<S> {
         };
         let kind = permit.end(task.id, end);
         let answer = called.map_err(|failed| FailedTry { kind, ..failed });
-        observer.call_ended(&task.kind, if answer.is_ok() { "answered" } else { "failed" });
+        if let Some(begun) = begun {
+            let failed = answer.as_ref().err().map(FailedTry::reason);
+            if failed.is_some() {
+                engine.tracer().keep(begun.context);
+            }
+            engine.tracer().end(begun, took, SpanKind::Client, |span| {
+                span.name = format!("call {}", task.kind).into();
+                span.failed = failed;
+                span.attributes = vec![
+                    ("saga.correlation_id", task.correlation_id.to_string()),
+                    ("saga.message_id", task.id.to_string()),
+                    ("saga.attempt", (task.attempts + 1).to_string()),
+                    ("saga.outcome", end.as_str().to_owned()),
+                ];
+            });
+        }
+        observer.call_ended(&task.kind, end, took, task.trace);
         let (admission, id) = (engine.tasks().admission(), task.id);
         // Before its outcome is durable: from then on the timers may bring the task again.
         let (claim, is_room) = admission.release(id);

@@ -15,6 +15,7 @@ use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
+use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -76,6 +77,8 @@ pub struct OutboxEntry {
     pub subject: String,
     /// The envelope's bytes.
     pub payload: Bytes,
+    /// Where whatever caused it stands in its trace.
+    pub trace: Option<TraceContext>,
 }
 
 /// The outcome of publishing a batch, to be settled.

@@ -347,5 +347,13 @@ fn rules(use_inbox: bool) -> Rules {
     let retry =
         RetryPolicy { max_attempts: ATTEMPTS, base: Duration::from_secs(1), cap: Duration::from_secs(10) };
     let (owner, task_lease) = ("test".to_owned(), SignedDuration::from_secs(30));
-    Rules { retry, step_retry: BTreeMap::new(), task_retry: retry, owner, task_lease, use_inbox }
+    Rules {
+        retry,
+        step_retry: BTreeMap::new(),
+        task_retry: retry,
+        owner,
+        task_lease,
+        keep_trouble: false,
+        use_inbox,
+    }
 }

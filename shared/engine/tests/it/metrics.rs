@@ -3,39 +3,124 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use saga_core::breaker::State;
+use saga_core::admission::CallEnd;
+use saga_core::breaker::{Recorded, State};
 use saga_core::machinery::Stats;
-use saga_engine::host::metrics::Metrics;
+use saga_core::metric::{Measurement, Metric, MetricKind};
+use saga_core::trace::TraceContext;
+use saga_engine::host::metrics::{Metrics, names};
 use saga_engine::runtime::admission::BreakerView;
-use saga_engine::runtime::observer::Observer as _;
+use saga_engine::runtime::observer::{InputSettled, Observer as _};
 
 use crate::support::{EngineHarness, SUPPLIER, at};
 
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+/// Bounds of nothing else than this test.
+const BOUNDS: &[f64] = &[1.0, 2.0];
+const PARCELS: Metric = Metric::counter("parcel_total", &["way"], "Parcels, by way");
+const WEIGHED: Metric = Metric::histogram("parcel_weighing_seconds", &[], BOUNDS, "Time on the scales");
+const ON_SHELF: Metric = Metric::gauge("parcel_on_shelf", &["shelf"], "Parcels on each shelf");
+
 #[test]
 fn everything_that_happens_is_counted_under_its_name() {
-    let metrics = Metrics::default();
-    metrics.input_settled("shelf-filling", "done");
-    metrics.input_settled("shelf-filling", "done");
+    let metrics = Metrics::new("shelf", &[]);
+    let (took, trace) = (Duration::from_millis(4), TraceContext::parse(TRACE));
+    let settled = InputSettled { source: "shelf-filling", outcome: "done", took, trace };
+    metrics.input_settled(&settled);
+    metrics.input_settled(&settled);
     metrics.foreign_parked("shelf-filling");
-    metrics.call_ended("supply", "failed");
-    metrics.batch_committed(3, Duration::from_millis(4));
+    metrics.call_ended("supply", CallEnd::Failed, took, None);
+    metrics.batch_committed(3, 17, took);
     metrics.batch_not_stored();
-    metrics.published(5);
+    metrics.promised(6);
+    metrics.published(5, 1, took);
+    metrics.delivered_again("shelf-filling");
+    metrics.lagging("shelf-filling", 12);
     metrics.take_clock_offset(SignedDuration::from_millis(-1_500));
     let text = metrics.text().expect("metrics");
     for line in [
         "saga_input_total{step=\"shelf-filling\",outcome=\"done\"} 2",
+        "step_duration_seconds_bucket{le=\"0.005\",step=\"shelf-filling\"} 2 # {trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"} 0.004",
         "message_foreign_total{step=\"shelf-filling\"} 1",
-        "saga_call_total{step=\"supply\",outcome=\"failed\"} 1",
-        "store_commit_seconds_sum 0.004",
+        "task_call_total{task=\"supply\",outcome=\"failed\"} 1",
+        "task_call_duration_seconds_count{task=\"supply\"} 1",
+        "store_commit_duration_seconds_sum 0.004",
         "engine_batch_inputs_sum 3.0",
+        "engine_queue_inputs 17.0",
         "store_faults_total 1",
+        "outbox_written_total 6",
         "outbox_published_total 5",
+        "outbox_refused_total 1",
         "outbox_publish_messages_sum 5.0",
+        "outbox_publish_duration_seconds_sum 0.004",
+        "consumer_redelivery_total{consumer=\"shelf-filling\"} 1",
+        "consumer_lag_messages{consumer=\"shelf-filling\"} 12.0",
         "clock_offset_seconds -1.5",
+        "build_info{service=\"shelf\",version=\"0.1.0\"} 1.0",
     ] {
         assert!(text.contains(line), "no {line:?} in {text}");
     }
+    assert!(text.ends_with("# EOF\n"), "it is OpenMetrics");
+}
+
+#[test]
+fn what_a_service_counts_of_its_own_stands_beside_the_rest() {
+    let metrics = Metrics::new("shelf", &[&PARCELS, &WEIGHED, &ON_SHELF]);
+    metrics.measured(&Measurement::more(&PARCELS, &["in"], 3), None);
+    metrics.measured(&Measurement::took(&WEIGHED, &[], SignedDuration::from_millis(1_500)), None);
+    metrics.measured(&Measurement::took(&WEIGHED, &[], SignedDuration::from_secs(-1)), None);
+    metrics.replace(&ON_SHELF, &[(vec!["upper".to_owned()], 1.0), (vec!["lower".to_owned()], 2.0)]);
+    metrics.replace(&ON_SHELF, &[(vec!["lower".to_owned()], 4.0)]);
+    let text = metrics.text().expect("metrics");
+    for line in [
+        "parcel_total{way=\"in\"} 3",
+        "parcel_weighing_seconds_bucket{le=\"1.0\"} 1",
+        "parcel_weighing_seconds_bucket{le=\"2.0\"} 2",
+        "parcel_on_shelf{shelf=\"lower\"} 4.0",
+    ] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+    assert!(!text.contains("upper"), "what is not there any more is gone: {text}");
+}
+
+#[test]
+fn what_can_happen_is_shown_before_it_does() {
+    let metrics = Metrics::default();
+    metrics.expect(&["shelf-filling"], &["supply"]);
+    let text = metrics.text().expect("metrics");
+    for line in [
+        "saga_input_total{step=\"shelf-filling\",outcome=\"dead\"} 0",
+        "task_call_total{task=\"supply\",outcome=\"refused\"} 0",
+        "store_faults_total 0",
+    ] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+}
+
+#[test]
+fn a_process_shows_itself() {
+    let text = Metrics::default().text().expect("metrics");
+    for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        assert!(value.is_some_and(|value| value >= 0.0), "no {name} in {text}");
+    }
+}
+
+/// Every metric is what its name says it is, and says what it is for.
+#[test]
+fn names_are_as_prometheus_wants_them() {
+    for metric in names::ALL.iter().chain(&names::OF_THE_PROCESS) {
+        let Metric { name, help, kind, .. } = metric;
+        let is_counter = matches!(kind, MetricKind::Counter);
+        assert_eq!(name.ends_with("_total"), is_counter, "{name}");
+        let is_fine = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
+        assert!(is_fine && !help.is_empty() && !help.ends_with('.'), "{name}: {help}");
+    }
+    let mut all: Vec<_> = names::ALL.iter().chain(&names::OF_THE_PROCESS).map(|metric| metric.name).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), names::ALL.len() + names::OF_THE_PROCESS.len(), "each is declared once");
 }
 
 #[test]
@@ -56,13 +141,13 @@ fn what_the_store_says_of_itself_is_shown_and_remembered() {
     assert_eq!((metrics.stats().retries, metrics.stats().task_oldest), (3, Some(at(5))));
     let text = metrics.text().expect("metrics");
     for line in [
-        "outbox_pending 1",
-        "outbox_failed 2",
+        "outbox_pending 1.0",
+        "outbox_failed 2.0",
         "outbox_oldest_pending_age_seconds 7.5",
-        "retry_waiting 3",
-        "task_open 4",
+        "retry_waiting 3.0",
+        "task_open 4.0",
         "task_oldest_open_age_seconds 2.5",
-        "dead_letter_unresolved 6",
+        "dead_letter_unresolved 6.0",
     ] {
         assert!(text.contains(&format!("\n{line}\n")), "no {line:?} in {text}");
     }
@@ -72,6 +157,7 @@ fn what_the_store_says_of_itself_is_shown_and_remembered() {
 async fn a_breaker_is_shown_with_its_state_and_what_it_refused() {
     let harness = EngineHarness::new().await;
     let view = harness.breaker(SUPPLIER);
+    let recorded = Recorded { successes: 7, failures: 2, ignored: 1 };
     let states = [
         (State::Closed, 0),
         (State::ForcedClosed, 0),
@@ -80,11 +166,12 @@ async fn a_breaker_is_shown_with_its_state_and_what_it_refused() {
         (State::ForcedOpen, 2),
     ];
     for (state, shown) in states {
-        harness.metrics.take_breaker(&BreakerView { state, refused: 9, ..view.clone() });
+        harness.metrics.take_breaker(&BreakerView { state, refused: 9, recorded, ..view.clone() });
         let text = harness.metrics.text().expect("metrics");
         for line in [
-            format!("breaker_state{{breaker=\"{SUPPLIER}\"}} {shown}"),
-            format!("breaker_refused{{breaker=\"{SUPPLIER}\"}} 9"),
+            format!("breaker_state{{breaker=\"{SUPPLIER}\"}} {shown}.0"),
+            format!("breaker_calls_total{{breaker=\"{SUPPLIER}\",outcome=\"failure\"}} 2"),
+            format!("breaker_not_permitted_total{{breaker=\"{SUPPLIER}\"}} 9"),
         ] {
             assert!(text.contains(&line), "no {line:?} in {text}");
         }

@@ -123,6 +123,8 @@ fn program() -> Program<Depot, NoSettings> {
         service: |_| Depot,
         handler: no_calls,
         routes: |_| OpenApiRouter::new(),
+        tasks: &[],
+        metrics: &[],
         access: &Access::CLOSED,
         background: |_| vec![],
         refuses: |_| None,

@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A stream of events is opened anew after this at the latest.
 const LONGEST_STREAM: Duration = Duration::from_hours(1);
 
+/// Admin's metrics are a few kilobytes.
+const MOST_METRICS_BYTES: usize = 4 * 1024 * 1024;
+
 /// What is shown of a complaint.
 const LONGEST_COMPLAINT: usize = 1_000;
 
@@ -49,6 +52,26 @@ impl Admin {
         let url = self.url(path);
         let request = self.request(Method::GET, &url).timeout(within);
         settled(http::answer(request, url.as_str()).await?, &url)
+    }
+
+    /// What admin measures, in the text format of Prometheus; only the beginning when there is far too much of it.
+    pub async fn metrics_soon(&self, within: Duration) -> anyhow::Result<String> {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("metrics");
+        }
+        let request = self.request(Method::GET, &url).timeout(within);
+        let mut response = http::begin(request, url.as_str()).await?;
+        if !response.status().is_success() {
+            bail!("{url} answers {}", response.status());
+        }
+        let mut text = Vec::new();
+        while text.len() < MOST_METRICS_BYTES
+            && let Some(chunk) = response.chunk().await?
+        {
+            text.extend_from_slice(&chunk);
+        }
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// `GET`, whose answer is printed: as it came, or as `render` puts it for people.

@@ -18,6 +18,7 @@ mod users;
 
 // What can be asked of the system.
 mod notices;
+pub mod processes;
 mod rebuild;
 mod revive;
 mod running;

@@ -43,6 +43,8 @@ const PORT_POLL: Duration = Duration::from_millis(20);
 pub struct Running {
     pub pid: u32,
     pub rss_bytes: u64,
+    /// Time that it has spent on processors since it started.
+    pub cpu_ms: u64,
     pub uptime_s: u64,
 }
 
@@ -125,12 +127,17 @@ struct Observed {
 fn observe(pid: u32) -> Option<Observed> {
     let pid = Pid::from_u32(pid);
     let mut kernel = sysinfo::System::new().ok()?;
-    let what = ProcessRefreshKind::nothing().with_memory().without_tasks();
+    let what = ProcessRefreshKind::nothing().with_memory().with_cpu().without_tasks();
     kernel.refresh_processes_specifics(ProcessesToUpdate::Some(&[pid]), true, what);
     let seen = kernel.process(pid)?;
     // A process that nobody has reaped yet is dead all the same.
     let is_alive = !matches!(seen.status(), ProcessStatus::Zombie | ProcessStatus::Dead);
-    let process = Running { pid: pid.as_u32(), rss_bytes: seen.memory(), uptime_s: seen.run_time() };
+    let process = Running {
+        pid: pid.as_u32(),
+        rss_bytes: seen.memory(),
+        cpu_ms: seen.accumulated_cpu_time(),
+        uptime_s: seen.run_time(),
+    };
     Some(Observed { process, is_alive, started_at_s: seen.start_time() })
 }
 

@@ -8,7 +8,7 @@ pub const REFUSED: u8 = 2;
 pub const RUNS_ALREADY: u8 = 3;
 /// There is no such thing.
 pub const UNKNOWN: u8 = 4;
-/// Something does not mend itself: `status` and `doctor` say what.
+/// Something does not mend itself: `status`, `doctor` and `top --once` say what.
 pub const HUMAN_NEEDED: u8 = 5;
 /// Whether the books balance cannot be told yet: something is under way, or somebody does not answer.
 pub const NOT_YET: u8 = 6;
@@ -23,7 +23,7 @@ pub const HELP: &str = "Exit codes:
     2  it makes no sense or was refused; the books do not balance; the redrive stopped or was cancelled
     3  the system runs already
     4  there is no such thing
-    5  status, doctor: a human is needed
+    5  status, doctor, top --once: a human is needed
     6  it cannot be told yet whether the books balance: something is under way, or a service does not answer
   130  interrupted; a redrive that was followed goes on";
 

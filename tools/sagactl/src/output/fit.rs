@@ -11,22 +11,36 @@ pub struct Wish {
     pub goes: Option<u8>,
 }
 
-/// What the frame takes beside the cells: a border at each side, a space at each side of a cell, one between two.
-const fn frame(columns: usize) -> usize {
-    columns * 3 + 1
+/// What stands around the cells.
+#[derive(Debug, Clone, Copy)]
+pub enum Frame {
+    /// A border at each side, a space at each side of a cell, one between two.
+    Box,
+    /// Two spaces between two cells.
+    Bare,
+}
+
+impl Frame {
+    /// Its width.
+    const fn around(self, columns: usize) -> usize {
+        match self {
+            Self::Box => columns * 3 + 1,
+            Self::Bare => columns.saturating_sub(1) * 2,
+        }
+    }
 }
 
 /// The width of each column, `None` for those that are left out. What can neither be cut nor left out makes a table
 /// that is wider than the room.
-pub fn fit(wishes: &[Wish], room: usize) -> Vec<Option<usize>> {
+pub fn fit(wishes: &[Wish], frame: Frame, room: usize) -> Vec<Option<usize>> {
     let mut widths: Vec<_> = wishes.iter().map(|wish| Some(wish.least.min(wish.natural))).collect();
-    while needed(&widths) > room {
+    while needed(&widths, frame) > room {
         let still = wishes.iter().enumerate().filter(|(index, _)| widths[*index].is_some());
         let next = still.filter_map(|(index, wish)| Some((wish.goes?, index))).min();
         let Some((_, index)) = next else { break };
         widths[index] = None;
     }
-    let mut spare = room.saturating_sub(needed(&widths));
+    let mut spare = room.saturating_sub(needed(&widths, frame));
     for (width, wish) in widths.iter_mut().zip(wishes) {
         if let Some(width) = width {
             let more = spare.min(wish.natural - *width);
@@ -37,9 +51,9 @@ pub fn fit(wishes: &[Wish], room: usize) -> Vec<Option<usize>> {
     widths
 }
 
-fn needed(widths: &[Option<usize>]) -> usize {
+fn needed(widths: &[Option<usize>], frame: Frame) -> usize {
     let shown = widths.iter().flatten();
-    frame(shown.clone().count()) + shown.sum::<usize>()
+    frame.around(shown.clone().count()) + shown.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -56,28 +70,35 @@ mod tests {
 
     #[test]
     fn what_fits_is_shown_whole() {
-        assert_eq!(fit(&WISHES, 134), [Some(36), Some(5), Some(60), Some(20)]);
-        assert_eq!(fit(&WISHES, 1_000), [Some(36), Some(5), Some(60), Some(20)]);
+        assert_eq!(fit(&WISHES, Frame::Box, 134), [Some(36), Some(5), Some(60), Some(20)]);
+        assert_eq!(fit(&WISHES, Frame::Box, 1_000), [Some(36), Some(5), Some(60), Some(20)]);
     }
 
     #[test]
     fn first_texts_are_cut_then_columns_go_in_their_order_and_ids_stay() {
-        assert_eq!(fit(&WISHES, 133), [Some(36), Some(5), Some(59), Some(20)]);
-        assert_eq!(fit(&WISHES, 90), [Some(36), Some(5), Some(16), Some(20)]);
-        assert_eq!(fit(&WISHES, 89), [Some(36), Some(5), Some(38), None]);
-        assert_eq!(fit(&WISHES, 60), [Some(36), None, Some(17), None]);
-        assert_eq!(fit(&WISHES, 10), [Some(36), None, Some(16), None], "wider than the room");
+        assert_eq!(fit(&WISHES, Frame::Box, 133), [Some(36), Some(5), Some(59), Some(20)]);
+        assert_eq!(fit(&WISHES, Frame::Box, 90), [Some(36), Some(5), Some(16), Some(20)]);
+        assert_eq!(fit(&WISHES, Frame::Box, 89), [Some(36), Some(5), Some(38), None]);
+        assert_eq!(fit(&WISHES, Frame::Box, 60), [Some(36), None, Some(17), None]);
+        assert_eq!(fit(&WISHES, Frame::Box, 10), [Some(36), None, Some(16), None], "wider than the room");
+    }
+
+    #[test]
+    fn without_a_frame_there_is_room_for_more() {
+        assert_eq!(fit(&WISHES, Frame::Bare, 127), [Some(36), Some(5), Some(60), Some(20)]);
+        assert_eq!(fit(&WISHES, Frame::Bare, 82), [Some(36), Some(5), Some(37), None]);
+        assert_eq!(fit(&[], Frame::Bare, 0), []);
     }
 
     #[test]
     fn whatever_the_room_is_no_column_is_wider_than_it_would_like_and_none_narrower_than_it_may() {
         for room in 0..300 {
-            let widths = fit(&WISHES, room);
+            let widths = fit(&WISHES, Frame::Box, room);
             for (width, wish) in widths.iter().zip(WISHES) {
                 assert!(width.is_none_or(|width| (wish.least..=wish.natural).contains(&width)), "{room}");
                 assert!(width.is_some() || wish.goes.is_some(), "{room}");
             }
-            assert!(needed(&widths) <= room.max(59), "{room}");
+            assert!(needed(&widths, Frame::Box) <= room.max(59), "{room}");
         }
     }
 }

@@ -8,7 +8,7 @@ pub mod text;
 pub mod time;
 
 // For whom it is, in which colours.
-mod style;
+pub mod style;
 mod view;
 
 // Tables, as wide as there is room.
@@ -17,6 +17,6 @@ mod table;
 
 mod say;
 
-pub use self::say::{complain, look, note, say, say_json, view};
-pub use self::table::{Column, cut, goes, left, right, table, table_with_sum, when};
+pub use self::say::{complain, has_colors, is_terminal, look, note, say, say_json, view};
+pub use self::table::{Column, cut, goes, left, lines, right, shortened, table, table_with_sum, when};
 pub use self::view::{Color, View};

@@ -49,6 +49,16 @@ pub fn view() -> View {
     View { width: look.width, now: look.is_terminal.then(Timestamp::now) }
 }
 
+/// Whether somebody at a terminal sees what is printed.
+pub fn is_terminal() -> bool {
+    settled().is_terminal
+}
+
+/// Whether what is shown has colours.
+pub fn has_colors() -> bool {
+    settled().has_colors
+}
+
 /// Prints text that others wrote, so that it cannot command the terminal.
 pub fn say(text: &str) {
     let text = printable(text.trim_end());

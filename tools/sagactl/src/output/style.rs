@@ -2,7 +2,7 @@
 
 /// How something stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tone {
+pub enum Tone {
     Good,
     /// It goes on, or waits.
     Busy,
@@ -43,19 +43,28 @@ const fn tone_of(word: &str) -> Option<Tone> {
 /// The text with its words coloured. It is as wide as before.
 pub fn painted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
+    for (part, tone) in toned(text) {
+        match tone {
+            Some(tone) => shown.extend([tone.code(), part, PLAIN]),
+            None => shown.push_str(part),
+        }
+    }
+    shown
+}
+
+/// The text in pieces, each with how what it says stands.
+pub fn toned(text: &str) -> Vec<(&str, Option<Tone>)> {
+    let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find(is_part) {
         let (before, word_on) = rest.split_at(start);
         let end = word_on.find(|character| !is_part(character)).unwrap_or(word_on.len());
         let (word, after) = word_on.split_at(end);
-        shown.push_str(before);
-        match tone_of(word) {
-            Some(tone) => shown.extend([tone.code(), word, PLAIN]),
-            None => shown.push_str(word),
-        }
+        pieces.extend([(before, None), (word, tone_of(word))]);
         rest = after;
     }
-    shown + rest
+    pieces.push((rest, None));
+    pieces
 }
 
 fn is_part(character: char) -> bool {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use unicode_width::UnicodeWidthChar as _;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::fit::{Wish, fit};
+use super::fit::{Frame, Wish, fit};
 use super::text::{or_nothing, printable};
 use super::view::View;
 
@@ -81,7 +81,7 @@ fn drawn<T>(columns: &[Column<T>], rows: &[T], sum: Option<Vec<String>>, view: &
     let cells: Vec<Vec<String>> = rows.iter().map(row).chain(sum).collect();
     let wishes: Vec<_> =
         columns.iter().enumerate().map(|(index, column)| wish(column, index, &cells)).collect();
-    let widths = view.width.map_or_else(|| natural(&wishes), |room| fit(&wishes, room));
+    let widths = view.width.map_or_else(|| natural(&wishes), |room| fit(&wishes, Frame::Box, room));
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
     table.set_header(kept(columns.iter().map(|column| column.header.to_owned()), &widths));
@@ -100,6 +100,28 @@ fn drawn<T>(columns: &[Column<T>], rows: &[T], sum: Option<Vec<String>>, view: &
     if missing.is_empty() { table.to_string() } else { table.to_string() + &note }
 }
 
+/// The same without a frame, the first line being the headers: what there is no room for is left out in silence.
+pub fn lines<T>(columns: &[Column<T>], rows: &[T], view: &View) -> Vec<String> {
+    let row = |row: &T| columns.iter().map(|column| column.shown(row, view)).collect::<Vec<_>>();
+    let cells: Vec<Vec<String>> = rows.iter().map(row).collect();
+    let wishes: Vec<_> =
+        columns.iter().enumerate().map(|(index, column)| wish(column, index, &cells)).collect();
+    let widths = view.width.map_or_else(|| natural(&wishes), |room| fit(&wishes, Frame::Bare, room));
+    let headers = columns.iter().map(|column| column.header.to_owned()).collect();
+    let padded = |(column, (cell, width)): (&Column<T>, (String, &Option<usize>))| {
+        let width = (*width)?;
+        let cell = shortened(cell, width);
+        let space = " ".repeat(width - cell.width());
+        let is_right = column.alignment == CellAlignment::Right;
+        Some(if is_right { space + &cell } else { cell + &space })
+    };
+    let line = |cells: Vec<String>| {
+        let cells = columns.iter().zip(cells.into_iter().zip(&widths)).filter_map(padded);
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    std::iter::once(headers).chain(cells).map(line).collect()
+}
+
 fn wish<T>(column: &Column<T>, index: usize, cells: &[Vec<String>]) -> Wish {
     let widths = cells.iter().map(|cells| cells[index].width());
     let natural = widths.max().unwrap_or(0).max(column.header.width());
@@ -116,7 +138,8 @@ fn kept(cells: impl Iterator<Item = String>, widths: &[Option<usize>]) -> Vec<St
     cells.zip(widths).filter_map(|(cell, width)| width.map(|width| shortened(cell, width))).collect()
 }
 
-fn shortened(text: String, longest: usize) -> String {
+/// The text, or as much of its beginning as there is room for.
+pub fn shortened(text: String, longest: usize) -> String {
     if text.width() <= longest {
         return text;
     }
@@ -150,6 +173,17 @@ mod tests {
             assert!(drawn.lines().all(|line| line.width() <= width), "{width}:\n{text}");
             assert_eq!(text.matches(ID).count(), 2, "{width}:\n{text}");
             assert_eq!(note.contains("count"), !drawn.contains("count"), "{width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn lines_without_a_frame_stand_below_their_headers() {
+        let told = |width| lines(&COLUMNS, &["short"], &View { width, now: None });
+        let header = format!("{:36}  count  {:20}  reason", "id", "at");
+        assert_eq!(told(None), [header, format!("{ID}      7  1970-01-01 00:00:00Z  short")]);
+        assert_eq!(told(Some(60)), [format!("{:36}  count  reason", "id"), format!("{ID}      7  short")]);
+        for width in 44..100 {
+            assert!(told(Some(width)).iter().all(|line| line.width() <= width), "{width}");
         }
     }
 

@@ -38,13 +38,18 @@ fn coarse(seconds: i64) -> String {
 
 /// How long after another moment something was: `+12 ms`, `+40 s`, `+3 min 20 s`.
 pub fn after(ms: i64) -> String {
+    format!("+{}", length(ms))
+}
+
+/// How long something took: `12 ms`, `1.2 s`, `3 min 20 s`.
+pub fn length(ms: i64) -> String {
     let (seconds, tenths) = (ms / 1_000, ms % 1_000 / 100);
     match seconds {
-        ..1 => format!("+{ms} ms"),
-        1..10 if tenths > 0 => format!("+{seconds}.{tenths} s"),
-        1..MINUTE => format!("+{seconds} s"),
-        MINUTE..HOUR => format!("+{} min {} s", seconds / MINUTE, seconds % MINUTE),
-        HOUR.. => format!("+{} h {} min", seconds / HOUR, seconds % HOUR / MINUTE),
+        ..1 => format!("{ms} ms"),
+        1..10 if tenths > 0 => format!("{seconds}.{tenths} s"),
+        1..MINUTE => format!("{seconds} s"),
+        MINUTE..HOUR => format!("{} min {} s", seconds / MINUTE, seconds % MINUTE),
+        HOUR.. => format!("{} h {} min", seconds / HOUR, seconds % HOUR / MINUTE),
     }
 }
 

@@ -9,7 +9,7 @@ use reqwest::Url;
 use super::seen::Seen;
 use crate::admin::{Admin, address, read};
 use crate::entry::Entry;
-use crate::local::status::Processes;
+use crate::local::processes::Processes;
 use crate::local::told::{told, told_elsewhere};
 use crate::local::{Member, System, status};
 use crate::output::exit;
@@ -51,14 +51,7 @@ impl Asked {
     /// # Errors
     /// When nobody can be asked at all: the system is elsewhere, and its admin does not answer.
     pub async fn look(&self) -> anyhow::Result<(Seen, Option<Processes>)> {
-        let processes = async {
-            match &self.system {
-                Some(system) => status::processes(system).await.map(Some),
-                None => Ok(None),
-            }
-        };
-        let overview = async { read::<Overview>(self.admin.ask_soon(&["overview"], WITHIN).await?) };
-        let (processes, overview) = tokio::join!(processes, overview);
+        let (processes, overview) = tokio::join!(self.processes(), self.overview());
         let processes = processes?;
         let (overview, problem) = match overview {
             Ok(overview) => (Some(overview), None),
@@ -67,5 +60,23 @@ impl Asked {
         };
         let down = processes.as_ref().map(Processes::down);
         Ok((Seen { down, overview, problem }, processes))
+    }
+
+    /// The processes of a local system; of one elsewhere nothing is known of them.
+    pub async fn processes(&self) -> anyhow::Result<Option<Processes>> {
+        match &self.system {
+            Some(system) => status::processes(system).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What admin says.
+    pub async fn overview(&self) -> anyhow::Result<Overview> {
+        read(self.admin.ask_soon(&["overview"], WITHIN).await?)
+    }
+
+    /// What admin measures, in the text format of Prometheus.
+    pub async fn metrics(&self) -> anyhow::Result<String> {
+        self.admin.metrics_soon(WITHIN).await
     }
 }

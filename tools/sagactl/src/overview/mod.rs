@@ -5,10 +5,10 @@ mod asked;
 
 // What there was to see; what is wrong, what that means, and how to go on.
 mod finding;
-mod seen;
+pub mod seen;
 
 // The same for people.
-mod shown;
+pub mod shown;
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub use self::asked::Asked;
 use self::finding::findings;
 use self::seen::Seen;
 use crate::admin::Form;
-use crate::local::status::Processes;
+use crate::local::processes::Processes;
 use crate::output::{exit, say, say_json, view};
 
 /// `sagactl status`: processes, services, sagas, dead letters, and whether a human is needed.
@@ -49,7 +49,7 @@ pub async fn doctor(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
 }
 
 /// Everything for programs: what there is to see of this machine beside what admin says.
-fn told(seen: &Seen, processes: Option<&Processes>) -> anyhow::Result<Value> {
+pub fn told(seen: &Seen, processes: Option<&Processes>) -> anyhow::Result<Value> {
     let mut told = match processes {
         Some(processes) => serde_json::to_value(processes)?,
         None => json!({}),
@@ -60,6 +60,7 @@ fn told(seen: &Seen, processes: Option<&Processes>) -> anyhow::Result<Value> {
     Ok(told)
 }
 
-fn code(seen: &Seen) -> ExitCode {
+/// How a command ends that looked.
+pub fn code(seen: &Seen) -> ExitCode {
     ExitCode::from(if seen.needs_human() { exit::HUMAN_NEEDED } else { 0 })
 }

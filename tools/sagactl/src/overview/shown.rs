@@ -75,7 +75,8 @@ const SERVICES: [Column<ServiceLook>; 8] = [
     goes(1, when("oldest call", |look| look.calls.as_ref().and_then(|calls| calls.oldest))),
 ];
 
-const fn ready(look: &ServiceLook) -> &'static str {
+/// How a service is, in a word.
+pub const fn ready(look: &ServiceLook) -> &'static str {
     match (look.problem.is_some(), look.ready, look.degraded) {
         (true, _, _) => "no answer",
         (false, false, _) => "no",
@@ -127,7 +128,8 @@ fn remarks(overview: &Overview) -> BTreeMap<&str, Vec<&str>> {
     remarks
 }
 
-fn breaker_line(service: &str, breaker: &BreakerLook, view: &View) -> String {
+/// A breaker in one line.
+pub fn breaker_line(service: &str, breaker: &BreakerLook, view: &View) -> String {
     let BreakerLook { name, state, since, why, .. } = breaker;
     let since = since.map(|since| format!(" since {}", view.moment(since))).unwrap_or_default();
     let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -136,6 +138,21 @@ fn breaker_line(service: &str, breaker: &BreakerLook, view: &View) -> String {
 
 /// What the broker has for steps, and how far admin is behind.
 fn waiting(overview: &Overview) -> String {
+    let behind = match overview.behind {
+        Some(0) => "admin has heard everything".to_owned(),
+        Some(count) => format!("{}: what follows is behind", still_to_hear(count)),
+        None => "how far admin is behind is not known".to_owned(),
+    };
+    format!("{}; {behind}", at_the_broker(overview))
+}
+
+/// How far admin is behind.
+pub fn still_to_hear(count: u64) -> String {
+    format!("admin has still to hear {}", counted(count, "message", "messages"))
+}
+
+/// What the broker has for steps.
+pub fn at_the_broker(overview: &Overview) -> String {
     let steps = overview.services.iter().flat_map(|look| &look.steps);
     let (mut waiting, mut unknown) = (Vec::new(), 0);
     for step in steps {
@@ -145,14 +162,6 @@ fn waiting(overview: &Overview) -> String {
             None => unknown += 1,
         }
     }
-    let behind = match overview.behind {
-        Some(0) => "admin has heard everything".to_owned(),
-        Some(count) => format!(
-            "admin has still to hear {}: what follows is behind",
-            counted(count, "message", "messages")
-        ),
-        None => "how far admin is behind is not known".to_owned(),
-    };
     let silent = |of: &str| format!("not known{of}: the broker does not say");
     let known = match (waiting.join(" · "), unknown) {
         (known, 0) if known.is_empty() => "nothing".to_owned(),
@@ -160,10 +169,11 @@ fn waiting(overview: &Overview) -> String {
         (known, _) if known.is_empty() => silent(""),
         (known, count) => format!("{known}; {}", silent(&format!(" of {}", counted(count, "step", "steps")))),
     };
-    format!("waits at the broker: {known}; {behind}")
+    format!("waits at the broker: {known}")
 }
 
-fn sagas_lines(sagas: &SagasLook, view: &View) -> String {
+/// Where the sagas stand.
+pub fn sagas_lines(sagas: &SagasLook, view: &View) -> String {
     let counts: Vec<_> =
         sagas.by_status.iter().map(|(status, count)| format!("{status} {}", grouped(*count))).collect();
     let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(" · ") };
@@ -198,7 +208,8 @@ fn dead_letter_lines(look: &DeadLettersLook, view: &View) -> String {
     if look.groups.is_empty() { head } else { head + &table(&GROUPS, &look.groups, view) + "\n" }
 }
 
-fn books(overview: &Overview, view: &View) -> String {
+/// What the last look at the books came to.
+pub fn books(overview: &Overview, view: &View) -> String {
     match &overview.books {
         None => format!(
             "books: {NOTHING} (no audit yet, or none since something was settled; sagactl audit looks)"

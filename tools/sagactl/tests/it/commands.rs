@@ -91,7 +91,7 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
         reader.list(list);
     }
     // What is parked needs somebody.
-    for line in ["status", "status --json", "doctor", "doctor --json"] {
+    for line in ["status", "status --json", "doctor", "doctor --json", "top --once", "top --once --json"] {
         reader.run(line, 5);
     }
     let letters = system.sagactl_json(&["dlq", "list"]);
@@ -150,6 +150,9 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
         ("start bank --within 30s".to_owned(), 0),
         ("kill bank".to_owned(), 0),
         ("kill bank".to_owned(), 2),
+        // Its screen needs a terminal.
+        ("top".to_owned(), 2),
+        ("top --json".to_owned(), 2),
         ("start bank".to_owned(), 0),
         ("up --detach".to_owned(), 3),
         ("load --rest 1".to_owned(), 1),

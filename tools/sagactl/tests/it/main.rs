@@ -31,5 +31,6 @@ mod strangers;
 mod system;
 mod tls;
 mod tokens;
+mod top;
 mod users;
 mod wiring;

@@ -310,6 +310,7 @@ impl World {
             task_retry: RetryPolicy { base: Duration::from_secs(8), ..retry },
             owner: "till-1".to_owned(),
             task_lease: SignedDuration::from_secs(30),
+            keep_trouble: false,
             use_inbox: true,
         };
         Self {

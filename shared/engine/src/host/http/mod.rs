@@ -14,6 +14,7 @@ mod extract;
 mod files;
 mod gate;
 mod idempotency;
+mod measured;
 mod openapi;
 mod outgoing;
 mod problem;

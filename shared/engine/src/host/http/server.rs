@@ -18,12 +18,14 @@ use utoipa_swagger_ui::SwaggerUi;
 
 use super::door::{Door, guard};
 use super::gate::{Gate, admit};
+use super::measured::{Measures, measure};
 use super::openapi::completed;
 use super::problem::Problem;
 use super::readiness::Health;
 use super::receiving::{Patience, whole};
 use super::settings::HttpSettings;
 use crate::host::metrics::Metrics;
+use crate::runtime::tracer::Tracer;
 
 #[derive(Clone)]
 struct Operations {
@@ -38,8 +40,10 @@ pub fn router(
     gate: Gate,
     health: Health,
     metrics: Metrics,
+    tracer: Tracer,
 ) -> Router {
     let (routes, api) = routes.split_for_parts();
+    let measures = Measures { metrics: metrics.clone(), tracer };
     let operations = Router::new()
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
@@ -72,6 +76,7 @@ pub fn router(
         .layer(from_fn(move |request, next| guard(door.clone(), request, next)))
         .layer(CatchPanicLayer::custom(|_| Problem::internal(&"a handler panicked").into_response()))
         .layer(map_response(as_problem))
+        .layer(from_fn(move |request, next| measure(measures.clone(), request, next)))
 }
 
 async fn readyz(State(operations): State<Operations>) -> Response {

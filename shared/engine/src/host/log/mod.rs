@@ -19,7 +19,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::rotating::RotatingFile;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, names};
 
 /// Lines that may wait to be written: what the busiest service says in seconds, and a few megabytes of memory.
 const QUEUE_LINES: usize = 10_000;
@@ -122,7 +122,7 @@ impl LostLines {
             tokio::time::sleep(LOOK_EVERY).await;
             let new = self.0.dropped_lines().saturating_sub(told);
             if new > 0 {
-                metrics.take_lost_lines(new as u64);
+                metrics.add(&names::LOST_LINES, &[], new as u64);
                 warn!(lines = new, "the log could not keep up, and lines of it are lost");
             }
             told += new;

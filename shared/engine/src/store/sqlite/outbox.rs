@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use saga_core::waiting::is_over;
 use uuid::Uuid;
 
-use super::values::{micros, oops, timestamp};
+use super::values::{micros, oops, timestamp, trace};
 use crate::store::{Lease, OutboxEntry, OutboxItem, Published, Republished, StoreFault};
 
 /// Where the line is published up to.
@@ -69,10 +69,11 @@ pub(super) fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry
                 saga: row.get(2)?,
                 subject: row.get(3)?,
                 payload,
+                trace: trace(row, 5)?,
             })
         };
         conn.prepare_cached(&format!(
-            "SELECT seq, id, saga, subject, payload FROM outbox WHERE {conditions} ORDER BY seq LIMIT ?1"
+            "SELECT seq, id, saga, subject, payload, trace FROM outbox WHERE {conditions} ORDER BY seq LIMIT ?1"
         ))?
         .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read)?
         .collect()

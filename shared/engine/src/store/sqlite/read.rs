@@ -12,7 +12,7 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::waiting::{Retry, Task, latest_end};
 
 use super::readers::Lane;
-use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp};
+use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp, trace};
 use crate::store::{Cutoffs, Due, DueQuery, FailingTask, StoreFault, StoredDeadLetters};
 
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
@@ -389,7 +389,7 @@ fn claim_tasks(conn: &Connection, at: i64, query: &DueQuery) -> rusqlite::Result
         "UPDATE task SET owner = ?1, lease_until = ?2, claim = claim + 1 WHERE id IN (
              SELECT id FROM task WHERE next_attempt <= ?3 AND (lease_until IS NULL OR lease_until <= ?3)
              ORDER BY next_attempt LIMIT ?4)
-         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at, letter",
+         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at, letter, trace",
     )?;
     let limit = i64::try_from(query.tasks).unwrap_or(i64::MAX);
     let until = micros(query.now.saturating_add(query.lease).unwrap_or(Timestamp::MAX));
@@ -410,17 +410,19 @@ fn task(row: &rusqlite::Row<'_>) -> rusqlite::Result<Task> {
         claim: row.get(5)?,
         created_at: timestamp(row.get(6)?),
         dead_letter: row.get(7)?,
+        trace: trace(row, 8)?,
     })
 }
 
 pub(super) fn failing_tasks(conn: &Connection, limit: usize) -> Result<Vec<FailingTask>, StoreFault> {
     conn.prepare_cached(
-        "SELECT id, kind, correlation_id, payload, attempts, claim, created_at, letter, next_attempt, last_error
+        "SELECT id, kind, correlation_id, payload, attempts, claim, created_at, letter, trace, next_attempt,
+                last_error
          FROM task WHERE last_error IS NOT NULL ORDER BY created_at, id LIMIT ?1",
     )
     .and_then(|mut select| {
         let read = |row: &rusqlite::Row<'_>| {
-            let (next_attempt, last_error) = (timestamp(row.get(8)?), row.get(9)?);
+            let (next_attempt, last_error) = (timestamp(row.get(9)?), row.get(10)?);
             Ok(FailingTask { task: task(row)?, next_attempt, last_error })
         };
         select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read)?.collect()

@@ -8,13 +8,14 @@ use super::values::{hex, now_micros, oops};
 use crate::store::StoreFault;
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
     include_str!("migrations/0004_identity.sql"),
     include_str!("migrations/0005_published.sql"),
     include_str!("migrations/0006_published_apart.sql"),
+    include_str!("migrations/0007_trace.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.

@@ -5,6 +5,7 @@ use rusqlite::types::{Value, ValueRef};
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decider::FieldValue;
 use saga_core::row::RowKind;
+use saga_core::trace::TraceContext;
 
 use crate::store::StoreFault;
 
@@ -18,6 +19,11 @@ pub(super) fn now_micros() -> i64 {
 
 pub(super) fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
+}
+
+/// Where something stands in its trace; of a damaged one nothing is known.
+pub(super) fn trace(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<TraceContext>> {
+    Ok(row.get_ref(column)?.as_blob_or_null()?.and_then(TraceContext::from_bytes))
 }
 
 pub(super) fn oops(context: &'static str) -> impl Fn(rusqlite::Error) -> StoreFault {

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, Reads, RowWrite, Writes};
 use saga_core::row::{RowKind, StoredRow};
+use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 
 use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
@@ -14,8 +15,8 @@ use crate::store::StoreFault;
 
 /// A new entry stands at the end of the line, unless an earlier one of its saga failed: then it is held from the
 /// start. Nothing else might move the line, and it would be said to wait for the broker.
-const INSERT_ENTRY: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, status)
-     VALUES (?1, ?2, ?3, ?4, ?5,
+const INSERT_ENTRY: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, trace, status)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6,
              iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'HELD')), 'HELD', 'PENDING'))";
 
 /// Statements over the tables of the kinds, made once.
@@ -201,7 +202,14 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
     }
     let mut insert = conn.prepare_cached(INSERT_ENTRY)?;
     for entry in &writes.outbox {
-        insert.execute(params![entry.id, entry.saga, entry.subject, &entry.payload[..], at])?;
+        insert.execute(params![
+            entry.id,
+            entry.saga,
+            entry.subject,
+            &entry.payload[..],
+            at,
+            trace(entry.trace)
+        ])?;
     }
     Ok(())
 }
@@ -315,8 +323,9 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
 }
 
 const INSERT_TASK: &str = "INSERT INTO task
-    (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at, letter)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10)";
+    (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at, letter,
+     trace)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11)";
 
 fn insert_task(
     conn: &Connection,
@@ -335,8 +344,14 @@ fn insert_task(
         owner,
         lease_until,
         micros(task.created_at),
-        task.dead_letter
+        task.dead_letter,
+        trace(task.trace)
     ])
+}
+
+/// As the tables keep it.
+fn trace(context: Option<TraceContext>) -> Option<[u8; TraceContext::LENGTH]> {
+    context.map(|context| context.to_bytes())
 }
 
 /// Adds to the counts that outlive trimming.

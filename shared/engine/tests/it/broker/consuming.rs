@@ -150,6 +150,7 @@ pub async fn say(bus: &NatsBus, numbers: impl IntoIterator<Item = u128>) {
 
 pub fn said(number: u128) -> OutboxEntry {
     OutboxEntry {
+        trace: None,
         seq: i64::try_from(number).expect("a small number"),
         id: id(number),
         saga: id(number),

@@ -184,5 +184,12 @@ fn relaying(
 
 fn promise(number: u128) -> OutboxWrite {
     let said = said(number);
-    OutboxWrite { id: said.id, saga: said.id, subject: said.subject, payload: said.payload, event: None }
+    OutboxWrite {
+        trace: None,
+        id: said.id,
+        saga: said.id,
+        subject: said.subject,
+        payload: said.payload,
+        event: None,
+    }
 }

@@ -99,6 +99,7 @@ async fn commands_that_come_all_at_once_hand_a_message_back_once() {
 /// Admin's outbox, published.
 async fn say_commands(bus: &NatsBus, commands: &[DeadLetterMessage]) {
     let entry = |(number, message): (usize, &DeadLetterMessage)| OutboxEntry {
+        trace: None,
         seq: i64::try_from(number).expect("a small number"),
         id: Uuid::now_v7(),
         saga: Uuid::now_v7(),

@@ -136,6 +136,7 @@ async fn a_dead_letter_has_everything_about_the_message() {
             (DeadLetterStatus::Pending, 0, message_id)
         );
         let wanted = DeadLettered {
+            trace: None,
             id: dead_letter.id,
             service: "depot".to_owned(),
             step: step.name.to_owned(),

@@ -12,6 +12,7 @@ use axum::routing::{get, post};
 use saga_core::access::Access;
 use saga_engine::host::http::{self, Body, Caller, Gate, Health, HttpSettings, Problem, Readiness};
 use saga_engine::host::metrics::Metrics;
+use saga_engine::runtime::tracer::Tracer;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -93,7 +94,7 @@ impl Server {
             .with_state(held_here.clone());
         let health: Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let gate = Gate::new(&settings, access).expect("tokens");
-        let router = http::router(routes, &settings, gate, health, Metrics::default());
+        let router = http::router(routes, &settings, gate, health, Metrics::default(), Tracer::off());
         let serving = http::spawn(listener, router, settings, stop.clone());
         Self { address, stop, held: held_here, serving }
     }

@@ -24,6 +24,7 @@ use saga_engine::runtime::consumer::{Consumer, ConsumerBounds};
 use saga_engine::runtime::engine::{Bounds, Engine};
 use saga_engine::runtime::faults::{FaultSettings, Faults, NewFault};
 use saga_engine::runtime::relay::RelaySettings;
+use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Carriage, Means, Running, given_up, start};
 use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
@@ -136,6 +137,7 @@ impl EngineHarness {
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
         let means = Means {
+            tracer: Tracer::off(),
             store: store.clone(),
             handler: supplier.clone(),
             clock,
@@ -300,6 +302,7 @@ pub fn rules(pace: Pace) -> Rules {
         task_retry: retry,
         owner: OWNER.to_owned(),
         task_lease: pace.task_lease,
+        keep_trouble: false,
         use_inbox: true,
     }
 }

@@ -174,6 +174,7 @@ pub fn entries(numbers: impl IntoIterator<Item = u32>) -> Vec<OutboxEntry> {
 pub fn entry(number: u32, payload: Vec<u8>) -> OutboxEntry {
     let id = Uuid::from_u128(u128::from(number));
     OutboxEntry {
+        trace: None,
         seq: number.into(),
         id,
         saga: id,

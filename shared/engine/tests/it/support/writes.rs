@@ -53,7 +53,7 @@ pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Write
 /// A promise to publish message `number`, which tells the `event`-th event of its batch.
 pub fn promise(number: u128, event: Option<usize>) -> OutboxWrite {
     let (subject, payload) = ("depot.stored".to_owned(), Bytes::from(format!("payload {number}")));
-    OutboxWrite { id: id(number), saga: id(number), subject, payload, event }
+    OutboxWrite { trace: None, id: id(number), saga: id(number), subject, payload, event }
 }
 
 /// Promises to publish these messages.
@@ -78,6 +78,7 @@ pub fn retry(step: &str, number: u128, next_attempt: Timestamp) -> Retry {
 
 pub fn task(number: u128, created_at: Timestamp) -> Task {
     Task {
+        trace: None,
         id: id(number),
         kind: "supply".to_owned(),
         correlation_id: id(7),
@@ -97,6 +98,7 @@ pub fn tasks(tasks: impl IntoIterator<Item = Task>, owner: &str, until: Timestam
 
 pub fn dead(step: &str, number: u128, last_failed_at: Timestamp) -> DeadLettered {
     DeadLettered {
+        trace: None,
         id: ids::derived(&["dead-letter", step, &id(number).to_string()]),
         service: "depot".to_owned(),
         step: step.to_owned(),

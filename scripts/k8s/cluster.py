@@ -1,0 +1,135 @@
+"""Rendered manifests as one looks at them: what there is, whom a selector means, who reaches whom."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Pod:
+    """What a StatefulSet or a Job starts."""
+
+    owner: dict
+    labels: dict
+    spec: dict
+
+    @property
+    def name(self):
+        return name_of(self.owner)
+
+    @property
+    def is_job(self):
+        return self.owner["kind"] == "Job"
+
+    @property
+    def is_service(self):
+        return self.owner["metadata"].get("labels", {}).get("saga/runs") == "service"
+
+    @property
+    def containers(self):
+        return self.spec.get("initContainers", []) + self.spec["containers"]
+
+    @property
+    def ports(self):
+        """Name and number of every port."""
+        return {
+            port.get("name", str(port["containerPort"])): port["containerPort"]
+            for container in self.containers
+            for port in container.get("ports", [])
+        }
+
+    @property
+    def env(self):
+        return [entry for container in self.containers for entry in container.get("env", [])]
+
+
+@dataclass
+class Cluster:
+    """All objects of one rendering, and what is known of it beside them."""
+
+    name: str
+    objects: list
+    # Secrets that are made elsewhere, as the README has them: name and keys.
+    documented: dict = field(default_factory=dict)
+    # Who speaks to whom beside what the topology says: (from, to, port).
+    beside: frozenset = frozenset()
+
+    def of(self, kind):
+        return [thing for thing in self.objects if thing["kind"] == kind]
+
+    def one(self, kind, name):
+        return next((thing for thing in self.of(kind) if name_of(thing) == name), None)
+
+    @property
+    def pods(self):
+        owners = self.of("StatefulSet") + self.of("Job") + self.of("Deployment") + self.of("DaemonSet")
+        templates = [(owner, owner["spec"]["template"]) for owner in owners]
+        return [Pod(owner, made["metadata"].get("labels", {}), made["spec"]) for owner, made in templates]
+
+    def selected(self, selector):
+        return [pod for pod in self.pods if selects(selector, pod.labels)]
+
+    def paths_out(self):
+        """Every way out of a pod that the policies leave open."""
+        return self._paths("egress", "Egress", "to")
+
+    def paths_in(self):
+        """Every way into a pod that the policies leave open."""
+        return {(other, pod, port) for pod, other, port in self._paths("ingress", "Ingress", "from")}
+
+    def _paths(self, rules, direction, peers):
+        found = set()
+        for pod in self.pods:
+            about = [policy["spec"] for policy in self.of("NetworkPolicy")]
+            about = [spec for spec in about if selects(spec["podSelector"], pod.labels)]
+            if not any(direction in spec["policyTypes"] for spec in about):
+                found.add((pod.name, "anybody", "any"))
+            for rule in (rule for spec in about for rule in spec.get(rules, [])):
+                found |= {(pod.name, *end) for end in self._ends(rule, peers, pod if peers == "from" else None)}
+        return found
+
+    def _ends(self, rule, peers, own):
+        """With whom a rule lets a pod speak: by name, and by which port of the one who is called."""
+        asked = [port.get("port", "any") for port in rule.get("ports", [{}])]
+        for peer in rule.get(peers) or [{}]:
+            if set(peer) == {"podSelector"}:
+                for other in self.selected(peer["podSelector"]):
+                    called = own or other
+                    for port in asked:
+                        yield other.name, called.ports.get(port, port)
+            else:
+                for port in asked:
+                    yield outside(peer), own.ports.get(port, port) if own else port
+
+
+def outside(peer):
+    """A peer that is none of our pods, in words."""
+    if "ipBlock" in peer:
+        return peer["ipBlock"]["cidr"]
+    labels = [
+        "/".join((peer.get(kind) or {}).get("matchLabels", {}).values())
+        for kind in ("namespaceSelector", "podSelector")
+    ]
+    return ":".join(label for label in labels if label) or "anybody"
+
+
+def name_of(thing):
+    return thing["metadata"]["name"]
+
+
+def title(thing):
+    return f"{thing['kind']} {name_of(thing)}"
+
+
+def selects(selector, labels):
+    """Whether a label selector means who has these labels; an empty one means everybody."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    for rule in selector.get("matchExpressions") or []:
+        has, value, values = rule["key"] in labels, labels.get(rule["key"]), rule.get("values", [])
+        if not {
+            "In": has and value in values,
+            "NotIn": value not in values,
+            "Exists": has,
+            "DoesNotExist": not has,
+        }[rule["operator"]]:
+            return False
+    return True

@@ -1,0 +1,111 @@
+"""Objects against the schemas of Kubernetes, and those of the Prometheus operator against what we use of them."""
+
+import functools
+
+import jsonschema
+import kubernetes_validate
+from kubernetes_validate import utils
+
+from cluster import title
+
+# The oldest and the newest Kubernetes that this is for.
+VERSIONS = ["1.30", "1.37"]
+
+# Each schema is a large file, which is read once.
+utils.schema_contents = functools.cache(utils.schema_contents)
+
+TEXT = {"type": "string", "minLength": 1}
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$"}
+
+
+def closed(required, **properties):
+    """An object that has nothing else."""
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def listed(item):
+    return {"type": "array", "items": item}
+
+
+def operator_object(kind, spec):
+    metadata = closed(["name"], name=TEXT, namespace=TEXT, labels=TEXTS, annotations=TEXTS)
+    return closed(
+        ["apiVersion", "kind", "metadata", "spec"],
+        apiVersion={"const": "monitoring.coreos.com/v1"},
+        kind={"const": kind},
+        metadata=metadata,
+        spec=spec,
+    )
+
+
+ALERT = closed(
+    ["alert", "expr"],
+    alert=TEXT,
+    expr=TEXT,
+    **{"for": DURATION},
+    keep_firing_for=DURATION,
+    labels=TEXTS,
+    annotations=TEXTS,
+)
+RECORD = closed(["record", "expr"], record=TEXT, expr=TEXT, labels=TEXTS)
+GROUP = closed(
+    ["name", "rules"],
+    name=TEXT,
+    interval=DURATION,
+    limit={"type": "integer"},
+    labels=TEXTS,
+    rules=listed({"oneOf": [ALERT, RECORD]}),
+)
+KEY = closed(["name", "key"], name=TEXT, key=TEXT)
+RELABELING = closed(
+    [],
+    sourceLabels=listed(TEXT),
+    separator={"type": "string"},
+    targetLabel=TEXT,
+    regex={"type": "string"},
+    replacement={"type": "string"},
+    action=TEXT,
+)
+ENDPOINT = closed(
+    ["port"],
+    port=TEXT,
+    path=TEXT,
+    scheme={"enum": ["http", "https"]},
+    interval=DURATION,
+    scrapeTimeout=DURATION,
+    honorLabels={"type": "boolean"},
+    authorization=closed(["credentials"], type=TEXT, credentials=KEY),
+    relabelings=listed(RELABELING),
+    metricRelabelings=listed(RELABELING),
+)
+SELECTOR = closed([], matchLabels=TEXTS, matchExpressions=listed({"type": "object"}))
+# The part of the operator's own schemas that is used here: what else it knows is refused, so that a misspelt word is.
+OPERATOR = {
+    "PrometheusRule": operator_object("PrometheusRule", closed(["groups"], groups=listed(GROUP))),
+    "ServiceMonitor": operator_object(
+        "ServiceMonitor",
+        closed(["selector", "endpoints"], selector=SELECTOR, jobLabel=TEXT, endpoints=listed(ENDPOINT)),
+    ),
+}
+
+
+def complaints(objects):
+    """What the schemas say against these objects."""
+    for thing in objects:
+        for version, check in checks(thing):
+            try:
+                check(thing)
+            except jsonschema.ValidationError as error:
+                place = ".".join(str(part) for part in error.path)
+                yield f"{title(thing)}: {version}: {place}: {error.message.splitlines()[0]}"
+            except kubernetes_validate.SchemaNotFoundError as error:
+                yield f"{title(thing)}: {version}: {error.message}"
+
+
+def checks(thing):
+    if thing["kind"] in OPERATOR:
+        yield "Prometheus operator", lambda thing: jsonschema.validate(thing, OPERATOR[thing["kind"]])
+        return
+    for version in VERSIONS:
+        yield f"Kubernetes {version}", lambda thing, version=version: utils.validate(thing, version, strict=True)

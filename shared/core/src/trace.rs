@@ -1,0 +1,127 @@
+//! Pure: where something stands in a trace, as it is stored and sent (W3C Trace Context, version 00).
+//!
+//! Vendors' own `tracestate` ends where it comes in: nothing here adds to it, and nobody here reads it.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+/// The header that carries a [`TraceContext`], over HTTP as at the broker.
+pub const TRACEPARENT: &str = "traceparent";
+
+/// A span of a trace, and whether the trace is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceContext {
+    /// The trace; never 0.
+    pub trace_id: u128,
+    /// The span in it that whatever comes next is caused by; never 0.
+    pub span_id: u64,
+    /// Whether spans of this trace are recorded.
+    pub is_sampled: bool,
+}
+
+impl TraceContext {
+    /// How many bytes [`TraceContext::to_bytes`] answers.
+    pub const LENGTH: usize = 25;
+
+    /// The trace of a saga that nobody has begun a trace for: its id, so that who knows the order knows the trace.
+    #[must_use]
+    pub const fn trace_of(saga: Uuid) -> u128 {
+        saga.as_u128()
+    }
+
+    /// Reads a `traceparent`. A version that is newer than known is read as far as it is known, as the standard asks;
+    /// `None` of what is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.trim().split('-');
+        let (version, trace_id, span_id, flags) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let has_more = parts.next().is_some();
+        let is_read = hex(version, 2)? != 0xff && !(version == "00" && has_more);
+        let (trace_id, span_id) = (hex(trace_id, 32)?, u64::try_from(hex(span_id, 16)?).ok()?);
+        let is_sampled = hex(flags, 2)? & 1 == 1;
+        (is_read && trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, is_sampled })
+    }
+
+    /// The trace's id, as everybody writes it: 32 hexadecimal digits.
+    #[must_use]
+    pub fn trace_id_text(&self) -> String {
+        format!("{:032x}", self.trace_id)
+    }
+
+    /// The form in which it is stored.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..16].copy_from_slice(&self.trace_id.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.span_id.to_be_bytes());
+        bytes[24] = u8::from(self.is_sampled);
+        bytes
+    }
+
+    /// What was stored; `None` of what is none.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (trace_id, rest) = bytes.split_first_chunk::<16>()?;
+        let (span_id, flags) = rest.split_first_chunk::<8>()?;
+        let &[flags] = flags else { return None };
+        let (trace_id, span_id) = (u128::from_be_bytes(*trace_id), u64::from_be_bytes(*span_id));
+        (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, is_sampled: flags == 1 })
+    }
+}
+
+/// As a `traceparent`.
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trace_id, span_id, is_sampled } = self;
+        write!(f, "00-{trace_id:032x}-{span_id:016x}-{:02x}", u8::from(*is_sampled))
+    }
+}
+
+/// A number of so many digits, in lower case as the standard asks.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    (text.len() == digits && is_hex).then(|| u128::from_str_radix(text, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_context_is_read_and_written_as_the_standard_says() {
+        let context = TraceContext::parse(EXAMPLE).expect("the standard's own example");
+        assert_eq!(context.to_string(), EXAMPLE);
+        assert_eq!(context.trace_id_text(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert!(context.is_sampled);
+        assert_eq!(TraceContext::from_bytes(&context.to_bytes()), Some(context));
+        let newer = EXAMPLE.replacen("00", "01", 1) + "-what-comes-later";
+        assert_eq!(TraceContext::parse(&newer), Some(context));
+        let unsampled =
+            TraceContext::parse(&EXAMPLE.replace("-01", "-00")).expect("one that is not recorded");
+        assert_eq!(TraceContext::from_bytes(&unsampled.to_bytes()), Some(unsampled));
+        assert!(!unsampled.is_sampled);
+    }
+
+    #[test]
+    fn what_is_no_context_is_none() {
+        for wrong in [
+            "",
+            "00",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "00-4bf92f3577b34da6a3ce929d0e0e473é-00f067aa0ba902b7-01",
+        ] {
+            assert_eq!(TraceContext::parse(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(TraceContext::from_bytes(&[0; 25]), None);
+        assert_eq!(TraceContext::from_bytes(&[1; 24]), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Shell: measures each answer, and writes down the span of one that belongs to a trace.
+
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::Response;
+use saga_core::trace::{TRACEPARENT, TraceContext};
+
+use crate::host::metrics::{Metrics, names};
+use crate::runtime::tracer::{self, SpanKind, Tracer};
+
+/// What is measured by, and traced with.
+#[derive(Clone)]
+pub(super) struct Measures {
+    pub(super) metrics: Metrics,
+    pub(super) tracer: Tracer,
+}
+
+/// What stands for a route where there is none.
+const NO_ROUTE: &str = "none";
+
+/// Answers, and takes note of that.
+pub(super) async fn measure(measures: Measures, request: Request, next: Next) -> Response {
+    let Measures { metrics, tracer } = measures;
+    let began = Instant::now();
+    let method = name_of(request.method());
+    // As the router understood it: what it did not would be a label for each path that anybody makes up.
+    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = path.as_deref().unwrap_or(NO_ROUTE);
+    let parent = context_in(request.headers());
+    let (response, begun) = tracer::answering(&tracer, parent, next.run(request)).await;
+    let (took, status) = (began.elapsed(), response.status());
+    metrics.add(&names::REQUESTS, &[method, route, status.as_str()], 1);
+    metrics.took(&names::REQUEST_DURATION, &[method, route], took, begun.map(|begun| begun.context));
+    if let Some(begun) = begun {
+        tracer.end(begun, took, SpanKind::Server, |span| {
+            span.name = format!("{method} {route}").into();
+            span.failed = status.is_server_error().then(|| status.to_string());
+            span.attributes = vec![
+                ("http.request.method", method.to_owned()),
+                ("http.route", route.to_owned()),
+                ("http.response.status_code", status.as_str().to_owned()),
+            ];
+        });
+    }
+    response
+}
+
+/// Methods that there are routes for; whatever else somebody sends is one.
+fn name_of(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// What the caller says of its trace.
+fn context_in(headers: &HeaderMap) -> Option<TraceContext> {
+    TraceContext::parse(headers.get(TRACEPARENT)?.to_str().ok()?)
+}

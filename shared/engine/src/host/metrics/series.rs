@@ -1,0 +1,159 @@
+//! Shell: the series of one metric, whatever its labels.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use prometheus_client::encoding::EncodeMetric;
+use prometheus_client::metrics::TypedMetric;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::HistogramWithExemplars;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use saga_core::metric::{Metric, MetricKind};
+use saga_core::trace::TraceContext;
+
+type Labels = Vec<(&'static str, String)>;
+/// The label by which an exemplar names a trace.
+type Exemplar = [(&'static str, String); 1];
+type Histogram = HistogramWithExemplars<Exemplar>;
+
+/// All series of one metric. Clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Series {
+    metric: &'static Metric,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Counter(Of<Counter>),
+    Gauge(Of<Gauge<f64, AtomicU64>>),
+    Histogram(Of<Histogram, Bounds>),
+}
+
+/// One series, or one for each set of labels: a family of one would be shown with empty braces.
+#[derive(Debug, Clone)]
+enum Of<M, C = fn() -> M> {
+    Bare(M),
+    Labelled(Family<Labels, M, C>),
+}
+
+impl<M: Metered, C: MetricConstructor<M> + Clone + Send + Sync + 'static> Of<M, C> {
+    fn new(metric: &Metric, stem: &str, make: C, registry: &mut Registry) -> Self {
+        if metric.labels.is_empty() {
+            let bare = make.new_metric();
+            registry.register(stem, metric.help, bare.clone());
+            return Self::Bare(bare);
+        }
+        let family = Family::new_with_constructor(make);
+        registry.register(stem, metric.help, family.clone());
+        Self::Labelled(family)
+    }
+
+    fn with(&self, labels: impl FnOnce() -> Labels, then: impl FnOnce(&M)) {
+        match self {
+            Self::Bare(bare) => then(bare),
+            Self::Labelled(family) => then(&family.get_or_create(&labels())),
+        }
+    }
+}
+
+/// What can be registered.
+trait Metered: EncodeMetric + TypedMetric + std::fmt::Debug + Clone + Send + Sync + 'static {}
+
+impl<M: EncodeMetric + TypedMetric + std::fmt::Debug + Clone + Send + Sync + 'static> Metered for M {}
+
+#[derive(Debug, Clone, Copy)]
+struct Bounds(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Bounds {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+impl Series {
+    /// The series of `metric`, which `registry` shows from now on.
+    pub(super) fn of(metric: &'static Metric, registry: &mut Registry) -> Self {
+        let stem = metric.name.strip_suffix("_total").unwrap_or(metric.name);
+        let kind = match metric.kind {
+            MetricKind::Counter => Kind::Counter(Of::new(metric, stem, Counter::default, registry)),
+            MetricKind::Gauge => Kind::Gauge(Of::new(metric, stem, Gauge::default, registry)),
+            MetricKind::Histogram(bounds) => Kind::Histogram(Of::new(metric, stem, Bounds(bounds), registry)),
+        };
+        Self { metric, kind }
+    }
+
+    pub(super) fn is_of(&self, metric: &Metric) -> bool {
+        self.metric.name == metric.name
+    }
+
+    /// Shows the series with these labels, though nothing has happened yet: what is not there cannot grow.
+    pub(super) fn show(&self, labels: &[&str]) {
+        let labels = || self.labels(labels);
+        match &self.kind {
+            Kind::Counter(counters) => counters.with(labels, |_| ()),
+            Kind::Gauge(gauges) => gauges.with(labels, |_| ()),
+            Kind::Histogram(histograms) => histograms.with(labels, |_| ()),
+        }
+    }
+
+    /// So much more of a counter.
+    pub(super) fn add(&self, labels: &[&str], more: u64) {
+        if let Kind::Counter(counters) = &self.kind {
+            counters.with(
+                || self.labels(labels),
+                |counter| {
+                    counter.inc_by(more);
+                },
+            );
+        }
+    }
+
+    /// What a counter that is kept elsewhere has come to.
+    pub(super) fn come_to(&self, labels: &[&str], count: u64) {
+        if let Kind::Counter(counters) = &self.kind {
+            counters.with(|| self.labels(labels), |counter| counter.inner().store(count, Ordering::Relaxed));
+        }
+    }
+
+    /// What a gauge is now.
+    pub(super) fn set(&self, labels: &[&str], value: f64) {
+        if let Kind::Gauge(gauges) = &self.kind {
+            gauges.with(
+                || self.labels(labels),
+                |gauge| {
+                    gauge.set(value);
+                },
+            );
+        }
+    }
+
+    /// All that there is of a gauge now: series that are not named are gone.
+    pub(super) fn replace(&self, all: &[(Vec<String>, f64)]) {
+        if let Kind::Gauge(Of::Labelled(family)) = &self.kind {
+            family.clear();
+        }
+        for (labels, value) in all {
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            self.set(&labels, *value);
+        }
+    }
+
+    /// One more in a histogram, with the trace that shows what it was.
+    pub(super) fn observe(&self, labels: &[&str], value: f64, trace: Option<TraceContext>) {
+        if let Kind::Histogram(histograms) = &self.kind {
+            let sampled = trace.filter(|trace| trace.is_sampled);
+            let exemplar = sampled.map(|trace| [("trace_id", trace.trace_id_text())]);
+            let at = exemplar.as_ref().map(|_| SystemTime::now());
+            histograms.with(|| self.labels(labels), |histogram| histogram.observe(value, exemplar, at));
+        }
+    }
+
+    fn labels(&self, values: &[&str]) -> Labels {
+        let names = self.metric.labels;
+        debug_assert_eq!(names.len(), values.len(), "{} has labels {names:?}", self.metric.name);
+        names.iter().zip(values).map(|(name, value)| (*name, (*value).to_owned())).collect()
+    }
+}

@@ -1,0 +1,182 @@
+//! Shell: spans on their way to a collector: queued, and sent in batches by a thread of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use opentelemetry::trace::{
+    Link, SpanContext, SpanId, SpanKind as OtelKind, Status, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanLinks, SpanProcessor as _,
+};
+use reqwest::Url;
+use saga_core::trace::TraceContext;
+use tracing::{info, warn};
+
+use crate::host::metrics::{Metrics, names};
+use crate::runtime::tracer::{Span, SpanKind};
+
+/// Spans that wait to be sent; what comes beyond that is dropped, and counted.
+const QUEUE: usize = 16_384;
+/// Spans sent at once.
+const BATCH: usize = 512;
+/// How often they are sent.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long a collector may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a service that stops waits for the rest to be sent.
+const LAST: Duration = Duration::from_secs(2);
+
+/// The way of spans to a collector.
+#[derive(Debug)]
+pub(super) struct Export {
+    processor: BatchSpanProcessor,
+    scope: InstrumentationScope,
+    waiting: Arc<AtomicUsize>,
+    metrics: Metrics,
+}
+
+impl Export {
+    /// To the collector at `url`.
+    ///
+    /// # Errors
+    /// When there can be no client for it.
+    pub(super) fn to(
+        url: &Url,
+        service: &'static str,
+        instance: &str,
+        metrics: Metrics,
+    ) -> anyhow::Result<Self> {
+        let otlp = OtlpExporter::builder()
+            .with_http()
+            .with_endpoint(url.as_str())
+            .with_timeout(TIMEOUT)
+            .build()
+            .map_err(|error| anyhow::anyhow!("trace.endpoint {url}: {error}"))?;
+        let waiting = Arc::new(AtomicUsize::new(0));
+        for outcome in ["exported", "dropped", "failed"] {
+            metrics.show(&names::SPANS, &[outcome]);
+        }
+        let telling = Telling {
+            otlp,
+            url: url.clone(),
+            is_away: AtomicBool::new(false),
+            waiting: waiting.clone(),
+            metrics: metrics.clone(),
+        };
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(QUEUE)
+            .with_max_export_batch_size(BATCH)
+            .with_scheduled_delay(EVERY)
+            .build();
+        let mut processor = BatchSpanProcessor::builder(telling).with_batch_config(config).build();
+        let resource = Resource::builder_empty().with_attributes([
+            KeyValue::new("service.name", service),
+            KeyValue::new("service.namespace", "saga"),
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("service.instance.id", instance.to_owned()),
+        ]);
+        opentelemetry_sdk::trace::SpanProcessor::set_resource(&mut processor, &resource.build());
+        let scope =
+            InstrumentationScope::builder("saga-engine").with_version(env!("CARGO_PKG_VERSION")).build();
+        Ok(Self { processor, scope, waiting, metrics })
+    }
+
+    /// Takes a span on its way, unless too many wait.
+    pub(super) fn take(&self, span: Span) {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUE {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.add(&names::SPANS, &["dropped"], 1);
+            return;
+        }
+        self.processor.on_end(self.data(span));
+    }
+
+    /// Sends what waits, as far as that goes in a moment.
+    pub(super) fn finish(&self) {
+        let _ = self.processor.shutdown_with_timeout(LAST);
+    }
+
+    fn data(&self, span: Span) -> SpanData {
+        let attributes = span.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+        let mut links = SpanLinks::default();
+        links.links =
+            span.links.iter().map(|linked| Link::new(context_of(linked, true), vec![], 0)).collect();
+        SpanData {
+            span_context: context_of(&span.context, false),
+            parent_span_id: span.parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
+            parent_span_is_remote: matches!(span.kind, SpanKind::Server | SpanKind::Consumer),
+            span_kind: match span.kind {
+                SpanKind::Internal => OtelKind::Internal,
+                SpanKind::Server => OtelKind::Server,
+                SpanKind::Client => OtelKind::Client,
+                SpanKind::Producer => OtelKind::Producer,
+                SpanKind::Consumer => OtelKind::Consumer,
+            },
+            name: span.name,
+            start_time: span.began,
+            end_time: span.ended,
+            attributes,
+            dropped_attributes_count: 0,
+            events: opentelemetry_sdk::trace::SpanEvents::default(),
+            links,
+            status: span.failed.map_or(Status::Unset, Status::error),
+            instrumentation_scope: self.scope.clone(),
+        }
+    }
+}
+
+fn context_of(context: &TraceContext, is_remote: bool) -> SpanContext {
+    SpanContext::new(
+        TraceId::from_bytes(context.trace_id.to_be_bytes()),
+        SpanId::from_bytes(context.span_id.to_be_bytes()),
+        TraceFlags::SAMPLED,
+        is_remote,
+        TraceState::default(),
+    )
+}
+
+/// Sends, and says once that nobody takes it, and once that somebody does again.
+#[derive(Debug)]
+struct Telling {
+    otlp: OtlpExporter,
+    url: Url,
+    is_away: AtomicBool,
+    waiting: Arc<AtomicUsize>,
+    metrics: Metrics,
+}
+
+impl SpanExporter for Telling {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let count = batch.len();
+        let sent = self.otlp.export(batch).await;
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+        let outcome = if sent.is_ok() { "exported" } else { "failed" };
+        self.metrics.add(&names::SPANS, &[outcome], count as u64);
+        let was_away = self.is_away.swap(sent.is_err(), Ordering::Relaxed);
+        let url = &self.url;
+        match &sent {
+            Err(error) if !was_away => {
+                warn!(
+                    "traces are lost, as the collector at {url} does not take them: {error}; nothing else is"
+                );
+            }
+            Ok(()) if was_away => info!("the collector at {url} takes traces again"),
+            Ok(()) | Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.otlp.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.otlp.set_resource(resource);
+    }
+}

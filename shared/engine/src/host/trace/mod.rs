@@ -1,0 +1,175 @@
+//! Shell: where the spans of a service go: to a collector, by OTLP over HTTP.
+
+mod export;
+mod held;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use reqwest::Url;
+use saga_core::trace::TraceContext;
+use serde::{Deserialize, Serialize};
+
+use self::export::Export;
+use self::held::Held;
+use super::metrics::Metrics;
+use crate::runtime::tracer::{Span, Spans, Tracer};
+
+/// Which traces are recorded, and where they go (section `trace`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TraceSettings {
+    /// The collector, e.g. `http://localhost:4318`; without one nothing is traced.
+    pub endpoint: String,
+    /// Which part of the traces that begin here is recorded, from 0 to 1. Who brings a trace along has decided.
+    pub sample_ratio: f64,
+    /// Whether the traces of sagas in which something goes wrong, or is undone, are recorded all the same.
+    pub keep_trouble: bool,
+}
+
+impl Default for TraceSettings {
+    fn default() -> Self {
+        Self { endpoint: String::new(), sample_ratio: 0.05, keep_trouble: true }
+    }
+}
+
+/// The path that OTLP over HTTP gives to spans.
+const TRACES: &str = "v1/traces";
+
+impl TraceSettings {
+    /// Whether anything is traced.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        !self.endpoint.is_empty()
+    }
+
+    /// What cannot be, if anything.
+    ///
+    /// # Errors
+    /// The key, and what it has to be.
+    pub fn check(&self) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&self.sample_ratio) {
+            return Err(format!("trace.sample_ratio is {}, it has to be from 0 to 1", self.sample_ratio));
+        }
+        self.url().map(drop)
+    }
+
+    /// Where spans are sent; `None` when nothing is traced.
+    fn url(&self) -> Result<Option<Url>, String> {
+        if !self.is_on() {
+            return Ok(None);
+        }
+        let bad = |why: &str| {
+            Err(format!(
+                "trace.endpoint is {:?}, {why}: it has to be the address of a collector that takes OTLP over HTTP, e.g. \
+                 http://localhost:4318",
+                self.endpoint
+            ))
+        };
+        let mut url = match Url::parse(&self.endpoint) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") => url,
+            Ok(_) => return bad("which is no http or https address"),
+            Err(error) => return bad(&format!("which is no URL ({error})")),
+        };
+        // Whoever names a path means it.
+        if url.path() == "/" {
+            url.set_path(TRACES);
+        }
+        Ok(Some(url))
+    }
+}
+
+/// Where spans go until they are over, and what ends that.
+pub(super) struct Tracing {
+    /// What the loops are given.
+    pub(super) tracer: Tracer,
+    export: Option<Arc<Export>>,
+}
+
+impl Tracing {
+    /// What these settings ask for.
+    ///
+    /// # Errors
+    /// When there can be no exporter.
+    pub(super) fn of(
+        settings: &TraceSettings,
+        service: &'static str,
+        instance: &str,
+        metrics: &Metrics,
+    ) -> anyhow::Result<Self> {
+        let Some(url) = settings.url().map_err(anyhow::Error::msg)? else {
+            return Ok(Self { tracer: Tracer::off(), export: None });
+        };
+        let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
+        let held = settings.keep_trouble.then(Mutex::default);
+        let sampled_below = share_of_ids(settings.sample_ratio);
+        let tracer = Tracer::new(Arc::new(Recorded { export: export.clone(), held, sampled_below }));
+        Ok(Self { tracer, export: Some(export) })
+    }
+
+    /// Sends what is not sent yet, within a moment.
+    pub(super) async fn finish(self) {
+        if let Some(export) = self.export {
+            // It waits for its thread.
+            let _ = tokio::task::spawn_blocking(move || export.finish()).await;
+        }
+    }
+}
+
+/// Which spans are exported.
+struct Recorded {
+    export: Arc<Export>,
+    /// Spans that nobody wants unless something goes wrong.
+    held: Option<Mutex<Held>>,
+    /// Traces are sampled whose number is below this.
+    sampled_below: u64,
+}
+
+/// The bits of a trace's id that are chance (W3C Trace Context, level 2): of a UUID too.
+const RANDOM_BITS: u32 = 56;
+
+/// The number that this share of all trace ids stays below.
+#[expect(clippy::float_arithmetic, reason = "a share is set as a float; nothing is counted by it")]
+fn share_of_ids(ratio: f64) -> u64 {
+    (ratio * (1_u64 << RANDOM_BITS) as f64) as u64
+}
+
+impl Spans for Recorded {
+    fn samples(&self, trace_id: u128) -> bool {
+        let chance = trace_id & ((1 << RANDOM_BITS) - 1);
+        chance < u128::from(self.sampled_below) || self.has_kept(trace_id)
+    }
+
+    fn has_kept(&self, trace_id: u128) -> bool {
+        self.held.as_ref().is_some_and(|held| held.lock().has_kept(trace_id))
+    }
+
+    fn keep(&self, trace_id: u128) {
+        let Some(held) = &self.held else { return };
+        let spans = held.lock().keep(trace_id);
+        spans.into_iter().for_each(|span| self.export.take(recorded(span)));
+    }
+
+    fn take(&self, span: Span) {
+        let trace_id = span.context.trace_id;
+        let Some(held) = &self.held else {
+            if span.context.is_sampled {
+                self.export.take(span);
+            }
+            return;
+        };
+        // What comes in recorded was found to be of trouble by somebody else: what is known of it here belongs to it.
+        let spans = match span.context.is_sampled || self.has_kept(trace_id) {
+            true => held.lock().release(trace_id).into_iter().chain([span]).collect(),
+            false => {
+                held.lock().hold(span);
+                vec![]
+            }
+        };
+        spans.into_iter().for_each(|span| self.export.take(recorded(span)));
+    }
+}
+
+fn recorded(span: Span) -> Span {
+    Span { context: TraceContext { is_sampled: true, ..span.context }, ..span }
+}

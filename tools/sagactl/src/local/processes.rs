@@ -1,0 +1,83 @@
+//! Pure: the processes of a local system, as they were seen: for people and for programs.
+
+use serde::Serialize;
+
+use super::member::Member;
+use crate::output::text::or_nothing;
+use crate::output::{Column, View, left, right, table_with_sum};
+
+/// The processes of a system.
+#[derive(Debug, Clone, Serialize)]
+pub struct Processes {
+    pub data: String,
+    /// Every one of them is; one that is degraded is.
+    pub ready: bool,
+    pub rss_mib: f64,
+    #[serde(rename = "processes")]
+    pub each: Vec<ProcessLook>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProcessLook {
+    pub name: Member,
+    pub pid: Option<u32>,
+    pub port: u16,
+    pub url: String,
+    pub ready: bool,
+    /// It does what it promises although something is wrong.
+    pub degraded: bool,
+    /// What is wrong, check by check, in its own words.
+    pub complaints: Vec<String>,
+    pub rss_mib: Option<f64>,
+    /// Time that it has spent on processors since it started.
+    pub cpu_ms: Option<u64>,
+    pub uptime_s: Option<u64>,
+}
+
+const COLUMNS: [Column<ProcessLook>; 6] = [
+    left("name", |row| row.name.to_string()),
+    right("pid", |row| or_nothing(row.pid)),
+    right("port", |row| row.port.to_string()),
+    left("ready", |row| ready(row).to_owned()),
+    right("RSS MiB", |row| or_nothing(row.rss_mib.map(|mib| format!("{mib:.1}")))),
+    right("uptime", |row| or_nothing(row.uptime_s.map(uptime))),
+];
+
+impl Processes {
+    /// Those that do not run.
+    pub fn down(&self) -> Vec<String> {
+        let down = self.each.iter().filter(|row| row.pid.is_none());
+        down.map(|row| row.name.to_string()).collect()
+    }
+
+    /// A table, and below it what they complain of, if that is wanted.
+    pub fn shown(&self, with_complaints: bool, view: &View) -> String {
+        let rss_mib = format!("{:.1}", self.rss_mib);
+        let sum = ["all", "", "", "", &rss_mib, ""].map(str::to_owned);
+        let complaint = |row: &ProcessLook| {
+            let complaints = row.complaints.iter();
+            complaints.map(|complaint| format!("\n{} says: {complaint}", row.name)).collect::<String>()
+        };
+        let complaints = self.each.iter().filter(|_| with_complaints).map(complaint);
+        table_with_sum(&COLUMNS, &self.each, sum, view) + &complaints.collect::<String>()
+    }
+}
+
+/// How one is, in a word.
+pub const fn ready(row: &ProcessLook) -> &'static str {
+    match (row.pid, row.ready, row.degraded) {
+        (None, _, _) => "not running",
+        (Some(_), false, _) => "no",
+        (Some(_), true, true) => "degraded",
+        (Some(_), true, false) => "yes",
+    }
+}
+
+fn uptime(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}

@@ -1,0 +1,83 @@
+//! Pure: played looks, for the tests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use contract::overview::{DeadLettersLook, OutboxLook, Overview, SagasLook, ServiceLook};
+use jiff::{SignedDuration, Timestamp};
+
+use super::metrics::Reading;
+use super::state::Look;
+use crate::local::processes::{ProcessLook, Processes};
+
+/// When the first of them is.
+pub fn noon() -> Timestamp {
+    "2026-11-20T12:00:00Z".parse().expect("a moment")
+}
+
+impl Look {
+    pub fn played(second: u32) -> Self {
+        let at = noon() + SignedDuration::from_secs(second.into());
+        let clock = Duration::from_secs(second.into());
+        Self { at, clock, overview: Err(anyhow::anyhow!("nobody answers")), reading: None, processes: None }
+    }
+
+    pub fn saying(self, overview: Overview) -> Self {
+        Self { overview: Ok(overview), ..self }
+    }
+
+    pub fn silent(self, problem: &str) -> Self {
+        Self { overview: Err(anyhow::anyhow!("{problem}")), ..self }
+    }
+
+    pub fn measuring(self, text: &str) -> Self {
+        Self { reading: Some(Reading::of(text)), ..self }
+    }
+
+    pub fn with(self, each: impl IntoIterator<Item = ProcessLook>) -> Self {
+        let each = each.into_iter().collect();
+        let processes = Processes { data: "/data".to_owned(), ready: true, rss_mib: 123.4, each };
+        Self { processes: Some(processes), ..self }
+    }
+}
+
+pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessLook {
+    ProcessLook {
+        name: name.parse().expect("a member"),
+        pid,
+        port: 8_080,
+        url: "http://127.0.0.1:8080".to_owned(),
+        ready: pid.is_some(),
+        degraded: false,
+        complaints: vec![],
+        rss_mib: pid.map(|_| 20.6),
+        cpu_ms: pid.map(|_| cpu_ms),
+        uptime_s: pid.map(|_| 60),
+    }
+}
+
+pub fn service(name: &str) -> ServiceLook {
+    ServiceLook {
+        service: name.to_owned(),
+        ready: true,
+        outbox: Some(OutboxLook { pending: 0, oldest: None, failed: 0 }),
+        retries: Some(0),
+        ..ServiceLook::default()
+    }
+}
+
+/// All is well.
+pub fn overview() -> Overview {
+    let by_status = BTreeMap::from([("COMPLETED".to_owned(), 1_234), ("IN_PROGRESS".to_owned(), 40)]);
+    Overview {
+        at: noon(),
+        needs_human: false,
+        reasons: vec![],
+        services: ["admin", "order", "inventory", "payment", "bank"].map(service).into(),
+        sagas: Some(SagasLook { by_status, ended_counted: true, ..SagasLook::default() }),
+        dead_letters: Some(DeadLettersLook::default()),
+        books: None,
+        behind: Some(0),
+        not_asked: vec![],
+    }
+}
