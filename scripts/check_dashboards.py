@@ -386,7 +386,7 @@ FAULTS = [the_broker_is_away, a_crowd_comes_and_admin_hears_nothing, all_is_well
 # --- dashboards -------------------------------------------------------------------------------------------------------
 
 # Prometheus' own.
-OWN = {"ALERTS", "up"}
+OWN = {"ALERTS", "ALERTS_FOR_STATE", "up"}
 WORDS = set("""and or unless by without on ignoring group_left group_right bool offset le inf nan""".split())
 
 
