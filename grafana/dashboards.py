@@ -18,7 +18,7 @@ GREEN, BLUE, YELLOW, ORANGE, RED, PURPLE = "green", "blue", "yellow", "orange", 
 COLOURS = {
     GREEN: "completed|confirmed|done|success|answered|exported|published|captured|sold|put_back|2..",
     BLUE: "started|placed|reserved|written|duplicate|IN_PROGRESS|ignored|3..",
-    YELLOW: "compensated|cancelled|refunded|released|rejected|REPLAYING|COMPENSATING|customer_request|out_of_stock|4..",
+    YELLOW: "compensated|cancelled|refunded|taken_back|released|rejected|REPLAYING|COMPENSATING|customer_request|out_of_stock|4..",
     ORANGE: "retried|PARKED|timed_out|TIMED_OUT|dropped|refused|payment_failed",
     RED: "failed|failure|FAILED|dead|PENDING|5..",
 }
@@ -201,9 +201,15 @@ def sagas():
             "sagas?status=COMPENSATING", trace=None, stacked=True, runbook="CompensationFailing")
 
     d.row("Money and stock")
-    d.graph("Money of orders", "currencyEUR", "Euros per second, by what happened to the orders: placed becomes confirmed or cancelled.",
+    d.graph("Money of orders", "currencyEUR", "Euros per second, by what happened to the orders: placed becomes confirmed or cancelled; taken_back "
+            "was confirmed before it was cancelled.",
             [('sum by (event) (rate(order_amount_minor_total{job="saga", currency="EUR"}[$__rate_interval])) / 100', "{{event}}")],
             "sagas", trace=None)
+    d.graph("Money under way", "currencyEUR", "Worth of the orders that are neither confirmed nor cancelled, of those placed since order started. It comes "
+            "and goes with the load; what stays belongs to sagas that do not end.",
+            [('clamp_min(sum(order_amount_minor_total{job="saga", currency="EUR", event="placed"}) - '
+              '(sum(order_amount_minor_total{job="saga", currency="EUR", event=~"confirmed|cancelled"}) or vector(0)), 0) / 100', "placed")],
+            "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
     d.graph("Money at the bank", "currencyEUR", "Euros per second that were taken from cards and given back. Refunds without "
             "cancellations, or cancellations without refunds, are a reason to audit.",
             [('sum by (event) (rate(payment_amount_minor_total{job="saga", currency="EUR"}[$__rate_interval])) / 100', "{{event}}")],

@@ -322,6 +322,9 @@ def steps_fail(system, alerts):
     for order in system.place(12, wait=10):
         ask(f"{system.url['order']}/api/orders/{order}/cancel", "POST")
 
+    # They had been confirmed: what they are worth was under way no longer.
+    wait_until("what was confirmed is taken back", lambda: alerts.prometheus.now('order_amount_minor_total{event="taken_back"} > 0'))
+
     def lift():
         for service in ("order", "inventory", "bank"):
             system.sagactl("faults", "clear", service)
