@@ -27,7 +27,7 @@ scenario() {
   show_breaker
 
   step "30 more come: they are taken and their stock is set aside, but nobody asks the bank for their money"
-  before=$(tallies_of payment-processing) calls=$(metric "$payment" 'saga_call_total{')
+  before=$(tallies_of payment-processing) calls=$(metric "$payment" 'task_call_total{')
   expect "answers" "30 x 202" "$(post_at_once 30 "demo-$tag-more-#" "$(order_of "$customer" tok_ok ceramic-mug 1)")"
   wait_until "their stock is set aside, and 20 or more requests for money wait in the broker" "$soon" \
     at_least_is 20 waiting_for payment-processing
@@ -37,7 +37,7 @@ scenario() {
   shown='.[] | select(.service == "payment").machinery.steps[] | select(.step == "payment-processing")
     | {waiting, handled, retrying, dead}' request GET "$admin/api/admin/services"
   expect "requests that are to be tried again, and that are dead letters: as before" "${before#* }" "${now#* }"
-  calls=$(($(metric "$payment" 'saga_call_total{') - calls))
+  calls=$(($(metric "$payment" 'task_call_total{') - calls))
   holds "calls to the bank meanwhile, for 40 orders: $calls, the breaker's probes" test "$calls" -le 12
   expect "orders that wait" 40 "$(count_orders "$customer" PENDING)"
 

@@ -45,5 +45,5 @@ lose_answers() {
 
 failed_calls() {
   curl --silent --show-error --max-time 60 "$payment/metrics" |
-    awk '/^saga_call_total.*outcome="failed"/ { sum += $2 } END { print sum + 0 }'
+    awk '/^task_call_total.*outcome="failed"/ { sum += $2 } END { print sum + 0 }'
 }

@@ -22,6 +22,10 @@ pub struct DeadLetterDetail {
     /// Where the broker had it; absent for calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
+    /// Where the try that failed last stands in its trace, as a `traceparent` (W3C Trace Context); absent when it was not
+    /// traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// The payload, when it is JSON; a card token in it is `***`.
     pub payload: Value,
     /// The payload byte for byte, base64, but for card tokens; empty when it was too large to be announced.
@@ -133,6 +137,7 @@ impl History {
             item: DeadLetterItem { message_id: announced.message_id, ..item },
             error_chain: announced.error_chain,
             delivery: announced.delivery,
+            trace: announced.trace,
             payload,
             payload_base64: announced.payload_base64,
             original: announced.original,

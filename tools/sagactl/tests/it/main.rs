@@ -32,5 +32,6 @@ mod system;
 mod tls;
 mod tokens;
 mod top;
+mod traces;
 mod users;
 mod wiring;

@@ -1,0 +1,279 @@
+//! Shell: one trace follows an order through every program: received as a collector would, by OTLP.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::{Span, status};
+use parking_lot::Mutex;
+use prost::Message as _;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+use crate::operator::{PATIENT, STEP};
+use crate::system::{System, order_for, wait_until};
+
+/// A span that somebody sent.
+#[derive(Debug, Clone)]
+struct Seen {
+    service: String,
+    span: Span,
+}
+
+/// What a collector has taken.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Vec<Seen>>>);
+
+impl Collector {
+    /// One that listens, and its address.
+    async fn start() -> (Self, String) {
+        let collector = Self::default();
+        let routes = Router::new().route("/v1/traces", post(take)).with_state(collector.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        (collector, address)
+    }
+
+    /// The spans of a trace, as far as they have come.
+    fn of(&self, trace_id: &[u8]) -> Trace {
+        Trace(self.0.lock().iter().filter(|seen| seen.span.trace_id == trace_id).cloned().collect())
+    }
+
+    /// The spans of an order's trace once they are as `is_whole` wants them.
+    async fn trace_of(&self, order: &Value, is_whole: impl Fn(&Trace) -> bool) -> Trace {
+        let order: Uuid = order.as_str().expect("an id").parse().expect("a UUID");
+        wait_until("the trace has come", async || is_whole(&self.of(order.as_bytes()))).await;
+        self.of(order.as_bytes())
+    }
+}
+
+async fn take(State(collector): State<Collector>, body: Bytes) -> StatusCode {
+    let request = ExportTraceServiceRequest::decode(body).expect("OTLP");
+    for resource in request.resource_spans {
+        let attributes = resource.resource.expect("a resource").attributes;
+        let name = attributes.into_iter().find(|attribute| attribute.key == "service.name");
+        let service = match name.and_then(|name| name.value?.value) {
+            Some(any_value::Value::StringValue(service)) => service,
+            other => panic!("no service.name: {other:?}"),
+        };
+        let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+        collector.0.lock().extend(spans.map(|span| Seen { service: service.clone(), span }));
+    }
+    StatusCode::OK
+}
+
+/// The spans of one trace.
+struct Trace(Vec<Seen>);
+
+impl Trace {
+    /// `service name`, each once for each time.
+    fn names(&self) -> BTreeMap<String, usize> {
+        let mut names = BTreeMap::new();
+        for Seen { service, span } in &self.0 {
+            *names.entry(format!("{service} {}", span.name)).or_default() += 1;
+        }
+        names
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names().contains_key(name)
+    }
+
+    fn all(&self, name: &str) -> Vec<&Span> {
+        let named = self.0.iter().filter(|seen| format!("{} {}", seen.service, seen.span.name) == name);
+        named.map(|seen| &seen.span).collect()
+    }
+
+    #[track_caller]
+    fn one(&self, name: &str) -> &Span {
+        match self.all(name)[..] {
+            [span] => span,
+            ref spans => panic!("{} spans {name:?} in {:#?}", spans.len(), self.names()),
+        }
+    }
+
+    /// Each span but the first was caused by another of the trace.
+    #[track_caller]
+    fn assert_is_one_tree(&self, first: &str) {
+        let ids: BTreeSet<_> = self.0.iter().map(|seen| &seen.span.span_id).collect();
+        assert_eq!(ids.len(), self.0.len(), "each span came once");
+        let orphans = self.0.iter().filter(|seen| !ids.contains(&seen.span.parent_span_id));
+        let orphans: Vec<_> = orphans.map(|seen| format!("{} {}", seen.service, seen.span.name)).collect();
+        assert_eq!(orphans, [first], "{:#?}", self.names());
+    }
+
+    #[track_caller]
+    fn assert_caused(&self, cause: &str, effect: &str) {
+        let (cause, effect) = (self.one(cause), self.one(effect));
+        assert_eq!(cause.span_id, effect.parent_span_id, "{} is caused by another", effect.name);
+    }
+}
+
+fn attribute(span: &Span, key: &str) -> Option<String> {
+    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    match found.value.as_ref()?.value.as_ref()? {
+        any_value::Value::StringValue(value) => Some(value.clone()),
+        _ => None,
+    }
+}
+
+fn has_failed(span: &Span) -> bool {
+    span.status.as_ref().is_some_and(|status| status.code() == status::StatusCode::Error)
+}
+
+const SERVICES: [&str; 5] = ["order", "inventory", "payment", "admin", "bank"];
+
+/// A system that traces this part of all orders.
+fn traced(collector: &str, ratio: &str, more: &[&str]) -> System {
+    let set = |service: &str| {
+        [format!("{service}.trace.endpoint={collector}"), format!("{service}.trace.sample_ratio={ratio}")]
+    };
+    let settings: Vec<String> = SERVICES.iter().flat_map(|service| set(service)).collect();
+    System::start(&settings.iter().map(String::as_str).chain(more.iter().copied()).collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn one_trace_follows_an_order_through_every_program() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "1", &[]);
+    system.list("pen", 10).await;
+    let order = system.order(&[("pen", 2)], "tok_ok").await;
+    assert_eq!(order["status"], "CONFIRMED");
+    let is_whole = |trace: &Trace| {
+        trace.names().get("admin admin-saga-view") == Some(&4)
+            && trace.0.iter().filter(|seen| seen.span.name.starts_with("publish ")).count() == 4
+            && trace.has("order POST /api/orders")
+            && trace.0.iter().any(|seen| seen.service == "inventory" && seen.span.name.contains("sale"))
+    };
+    let trace = collector.trace_of(&order["id"], is_whole).await;
+    trace.assert_is_one_tree("order POST /api/orders");
+    for (cause, effect) in [
+        ("order POST /api/orders", "order command"),
+        ("order command", "order publish order.created"),
+        ("order command", "inventory inventory-stock-reservation"),
+        ("inventory inventory-stock-reservation", "payment payment-processing"),
+        ("payment payment-processing", "payment call payment-charge"),
+        ("payment call payment-charge", "bank POST /v1/charges"),
+        ("payment call payment-charge", "payment payment-charge"),
+        ("payment payment-charge", "payment publish payment.processed"),
+        ("payment payment-charge", "order order-confirmation"),
+    ] {
+        trace.assert_caused(cause, effect);
+    }
+    let charged = trace.one("bank POST /v1/charges");
+    assert_eq!(charged.kind(), SpanKind::Server);
+    assert_eq!(attribute(charged, "http.response.status_code").as_deref(), Some("200"));
+    assert_eq!(trace.one("payment payment-processing").kind(), SpanKind::Consumer);
+    assert_eq!(trace.one("order publish order.created").kind(), SpanKind::Producer);
+    assert!(!trace.0.iter().any(|seen| has_failed(&seen.span)), "nothing failed");
+    let said = format!("{:?}", trace.0);
+    assert!(!said.contains("tok_ok") && !said.contains("customer"), "no token and no name: {said}");
+}
+
+#[tokio::test]
+async fn a_customers_own_trace_goes_on_and_says_whether_it_is_recorded() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "0", &[]);
+    system.list("pen", 10).await;
+    let place = async |traceparent: &str| {
+        let request = system.post("order", "/api/orders").header("traceparent", traceparent);
+        let order = order_for(&[("pen", 1)], "tok_ok");
+        let answer = request.header("Prefer", "wait=10").json(&order).send().await.expect("an answer");
+        assert_eq!(answer.json::<Value>().await.expect("JSON")["status"], "CONFIRMED");
+    };
+    place("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00").await;
+    place("00-5bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b7-01").await;
+    let recorded = 0x5bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4737_u128.to_be_bytes();
+    let has_come =
+        |trace: &Trace| trace.has("order order-confirmation") && trace.has("order POST /api/orders");
+    wait_until("it has come", async || has_come(&collector.of(&recorded))).await;
+    let first = collector.of(&recorded).one("order POST /api/orders").clone();
+    assert_eq!(first.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
+    let unrecorded = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
+    assert_eq!(collector.of(&unrecorded).0.len(), 0, "nobody wanted it recorded");
+}
+
+/// Of sagas that are not to be recorded, those are all the same in which something is undone: with what was before.
+#[tokio::test]
+async fn the_trace_of_a_compensated_order_is_whole_though_it_was_not_sampled() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "0", &[]);
+    system.list("pen", 10).await;
+    let fine = system.order(&[("pen", 1)], "tok_ok").await;
+    let declined = system.order(&[("pen", 2)], "tok_declined").await;
+    assert_eq!([&fine["status"], &declined["status"]], ["CONFIRMED", "CANCELLED"]);
+    let is_whole = |trace: &Trace| {
+        trace.has("order POST /api/orders")
+            && trace.has("payment publish payment.failed")
+            && trace.has("inventory publish inventory.stock_released")
+            && trace.names().get("admin admin-saga-view") >= Some(&5)
+    };
+    let trace = collector.trace_of(&declined["id"], is_whole).await;
+    trace.assert_caused("order POST /api/orders", "order command");
+    trace.assert_caused("order command", "inventory inventory-stock-reservation");
+    trace.assert_caused("payment payment-charge", "order order-cancellation");
+    trace.assert_caused("order order-cancellation", "order publish order.cancelled");
+    trace.assert_is_one_tree("order POST /api/orders");
+    let id: Uuid = fine["id"].as_str().expect("an id").parse().expect("a UUID");
+    assert_eq!(collector.of(id.as_bytes()).names(), BTreeMap::new(), "all went well: nobody wants to see it");
+}
+
+#[tokio::test]
+async fn a_replayed_dead_letter_goes_on_in_the_trace_of_its_order() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "0.000001", &[PATIENT]);
+    system.list("pen", 10).await;
+    let orders = system.park(1).await;
+    let (id, _) = system.dead_letter();
+    system.sagactl(&["dlq", "replay", &id, "--reason", "a test"]);
+    system.wait_until_confirmed(&orders).await;
+    let tries = format!("payment {STEP}");
+    let is_whole = |trace: &Trace| {
+        trace.all(&tries).len() == 2 && trace.has("order order-confirmation") && trace.has("order command")
+    };
+    let trace = collector.trace_of(&Value::from(orders[0].clone()), is_whole).await;
+    let mut tries = trace.all(&tries);
+    tries.sort_by_key(|span| span.start_time_unix_nano);
+    let [failed, replayed] = tries[..] else { panic!("two tries: {tries:?}") };
+    assert!(has_failed(failed) && !has_failed(replayed), "{failed:?} {replayed:?}");
+    let reserved = &trace.one("inventory inventory-stock-reservation").span_id;
+    assert_eq!([&failed.parent_span_id, &replayed.parent_span_id], [reserved, reserved]);
+    assert_eq!(attribute(replayed, "saga.dead_letter_id").as_ref(), Some(&id));
+    trace.assert_caused("payment payment-charge", "order order-confirmation");
+    let shown = system.sagactl_json(&["dlq", "show", &id]);
+    let traced = shown["trace"].as_str().expect("where it failed in the trace");
+    assert!(traced.contains(&orders[0].replace('-', "")), "{traced}");
+}
+
+/// Nobody there who takes traces: that is said once, and orders go on.
+#[tokio::test]
+async fn a_collector_that_is_away_costs_one_warning_and_nothing_else() {
+    let nobody = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        format!("http://{}", listener.local_addr().expect("an address"))
+    };
+    let system = traced(&nobody, "1", &[]);
+    system.list("pen", 100).await;
+    for _ in 0..3 {
+        assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
+        let before = system.metric("payment", "trace_span_total", &[r#"outcome="failed""#]).await;
+        wait_until("spans are given up", async || {
+            system.metric("payment", "trace_span_total", &[r#"outcome="failed""#]).await > before
+        })
+        .await;
+    }
+    let log = std::fs::read_to_string(system.path().join("log/payment.log")).expect("a log");
+    let warnings = log.lines().filter(|line| line.contains("traces are lost")).count();
+    let loud = log.lines().filter(|line| line.contains("\"WARN\"") || line.contains("\"ERROR\"")).count();
+    assert_eq!((warnings, loud), (1, 1 + log.matches(saga_engine::host::http::TOKENS_OFF).count()), "{log}");
+    system.assert_reconciled().await;
+}
