@@ -58,6 +58,12 @@ nats_server() {
   return 1
 }
 
+# prometheus_of PROGRAM: prints the path of prometheus or promtool; fails when it is not there.
+prometheus_of() {
+  command -v "$1" && return
+  [[ -x $root/target/tools/prometheus/$1 ]] && printf '%s\n' "$root/target/tools/prometheus/$1"
+}
+
 # build: every program in release mode. Cargo shows its own progress; one line when nothing is to do.
 build() {
   # All programs of the local system; the simulation is no part of it.

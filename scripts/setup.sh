@@ -24,6 +24,7 @@ main() {
   if [[ ${1:-} == --tests ]]; then
     get_python schemathesis scripts/schemathesis.txt
     get_python k8s scripts/k8s/requirements.txt
+    get_prometheus
     get_kubectl
   fi
 }
@@ -132,6 +133,30 @@ get_python() {
     die "what $2 names could not be had: it needs Python 3.10 or newer, and pip a package index"
   # Last, so that half an environment is no environment.
   cp "$wanted" "$home/installed.txt"
+}
+
+# Prometheus and promtool, which alerts and dashboards are held against. From Debian's package alone, unpacked: installed, it
+# would start a service.
+get_prometheus() {
+  local home=$root/target/tools/prometheus advice="install prometheus and promtool (2.42 or newer) and put them on PATH"
+  ! { prometheus_of prometheus && prometheus_of promtool; } >/dev/null || return 0
+  if ! have apt-get; then
+    install prometheus && prometheus_of prometheus >/dev/null && prometheus_of promtool >/dev/null || die "no prometheus: $advice"
+    return 0
+  fi
+  mkdir -p "$root/target/tools"
+  rm -rf "${work:-}"
+  work=$(mktemp -d "$root/target/tools/setup.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  say "getting prometheus"
+  local as_root=(env)
+  if [[ $(id -u) != 0 ]]; then as_root=(sudo -n); fi
+  (cd "$work" && { logged apt-get download prometheus || { logged "${as_root[@]}" apt-get update && logged apt-get download prometheus; }; }) ||
+    die "prometheus could not be had: $advice"
+  logged dpkg -x "$work"/prometheus_*.deb "$work/unpacked" || die "the package of prometheus cannot be unpacked: $advice"
+  logged "$work/unpacked/usr/bin/prometheus" --version || die "the prometheus of this system does not run: $advice"
+  rm -rf "$home"
+  mv "$work/unpacked/usr/bin" "$home"
 }
 
 # It renders k8s/. Debian has one that is new enough from 13 on.

@@ -46,3 +46,6 @@ fi
 
 step "the services, held against their descriptions"
 scripts/schemathesis.sh
+
+step "dashboards, alerts and runbooks, held against a system with every fault they are for"
+scripts/check-dashboards.sh

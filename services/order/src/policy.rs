@@ -135,7 +135,9 @@ impl Policy<Fact> for Order {
                 work.publish(OrderConfirmed { order, lines: stock_lines(before) });
             }
             OrderEvent::Cancelled(reason) => {
-                count_worth(before, "cancelled", work);
+                // What is under way is what was placed, and neither confirmed nor cancelled: what had been confirmed is not.
+                let happened = if matches!(before, Self::Confirmed(_)) { "taken_back" } else { "cancelled" };
+                count_worth(before, happened, work);
                 work.publish(OrderCancelled { order, lines: stock_lines(before), reason: *reason });
             }
             OrderEvent::DeadlineExtended(until) => {

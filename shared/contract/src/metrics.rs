@@ -70,7 +70,8 @@ pub const OVERDUE: Metric = Metric::gauge(
 pub const AMOUNT: Metric = Metric::counter(
     "order_amount_minor_total",
     &["currency", "event"],
-    "Money of orders in minor units (cents) of its currency, by what happened to them: placed, confirmed, cancelled",
+    "Money of orders in minor units (cents) of its currency, by what happened to them: placed, confirmed, cancelled, or \
+     taken_back, which had been confirmed before it was cancelled",
 );
 
 // Dead letters, as admin knows them.
