@@ -31,7 +31,11 @@ pub fn run(folder: &Path) -> anyhow::Result<ExitCode> {
     let made = make(folder)?;
     say(&match made.as_slice() {
         [] => format!("{}: everything is there, and nothing was changed", folder.display()),
-        made => format!("{}: made {}", folder.display(), made.join(", ")),
+        made => format!(
+            "{}: made {}; a broker that runs already has to be started again, to know of it",
+            folder.display(),
+            made.join(", ")
+        ),
     });
     Ok(ExitCode::SUCCESS)
 }
