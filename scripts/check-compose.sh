@@ -6,8 +6,9 @@ cd "$root"
 
 usage() {
   cat <<USAGE
-usage: scripts/check-compose.sh [--no-scenarios]
+usage: scripts/check-compose.sh [--no-build] [--no-scenarios]
 
+  --no-build       check the images that are there (saga/order:0.1.0 and its likes) instead of building them
   --no-scenarios   leave out scripts/demo-scenarios.sh all --target compose (some minutes)
 
 It needs docker with compose (v2), curl, jq and python3, and the images that docker-compose.yml and services/Dockerfile
@@ -25,11 +26,12 @@ stop_s=20
 images="order inventory payment admin bank sagactl"
 services="order inventory payment admin bank"
 first=${SAGA_CHECK_PORTS:-18080}
-failures=0 with_scenarios=yes
+failures=0 building=--build with_scenarios=yes
 
 for word; do
   case $word in
     -h | --help) usage && exit 0 ;;
+    --no-build) building=--no-build ;;
     --no-scenarios) with_scenarios=no ;;
     *) say "check-compose.sh: unknown flag $word (see: check-compose.sh --help)" && exit 2 ;;
   esac
@@ -63,7 +65,7 @@ inspected() { docker inspect --format "$2" "$(id_of "$1")"; }
 url_of() { printf 'http://%s' "$(compose port "$1" "$2")"; }
 up() { compose up --detach --wait --quiet-pull "$@" >"$scratch/up" 2>&1; }
 # What a service said last for itself, when it did not start.
-last_line_of() { compose logs --no-log-prefix "$1" 2>&1 | grep "^$1: " | tail -n 1; }
+last_line_of() { docker logs "$(id_of "$1")" 2>&1 | grep "^$1: " | tail -n 1 || true; }
 
 main() {
   scratch=$(mktemp -d)
@@ -139,9 +141,9 @@ as_it_is_written() {
 
 as_it_is_started() {
   local began=$SECONDS name size
-  step "docker compose up -d --build --wait"
-  compose up --detach --build --wait --quiet-pull >"$scratch/up" 2>&1 || { tail -n 30 "$scratch/up" && die "it did not start"; }
-  pass "healthy after $((SECONDS - began)) s, images built"
+  step "docker compose up -d $building --wait"
+  compose up --detach "$building" --wait --quiet-pull >"$scratch/up" 2>&1 || { tail -n 30 "$scratch/up" && die "it did not start"; }
+  pass "healthy after $((SECONDS - began)) s"
   for name in $images; do
     size=$(($(docker image inspect --format '{{.Size}}' "saga/$name:0.1.0") / 1000000))
     holds "saga/$name: $size MB, at most $image_mb" test "$size" -le "$image_mb"
@@ -210,8 +212,8 @@ started_twice() {
   if docker compose --project-name saga-check-other up --detach --no-deps order >"$scratch/other" 2>&1; then
     fail "a port that is in use was taken twice"
   fi
-  line=$(grep -E "$SAGA_ORDER_PORT.*(already|in use)" "$scratch/other" | tail -n 1)
-  holds "a port that is in use is named: ${line:0:160}" test -n "$line"
+  line=$(grep -oE "[^ ]*:$SAGA_ORDER_PORT[^0-9].*(already|in use).*" "$scratch/other" | tail -n 1)
+  holds "a port that is in use is named: $line" test -n "$line"
   holds "… and whoever has it goes on" curl -s --fail "$(url_of order 8081)/readyz"
   docker compose --project-name saga-check-other down --volumes >/dev/null 2>&1
 }
@@ -240,14 +242,14 @@ exit_code_of() {
 
 # in_volume VOLUME COMMAND…: as root in the broker's image, which has a shell.
 in_volume() {
-  docker run --rm --network none --user 0 --volume "saga-check_$1:/volume" --entrypoint "$2" nats:2.15.1-alpine "${@:3}"
+  docker run --rm --interactive --network none --user 0 --volume "saga-check_$1:/volume" --entrypoint "$2" nats:2.15.1-alpine "${@:3}"
 }
 
 without_a_secret() {
   local line
   step "a secret is missing"
   compose stop order >/dev/null 2>&1
-  in_volume credentials-order rm /volume/broker.nk
+  in_volume credentials-order rm /volume/broker.nk </dev/null
   compose up --detach --no-deps order >/dev/null 2>&1 || true
   within 30 said order "bus.credentials" || true
   line=$(last_line_of order)
@@ -268,23 +270,24 @@ of_a_newer_schema() {
   docker cp --quiet "$(id_of order):/data" "$scratch/data" 2>/dev/null || docker cp "$(id_of order):/data" "$scratch/data" >/dev/null
   python3 - "$scratch/data/order.db" <<'PYTHON'
 import sqlite3, sys
-with sqlite3.connect(sys.argv[1]) as db:
-    db.execute("INSERT INTO migration SELECT max(number) + 1, 'of a newer build', 0 FROM migration")
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+db = sqlite3.connect(sys.argv[1])
+db.execute("INSERT INTO migration SELECT max(number) + 1, 'of a newer build', 0 FROM migration")
+db.commit()
+db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+db.close()
 PYTHON
-  cp "$scratch/data/order.db" "$scratch/newer.db"
-  in_volume order-data mv /volume/order.db /volume/kept.db
-  docker cp "$scratch/newer.db" "$(id_of order):/data/order.db" >/dev/null 2>&1
-  in_volume order-data chown 65532:65532 /volume/order.db
-  before=$(in_volume order-data sha256sum /volume/order.db)
+  in_volume order-data mv /volume/order.db /volume/kept.db </dev/null
+  in_volume order-data tee /volume/order.db <"$scratch/data/order.db" >/dev/null
+  in_volume order-data chown 65532:65532 /volume/order.db </dev/null
+  before=$(in_volume order-data sha256sum /volume/order.db </dev/null)
   compose up --detach --no-deps order >/dev/null 2>&1 || true
   within 30 said order "schema" || true
   line=$(last_line_of order)
   holds "order says so, and what to do: $line" grep -q 'schema.*start a newer build' <<<"$line"
   compose stop order >/dev/null 2>&1
-  after=$(in_volume order-data sha256sum /volume/order.db)
+  after=$(in_volume order-data sha256sum /volume/order.db </dev/null)
   expect "the file" unchanged "$([[ $before == "$after" ]] && echo unchanged || echo changed)"
-  in_volume order-data mv /volume/kept.db /volume/order.db
+  in_volume order-data mv /volume/kept.db /volume/order.db </dev/null
   holds "with the volume as it was, all is healthy" up
 }
 
