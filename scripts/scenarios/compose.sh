@@ -26,14 +26,15 @@ choose_system() {
 
 where_it_is() { printf '%s\n' "of containers, project ${COMPOSE_PROJECT_NAME:-saga}"; }
 
-# start_system DEADLINE: builds and starts it, with orders that give up after that long. What watches it stays away.
+# start_system DEADLINE: builds (unless SAGA_COMPOSE_BUILD=--no-build) and starts it, with orders that give up after that
+# long. What watches it stays away.
 # Nobody watches for a minute: the broker hands out soon again what a killed process had, and a breaker that opened
 # because the bank is away tries it again soon.
 start_system() {
   export SAGA_ORDER_DEADLINE=$1 SAGA_ACK_WAIT=3s SAGA_BANK_OPEN_FOR=1s
   # shellcheck disable=SC2086 # names, one by one
   if ((${#fresh[@]} > 0)) && ! is_running; then compose down --volumes >/dev/null 2>&1; fi
-  compose up --detach --build --wait $members >"$scratch/up" 2>&1 || { tail -n 20 "$scratch/up" >&2 && return 1; }
+  compose up --detach "${SAGA_COMPOSE_BUILD:---build}" --wait $members >"$scratch/up" 2>&1 || { tail -n 20 "$scratch/up" >&2 && return 1; }
 }
 
 # "ADMIN ORDER INVENTORY PAYMENT BANK": where each is asked.
