@@ -115,9 +115,8 @@ find_or_start_system() {
   else
     show "no system runs: building and starting one"
     started=yes
-    # An order gives up soon: scenario 6 waits for that; 7 and 12 mend something before it does, on a busy machine too.
-    # Whoever reads between the steps needs more time.
-    start_system "$([[ $pausing == yes ]] && echo 40s || echo 12s)" || die "the system did not start"
+    # Whoever reads between the steps needs more time than one who does not.
+    start_system "$([[ $pausing == yes ]] && echo 40s || echo "$hurried")" || die "the system did not start"
   fi
   local urls
   urls=$(addresses) || die "it is not to be seen where the services are published"

@@ -37,6 +37,9 @@ start_system() {
   compose up --detach "${SAGA_COMPOSE_BUILD:---build}" --wait $members >"$scratch/up" 2>&1 || { tail -n 20 "$scratch/up" >&2 && return 1; }
 }
 
+# How long orders live while nobody watches. As in local.sh, but a container takes longer to come back than a process.
+hurried=20s
+
 # "ADMIN ORDER INVENTORY PAYMENT BANK": where each is asked.
 addresses() {
   local name addresses=''

@@ -28,6 +28,9 @@ start_system() {
   "$root/scripts/up.sh" --detach ${fresh[@]+"${fresh[@]}"} "${settings[@]}" >/dev/null
 }
 
+# How long orders live while nobody watches: scenario 6 waits for the end of one, and 7, 11 and 12 have to be done before.
+hurried=12s
+
 # "ADMIN ORDER INVENTORY PAYMENT BANK": where each is asked.
 addresses() {
   system_status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"'

@@ -114,7 +114,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         }
         Command::Chaos(options) => chaos::run(options).await,
         Command::Load(options) => {
-            let (reach, is_elsewhere) = (options.whose.reach(&folder)?, options.whose.by_name);
+            let (reach, is_elsewhere) = (local::reach(&options.whose, &folder)?, options.whose.by_name);
             let system = if is_elsewhere { None } else { System::find(&folder)? };
             load::run(&reach, system.as_ref(), options).await
         }

@@ -1,4 +1,4 @@
-//! Shell: how to load the system, as people write it.
+//! Pure: how to load the system, as people write it.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use strum::{EnumString, VariantNames};
 
-use crate::args::duration;
-use crate::local::Whose;
+use crate::args::{Whose, duration};
 
 /// Longest run: its orders fit the shelf.
 const LONGEST: Duration = Duration::from_hours(2);

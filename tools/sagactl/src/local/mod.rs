@@ -32,9 +32,8 @@ mod up;
 pub mod catalogue;
 mod reach;
 mod seed;
-mod whose;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -46,7 +45,7 @@ pub use self::running::RunningSystem;
 pub use self::supervise::ShutdownSignal;
 pub use self::system::System;
 pub use self::users::SAGACTL;
-pub use self::whose::Whose;
+use crate::args::Whose;
 
 /// What to do with the local system.
 #[derive(Debug, Subcommand)]
@@ -85,6 +84,14 @@ pub struct One {
     name: Member,
 }
 
+/// Where the services are that are meant; `folder` is that of the local system.
+pub fn reach(whose: &Whose, folder: &Path) -> anyhow::Result<Reach> {
+    match whose.by_name {
+        true => Reach::by_name(whose.credentials.as_deref()),
+        false => System::open(folder)?.reach(),
+    }
+}
+
 /// Does it with the system in `folder`, an absolute path.
 pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitCode> {
     let system = || System::open(&folder);
@@ -95,7 +102,7 @@ pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitC
         LocalCommand::Start(options) => single::start(system()?, options).await,
         LocalCommand::Kill(One { name }) => single::kill(&system()?, name).await,
         LocalCommand::Rebuild { service, kind } => rebuild::run(&system()?, service, &kind),
-        LocalCommand::Seed(whose) => seed::run(&whose.reach(&folder)?).await,
+        LocalCommand::Seed(whose) => seed::run(&reach(&whose, &folder)?).await,
         LocalCommand::Credentials { folder } => credentials::run(&folder),
     }
 }
