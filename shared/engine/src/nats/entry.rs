@@ -61,9 +61,9 @@ impl TlsSettings {
 /// sent, and the broker does not have it.
 pub(super) fn by_credentials(options: ConnectOptions, file: &Path) -> Result<ConnectOptions, BadFile> {
     let bad = |source| BadFile { setting: "bus.credentials", file: file.to_owned(), source };
-    let text = fs::read_to_string(file).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => bad(io::Error::new(io::ErrorKind::NotFound, NOT_THERE)),
-        _ => bad(error),
+    let text = fs::read_to_string(file).map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        bad(if is_missing { io::Error::new(io::ErrorKind::NotFound, NOT_THERE) } else { error })
     })?;
     if text.contains("BEGIN NATS USER JWT") {
         return options.credentials(&text).map_err(bad);
