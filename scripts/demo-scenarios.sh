@@ -5,23 +5,17 @@ data_given=${SAGA_DATA:-}
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/scenarios/lib.sh"
 
-# Nobody watches for a minute: an order gives up soon (scenario 6 waits for that; 7 and 12 mend something before it
-# does, on a busy machine too), the broker hands out soon again what a killed process had, and a breaker that opened
-# because the bank is away tries it again soon.
-settings=(
-  --set order.bus.ack_wait=3s --set inventory.bus.ack_wait=3s --set payment.bus.ack_wait=3s --set admin.bus.ack_wait=3s
-  --set payment.resilience.bank.breaker.open_for=1s
-)
-
-pausing=no keep=no started=no interrupted=no
-wanted=() summary=() failed=0 failures=0
+pausing=no keep=no started=no interrupted=no target=local
+wanted=() fresh=() summary=() failed=0 failures=0
 
 main() {
   parse "$@"
   scratch=$(mktemp -d)
   trap clean_up EXIT
   trap 'interrupted=yes; exit 130' INT TERM HUP
-  "$root/scripts/setup.sh"
+  # shellcheck disable=SC1090 # local.sh or compose.sh
+  source "$root/scripts/scenarios/$target.sh"
+  prepare
   find_or_start_system
   local number began=$SECONDS
   for number in "${wanted[@]}"; do play "$number"; done
@@ -31,15 +25,18 @@ main() {
 
 usage() {
   cat <<USAGE
-usage: scripts/demo-scenarios.sh list | all | N… [--pause] [--keep]
+usage: scripts/demo-scenarios.sh list | all | N… [--target local|compose] [--pause] [--keep]
 
   list      the scenarios
   all       all of them, in order
   N…        these, e.g. "1 6"
+  --target  local: processes of this machine, which sagactl starts and stops (without it, too);
+            compose: containers, which docker compose starts and stops
   --pause   wait for Enter between the steps (on a terminal)
   --keep    leave the system running, if it was started here
 
-It uses the system that runs already, or starts one. SAGA_DATA names the folder of another system.
+It uses the system that runs already, or starts one. SAGA_DATA names the folder of another
+local system, COMPOSE_PROJECT_NAME another project of containers.
 Exit code 0 when every expectation holds, 1 when not, 2 when the command makes no sense.
 USAGE
 }
@@ -50,15 +47,21 @@ refuse() {
 }
 
 parse() {
-  local word all=no list=no
+  local word all=no list=no is_target=no
   for word in "$@"; do
+    if [[ $is_target == yes ]]; then
+      target=$word is_target=no
+      continue
+    fi
     case $word in
+      --target) is_target=yes ;;
+      --target=*) target=${word#*=} ;;
       -h | --help) usage && exit 0 ;;
       --pause) [[ ! -t 0 ]] || pausing=yes ;;
       --keep) keep=yes ;;
       all) all=yes ;;
       list) list=yes ;;
-      -*) refuse "unknown flag $word (there are --pause and --keep)" ;;
+      -*) refuse "unknown flag $word (there are --target, --pause and --keep)" ;;
       *)
         { [[ $word =~ ^[1-9][0-9]?$ ]] && file_of "$word" >/dev/null; } ||
           refuse "there is no scenario '$word' (see: demo-scenarios.sh list)"
@@ -66,6 +69,7 @@ parse() {
         ;;
     esac
   done
+  [[ $is_target == no && $target =~ ^(local|compose)$ ]] || refuse "--target is local or compose"
   case $all,$list,${#wanted[@]} in
     yes,no,0) for word in $(numbers); do wanted+=("$word"); done ;;
     no,yes,0) list && exit 0 ;;
@@ -102,41 +106,31 @@ list() {
   for number in $(numbers); do printf '%2d  %s\n' "$number" "$(title_of "$number")"; done
 }
 
-# The system in the folder that SAGA_DATA names; without it the usual one if it runs, or else one of the demo's own.
+# The system that is named; without that the usual one if it runs, or else one of the demo's own.
 find_or_start_system() {
-  local fresh=()
-  if [[ -z $data_given ]] && ! is_running; then
-    SAGA_DATA=$root/target/demo
-    fresh=(--fresh)
-  fi
+  choose_system
   if is_running; then
-    show "using the system in $SAGA_DATA"
+    show "using the system $(where_it_is)"
     start_what_is_down
   else
     show "no system runs: building and starting one"
     started=yes
-    # Whoever reads between the steps needs more time.
-    settings+=(--set "order.service.deadline=$([[ $pausing == yes ]] && echo 40s || echo 12s)")
-    "$root/scripts/up.sh" --detach ${fresh[@]+"${fresh[@]}"} "${settings[@]}" >/dev/null || die "the system did not start"
+    # Whoever reads between the steps needs more time than one who does not.
+    start_system "$([[ $pausing == yes ]] && echo 40s || echo "$hurried")" || die "the system did not start"
   fi
   local urls
-  urls=$(system_status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"')
+  urls=$(addresses) || die "it is not to be seen where the services are published"
   # shellcheck disable=SC2034 # for the scenarios
   read -r admin order inventory payment bank <<<"$urls"
   mend_what_faults_left || die "what an earlier run left cannot be put right"
 }
 
-is_running() { [[ -x $sagactl && $(system_status 2>/dev/null | jq 'any(.processes[]; .pid)') == true ]]; }
-
-# Its exit code tells of readiness, which is not what is asked here.
-system_status() { "$sagactl" status --json || true; }
-
 # What a scenario left stopped because it failed or was interrupted.
 start_what_is_down() {
   local name
-  for name in $(system_status | jq -r '.processes[] | select(.pid | not).name'); do
+  for name in $(what_is_down); do
     show "$name does not run: starting it"
-    "$sagactl" start "$name"
+    control start "$name"
   done
 }
 
@@ -185,11 +179,11 @@ clean_up() {
     start_what_is_down
   elif [[ $keep == yes && $interrupted == no ]]; then
     show "" "the system goes on:"
-    system_status | jq -r '.processes[] | select(.name != "nats") | "  \(.name)\t\(.url)/docs"'
-    show "stop it with: SAGA_DATA=$SAGA_DATA scripts/down.sh"
+    show "  admin $admin/docs" "  order $order/docs" "  inventory $inventory/docs" "  payment $payment/docs" "  bank $bank/docs"
+    show "stop it with: $(how_to_stop_it)"
   else
     show "" "stopping the system"
-    "$sagactl" down
+    stop_system
   fi
 }
 

@@ -200,12 +200,7 @@ ends() {
     done
 }
 
-# --- what is done to the system ---------------------------------------------------------------------------
-
-control() {
-  show "  ${blue}\$ sagactl $*${plain}"
-  "$sagactl" "$@" 2>&1
-}
+# --- what is done to the system; to its processes: local.sh and compose.sh -------------------------------
 
 # inject SERVICE KIND [MEMBERS]: makes a fault on purpose; leaves its number in `fault`.
 inject() {

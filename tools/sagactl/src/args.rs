@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use saga_core::ids::EXAMPLE;
 use serde_json::Value;
@@ -79,6 +80,17 @@ pub fn delay_ms(text: &str) -> Result<u64, String> {
         Ok(delay @ 1..=600_000) => Ok(delay),
         _ => Err("from 1ms to 10m".to_owned()),
     }
+}
+
+/// Which services are meant: those of the local system, or those of the network of containers that this program is in.
+#[derive(Debug, Clone, Args)]
+pub struct Whose {
+    /// The services are at hosts of their own names, at their usual ports, as in containers.
+    #[arg(long)]
+    pub by_name: bool,
+    /// Folder with this program's own credentials: DIR/sagactl of `sagactl credentials DIR`.
+    #[arg(long, value_name = "DIR", requires = "by_name")]
+    pub credentials: Option<PathBuf>,
 }
 
 #[cfg(test)]

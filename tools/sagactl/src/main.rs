@@ -120,7 +120,11 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
             reconciliation::run(admin_of(place.admin, &folder)?.as_str(), &entry, options).await
         }
         Command::Chaos(options) => chaos::run(options).await,
-        Command::Load(options) => load::run(&System::open(&folder)?, options).await,
+        Command::Load(options) => {
+            let (reach, is_elsewhere) = (local::reach(&options.whose, &folder)?, options.whose.by_name);
+            let system = if is_elsewhere { None } else { System::find(&folder)? };
+            load::run(&reach, system.as_ref(), options).await
+        }
         Command::Token(command) => token::run(command, &folder),
         Command::Operate(command) => operator::run(command, admin, common.operator.clone()).await,
         Command::Completions { shell } => manual::completions(shell),

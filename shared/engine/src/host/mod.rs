@@ -4,6 +4,7 @@ pub mod app;
 mod asking;
 pub mod condition;
 pub mod embedded;
+mod healthy;
 pub mod http;
 pub mod internal_api;
 pub mod log;

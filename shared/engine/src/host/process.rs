@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tracing::error;
 
 use super::app::Program;
+use super::healthy;
 use super::log::{self, LogSettings};
 use super::run::run;
 use super::settings::{self, Settings, Sources};
@@ -44,6 +45,12 @@ enum Operation {
         #[command(flatten)]
         more: More,
     },
+    /// Ask the service that runs with these settings whether it is ready, as whoever watches over a container does. Exit
+    /// code 1 when it is not.
+    Healthy {
+        #[command(flatten)]
+        more: More,
+    },
     /// Check every page, and every row against the fold of its events; the service must be stopped. Exit code 1 when
     /// something is wrong, or there is no database.
     Verify {
@@ -69,7 +76,9 @@ impl Arguments {
     fn sources(&self) -> Sources {
         let more = match &self.operation {
             None => &More::default(),
-            Some(Operation::Rebuild { more, .. } | Operation::Verify { more }) => more,
+            Some(
+                Operation::Rebuild { more, .. } | Operation::Healthy { more } | Operation::Verify { more },
+            ) => more,
         };
         let file = more.config.clone().or_else(|| self.config.clone());
         Sources { file, flags: self.set.iter().chain(&more.set).cloned().collect() }
@@ -126,6 +135,15 @@ where
         }
         return outcome;
     };
+    let operation = match operation {
+        Operation::Rebuild { kind, .. } => StoreOperation::Rebuild { kind },
+        Operation::Verify { .. } => StoreOperation::Verify,
+        Operation::Healthy { .. } => {
+            let said = healthy::ask(&settings.http)?;
+            let _ = writeln!(std::io::stdout(), "{}: {said}", S::NAME);
+            return Ok(());
+        }
+    };
     // Whoever operates reads along.
     let _log = log::start(&LogSettings { file: None, ..settings.log.clone() })?;
     let database = settings.sqlite_path()?;
@@ -136,8 +154,14 @@ fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
+/// What is done with the database of a stopped service.
+enum StoreOperation {
+    Rebuild { kind: String },
+    Verify,
+}
+
 fn operate(
-    operation: Operation,
+    operation: StoreOperation,
     database: PathBuf,
     accept_loss: String,
     service: &'static str,
@@ -150,7 +174,7 @@ fn operate(
         let opening = Opening { service, must_exist, check_within, accept_loss: &accept_loss };
         let store = SqliteStore::open_as(&database, rows, &opening)?;
         match operation {
-            Operation::Rebuild { kind, .. } => {
+            StoreOperation::Rebuild { kind } => {
                 let Some(kind) = names.iter().find(|name| **name == kind) else {
                     return Err(UnknownKind { service, kind, known: names.join(", ") }.into());
                 };
@@ -163,7 +187,7 @@ fn operate(
                 });
                 print(&report);
             }
-            Operation::Verify { .. } => {
+            StoreOperation::Verify => {
                 let report = store.verify().await?;
                 print(&serde_json::to_value(&report)?);
                 if !report.differing.is_empty() {

@@ -11,7 +11,7 @@ use saga_core::service::Service;
 use tracing::error;
 
 use super::app::App;
-use super::http::{Health, Readiness, TOKENS_OFF};
+use super::http::{Health, Readiness};
 use super::timekeeping::complaint;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
@@ -46,9 +46,7 @@ pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> He
 /// How this service is, with what its store has just said.
 pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<Stats, StoreFault>) -> Readiness {
     let mut readiness = app.standing.take(&look(app, stats), app.clock.now());
-    if app.settings.http.tokens.is_none() {
-        readiness.remarks.push(TOKENS_OFF.to_owned());
-    }
+    readiness.remarks.extend(app.settings.http.remark().map(str::to_owned));
     readiness
 }
 

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 
 use super::app::{App, Program};
 use super::asking::AskingAgain;
-use super::http::{Gate, Outgoing, Problem, TOKENS_OFF};
+use super::http::{Gate, Outgoing, Problem};
 use super::log::LostLines;
 use super::metrics::Metrics;
 use super::readiness;
@@ -111,8 +111,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let meeting = middleware::from_fn_with_state(app.clone(), refuse_before_the_meeting);
     let routes = (program.routes)(app.clone()).layer(meeting).merge(internal_api::routes(app.clone()).into());
     let health = readiness::health(app.clone());
-    if !gate.is_on() {
-        warn!("{TOKENS_OFF}");
+    if let Some(remark) = app.settings.http.remark() {
+        warn!("{remark}");
     }
     let router = http::router(routes, &app.settings.http, gate, health, app.metrics.clone(), tracer);
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");

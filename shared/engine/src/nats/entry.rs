@@ -61,7 +61,10 @@ impl TlsSettings {
 /// sent, and the broker does not have it.
 pub(super) fn by_credentials(options: ConnectOptions, file: &Path) -> Result<ConnectOptions, BadFile> {
     let bad = |source| BadFile { setting: "bus.credentials", file: file.to_owned(), source };
-    let text = fs::read_to_string(file).map_err(bad)?;
+    let text = fs::read_to_string(file).map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        bad(if is_missing { io::Error::new(io::ErrorKind::NotFound, NOT_THERE) } else { error })
+    })?;
     if text.contains("BEGIN NATS USER JWT") {
         return options.credentials(&text).map_err(bad);
     }
@@ -73,6 +76,10 @@ pub(super) fn by_credentials(options: ConnectOptions, file: &Path) -> Result<Con
         }
     }
 }
+
+/// Said of credentials that were lost, or never made.
+const NOT_THERE: &str = "is not there: name the file that was made for this service, or have one made (`sagactl up` or \
+    `sagactl credentials`) and start the broker again, which has to know it";
 
 fn check_pem(setting: &'static str, file: &Path) -> Result<(), BadFile> {
     let bad = |source| BadFile { setting, file: file.to_owned(), source };

@@ -65,6 +65,20 @@ fn a_service_that_others_reach_has_tokens_or_does_not_start() {
     }
 }
 
+/// Where something else keeps others out, as ports that are published on loopback alone do, that is said in so many words.
+#[test]
+fn doors_stand_open_only_where_that_is_said_and_no_token_is_asked_for() {
+    let with = |more: &str| read(&format!("[http]\nbind = \"0.0.0.0:8081\"\n{more}"), &[]);
+    let open = with("open_doors = true").expect("good settings").http.remark();
+    assert!(open.is_some_and(|said| said.contains("another machine") && said.contains("http.open_doors")));
+    let both = with("open_doors = true\ntokens = \"/tokens.json\"").err().map(|bad| bad.to_string());
+    assert!(both.is_some_and(|why| why.contains("http.open_doors") && why.contains("http.tokens")));
+    assert!(with("open_doors = false").is_err());
+    assert_eq!(with("tokens = \"/tokens.json\"").expect("good settings").http.remark(), None);
+    let here = read("[http]\nbind = \"127.0.0.1:8081\"", &[]).expect("good settings").http.remark();
+    assert!(here.is_some_and(|said| said.contains("tokens are off") && !said.contains("another machine")));
+}
+
 /// What the file says of one breaker is what that running breaker does, and no other.
 #[test]
 fn what_a_file_says_of_one_breaker_is_what_it_does() {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::measured::Arrival;
-use crate::local::{SAGACTL, System};
+use crate::local::{Reach, SAGACTL};
 use crate::output::note;
 
 /// A broker on the same machine connects at once.
@@ -39,8 +39,8 @@ const PRODUCERS: [(&str, &[FactType]); 3] = [
 ];
 
 /// Starts hearing all facts of sagas that are published from now on.
-pub async fn listen(system: &System, to: &mpsc::Sender<Arrival>) -> anyhow::Result<()> {
-    let settings = system.bus_settings_of(SAGACTL);
+pub async fn listen(reach: &Reach, to: &mpsc::Sender<Arrival>) -> anyhow::Result<()> {
+    let settings = reach.bus.clone();
     let url = settings.shown_url();
     let bus = NatsBus::connect_as(settings, SAGACTL, "sagactl-load").await?;
     let reached = timeout(CONNECT_WITHIN, bus.reached()).await;

@@ -1,5 +1,6 @@
 //! Shell: the run: sends every order when it is due, and takes in what comes back.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::schedule::Schedule;
 use super::sender::Sender;
 use super::{books, facts, shelf};
 use crate::http::Http;
-use crate::local::{System, status};
+use crate::local::{Member, Reach};
 use crate::output::exit::{self, Refusal};
 
 /// Requests that wait for an answer at the same time; an order that comes due beyond is shed.
@@ -33,14 +34,20 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 const DRAIN_WITHIN: Duration = Duration::from_secs(30);
 
 /// `sagactl load --rate …`.
-pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitCode> {
+///
+/// `memory` says what each process of the system holds when the run is over, as far as that is to be seen.
+pub async fn run(
+    reach: &Reach,
+    memory: impl FnOnce() -> BTreeMap<Member, f64>,
+    options: &LoadOptions,
+) -> anyhow::Result<ExitCode> {
     let rate = options.rate.unwrap_or(1);
     let run_id = format!("{:08x}", fastrand::u32(..));
     let schedule = Schedule::new(rate, options.warmup, options.duration, options.mix, &run_id);
     let http = Http::new()?;
-    shelf::fill(&http, system, schedule.orders).await?;
+    shelf::fill(&http, reach, schedule.orders).await?;
     let (to, arrivals) = mpsc::channel(QUEUE);
-    facts::listen(system, &to).await?;
+    facts::listen(reach, &to).await?;
     let mut run = Run {
         progress: Progress::new(
             schedule.due(schedule.first_measured),
@@ -50,7 +57,7 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
         ),
         measured: Measured::new(schedule)?,
         began: Instant::now(),
-        sender: Sender::new(system)?,
+        sender: Sender::new(reach)?,
         requests: Arc::new(Semaphore::new(REQUESTS)),
         to,
         arrivals,
@@ -65,9 +72,9 @@ pub async fn run(system: &System, options: &LoadOptions) -> anyhow::Result<ExitC
     if is_interrupted {
         return Err(so_far("were not asked").into());
     }
-    let rss_mib = status::memory(system);
+    let rss_mib = memory();
     let reconciliation = tokio::select! {
-        answer = books::ask(system, options.json) => answer?,
+        answer = books::ask(reach, options.json) => answer?,
         _ = interrupted => return Err(so_far("have not answered").into()),
     };
     let report = Report::of(&run.measured, rate, rss_mib, reconciliation);

@@ -33,12 +33,15 @@ mod rest;
 use std::process::ExitCode;
 
 pub use self::options::LoadOptions;
-use crate::local::System;
+use crate::local::{Reach, System, status};
 
 /// `sagactl load`: orders at a rate, or one after another.
-pub async fn run(system: &System, options: LoadOptions) -> anyhow::Result<ExitCode> {
+///
+/// `system` is the local one, whose memory can be seen; it is `None` of services elsewhere.
+pub async fn run(reach: &Reach, system: Option<&System>, options: LoadOptions) -> anyhow::Result<ExitCode> {
+    let memory = || system.map(status::memory).unwrap_or_default();
     match options.rest.or(options.count) {
-        Some(count) => rest::run(system, count, options.json).await,
-        None => generator::run(system, &options).await,
+        Some(count) => rest::run(reach, count, options.json).await,
+        None => generator::run(reach, memory, &options).await,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use strum::{EnumString, VariantNames};
 
-use crate::args::duration;
+use crate::args::{Whose, duration};
 
 /// Longest run: its orders fit the shelf.
 const LONGEST: Duration = Duration::from_hours(2);
@@ -31,6 +31,8 @@ pub struct LoadOptions {
     /// One JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub whose: Whose,
     /// Instead: N orders one after another, each measured from POST to CONFIRMED.
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "at_rest"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rest: Option<u32>,

@@ -15,7 +15,7 @@ use super::report::verdict;
 use super::schedule::Schedule;
 use super::shelf;
 use crate::http::Http;
-use crate::local::{Member, System};
+use crate::local::{Member, Reach};
 use crate::output::exit::{self, Refusal};
 use crate::output::{say, say_json, view};
 use crate::reconciliation::Reconciliation;
@@ -34,17 +34,17 @@ struct RestReport {
 
 /// `sagactl load --rest N`: each order is sent when the one before it has ended, and measured from its POST
 /// until the answer that says `CONFIRMED`.
-pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<ExitCode> {
+pub async fn run(reach: &Reach, count: u32, json: bool) -> anyhow::Result<ExitCode> {
     let count = u64::from(count);
     let http = Http::new()?;
-    shelf::fill(&http, system, count + WARM_UP).await?;
+    shelf::fill(&http, reach, count + WARM_UP).await?;
     let run_id = format!("{:08x}", fastrand::u32(..));
     let length = Duration::from_secs(count + WARM_UP);
     let schedule = Schedule::new(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
     let mut latencies = Latencies::new()?;
     let run = async {
-        measure(system, &schedule, &mut latencies).await?;
-        books::ask(system, json).await
+        measure(reach, &schedule, &mut latencies).await?;
+        books::ask(reach, json).await
     };
     let reconciliation = tokio::select! {
         outcome = run => Some(outcome?),
@@ -69,9 +69,9 @@ pub async fn run(system: &System, count: u32, json: bool) -> anyhow::Result<Exit
     Ok(if report.reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn measure(system: &System, schedule: &Schedule, latencies: &mut Latencies) -> anyhow::Result<()> {
+async fn measure(reach: &Reach, schedule: &Schedule, latencies: &mut Latencies) -> anyhow::Result<()> {
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
-    let url = format!("{}/api/orders", system.url_of(Member::ORDER));
+    let url = format!("{}/api/orders", reach.url_of(Member::ORDER));
     let bar = ProgressBar::with_draw_target(Some(schedule.orders), ProgressDrawTarget::stderr_with_hz(5));
     for number in 0..schedule.orders {
         let body = schedule.body(number);

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::local::{Member, System};
+use crate::local::{Member, Reach};
 
 /// An answer that takes longer is an error.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,15 +27,19 @@ type Connection = SendRequest<Full<Bytes>>;
 #[derive(Clone)]
 pub struct Sender {
     idle: Arc<Mutex<Vec<Connection>>>,
-    port: u16,
+    authority: Arc<str>,
     host: HeaderValue,
 }
 
 impl Sender {
-    /// For the order service of `system`.
-    pub fn new(system: &System) -> anyhow::Result<Self> {
-        let port = system.port_of(Member::ORDER);
-        Ok(Self { idle: Arc::default(), port, host: HeaderValue::try_from(format!("127.0.0.1:{port}"))? })
+    /// For the order service.
+    pub fn new(reach: &Reach) -> anyhow::Result<Self> {
+        let authority = reach.authority_of(Member::ORDER);
+        Ok(Self {
+            idle: Arc::default(),
+            host: HeaderValue::try_from(&authority)?,
+            authority: authority.into(),
+        })
     }
 
     /// Posts an order; the error is a reason short enough to be counted by.
@@ -74,7 +78,7 @@ impl Sender {
                 return Ok(kept);
             }
         }
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        let stream = TcpStream::connect(&*self.authority).await?;
         stream.set_nodelay(true)?;
         let (connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(driver);

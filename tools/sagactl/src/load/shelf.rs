@@ -6,24 +6,24 @@ use serde_json::Value;
 use super::schedule::{ITEMS, SOLD_OUT, item};
 use crate::http::Http;
 use crate::local::catalogue::{self, Product};
-use crate::local::{Member, System};
+use crate::local::{Member, Reach};
 
 /// Most that inventory takes at once.
 const DELIVERY: u32 = 1_000_000;
 
 /// Makes sure that there are products enough for this many orders, and that one is sold out.
-pub async fn fill(http: &Http, system: &System, orders: u64) -> anyhow::Result<()> {
+pub async fn fill(http: &Http, reach: &Reach, orders: u64) -> anyhow::Result<()> {
     let mut products: Vec<_> = (0..ITEMS).map(|number| product(&item(number), DELIVERY)).collect();
     products.push(product(SOLD_OUT, 0));
     // An order takes at most two pieces, spread over all items.
     let needed = orders.saturating_mul(2) / ITEMS + 2;
     for product in &products {
-        let is_new = catalogue::list(http, system, product).await?;
+        let is_new = catalogue::list(http, reach, product).await?;
         if product.sku != SOLD_OUT && (!is_new || needed > u64::from(DELIVERY)) {
-            fill_up(http, system, &product.sku, needed).await?;
+            fill_up(http, reach, &product.sku, needed).await?;
         }
     }
-    catalogue::wait_until_known(http, system, &products).await
+    catalogue::wait_until_known(http, reach, &products).await
 }
 
 fn product(sku: &str, quantity: u32) -> Product {
@@ -31,8 +31,8 @@ fn product(sku: &str, quantity: u32) -> Product {
     Product { sku: sku.to_owned(), name, price_minor: 1_299, quantity, replenish: false }
 }
 
-async fn fill_up(http: &Http, system: &System, sku: &str, needed: u64) -> anyhow::Result<()> {
-    let url = format!("{}/api/products/{sku}", system.url_of(Member::INVENTORY));
+async fn fill_up(http: &Http, reach: &Reach, sku: &str, needed: u64) -> anyhow::Result<()> {
+    let url = format!("{}/api/products/{sku}", reach.url_of(Member::INVENTORY));
     let answer = http.get(&url).await?;
     if !answer.status.is_success() {
         bail!("inventory does not show {sku}: {}", answer.complaint());
@@ -41,7 +41,7 @@ async fn fill_up(http: &Http, system: &System, sku: &str, needed: u64) -> anyhow
     let on_hand = on_hand.with_context(|| format!("{url} does not say what is on hand"))?;
     let deliveries = needed.saturating_sub(on_hand).div_ceil(u64::from(DELIVERY));
     for _ in 0..deliveries {
-        catalogue::restock(http, system, sku, DELIVERY).await?;
+        catalogue::restock(http, reach, sku, DELIVERY).await?;
     }
     Ok(())
 }

@@ -60,14 +60,20 @@ fn parse_version(text: &str) -> Option<(u64, u64)> {
 pub fn make_users(system: &System) -> anyhow::Result<()> {
     folder::create_private(&system.credentials_dir()).with_context(|| unwritable(system.folder()))?;
     for (name, _) in users::all() {
-        let file = system.credentials_of(name);
-        if !file.exists() {
-            let seed = KeyPair::new_user().seed()?;
-            write_private(&file, format!("{seed}\n").as_bytes())
-                .with_context(|| format!("{} cannot be written", file.display()))?;
-        }
+        keep_key(&system.credentials_of(name))?;
     }
     Ok(())
+}
+
+/// Makes the key that is kept in `file`, unless it is there; answers whether it has.
+pub fn keep_key(file: &Path) -> anyhow::Result<bool> {
+    if file.exists() {
+        return Ok(false);
+    }
+    let seed = KeyPair::new_user().seed()?;
+    write_private(file, format!("{seed}\n").as_bytes())
+        .with_context(|| format!("{} cannot be written", file.display()))?;
+    Ok(true)
 }
 
 /// Writes the broker's configuration: it knows the users that have credentials, and lets in nobody else. That of a
@@ -78,13 +84,29 @@ pub fn configure(system: &System) -> anyhow::Result<()> {
     if system.credentials_dir().exists() {
         make_users(system)?;
     }
-    let known = users::all().into_iter().filter(|(name, _)| system.credentials_of(name).exists());
-    let known = known.map(|(name, permissions)| {
-        Ok(User { name, key: public_key(&system.credentials_of(name))?, permissions })
-    });
-    let (port, log) = (system.port_of(Member::NATS), system.log_of(Member::NATS));
-    let text = config(port, &store, &log, &known.collect::<anyhow::Result<Vec<_>>>()?);
+    let log = system.log_of(Member::NATS);
+    let listen = format!("127.0.0.1:{}", system.port_of(Member::NATS));
+    let place = Place { listen: &listen, monitoring: None, store: &store, log: Some(&log) };
+    let text = configuration(&place, |name| system.credentials_of(name))?;
     write_private(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// What a broker is told: where it is, and of the users who have a key.
+pub fn configuration(place: &Place<'_>, key_of: impl Fn(&str) -> PathBuf) -> anyhow::Result<String> {
+    let known = users::all().into_iter().filter(|(name, _)| key_of(name).exists());
+    let known =
+        known.map(|(name, permissions)| Ok(User { name, key: public_key(&key_of(name))?, permissions }));
+    Ok(config(place, &known.collect::<anyhow::Result<Vec<_>>>()?))
+}
+
+/// Where a broker listens, and where it keeps what.
+pub struct Place<'a> {
+    pub listen: &'a str,
+    /// Where it tells whoever watches over it how it is.
+    pub monitoring: Option<&'a str>,
+    pub store: &'a Path,
+    /// `None` for standard error.
+    pub log: Option<&'a Path>,
 }
 
 /// Of a secret the broker gets to know the public half.
@@ -103,17 +125,20 @@ struct User {
     permissions: Permissions,
 }
 
-fn config(port: u16, store: &Path, log: &Path, users: &[User]) -> String {
-    let (store, log) = (quoted(&store.display().to_string()), quoted(&log.display().to_string()));
+fn config(Place { listen, monitoring, store, log }: &Place<'_>, users: &[User]) -> String {
+    let path = |path: &Path| quoted(&path.display().to_string());
+    let log = log.map(|log| {
+        let kept = "# As the services do with theirs: begun anew at 8 MiB, and three of the full ones kept.";
+        format!("log_file: {}\n{kept}\nlogfile_size_limit: 8388608\nlogfile_max_num: 4\n", path(log))
+    });
+    let monitoring = monitoring.map(|address| format!("http: {}\n", quoted(address)));
+    let more = log.into_iter().chain(monitoring).collect::<String>();
+    let (listen, store) = (quoted(listen), path(store));
     let mut text = format!(
-        r#"# Written by sagactl; changes are overwritten by the next `up`.
+        r#"# Written by sagactl, which overwrites changes.
 server_name: "saga"
-listen: "127.0.0.1:{port}"
-log_file: {log}
-# As the services do with theirs: begun anew at 8 MiB, and three of the full ones kept.
-logfile_size_limit: 8388608
-logfile_max_num: 4
-jetstream {{
+listen: {listen}
+{more}jetstream {{
   store_dir: {store}
   # Every acknowledged message is on the disk. With the default of two minutes a power cut would lose some.
   sync_interval: always
@@ -157,10 +182,19 @@ mod tests {
 
     #[test]
     fn the_configuration_syncs_always() {
-        let text = config(4333, Path::new("/a \"b\""), Path::new("/log"), &[]);
+        let place = Place {
+            listen: "127.0.0.1:4333",
+            monitoring: None,
+            store: Path::new("/a \"b\""),
+            log: Some(Path::new("/log")),
+        };
+        let text = config(&place, &[]);
         assert!(
             text.contains("sync_interval: always") && text.contains(r#"store_dir: "/a \"b\"""#),
             "{text}"
         );
+        assert!(text.contains("log_file: \"/log\"") && !text.contains("http:"), "{text}");
+        let text = config(&Place { monitoring: Some("0.0.0.0:8222"), log: None, ..place }, &[]);
+        assert!(text.contains("http: \"0.0.0.0:8222\"") && !text.contains("log"), "{text}");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::member::Member;
 use super::process::POLL;
-use super::system::System;
+use super::reach::Reach;
 use crate::http::Http;
 
 /// A product as inventory takes it. Prices are in euro cents.
@@ -57,7 +57,7 @@ pub fn shop() -> Vec<Product> {
 }
 
 /// Lists a product; `false` when it was listed before.
-pub async fn list(http: &Http, system: &System, product: &Product) -> anyhow::Result<bool> {
+pub async fn list(http: &Http, reach: &Reach, product: &Product) -> anyhow::Result<bool> {
     let body = json!({
         "sku": product.sku,
         "name": product.name,
@@ -65,7 +65,7 @@ pub async fn list(http: &Http, system: &System, product: &Product) -> anyhow::Re
         "quantity": product.quantity,
         "replenish": product.replenish,
     });
-    let answer = http.post(&format!("{}/api/products", system.url_of(Member::INVENTORY)), &body).await?;
+    let answer = http.post(&format!("{}/api/products", reach.url_of(Member::INVENTORY)), &body).await?;
     match answer.status {
         StatusCode::CREATED => Ok(true),
         StatusCode::CONFLICT => Ok(false),
@@ -74,8 +74,8 @@ pub async fn list(http: &Http, system: &System, product: &Product) -> anyhow::Re
 }
 
 /// Brings in more pieces.
-pub async fn restock(http: &Http, system: &System, sku: &str, quantity: u32) -> anyhow::Result<()> {
-    let url = format!("{}/api/products/{sku}/restock", system.url_of(Member::INVENTORY));
+pub async fn restock(http: &Http, reach: &Reach, sku: &str, quantity: u32) -> anyhow::Result<()> {
+    let url = format!("{}/api/products/{sku}/restock", reach.url_of(Member::INVENTORY));
     let answer = http.post(&url, &json!({ "quantity": quantity })).await?;
     if !answer.status.is_success() {
         bail!("inventory does not restock {sku}: {}", answer.complaint());
@@ -84,10 +84,10 @@ pub async fn restock(http: &Http, system: &System, sku: &str, quantity: u32) -> 
 }
 
 /// Waits until the order service takes orders for these products.
-pub async fn wait_until_known(http: &Http, system: &System, products: &[Product]) -> anyhow::Result<()> {
+pub async fn wait_until_known(http: &Http, reach: &Reach, products: &[Product]) -> anyhow::Result<()> {
     let until = Instant::now() + KNOWN_WITHIN;
     for some in products.chunks(ASK_AT_ONCE) {
-        while let Some(unknown) = first_unknown(http, system, some).await? {
+        while let Some(unknown) = first_unknown(http, reach, some).await? {
             if Instant::now() >= until {
                 bail!(
                     "the order service has not heard of {unknown} after {}s: is nats running?",
@@ -101,11 +101,11 @@ pub async fn wait_until_known(http: &Http, system: &System, products: &[Product]
 }
 
 /// Asks for an order of all of them and one more that does not exist: it is refused at its first unknown line.
-async fn first_unknown(http: &Http, system: &System, products: &[Product]) -> anyhow::Result<Option<String>> {
+async fn first_unknown(http: &Http, reach: &Reach, products: &[Product]) -> anyhow::Result<Option<String>> {
     let skus = products.iter().map(|product| product.sku.as_str()).chain([NEVER_LISTED]);
     let lines: Vec<Value> = skus.map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
     let body = json!({ "customer": "sagactl", "lines": lines, "payment": { "token": "tok_ok" } });
-    let answer = http.post(&format!("{}/api/orders", system.url_of(Member::ORDER)), &body).await?;
+    let answer = http.post(&format!("{}/api/orders", reach.url_of(Member::ORDER)), &body).await?;
     if answer.status != StatusCode::UNPROCESSABLE_ENTITY {
         bail!("order does not say what it knows: {}", answer.complaint());
     }

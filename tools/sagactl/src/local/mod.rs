@@ -11,6 +11,7 @@ pub mod tokens;
 
 // One process: start, find, signal; the broker's own configuration; whether it can do its work; its end.
 mod broker;
+mod credentials;
 mod process;
 mod readiness;
 mod stop;
@@ -28,20 +29,24 @@ mod supervise;
 pub mod told;
 mod up;
 
-// The products it sells.
+// Where it is, and the products it sells.
 pub mod catalogue;
+mod reach;
+mod seed;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 pub use self::member::{Member, Ports};
 pub use self::plan::Setting;
+pub use self::reach::Reach;
 pub use self::running::RunningSystem;
 pub use self::supervise::ShutdownSignal;
 pub use self::system::System;
 pub use self::users::SAGACTL;
+use crate::args::Whose;
 
 /// What to do with the local system.
 #[derive(Debug, Subcommand)]
@@ -64,12 +69,28 @@ pub enum LocalCommand {
         /// Kind of rows, e.g. "saga" of admin.
         kind: String,
     },
+    /// List the demo's products, and wait until they can be ordered; `up` does so by itself
+    Seed(Whose),
+    /// Make the secrets of a system in containers: what is there already is kept. None is printed
+    Credentials {
+        /// The folder, which is made when it is not there: a folder below it for each program, to be given to that one.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
 pub struct One {
     /// The process that is meant.
     name: Member,
+}
+
+/// Where the services are that are meant; `folder` is that of the local system.
+pub fn reach(whose: &Whose, folder: &Path) -> anyhow::Result<Reach> {
+    match whose.by_name {
+        true => Reach::by_name(whose.credentials.as_deref()),
+        false => System::open(folder)?.reach(),
+    }
 }
 
 /// Does it with the system in `folder`, an absolute path.
@@ -82,5 +103,7 @@ pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitC
         LocalCommand::Start(options) => single::start(system()?, options).await,
         LocalCommand::Kill(One { name }) => single::kill(&system()?, name).await,
         LocalCommand::Rebuild { service, kind } => rebuild::run(&system()?, service, &kind),
+        LocalCommand::Seed(whose) => seed::run(&reach(&whose, &folder)?).await,
+        LocalCommand::Credentials { folder } => credentials::run(&folder),
     }
 }

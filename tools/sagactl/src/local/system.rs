@@ -14,6 +14,7 @@ use saga_engine::nats::BusSettings;
 use super::folder::{PLAN_FILE, unwritable, write_private, write_whole};
 use super::member::{Member, Ports};
 use super::plan::Plan;
+use super::reach::Reach;
 use super::users::{INTERNAL, SAGACTL};
 use crate::entry::{Entry, token_in};
 
@@ -203,6 +204,11 @@ impl System {
     pub fn bus_settings_of(&self, user: &str) -> BusSettings {
         let credentials = Some(self.credentials_of(user)).filter(|file| file.exists());
         BusSettings { url: self.url_of(Member::NATS), credentials, ..BusSettings::default() }
+    }
+
+    /// Where its services are, and how this program gets in.
+    pub fn reach(&self) -> anyhow::Result<Reach> {
+        Ok(Reach::here(self.plan.ports.clone(), self.bus_settings_of(SAGACTL), self.entry()?))
     }
 
     /// What one process is started with.

@@ -15,26 +15,37 @@ use super::system::System;
 use super::users::{INTERNAL, SAGACTL};
 
 /// An audit asks for one page after the other, as quick as they come.
-const INTERNAL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
+pub const INTERNAL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
 
 /// Turns tokens on: makes their file, and the tokens by which admin asks the services and this program asks admin,
 /// unless they are there and good.
 pub fn make(system: &System) -> anyhow::Result<()> {
     create_private(&system.credentials_dir())?;
     for (name, rate) in [(INTERNAL, Some(INTERNAL_RATE)), (SAGACTL, None)] {
-        let file = system.token_of(name);
-        change(&system.tokens_file(), true, |tokens| {
-            let kept = fs::read_to_string(&file).ok().and_then(|text| Token::parse(text.trim()));
-            if kept.is_some_and(|token| tokens.holder(&token, Timestamp::now()).is_ok()) {
-                return Ok(());
-            }
-            tokens.revoke(name);
-            let token = issue(tokens, name, Role::Admin, None, rate)?;
-            write_private(&file, format!("{}\n", token.secret()).as_bytes())
-                .with_context(|| format!("{} cannot be written", file.display()))
-        })?;
+        keep(&system.tokens_file(), &system.token_of(name), name, Role::Admin, rate)?;
     }
     Ok(())
+}
+
+/// Issues the token that is kept in `own`, unless it is there and good; answers whether it has.
+pub fn keep(
+    all: &Path,
+    own: &Path,
+    name: &str,
+    role: Role,
+    rate: Option<NonZeroU32>,
+) -> anyhow::Result<bool> {
+    change(all, true, |tokens| {
+        let kept = fs::read_to_string(own).ok().and_then(|text| Token::parse(text.trim()));
+        if kept.is_some_and(|token| tokens.holder(&token, Timestamp::now()).is_ok()) {
+            return Ok(false);
+        }
+        tokens.revoke(name);
+        let token = issue(tokens, name, role, None, rate)?;
+        write_private(own, format!("{}\n", token.secret()).as_bytes())
+            .with_context(|| format!("{} cannot be written", own.display()))?;
+        Ok(true)
+    })
 }
 
 /// Issues a token, and answers it: it is nowhere else.

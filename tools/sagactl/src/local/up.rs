@@ -14,7 +14,7 @@ use super::process::{self, Started};
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
 use super::told::told;
-use super::{broker, catalogue, folder, notices, readiness, stop, tokens};
+use super::{broker, folder, notices, readiness, seed, stop, tokens};
 use crate::http::Http;
 use crate::output::{exit, note, say};
 
@@ -165,13 +165,7 @@ pub async fn bring_up(
     }
     readiness::wait(&http, system, &mut started[1..], readiness::LIMIT).await?;
     if seed {
-        let shop = catalogue::shop();
-        let mut new = 0;
-        for product in &shop {
-            new += usize::from(catalogue::list(&http, system, product).await?);
-        }
-        catalogue::wait_until_known(&http, system, &shop).await?;
-        note(&format!("  catalogue  {} products, {new} of them new", shop.len()));
+        seed::fill(&http, &system.reach()?).await?;
     }
     Ok(())
 }

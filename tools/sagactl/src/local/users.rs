@@ -9,6 +9,15 @@ pub const SAGACTL: &str = "sagactl";
 /// The name of the token by which admin asks the services.
 pub const INTERNAL: &str = "internal";
 
+/// Who reads the metrics of every service.
+pub const PROMETHEUS: &str = "prometheus";
+
+/// In the folder of one of these: the seed by which it gets in at the broker.
+pub const KEY: &str = "broker.nk";
+
+/// In the same folder: the token by which it asks the services.
+pub const TOKEN: &str = "http.token";
+
 /// Every user, by name: each service that takes part in the messaging, and this program.
 pub fn all() -> Vec<(&'static str, Permissions)> {
     let tells = |service| FactType::said_by(service).map(FactType::message_type);

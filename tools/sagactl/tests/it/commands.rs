@@ -174,6 +174,9 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
     apis_speak_as_people_do(&system).await;
     let manual = system.path().join("man");
     reader.run(&format!("man {}", manual.display()), 0);
+    reader.run("seed", 0);
+    reader.run("seed --by-name", 1);
+    reader.run(&format!("credentials {}", system.path().join("secrets").display()), 0);
     reader.run("down", 0);
     let missing: Vec<_> = leaves(&manual).into_iter().filter(|leaf| !reader.has_run(leaf)).collect();
     assert_eq!(missing, [""; 0], "commands that nobody runs here");

@@ -277,8 +277,10 @@ impl Tree {
         let shell_packages = names.filter(|name| !PURE_PACKAGES.contains(&name.as_str())).collect();
         let mut sources = Vec::new();
         for parent in ["shared", "services", "tools"] {
-            for entry in std::fs::read_dir(root.join(parent)).expect("a folder of crates") {
-                let folder = entry.expect("an entry").path();
+            let entries = std::fs::read_dir(root.join(parent)).expect("a folder of crates");
+            let entries = entries.map(|entry| entry.expect("an entry").path());
+            // What the images are built by stands among the crates.
+            for folder in entries.filter(|path| path.is_dir()) {
                 let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
                 let mut paths = Vec::new();
                 gather(&folder.join("src"), &mut paths);

@@ -25,6 +25,21 @@ fn refusal(service: &str, settings: &[String]) -> String {
     own.join("")
 }
 
+/// What watches over a container has nothing but the program itself to ask with.
+#[test]
+fn a_service_says_whether_the_one_that_runs_is_ready() {
+    let system = System::start(&[]);
+    let bind = format!("http.bind={}", system.url("order", "").trim_start_matches("http://"));
+    let healthy = || Command::new(programs().join("order")).args(["healthy", "--set", &bind]).output();
+    let said = healthy().expect("it runs");
+    assert!(said.status.success() && said.stdout == b"order: ready\n", "{said:?}");
+    system.sagactl(&["stop", "order"]);
+    let said = healthy().expect("it runs");
+    assert!(!said.status.success() && said.stdout.is_empty(), "{said:?}");
+    let errors = String::from_utf8_lossy(&said.stderr);
+    assert!(errors.starts_with("order: nobody listens at ") && errors.lines().count() == 1, "{errors}");
+}
+
 fn store_in(folder: &Path, name: &str) -> String {
     format!("store.url=sqlite:{}", folder.join(name).display())
 }

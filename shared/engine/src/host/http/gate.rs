@@ -20,10 +20,6 @@ use super::problem::Problem;
 use super::settings::HttpSettings;
 use crate::host::watched::{BadFile, Damaged, Watched, read_guarded};
 
-/// What is said where no token is asked for: in the log, and by whoever tells how a service is.
-pub const OFF: &str =
-    "tokens are off (http.tokens is not set): whoever reaches this service may ask for anything";
-
 /// Nobody else may write the file: he could add a token of his own. It holds no token, so that others may read it.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 

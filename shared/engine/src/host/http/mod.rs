@@ -32,7 +32,7 @@ pub use answer::answered;
 pub use connections::{Listener, bind, serve, spawn};
 pub use door::REFUSALS;
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};
-pub use gate::{Caller, Gate, OFF as TOKENS_OFF};
+pub use gate::{Caller, Gate};
 pub use idempotency::{IdempotencyKey, request_key};
 pub use outgoing::Outgoing;
 pub use problem::{FieldError, Problem};
