@@ -12,6 +12,7 @@ use admin::policy::AdminService;
 use admin::redrive::decider::{Drive, Redrive};
 use admin::redrive::events::{Plan, RedriveCommand, RedriveStatus};
 use admin::redrive::progress;
+use contract::metrics::OF_ADMIN;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use saga_core::breaker::BreakerPolicy;
@@ -62,7 +63,7 @@ impl Instance {
             store: store.clone(),
             handler: Arc::new(NoCalls),
             clock: Arc::new(SystemClock),
-            observer: Arc::new(Metrics::default()),
+            observer: Arc::new(Metrics::new(admin::NAME, &OF_ADMIN)),
             faults: Faults::new(settings.faults.clone(), program.faults, steps),
         };
         let service = Arc::new((program.service)(&settings));

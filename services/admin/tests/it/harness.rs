@@ -9,6 +9,7 @@ use std::time::Duration;
 use admin::AdminApp;
 use admin::policy::{AdminMessage, AdminService};
 use contract::FactType;
+use contract::metrics::OF_ADMIN;
 use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{Method, RequestBuilder};
@@ -80,7 +81,7 @@ impl AdminHarness {
         let outgoing = Outgoing::of(&settings.http).expect("a token");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
         let faults = Faults::new(settings.faults.clone(), program.faults, steps);
-        let (metrics, stop) = (Metrics::default(), CancellationToken::new());
+        let (metrics, stop) = (Metrics::new(admin::NAME, &OF_ADMIN), CancellationToken::new());
         let handler: Arc<dyn TaskHandler> = match settings.service.push.webhook.url.as_str() {
             "" => Arc::new(Outside),
             _ => (program.handler)(&settings).expect("a receiver"),

@@ -159,7 +159,7 @@ impl Metrics {
             State::Open | State::ForcedOpen => 2.0,
         };
         self.set(&names::BREAKER_STATE, &[name], state);
-        self.set(&names::BREAKER_FAILURE_RATIO, &[name], f64::from(view.failure_rate.unwrap_or(0)) / 100.0);
+        self.set(&names::BREAKER_FAILURE_RATIO, &[name], ratio(view.failure_rate.unwrap_or(0)));
         self.of(&names::BREAKER_NOT_PERMITTED).come_to(&[name], view.refused);
         let recorded = &view.recorded;
         for (outcome, count) in
@@ -247,6 +247,11 @@ fn found<'a>(all: &'a [Series], metric: &Metric) -> &'a Series {
         Some(series) => series,
         None => panic!("the metric {} is not declared by this service", metric.name),
     }
+}
+
+#[expect(clippy::float_arithmetic, reason = "Prometheus shows parts of one")]
+fn ratio(percent: u8) -> f64 {
+    f64::from(percent) / 100.0
 }
 
 fn count(count: u64) -> f64 {
