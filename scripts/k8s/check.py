@@ -58,7 +58,7 @@ def main():
             found += policies.complaints(cluster, known)
         found += secrets_as_documented(clusters, known)
         if not found:
-            found += settings_are_known(clusters["local"])
+            found += settings_are_known(clusters["all"])
         if not found:
             found += planted_ones_are_found(Path(folder))
     for complaint in found:
@@ -171,12 +171,15 @@ def secrets_as_documented(clusters, known):
 def settings_are_known(cluster):
     """Every service takes the environment that it would have: an unknown or impossible setting is an error."""
     programs = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
+    configured = {thing["metadata"]["name"]: thing["data"] for thing in cluster.objects if thing["kind"] == "ConfigMap"}
     for pod in (pod for pod in cluster.pods if pod.is_service):
         program = programs / pod.name
         if not program.exists():
             yield f"no program {program}: run 'cargo build --workspace --bins', then this again"
             continue
         given = {entry["name"]: entry["value"] for entry in pod.env if "value" in entry}
+        named = {entry["name"]: entry["valueFrom"]["configMapKeyRef"] for entry in pod.env if "configMapKeyRef" in entry.get("valueFrom", {})}
+        given |= {name: configured[place["name"]][place["key"]] for name, place in named.items()}
         given = {name: value.replace("$(POD_NAMESPACE)", "saga") for name, value in given.items()}
         nowhere = ["verify", "--set", "store.url=sqlite:/dev/null/none.db"]
         said = subprocess.run([program, *nowhere], env=given, capture_output=True, text=True, timeout=20)

@@ -12,6 +12,10 @@ use crate::money::Money;
 const LONG: &[f64] =
     &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0, 3600.0];
 
+/// Why orders are cancelled ([`crate::order::CancelReason`]).
+const REASONS: &[&[&str]] =
+    &[&["out_of_stock"], &["payment_failed"], &["timed_out"], &["customer_request"], &["operator"]];
+
 // Sagas, as admin sees them. Whatever admin hears late counts late.
 
 /// Orders placed.
@@ -24,13 +28,15 @@ pub const CANCELLED: Metric = Metric::counter(
     "saga_cancelled_total",
     &["reason"],
     "Sagas whose order was cancelled, by reason: out_of_stock, payment_failed, timed_out, customer_request, operator",
-);
+)
+.knowing(REASONS);
 /// Orders undone.
 pub const COMPENSATED: Metric = Metric::counter(
     "saga_compensated_total",
     &["reason"],
     "Sagas all of whose parts are undone, by the reason of their cancellation",
-);
+)
+.knowing(REASONS);
 /// Deadlines passed.
 pub const TIMED_OUT: Metric = Metric::counter(
     "saga_timed_out_total",
@@ -49,7 +55,8 @@ pub const DURATION: Metric = Metric::histogram(
     &["outcome"],
     LONG,
     "Time from the order until its saga ended, by outcome: completed or compensated",
-);
+)
+.knowing(&[&["completed"], &["compensated"]]);
 /// How long undoing takes.
 pub const COMPENSATION_DURATION: Metric = Metric::histogram(
     "saga_compensation_duration_seconds",
@@ -81,7 +88,8 @@ pub const DEAD_LETTERS: Metric = Metric::gauge(
     "dead_letter_count",
     &["status"],
     "Dead letters that are not over, by status: PENDING waits for a human, REPLAYING was handed back",
-);
+)
+.knowing(&[&["PENDING"], &["REPLAYING"]]);
 /// Where they are.
 pub const DEAD_LETTERS_BY_STEP: Metric = Metric::gauge(
     "dead_letter_pending",
@@ -126,7 +134,8 @@ pub const UNITS: Metric = Metric::counter(
     "stock_unit_total",
     &["event"],
     "Units of stock, by what happened to them: restocked, reserved, released, sold, put_back",
-);
+)
+.knowing(&[&["restocked"], &["reserved"], &["released"], &["sold"], &["put_back"]]);
 
 // Payment.
 

@@ -15,6 +15,9 @@ pub struct Metric {
     pub kind: MetricKind,
     /// Names of its labels. Each has few values, all known beforehand: never an id.
     pub labels: &'static [&'static str],
+    /// Values of them that are shown from the start, though nothing has happened yet: what is not there cannot be seen to
+    /// grow.
+    pub known: &'static [&'static [&'static str]],
 }
 
 /// How a metric is measured.
@@ -32,13 +35,19 @@ impl Metric {
     /// Counts what happens.
     #[must_use]
     pub const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, help, kind: MetricKind::Counter, labels }
+        Self { name, help, kind: MetricKind::Counter, labels, known: &[] }
+    }
+
+    /// The same, of which these are shown from the start.
+    #[must_use]
+    pub const fn knowing(self, known: &'static [&'static [&'static str]]) -> Self {
+        Self { known, ..self }
     }
 
     /// Tells what is so now.
     #[must_use]
     pub const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
-        Self { name, help, kind: MetricKind::Gauge, labels }
+        Self { name, help, kind: MetricKind::Gauge, labels, known: &[] }
     }
 
     /// Tells how many were how large.
@@ -49,7 +58,7 @@ impl Metric {
         bounds: &'static [f64],
         help: &'static str,
     ) -> Self {
-        Self { name, help, kind: MetricKind::Histogram(bounds), labels }
+        Self { name, help, kind: MetricKind::Histogram(bounds), labels, known: &[] }
     }
 }
 

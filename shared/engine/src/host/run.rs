@@ -18,7 +18,7 @@ use super::app::{App, Program};
 use super::asking::AskingAgain;
 use super::http::{Gate, Outgoing, Problem};
 use super::log::LostLines;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, names};
 use super::readiness;
 use super::settings::Settings;
 use super::standing::Standing;
@@ -26,6 +26,7 @@ use super::trace::Tracing;
 use super::{http, internal_api, meeting, timekeeping, upkeep};
 use crate::nats::{NatsBus, Publisher, anew};
 use crate::runtime::admission::StepAdmission;
+use crate::runtime::bus::Durable;
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
@@ -164,6 +165,11 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     app.met.cancel();
     let publisher = Publisher::new(bus.clone(), S::NAME, app.faults.clone());
     let publisher = Box::new(publisher.marking(app.store.clone()).telling(app.publishing.clone()));
+    for admission in &steps {
+        for durable in Durable::all(S::NAME, &[admission.step()]) {
+            app.metrics.show(&names::REDELIVERIES, &[&durable.name()]);
+        }
+    }
     let lag = lag::run::<S, _>(bus.clone(), steps.clone(), means.observer.clone());
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);

@@ -82,7 +82,9 @@ impl Series {
             MetricKind::Gauge => Kind::Gauge(Of::new(metric, stem, Gauge::default, registry)),
             MetricKind::Histogram(bounds) => Kind::Histogram(Of::new(metric, stem, Bounds(bounds), registry)),
         };
-        Self { metric, kind }
+        let series = Self { metric, kind };
+        metric.known.iter().for_each(|labels| series.show(labels));
+        series
     }
 
     pub(super) fn is_of(&self, metric: &Metric) -> bool {
