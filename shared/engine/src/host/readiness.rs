@@ -11,7 +11,8 @@ use saga_core::service::Service;
 use tracing::error;
 
 use super::app::App;
-use super::http::{Health, Readiness};
+use super::http::{CheckState, Health, Readiness};
+use super::metrics::{Metrics, names};
 use super::timekeeping::complaint;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
@@ -25,13 +26,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
         let stats = app.store.stats().await;
-        app.metrics.take_readiness(&of(&app, &stats));
+        show(&of(&app, &stats), &app.metrics);
         match stats {
             Ok(stats) => app.metrics.take_stats(stats, app.clock.now()),
             Err(fault) => error!("the store cannot be asked: {}", error_chain(&fault)),
         }
         app.admission.breakers().iter().for_each(|view| app.metrics.take_breaker(view));
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Shows how the checks stand.
+fn show(readiness: &Readiness, metrics: &Metrics) {
+    for (name, check) in &readiness.checks {
+        let state = match check.state {
+            CheckState::Ok => 0.0,
+            CheckState::Degraded => 1.0,
+            CheckState::Failed => 2.0,
+        };
+        metrics.set(&names::CHECK, &[name], state);
     }
 }
 

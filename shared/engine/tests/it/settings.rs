@@ -216,6 +216,12 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("task.timeout=0s", "task.timeout"),
         ("bus.ack_wait=0s", "bus.ack_wait"),
         ("engine.queue=0", "engine.queue"),
+        ("trace.endpoint=collector", "trace.endpoint is \"collector\", which is no URL"),
+        (
+            "trace.endpoint=grpc://localhost:4317",
+            "trace.endpoint is \"grpc://localhost:4317\", which is no http",
+        ),
+        ("trace.sample_ratio=1.5", "trace.sample_ratio is 1.5"),
         ("engine.timer_poll=0s", "engine.timer_poll"),
         ("http.max_requests=0", "http.max_requests"),
         ("http.timeout=0s", "http.timeout"),

@@ -18,7 +18,6 @@ use saga_core::trace::TraceContext;
 
 use self::process::Process;
 use self::series::Series;
-use super::http::{CheckState, Readiness};
 use crate::runtime::admission::BreakerView;
 use crate::runtime::observer::{InputSettled, Observer};
 
@@ -136,18 +135,6 @@ impl Metrics {
     /// Takes over how far the machine's clock is ahead of the broker's.
     pub fn take_clock_offset(&self, offset: SignedDuration) {
         self.set(&names::CLOCK_OFFSET, &[], offset.as_secs_f64());
-    }
-
-    /// Takes over how the service's checks stand.
-    pub fn take_readiness(&self, readiness: &Readiness) {
-        for (name, check) in &readiness.checks {
-            let state = match check.state {
-                CheckState::Ok => 0.0,
-                CheckState::Degraded => 1.0,
-                CheckState::Failed => 2.0,
-            };
-            self.set(&names::CHECK, &[name], state);
-        }
     }
 
     /// Takes over what a breaker says of itself.

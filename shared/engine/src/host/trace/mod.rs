@@ -120,7 +120,7 @@ impl Tracing {
 struct Recorded {
     export: Arc<Export>,
     /// Spans that nobody wants unless something goes wrong.
-    held: Option<Mutex<Held>>,
+    held: Option<Mutex<Held<Span>>>,
     /// Traces are sampled whose number is below this.
     sampled_below: u64,
 }
@@ -162,7 +162,7 @@ impl Spans for Recorded {
         let spans = match span.context.is_sampled || self.has_kept(trace_id) {
             true => held.lock().release(trace_id).into_iter().chain([span]).collect(),
             false => {
-                held.lock().hold(span);
+                held.lock().hold(trace_id, span);
                 vec![]
             }
         };
