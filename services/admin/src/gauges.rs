@@ -12,7 +12,7 @@ use saga_engine::host::metrics::Metrics;
 /// Groups of dead letters that have a series of their own, the largest.
 const RANKED: usize = 5;
 
-/// Causes that are remembered; of more, one that was forgotten counts as new again.
+/// Causes that are remembered; beyond that those that are not there any more are forgotten, and would be new again.
 const REMEMBERED: usize = 10_000;
 
 /// What nobody knows before an audit.
@@ -58,8 +58,9 @@ impl Gauges {
         let before = known.len();
         known.extend(causes);
         metrics.add(&names::FINGERPRINTS, &[], (known.len() - before) as u64);
-        while known.len() > REMEMBERED {
-            known.pop_first();
+        if known.len() > REMEMBERED {
+            // What is there now is no news at the next look.
+            *known = seen.groups.iter().map(|group| group.fingerprint.clone()).collect();
         }
     }
 }

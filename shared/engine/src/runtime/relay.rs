@@ -17,7 +17,7 @@ use super::clock::SharedClock;
 use super::observer::{Observer, SharedObserver};
 use super::refusal::Refusals;
 use super::tracer::{SpanKind, Tracer};
-use crate::store::{Lease, OutboxEntry, Published, Store, StoreFault};
+use crate::store::{Lease, OutboxEntry, Store, StoreFault};
 
 /// Settings of the relay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -119,8 +119,8 @@ impl Relay {
         let settled_something = count + published.refused.len() > 0;
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
         if settled_something || delayed.is_some() {
-            observer.published(count, published.refused.len(), began.elapsed());
-            self.write_down(&entries, &published, began.elapsed());
+            let (took, refused) = (began.elapsed(), published.refused.len());
+            let done: BTreeSet<i64> = published.done.iter().copied().collect();
             // What the broker has got is not older than when it said so.
             let published_at = now.saturating_add(began.elapsed()).unwrap_or(now);
             if !self.store.settle(&lease, published, published_at).await? {
@@ -128,18 +128,20 @@ impl Relay {
                 self.held = None;
                 return Ok(Round::Standby);
             }
+            // What nobody settled is published again, and counts then.
+            observer.published(count, refused, took);
+            self.write_down(&entries, &done, took);
         }
         Ok(delayed.map_or(Round::Published(count), Round::Delayed))
     }
 
     /// Writes down what was published of what is recorded: each message in its trace, and the batch, linked to each.
-    fn write_down(&self, entries: &[OutboxEntry], published: &Published, took: Duration) {
+    fn write_down(&self, entries: &[OutboxEntry], done: &BTreeSet<i64>, took: Duration) {
         if !self.tracer.is_on() {
             return;
         }
-        let done: BTreeSet<i64> = published.done.iter().copied().collect();
-        let done = entries.iter().filter(|entry| done.contains(&entry.seq));
-        let traced: Vec<_> = done.filter_map(|entry| Some((entry, entry.trace?))).collect();
+        let written = entries.iter().filter(|entry| done.contains(&entry.seq));
+        let traced: Vec<_> = written.filter_map(|entry| Some((entry, entry.trace?))).collect();
         let recorded: Vec<_> =
             traced.iter().map(|(_, trace)| *trace).filter(|trace| trace.is_sampled).collect();
         let batch = self.tracer.begin_batch(&recorded);
@@ -159,7 +161,7 @@ impl Relay {
         if let Some(batch) = batch {
             self.tracer.end(batch, took, SpanKind::Producer, |span| {
                 span.name = "publish".into();
-                span.attributes = vec![("messaging.batch.message_count", published.done.len().to_string())];
+                span.attributes = vec![("messaging.batch.message_count", done.len().to_string())];
                 span.links = recorded;
             });
         }

@@ -47,7 +47,9 @@ impl<'a> Spans<'a> {
         begun: Option<Begun>,
         took: Duration,
     ) {
-        let Some(begun) = begun else { return };
+        // Whether a call is still wanted is asked again and again while it waits: there would be nothing else to see.
+        let is_asked = matches!(outcome, Outcome::Message(MessageOutcome::Wanted));
+        let Some(begun) = begun.filter(|_| !is_asked) else { return };
         let failed = failure(outcome);
         if failed.is_some() || self.troubled.contains(&begun.context.span_id) {
             self.tracer.keep(begun.context);
@@ -97,9 +99,11 @@ fn kind<S: Service>(input: &Input<S>) -> SpanKind {
 /// Why it failed; the business's no is no failure.
 fn failure<S: Service>(outcome: &Outcome<S>) -> Option<&str> {
     match outcome {
-        Outcome::Command(CommandOutcome::Faulted(why))
-        | Outcome::Message(MessageOutcome::Retried(why) | MessageOutcome::Dead(why))
-        | Outcome::Due(DueOutcome::Faulted(why)) => Some(why),
+        Outcome::Message(MessageOutcome::Retried(why) | MessageOutcome::Dead(why)) => Some(why),
+        // Of these nobody has taken out yet what a collector is not to see: the log has why.
+        Outcome::Command(CommandOutcome::Faulted(_)) | Outcome::Due(DueOutcome::Faulted(_)) => {
+            Some("faulted")
+        }
         Outcome::Command(_) | Outcome::Message(_) | Outcome::Due(_) => None,
     }
 }

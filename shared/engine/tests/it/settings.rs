@@ -221,6 +221,10 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
             "trace.endpoint=grpc://localhost:4317",
             "trace.endpoint is \"grpc://localhost:4317\", which is no http",
         ),
+        (
+            "trace.endpoint=http://me:hidden@localhost:4318",
+            "trace.endpoint has a user, a password or a query",
+        ),
         ("trace.sample_ratio=1.5", "trace.sample_ratio is 1.5"),
         ("engine.timer_poll=0s", "engine.timer_poll"),
         ("http.max_requests=0", "http.max_requests"),

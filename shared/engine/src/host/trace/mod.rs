@@ -66,7 +66,15 @@ impl TraceSettings {
                 self.endpoint
             ))
         };
+        let is_open =
+            |url: &Url| url.username().is_empty() && url.password().is_none() && url.query().is_none();
         let mut url = match Url::parse(&self.endpoint) {
+            // Not shown: it holds what nobody is to see.
+            Ok(url) if !is_open(&url) => {
+                return Err("trace.endpoint has a user, a password or a query, which would be shown wherever it is named: \
+                            give what the collector wants to know in OTEL_EXPORTER_OTLP_HEADERS"
+                    .to_owned());
+            }
             Ok(url) if matches!(url.scheme(), "http" | "https") => url,
             Ok(_) => return bad("which is no http or https address"),
             Err(error) => return bad(&format!("which is no URL ({error})")),
@@ -158,14 +166,8 @@ impl Spans for Recorded {
             }
             return;
         };
-        // What comes in recorded was found to be of trouble by somebody else: what is known of it here belongs to it.
-        let spans = match span.context.is_sampled || self.has_kept(trace_id) {
-            true => held.lock().release(trace_id).into_iter().chain([span]).collect(),
-            false => {
-                held.lock().hold(trace_id, span);
-                vec![]
-            }
-        };
+        let is_sampled = span.context.is_sampled;
+        let spans = held.lock().take(trace_id, span, is_sampled);
         spans.into_iter().for_each(|span| self.export.take(recorded(span)));
     }
 }

@@ -190,7 +190,8 @@ async fn afresh(nats: &Nats, settings: BusSettings) -> NatsBus {
         let _ = bus.jetstream().delete_stream(stream).await;
     }
     let _ = nats;
-    bus.ensure_streams(&PRODUCERS).await.expect("streams");
+    // What was deleted may still be on its way from the broker's disk, and then nothing can be made in its place.
+    wait_until("the streams are made", async || bus.ensure_streams(&PRODUCERS).await.is_ok()).await;
     bus
 }
 
