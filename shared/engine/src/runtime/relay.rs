@@ -120,7 +120,8 @@ impl Relay {
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
         if settled_something || delayed.is_some() {
             let (took, refused) = (began.elapsed(), published.refused.len());
-            let done: BTreeSet<i64> = published.done.iter().copied().collect();
+            // Only who writes it down wants to know.
+            let done = self.tracer.is_on().then(|| published.done.iter().copied().collect());
             // What the broker has got is not older than when it said so.
             let published_at = now.saturating_add(began.elapsed()).unwrap_or(now);
             if !self.store.settle(&lease, published, published_at).await? {
@@ -130,16 +131,15 @@ impl Relay {
             }
             // What nobody settled is published again, and counts then.
             observer.published(count, refused, took);
-            self.write_down(&entries, &done, took);
+            if let Some(done) = done {
+                self.write_down(&entries, &done, took);
+            }
         }
         Ok(delayed.map_or(Round::Published(count), Round::Delayed))
     }
 
     /// Writes down what was published of what is recorded: each message in its trace, and the batch, linked to each.
     fn write_down(&self, entries: &[OutboxEntry], done: &BTreeSet<i64>, took: Duration) {
-        if !self.tracer.is_on() {
-            return;
-        }
         let written = entries.iter().filter(|entry| done.contains(&entry.seq));
         let traced: Vec<_> = written.filter_map(|entry| Some((entry, entry.trace?))).collect();
         let recorded: Vec<_> =
