@@ -12,14 +12,15 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   dead-letters      10,000 dead letters: how long lists and groups take, how fast a redrive of all is
   outage            200 orders per second while the bank is dead for 60 s: memory, losses, how fast the backlog drains
   happy DIR         this build against the programs in DIR, by turns: throughput, latency, CPU per saga
+  traces            the same for traces on, at their default sampling, against off
   night             an operator's night: scripts/night.sh, which has options of its own
   all               breaker, dead-letters, outage and night (without a benchmark: the same)
 
   --letters N       dead letters (10000)
-  --rate N          orders per second: of outage (200), of happy (500), of the orders for dead-letters (500)
+  --rate N          orders per second: of outage (200), of happy and traces (500), of the orders for dead-letters (500)
   --outage S        seconds that the bank is dead (60)
-  --pairs N         pairs of runs of happy (4)
-  --duration S      seconds that one run of happy is measured (20)
+  --pairs N         pairs of runs of happy and traces (4)
+  --duration S      seconds that one run of happy or traces is measured (20)
   --json            one JSON object instead of tables; progress goes to standard error
   --keep            keep the data and the logs
   --no-build        measure what is built already
@@ -29,7 +30,7 @@ Everything runs in a temporary folder and on free ports. Exit code 0 when all th
 USAGE
 }
 
-wanted=() other=''
+wanted=() other='' endpoint=''
 letters=10000 rate='' outage_s=60 pairs=4 duration_s=20
 
 main() {
@@ -58,6 +59,11 @@ parse() {
         ;;
       all) wanted+=(breaker dead-letters outage night) ;;
       breaker | dead-letters | outage | night) wanted+=("$1") ;;
+      traces)
+        have python3 || refuse "traces needs python3, for a collector"
+        [[ -r /proc/self/stat ]] || refuse "traces reads CPU times from /proc, which is not here"
+        wanted+=(traces)
+        ;;
       happy)
         [[ -x ${2:-}/sagactl ]] || refuse "happy needs the folder of other programs (there is no ${2:-DIR}/sagactl)"
         [[ -r /proc/self/stat ]] || refuse "happy reads CPU times from /proc, which is not here"
@@ -265,39 +271,77 @@ memory_growth() {
     "$folder/samples"
 }
 
-# --- happy ------------------------------------------------------------------------------------------------
+# --- pairs of runs ----------------------------------------------------------------------------------------
 
 bench_happy() {
-  local per_second=${rate:-500} pair
-  title "happy: this build against $other, $pairs pairs of $duration_s s, $per_second orders per second"
+  run_pairs happy "this build against $other" this other
+}
+
+bench_traces() {
+  collector >"$folder/collector" &
+  wait_for 10 test -s "$folder/collector" || die "there is no collector"
+  endpoint=http://127.0.0.1:$(<"$folder/collector")
+  run_pairs traces "traces on, at their default sampling, against off" on off
+}
+
+# Takes all that is sent, on a port that it says.
+collector() {
+  exec python3 -c '
+import http.server
+
+class Taken(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taken)
+print(server.server_port, flush=True)
+server.serve_forever()'
+}
+
+# run_pairs BENCHMARK WHAT ONE OTHER: both by turns, so that what else the machine does meets both.
+run_pairs() {
+  local benchmark=$1 what=$2 one=$3 second=$4 per_second=${rate:-500} pair
+  title "$benchmark: $what, $pairs pairs of $duration_s s, $per_second orders per second"
   : >"$folder/runs"
-  show "  pair  build   orders/s   p50 ms   p99 ms   CPU ms per saga   books"
+  show "  pair  run     orders/s   p50 ms   p99 ms   CPU ms per saga   books"
   for ((pair = 1; pair <= pairs; pair++)); do
-    # By turns, so that what else the machine does meets both.
     if ((pair % 2)); then
-      run_happy "$pair" this "$bin" "$per_second"
-      run_happy "$pair" other "$other" "$per_second"
+      run_one "$pair" "$one" "$per_second"
+      run_one "$pair" "$second" "$per_second"
     else
-      run_happy "$pair" other "$other" "$per_second"
-      run_happy "$pair" this "$bin" "$per_second"
+      run_one "$pair" "$second" "$per_second"
+      run_one "$pair" "$one" "$per_second"
     fi
   done
   local summary
-  summary=$(jq -s 'def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
+  summary=$(jq -s --arg one "$one" --arg other "$second" '
+    def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
     def round3: . * 1000 | round / 1000;
-    def ratios(part): group_by(.pair) | map((map(select(.build == "this"))[0] | part) / (map(select(.build == "other"))[0] | part))
+    def ratios(part): group_by(.pair) | map((map(select(.run == $one))[0] | part) / (map(select(.run == $other))[0] | part))
       | {median: (median | round3), min: (min | round3), max: (max | round3)};
     {throughput: ratios(.rate), p50: ratios(.p50), p99: ratios(.p99), cpu_per_saga: ratios(.cpu_ms), runs: .}' "$folder/runs")
-  show "" "  this / other, per pair: median (min … max)"
+  show "" "  $one / $second, per pair: median (min … max)"
   show "$(jq -r 'to_entries[] | select(.key != "runs") | "  \(.key)\t\(.value.median)\t\(.value.min) … \(.value.max)"' <<<"$summary" |
     awk -F '\t' '{ printf "%-16s %8s   (%s)\n", $1, $2, $3 }')"
-  note happy "$summary"
+  note "$benchmark" "$summary"
 }
 
-# run_happy PAIR BUILD PROGRAMS RATE: CPU time is that of the measured time alone, without warm-up and audit.
-run_happy() {
-  local pair=$1 build=$2 programs=$3 per_second=$4 warmup_s=5 before after load
-  start_system "$programs"
+# run_one PAIR RUN RATE: CPU time is that of the measured time alone, without warm-up and audit.
+run_one() {
+  local pair=$1 run=$2 per_second=$3 warmup_s=5 programs=$bin flags=() service before after load
+  case $run in
+    other) programs=$other ;;
+    on) for service in order inventory payment bank admin; do flags+=(--set "$service.trace.endpoint=$endpoint"); done ;;
+  esac
+  start_system "$programs" ${flags[@]+"${flags[@]}"}
   timeout $((duration_s + 180)) "$programs/sagactl" --data "$data" load --rate "$per_second" --warmup "${warmup_s}s" \
     --duration "${duration_s}s" --json >"$folder/load.json" 2>/dev/null &
   load=$!
@@ -306,12 +350,12 @@ run_happy() {
   sleep "$duration_s"
   after=$(cpu_ms)
   wait "$load" || true
-  jq -c --argjson pair "$pair" --arg build "$build" --argjson cpu $((after - before)) --argjson seconds "$duration_s" \
-    '{pair: $pair, build: $build, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, backlog_grew, books_balanced,
+  jq -c --argjson pair "$pair" --arg run "$run" --argjson cpu $((after - before)) --argjson seconds "$duration_s" \
+    '{pair: $pair, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, backlog_grew, books_balanced,
       unfinished, errors, cpu_ms: ($cpu / (.rate_achieved * $seconds) * 1000 | round / 1000)}' \
     "$folder/load.json" >>"$folder/runs"
   stop_system
-  show "$(tail -n 1 "$folder/runs" | jq -r '"\(.pair)\t\(.build)\t\(.rate)\t\(.p50)\t\(.p99)\t\(.cpu_ms)\t\(if .books_balanced then "balance" else "DO NOT BALANCE" end)\(if .backlog_grew then ", backlog grew" else "" end)"' |
+  show "$(tail -n 1 "$folder/runs" | jq -r '"\(.pair)\t\(.run)\t\(.rate)\t\(.p50)\t\(.p99)\t\(.cpu_ms)\t\(if .books_balanced then "balance" else "DO NOT BALANCE" end)\(if .backlog_grew then ", backlog grew" else "" end)"' |
     awk -F '\t' '{ printf "  %4s  %-6s %9s %8s %8s %17s   %s\n", $1, $2, $3, $4, $5, $6, $7 }')"
   [[ $(tail -n 1 "$folder/runs" | jq '.books_balanced and .unfinished == 0 and .errors == 0') == true ]] || failed=$((failed + 1))
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::metrics::{DURATION, STARTED};
+
 use super::quantile::{Bound, Buckets};
 
 /// What was counted since admin started, as far as it counts.
@@ -21,14 +23,12 @@ impl Reading {
         for Sample { name, labels, value } in text.lines().filter_map(sample) {
             let label =
                 |wanted: &str| labels.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value);
-            match name {
-                "saga_started_total" => more(reading.started.get_or_insert_default(), value),
-                "saga_duration_seconds_bucket" => {
-                    let Some(bound) = label("le").and_then(|le| Bound::of(le)) else { continue };
-                    let outcome = label("outcome").cloned().unwrap_or_default();
-                    more(reading.durations.entry(outcome).or_default().entry(bound).or_default(), value);
-                }
-                _ => {}
+            if name == STARTED.name {
+                more(reading.started.get_or_insert_default(), value);
+            } else if name.strip_suffix("_bucket") == Some(DURATION.name) {
+                let Some(bound) = label("le").and_then(|le| Bound::of(le)) else { continue };
+                let outcome = label("outcome").cloned().unwrap_or_default();
+                more(reading.durations.entry(outcome).or_default().entry(bound).or_default(), value);
             }
         }
         reading
