@@ -389,6 +389,13 @@ def a_message_comes_again(system, alerts):
     fail("nothing was ever delivered again")
 
 
+def admin_cannot_look(system, alerts):
+    """All else goes on there, and its store is well: a table is away that only its look needs just now."""
+    system.change("admin", "ALTER TABLE row_dead_letter RENAME TO row_dead_letter_away")
+    alerts.case(system, ["SagasUnknown"], quiet=["SagasUnknown"],
+                lift=lambda: system.change("admin", "ALTER TABLE row_dead_letter_away RENAME TO row_dead_letter"))
+
+
 def a_service_dies(system, alerts):
     system.sagactl("kill", "bank")
     alerts.case(system, ["ServiceDown"], quiet=["ServiceDown"])
@@ -401,7 +408,7 @@ def a_database_is_moved(system, alerts):
 
 
 FAULTS = [the_broker_is_away, a_crowd_comes_and_admin_hears_nothing, all_is_well, the_bank_declines, steps_fail, the_bank_is_away,
-          a_step_does_nothing, a_message_comes_again, a_row_is_damaged, nobody_audits, a_service_dies, a_database_is_moved]
+          a_step_does_nothing, a_message_comes_again, a_row_is_damaged, nobody_audits, admin_cannot_look, a_service_dies, a_database_is_moved]
 
 
 # --- dashboards -------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ const RANKED: usize = 5;
 /// Causes that are remembered; beyond that those that are not there any more are forgotten, and would be new again.
 const REMEMBERED: usize = 10_000;
 
-/// What nobody knows before an audit.
-const UNKNOWN: [&Metric; 3] = [&names::BOOKS, &names::DISCREPANCIES, &names::AUDIT_AGE];
+/// What only an audit knows.
+const OF_THE_BOOKS: [&Metric; 3] = [&names::BOOKS, &names::DISCREPANCIES, &names::AUDIT_AGE];
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -28,17 +28,15 @@ pub(crate) struct Gauges {
 impl Gauges {
     /// Nothing was seen yet.
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        forget_books(metrics);
+        show_sagas(None, metrics);
         Self { fingerprints: None }
     }
 
-    /// Shows what a look saw. What it could not ask stays as it was.
+    /// Shows what a look saw. What it could not ask nobody knows: NaN, or no series where it is not known which there are.
     pub(crate) fn take(&mut self, seen: &Overview, metrics: &Metrics) {
-        if let Some(sagas) = &seen.sagas {
-            show_sagas(sagas, metrics);
-        }
+        show_sagas(seen.sagas.as_ref(), metrics);
+        show_dead_letters(seen.dead_letters.as_ref(), metrics);
         if let Some(dead_letters) = &seen.dead_letters {
-            show_dead_letters(dead_letters, metrics);
             self.count_new(dead_letters, metrics);
         }
         match &seen.books {
@@ -65,19 +63,20 @@ impl Gauges {
     }
 }
 
-fn show_sagas(seen: &SagasLook, metrics: &Metrics) {
+fn show_sagas(seen: Option<&SagasLook>, metrics: &Metrics) {
     for status in SagaStatus::ALL.iter().filter(|status| !status.is_terminal()) {
-        let count = seen.by_status.get(status.as_str()).copied().unwrap_or(0);
-        metrics.set(&names::OPEN, &[status.as_str()], number(count));
+        let count = |seen: &SagasLook| seen.by_status.get(status.as_str()).copied().unwrap_or(0);
+        metrics.set(&names::OPEN, &[status.as_str()], known(seen.map(count)));
     }
-    metrics.set(&names::OVERDUE, &[], number(seen.overdue));
+    metrics.set(&names::OVERDUE, &[], known(seen.map(|seen| seen.overdue)));
 }
 
-fn show_dead_letters(seen: &DeadLettersLook, metrics: &Metrics) {
-    metrics.set(&names::DEAD_LETTERS, &["PENDING"], number(seen.pending));
-    metrics.set(&names::DEAD_LETTERS, &["REPLAYING"], number(seen.replaying));
+fn show_dead_letters(seen: Option<&DeadLettersLook>, metrics: &Metrics) {
+    metrics.set(&names::DEAD_LETTERS, &["PENDING"], known(seen.map(|seen| seen.pending)));
+    metrics.set(&names::DEAD_LETTERS, &["REPLAYING"], known(seen.map(|seen| seen.replaying)));
+    let groups = seen.map_or(&[][..], |seen| &seen.groups);
     let mut by_step: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for group in &seen.groups {
+    for group in groups {
         *by_step.entry((&group.service, &group.step)).or_default() += group.count;
     }
     let by_step: Vec<_> = by_step
@@ -85,7 +84,7 @@ fn show_dead_letters(seen: &DeadLettersLook, metrics: &Metrics) {
         .map(|((service, step), count)| (vec![service.to_owned(), step.to_owned()], number(count)))
         .collect();
     metrics.replace(&names::DEAD_LETTERS_BY_STEP, &by_step);
-    let largest = seen.groups.iter().take(RANKED).enumerate();
+    let largest = groups.iter().take(RANKED).enumerate();
     let largest: Vec<_> = largest
         .map(|(place, group)| {
             let labels = vec![(place + 1).to_string(), group.service.clone(), group.step.clone()];
@@ -107,9 +106,52 @@ fn show_books(seen: &BooksLook, now: Timestamp, metrics: &Metrics) {
 }
 
 fn forget_books(metrics: &Metrics) {
-    UNKNOWN.iter().for_each(|metric| metrics.set(metric, &[], f64::NAN));
+    OF_THE_BOOKS.iter().for_each(|metric| metrics.set(metric, &[], f64::NAN));
+}
+
+fn known(count: Option<u64>) -> f64 {
+    count.map_or(f64::NAN, number)
 }
 
 fn number(count: u64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use contract::metrics::OF_ADMIN;
+
+    use super::*;
+
+    fn overview(sagas: Option<SagasLook>, dead_letters: Option<DeadLettersLook>) -> Overview {
+        let (at, services, reasons, not_asked) = (Timestamp::UNIX_EPOCH, vec![], vec![], vec![]);
+        let (needs_human, books, behind) = (false, None, None);
+        Overview { at, needs_human, reasons, services, sagas, dead_letters, books, behind, not_asked }
+    }
+
+    /// Neither before the first look, nor once a look could not be made.
+    #[test]
+    fn what_admin_cannot_look_at_is_no_number() {
+        let metrics = Metrics::new(crate::NAME, &OF_ADMIN);
+        let mut gauges = Gauges::new(&metrics);
+        let assert_shown = |value: &str, dead_letters: &str| {
+            let text = metrics.text().expect("metrics");
+            for line in [
+                format!("saga_overdue {value}\n"),
+                format!("saga_open{{status=\"FAILED\"}} {value}\n"),
+                format!("dead_letter_count{{status=\"PENDING\"}} {dead_letters}\n"),
+                format!("dead_letter_count{{status=\"REPLAYING\"}} {dead_letters}\n"),
+                "books_verdict NaN\n".to_owned(),
+            ] {
+                assert!(text.contains(&line), "no {line:?} in {text}");
+            }
+        };
+        assert_shown("NaN", "NaN");
+        gauges.take(&overview(Some(SagasLook::default()), Some(DeadLettersLook::default())), &metrics);
+        assert_shown("0.0", "0.0");
+        gauges.take(&overview(Some(SagasLook::default()), None), &metrics);
+        assert_shown("0.0", "NaN");
+        gauges.take(&overview(None, None), &metrics);
+        assert_shown("NaN", "NaN");
+    }
 }

@@ -6,7 +6,7 @@
 //! - [`fact`]: all of that as one type, as the engine sees it.
 //! - [`saga`]: the order saga's shape, declared once; [`saga_view`]: where one saga stands, as a fold of what was
 //!   heard; [`heard_fact`]: what it keeps of each message; [`settlement`]: what a human settled outside of
-//!   it; [`saga_event`]: both together.
+//!   it; [`saga_event`]: both together; `saga_policy`: what follows from them.
 //! - [`reconciliation`]: what each service tells of its ledger, so that stock, money and orders can be compared.
 //! - [`overview`]: how the whole system is, in one look, and whether somebody must do something.
 //! - [`metrics`]: what each of them counts of its trade.
@@ -26,6 +26,7 @@ pub mod payment;
 pub mod reconciliation;
 pub mod saga;
 pub mod saga_event;
+mod saga_policy;
 pub mod saga_view;
 pub mod settlement;
 pub mod topology;

@@ -65,13 +65,16 @@ pub const COMPENSATION_DURATION: Metric = Metric::histogram(
     "Time from the cancellation of an order until all of its parts were undone",
 );
 /// Sagas by status.
-pub const OPEN: Metric =
-    Metric::gauge("saga_open", &["status"], "Sagas that have not ended, by status: STARTED, IN_PROGRESS, …");
+pub const OPEN: Metric = Metric::gauge(
+    "saga_open",
+    &["status"],
+    "Sagas that have not ended, by status: STARTED, IN_PROGRESS, …; NaN while not known",
+);
 /// Sagas that are late.
 pub const OVERDUE: Metric = Metric::gauge(
     "saga_overdue",
     &[],
-    "Sagas that should have ended a while ago and have not, but for those that failed",
+    "Sagas that should have ended a while ago and have not, but for those that failed; NaN while not known",
 );
 /// What orders are worth.
 pub const AMOUNT: Metric = Metric::counter(
@@ -87,7 +90,7 @@ pub const AMOUNT: Metric = Metric::counter(
 pub const DEAD_LETTERS: Metric = Metric::gauge(
     "dead_letter_count",
     &["status"],
-    "Dead letters that are not over, by status: PENDING waits for a human, REPLAYING was handed back",
+    "Dead letters that are not over, by status: PENDING waits for a human, REPLAYING was handed back; NaN while not known",
 )
 .knowing(&[&["PENDING"], &["REPLAYING"]]);
 /// Where they are.

@@ -1,20 +1,25 @@
-//! Pure: everything that comes in has one form, and ends in one of a few ways.
+//! Pure: everything that comes in has one form, and ends in one of a few [ways](Outcome).
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::breaker::Verdict;
 use crate::dead_letter::{DEAD_LETTER_TYPES, DeadLetterMessage, Delivery};
 use crate::ids;
 use crate::message::{Envelope, Message, Received, Undecodable};
+pub use crate::outcome::{CommandOutcome, DueOutcome, MessageOutcome, Outcome};
 use crate::retry::{FailedTry, FailureKind};
 use crate::row::RowKey;
 use crate::service::{Service, Step, TaskResult};
 use crate::trace::TraceContext;
 use crate::unit_of_work::Cause;
 use crate::waiting::{Retry, Task};
+
+/// What reacts to commands, by name.
+pub const COMMAND: &str = "command";
+/// What reacts to due rows, by name.
+pub const DUE: &str = "due";
 
 /// Something to react to, with the id that everything it causes is derived from.
 #[derive(Debug)]
@@ -213,7 +218,7 @@ impl<S: Service> Input<S> {
     /// A due row.
     #[must_use]
     pub fn due(key: RowKey, due_at: Timestamp) -> Self {
-        let id = ids::derived(&["due", key.kind, &key.id, &due_at.as_microsecond().to_string()]);
+        let id = ids::derived(&[DUE, key.kind, &key.id, &due_at.as_microsecond().to_string()]);
         let correlation_id = key.id.parse().unwrap_or(id);
         Self { id, correlation_id, jitter: 0, trace: None, kind: InputKind::Due { key } }
     }
@@ -222,10 +227,10 @@ impl<S: Service> Input<S> {
     #[must_use]
     pub fn source(&self) -> &str {
         match &self.kind {
-            InputKind::Command { .. } => "command",
+            InputKind::Command { .. } => COMMAND,
             InputKind::Message(delivered) => delivered.step.name,
             InputKind::Called { task, .. } => &task.kind,
-            InputKind::Due { .. } => "due",
+            InputKind::Due { .. } => DUE,
         }
     }
 
@@ -362,102 +367,5 @@ impl Task {
     pub(crate) fn result<'a>(&'a self, answer: &'a Result<Value, FailedTry>) -> TaskResult<'a> {
         let (kind, payload, answer) = (self.kind.as_str(), self.payload.as_str(), answer.as_ref());
         TaskResult { kind, payload, correlation_id: self.correlation_id, answer }
-    }
-}
-
-/// What became of an input.
-#[derive(Debug)]
-pub enum Outcome<S: Service> {
-    /// Of a command: its caller is told.
-    Command(CommandOutcome<S>),
-    /// Of a message, or of a call of a task: nobody waits for it, and none is lost.
-    Message(MessageOutcome<S::Rejection>),
-    /// Of a due row.
-    Due(DueOutcome<S::Rejection>),
-}
-
-/// What became of a command.
-#[derive(Debug)]
-pub enum CommandOutcome<S: Service> {
-    /// It had its effect, or was so already.
-    Done(S::Reply),
-    /// Its idempotency key was answered before; the same answer again.
-    Replayed(S::Reply),
-    /// The business said no.
-    Rejected(S::Rejection),
-    /// Its idempotency key belongs to another request.
-    KeyReused,
-    /// It broke; nothing is stored.
-    Faulted(String),
-}
-
-/// What became of a message, or of a call of a task.
-#[derive(Debug)]
-pub enum MessageOutcome<J> {
-    /// It had its effect, or was so already.
-    Done,
-    /// Known, waiting or parked already; nothing happened.
-    Duplicate,
-    /// The business said no.
-    Rejected(J),
-    /// Nothing happened: the call that was asked about is to be made.
-    Wanted,
-    /// It failed and will be tried again.
-    Retried(String),
-    /// It is parked for a human.
-    Dead(String),
-}
-
-/// What became of a due row.
-#[derive(Debug)]
-pub enum DueOutcome<J> {
-    /// It had its effect, or was so already.
-    Done,
-    /// The business said no.
-    Rejected(J),
-    /// It broke; nothing is stored, and the row stays due.
-    Faulted(String),
-}
-
-impl<S: Service> Outcome<S> {
-    /// What it tells the breaker of its step: what the business says, and what is wrong with one message, says
-    /// nothing of the step.
-    #[must_use]
-    pub const fn verdict(&self) -> Verdict {
-        match self {
-            Self::Command(CommandOutcome::Done(_) | CommandOutcome::Replayed(_))
-            | Self::Message(MessageOutcome::Done)
-            | Self::Due(DueOutcome::Done) => Verdict::Success,
-            Self::Command(_) | Self::Message(_) | Self::Due(_) => Verdict::Ignored,
-        }
-    }
-
-    /// The outcome's name in metrics and logs.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Command(CommandOutcome::Done(_))
-            | Self::Message(MessageOutcome::Done)
-            | Self::Due(DueOutcome::Done) => "done",
-            Self::Command(CommandOutcome::Replayed(_)) => "replayed",
-            Self::Message(MessageOutcome::Duplicate) => "duplicate",
-            Self::Command(CommandOutcome::Rejected(_))
-            | Self::Message(MessageOutcome::Rejected(_))
-            | Self::Due(DueOutcome::Rejected(_)) => "rejected",
-            Self::Command(CommandOutcome::KeyReused) => "key_reused",
-            Self::Message(MessageOutcome::Wanted) => "wanted",
-            Self::Message(MessageOutcome::Retried(_)) => "retried",
-            Self::Message(MessageOutcome::Dead(_)) => "dead",
-            Self::Command(CommandOutcome::Faulted(_)) | Self::Due(DueOutcome::Faulted(_)) => "faulted",
-        }
-    }
-
-    /// The outcome of a command; `None` for everything else.
-    #[must_use]
-    pub fn of_command(self) -> Option<CommandOutcome<S>> {
-        match self {
-            Self::Command(outcome) => Some(outcome),
-            Self::Message(_) | Self::Due(_) => None,
-        }
     }
 }

@@ -11,7 +11,7 @@
 //! - [`waiting`]: calls to make, and messages to try again.
 //!
 //! *How a batch of inputs is decided*
-//! - [`input`]: everything that comes in has one form, and ends in one of a few ways.
+//! - [`input`]: everything that comes in has one form; [`outcome`]: the few ways in which it ends.
 //! - [`decision`]: a batch of inputs, decided in memory as one transaction, with the data that goes in and out.
 //! - [`dead_letter`]: what nobody could handle, and what operators may ask of it.
 //! - [`operator`]: a service that says what operators ask, for systems that have none of their own.
@@ -47,6 +47,7 @@ pub mod machinery;
 pub mod message;
 pub mod metric;
 pub mod operator;
+pub mod outcome;
 pub mod query;
 pub mod retry;
 pub mod revision;

@@ -86,6 +86,16 @@ impl Measurement {
         Self::of(metric, labels, Measured::Took(took.try_into().unwrap_or_default()))
     }
 
+    /// Whether it is of its metric's kind, and has as many labels.
+    #[must_use]
+    pub const fn is_as_declared(&self) -> bool {
+        let is_its_kind = match self.measured {
+            Measured::More(_) => matches!(self.metric.kind, MetricKind::Counter),
+            Measured::Took(_) => matches!(self.metric.kind, MetricKind::Histogram(_)),
+        };
+        is_its_kind && self.labels.len() == self.metric.labels.len()
+    }
+
     fn of(metric: &'static Metric, labels: &[&str], measured: Measured) -> Self {
         Self { metric, labels: labels.iter().map(|&label| label.to_owned()).collect(), measured }
     }

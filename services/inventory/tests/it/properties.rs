@@ -47,6 +47,7 @@ proptest! {
         }
         warehouse.retries();
         check(&warehouse, &story.orders);
+        warehouse.kept.measures_only(inventory::program().metrics);
     }
 
     #[test]

@@ -60,6 +60,7 @@ proptest! {
             shop.takes(act);
             shop.retries();
         }
+        shop.kept.measures_only(order::program().metrics);
         for (event, fact) in shop.kept.events_told::<Order>() {
             prop_assert_eq!(fact, told(&event).map(FactType::name), "the ledger knows what {:?} tells", event);
         }

@@ -1,46 +1,69 @@
 //! Shell: asks a running service whether it is ready, in its own container: neither a shell nor curl is needed there.
 
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
 
 use super::http::{HttpSettings, Readiness};
 
-/// Shorter than whoever asks is patient with a check.
+/// For all of it, the name's address included: shorter than whoever asks is patient with a check.
 const WITHIN: Duration = Duration::from_secs(2);
 /// More than any answer to this question has.
 const LONGEST_ANSWER_BYTES: u64 = 64 * 1024;
 
-/// Asks the service that runs with these settings. It is ready when this succeeds.
+/// Asks the service that runs with these settings, by TLS where it speaks that. It is ready when this succeeds.
 ///
 /// # Errors
-/// When it does not answer, or says that it is not ready: what it complains of.
-pub(super) fn ask(settings: &HttpSettings) -> anyhow::Result<String> {
-    let address = address(&settings.bind)?;
-    let connect = || TcpStream::connect_timeout(&address, WITHIN);
-    let mut stream = connect().with_context(|| format!("nobody listens at {address}"))?;
-    if settings.tls.cert.is_some() {
-        // Whoever shakes hands by its own certificate would learn no more than that.
-        return Ok(format!("listens at {address}, with TLS: it was asked no further"));
-    }
-    let answer = exchange(&mut stream).with_context(|| format!("no answer from {address}"))?;
+/// When it does not answer in time, or says that it is not ready: what it complains of.
+pub(super) fn ask(settings: &HttpSettings) -> BoxFuture<'_, anyhow::Result<String>> {
+    Box::pin(ask_within(WITHIN, settings))
+}
+
+async fn ask_within(within: Duration, settings: &HttpSettings) -> anyhow::Result<String> {
+    let bind = &settings.bind;
+    let answer = timeout(within, answer(settings)).await;
+    let answer = answer.with_context(|| format!("no whole answer from {bind} within {within:?}"))??;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).unwrap_or_default();
     let complaints = serde_json::from_str(body).map(|readiness: Readiness| readiness.complaints());
     match (status, complaints.unwrap_or_default()) {
         ("200", none) if none.is_empty() => Ok("ready".to_owned()),
         ("200", complaints) => Ok(format!("ready, although {complaints}")),
-        (_, none) if none.is_empty() => bail!("{address} answers {status:?}, and does not say why"),
+        (_, none) if none.is_empty() => bail!("{bind} answers {status:?}, and does not say why"),
         (_, complaints) => bail!("not ready: {complaints}"),
     }
 }
 
+/// What is said at its address.
+async fn answer(settings: &HttpSettings) -> anyhow::Result<String> {
+    let address = address(&settings.bind).await?;
+    let stream = TcpStream::connect(address).await;
+    let stream = stream.with_context(|| format!("nobody listens at {address}"))?;
+    let answer = if settings.tls.cert.is_some() {
+        let shaken = connector()?.connect(ServerName::from(address.ip()), stream).await;
+        exchange(shaken.with_context(|| format!("no TLS with who listens at {address}"))?).await
+    } else {
+        exchange(stream).await
+    };
+    answer.with_context(|| format!("no answer from {address}"))
+}
+
 /// Where one reaches, on this machine, who listens there.
-fn address(bind: &str) -> anyhow::Result<SocketAddr> {
-    let mut found = bind.to_socket_addrs().with_context(|| format!("http.bind {bind:?} is no address"))?;
-    let mut address = found.next().with_context(|| format!("http.bind {bind:?} is no address"))?;
+async fn address(bind: &str) -> anyhow::Result<SocketAddr> {
+    let no_address = || format!("http.bind {bind:?} is no address");
+    let found = lookup_host(bind).await.with_context(no_address)?.next();
+    let mut address = found.with_context(no_address)?;
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -50,70 +73,178 @@ fn address(bind: &str) -> anyhow::Result<SocketAddr> {
     Ok(address)
 }
 
-fn exchange(stream: &mut TcpStream) -> std::io::Result<String> {
-    stream.set_read_timeout(Some(WITHIN))?;
-    stream.set_write_timeout(Some(WITHIN))?;
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<String> {
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
     let mut answer = Vec::new();
-    stream.take(LONGEST_ANSWER_BYTES).read_to_end(&mut answer)?;
+    stream.take(LONGEST_ANSWER_BYTES).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn connector() -> anyhow::Result<TlsConnector> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Itself(provider)))
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Takes every certificate. It is the service's own address that is asked, which its certificate need not name, and whose
+/// authority need not be known here; who listens there instead has the machine already. Nothing secret is said either way.
+#[derive(Debug)]
+struct Itself(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Itself {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-    use std::thread;
+    use std::path::Path;
+    use std::time::Instant;
+
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
 
     use super::*;
+    use crate::host::http::HttpTlsSettings;
 
-    /// Asks somebody who answers this.
-    fn hear(answer: &'static str) -> Result<String, String> {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    /// Asks somebody who answers this; by TLS, with a certificate that nobody has signed.
+    async fn hear(answer: &str, is_tls: bool) -> Result<String, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let bind = format!("0.0.0.0:{}", listener.local_addr().expect("an address").port());
-        let answering = thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("somebody asks");
-            let mut asked = [0; 256];
-            let read = stream.read(&mut asked).expect("a request");
-            assert!(asked[..read].starts_with(b"GET /readyz "));
-            stream.write_all(answer.as_bytes()).expect("the other side listens");
-        });
-        let said = ask(&HttpSettings { bind, ..HttpSettings::default() });
-        answering.join().expect("it was asked");
+        let answering = async {
+            let (stream, _) = listener.accept().await.expect("somebody asks");
+            match is_tls {
+                true => respond(acceptor().accept(stream).await.expect("a handshake"), answer).await,
+                false => respond(stream, answer).await,
+            }
+        };
+        let tls = HttpTlsSettings { cert: is_tls.then(|| "own.pem".into()), ..HttpTlsSettings::default() };
+        let settings = HttpSettings { bind, tls, ..HttpSettings::default() };
+        let (said, ()) = tokio::join!(ask(&settings), answering);
         said.map_err(|error| format!("{error:#}"))
     }
 
-    #[test]
-    fn who_says_that_it_is_ready_is_and_nobody_else() {
-        let late = r#"{"ready":true,"degraded":true,"checks":{"broker":{"state":"degraded","text":"not connected","since":"2026-01-01T00:00:00Z"}}}"#;
-        let failed = r#"{"ready":false,"degraded":false,"checks":{"store":{"state":"failed","text":"is full","since":"2026-01-01T00:00:00Z"}}}"#;
-        let http = |status: &str, body: &str| -> &'static str {
-            format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\r\n{body}").leak()
-        };
-        let well = r#"{"ready":true,"degraded":false,"checks":{}}"#;
-        assert_eq!(hear(http("200 OK", well)), Ok("ready".to_owned()));
-        assert_eq!(hear(http("200 OK", late)), Ok("ready, although broker: not connected".to_owned()));
-        assert_eq!(
-            hear(http("503 Service Unavailable", failed)),
-            Err("not ready: store: is full".to_owned())
-        );
-        assert!(hear(http("404 Not Found", "{}")).is_err_and(|why| why.contains("404")));
-        assert!(hear("").is_err());
+    async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str) {
+        let mut asked = [0; 256];
+        let read = stream.read(&mut asked).await.expect("a request");
+        assert!(asked[..read].starts_with(b"GET /readyz "));
+        stream.write_all(answer.as_bytes()).await.expect("the other side listens");
+        stream.shutdown().await.expect("the other side listens");
     }
 
-    #[test]
-    fn who_is_not_there_is_not_ready() {
-        let closed = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let bind = closed.expect("a port").to_string();
-        let said = ask(&HttpSettings { bind, ..HttpSettings::default() }).expect_err("nobody is there");
+    fn acceptor() -> TlsAcceptor {
+        let own = rcgen::generate_simple_self_signed(vec!["elsewhere.example".to_owned()]).expect("a key");
+        let key = own.signing_key.serialize_der().try_into().expect("a key");
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)
+            .expect("they belong together");
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    #[tokio::test]
+    async fn who_says_that_it_is_ready_is_and_nobody_else() {
+        let late = r#"{"ready":true,"degraded":true,"checks":{"broker":{"state":"degraded","text":"not connected","since":"2026-01-01T00:00:00Z"}}}"#;
+        let failed = r#"{"ready":false,"degraded":false,"checks":{"store":{"state":"failed","text":"is full","since":"2026-01-01T00:00:00Z"}}}"#;
+        let http = |status: &str, body: &str| {
+            format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\r\n{body}")
+        };
+        let well = r#"{"ready":true,"degraded":false,"checks":{}}"#;
+        for is_tls in [false, true] {
+            let said = async |answer: &str| hear(answer, is_tls).await;
+            assert_eq!(said(&http("200 OK", well)).await, Ok("ready".to_owned()), "TLS: {is_tls}");
+            let late = said(&http("200 OK", late)).await;
+            assert_eq!(late, Ok("ready, although broker: not connected".to_owned()));
+            let failed = said(&http("503 Service Unavailable", failed)).await;
+            assert_eq!(failed, Err("not ready: store: is full".to_owned()), "TLS: {is_tls}");
+            assert!(said(&http("404 Not Found", "{}")).await.is_err_and(|why| why.contains("404")));
+            assert!(said("").await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_not_there_or_speaks_no_tls_is_not_ready() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let bind = listener.local_addr().expect("an address").to_string();
+        let tls = HttpTlsSettings { cert: Some(Path::new("own.pem").into()), ..HttpTlsSettings::default() };
+        let settings = HttpSettings { bind: bind.clone(), tls, ..HttpSettings::default() };
+        let speaking = async {
+            let (mut stream, _) = listener.accept().await.expect("somebody asks");
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("sent");
+        };
+        let (said, ()) = tokio::join!(ask(&settings), speaking);
+        assert!(said.expect_err("it is no TLS").to_string().contains("no TLS"));
+        drop(listener);
+        let said = ask(&HttpSettings { bind, ..HttpSettings::default() }).await;
+        let said = said.expect_err("nobody is there");
         assert!(said.to_string().contains("nobody listens"), "{said:#}");
     }
 
-    #[test]
-    fn it_asks_on_this_machine_wherever_the_service_listens() {
-        let of = |bind: &str| address(bind).map(|address| address.to_string()).ok();
-        assert_eq!(of("0.0.0.0:8081").as_deref(), Some("127.0.0.1:8081"));
-        assert_eq!(of("[::]:8081").as_deref(), Some("[::1]:8081"));
-        assert_eq!(of("127.0.0.1:9").as_deref(), Some("127.0.0.1:9"));
-        assert_eq!(of("8081"), None);
+    /// Each byte is in time, and all of them are not.
+    #[tokio::test]
+    async fn who_answers_drop_by_drop_is_given_up_when_the_time_for_all_of_it_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let bind = listener.local_addr().expect("an address").to_string();
+        let dripping = async {
+            let (mut stream, _) = listener.accept().await.expect("somebody asks");
+            while stream.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let (settings, begun) = (HttpSettings { bind, ..HttpSettings::default() }, Instant::now());
+        let asking = ask_within(Duration::from_millis(300), &settings);
+        let said = tokio::select! {
+            said = asking => said,
+            () = dripping => panic!("it goes on as long as somebody listens"),
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("it is given up"),
+        };
+        assert!(said.expect_err("it is given up").to_string().contains("within 300ms"));
+        assert!(begun.elapsed() >= Duration::from_millis(300));
+    }
+
+    #[tokio::test]
+    async fn it_asks_on_this_machine_wherever_the_service_listens() {
+        let of = async |bind: &str| address(bind).await.map(|address| address.to_string()).ok();
+        assert_eq!(of("0.0.0.0:8081").await.as_deref(), Some("127.0.0.1:8081"));
+        assert_eq!(of("[::]:8081").await.as_deref(), Some("[::1]:8081"));
+        assert_eq!(of("127.0.0.1:9").await.as_deref(), Some("127.0.0.1:9"));
+        assert_eq!(of("8081").await, None);
     }
 }

@@ -139,7 +139,11 @@ where
         Operation::Rebuild { kind, .. } => StoreOperation::Rebuild { kind },
         Operation::Verify { .. } => StoreOperation::Verify,
         Operation::Healthy { .. } => {
-            let said = healthy::ask(&settings.http)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let said = runtime.block_on(healthy::ask(&settings.http));
+            // A name that is still looked up has had its time.
+            runtime.shutdown_background();
+            let said = said?;
             let _ = writeln!(std::io::stdout(), "{}: {said}", S::NAME);
             return Ok(());
         }

@@ -11,7 +11,7 @@ use saga_core::service::Service;
 use tracing::error;
 
 use super::app::App;
-use super::http::{CheckState, Health, Readiness};
+use super::http::{Check, CheckState, Health, Readiness};
 use super::metrics::{Metrics, names};
 use super::timekeeping::complaint;
 use crate::runtime::admission::BreakerView;
@@ -25,27 +25,29 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks until dropped, for the metrics and for who asks later since when.
 pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
+        // Whatever the store says: while it takes nothing, this is what grows.
+        app.metrics.take_queue(app.engine.waiting());
         let stats = app.store.stats().await;
         show(&of(&app, &stats), &app.metrics);
-        match stats {
-            Ok(stats) => app.metrics.take_stats(stats, app.clock.now()),
-            Err(fault) => error!("the store cannot be asked: {}", error_chain(&fault)),
+        if let Err(fault) = &stats {
+            error!("the store cannot be asked: {}", error_chain(fault));
         }
+        app.metrics.take_stats(stats.ok(), app.clock.now());
         app.admission.breakers().iter().for_each(|view| app.metrics.take_breaker(view));
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// Shows how the checks stand.
+/// Shows how those checks stand that were made.
 fn show(readiness: &Readiness, metrics: &Metrics) {
-    for (name, check) in &readiness.checks {
-        let state = match check.state {
-            CheckState::Ok => 0.0,
-            CheckState::Degraded => 1.0,
-            CheckState::Failed => 2.0,
-        };
-        metrics.set(&names::CHECK, &[name], state);
-    }
+    let state = |check: &Check| match check.state {
+        CheckState::Ok => 0.0,
+        CheckState::Degraded => 1.0,
+        CheckState::Failed => 2.0,
+    };
+    let all: Vec<_> =
+        readiness.checks.iter().map(|(name, check)| (vec![name.clone()], state(check))).collect();
+    metrics.replace(&names::CHECK, &all);
 }
 
 /// Answers whoever asks, with what is so now.

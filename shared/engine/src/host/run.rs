@@ -1,6 +1,7 @@
 //! Shell: how a service is put together, runs, and stops.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
@@ -22,7 +23,7 @@ use super::metrics::{Metrics, names};
 use super::readiness;
 use super::settings::Settings;
 use super::standing::Standing;
-use super::trace::Tracing;
+use super::trace::{self, Tracing};
 use super::{http, internal_api, meeting, timekeeping, upkeep};
 use crate::nats::{NatsBus, Publisher, anew};
 use crate::runtime::admission::StepAdmission;
@@ -30,10 +31,14 @@ use crate::runtime::bus::Durable;
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
-use crate::runtime::lag;
 use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
 use crate::store::{Mark, Store as _};
+
+/// A service that is told to stop has ended by then: whoever told it may kill it.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+/// First the requests under way, then the last spans.
+const _: () = assert!(http::STOP_WITHIN.as_secs() + trace::LAST.as_secs() < STOPS_WITHIN.as_secs());
 
 /// Runs a service until it is told to stop; `lost` are the lines that its log loses.
 pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
@@ -126,9 +131,10 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     };
     app.stop.cancel();
     info!(service = S::NAME, "stopping");
-    serving.await?;
+    let served = serving.await;
+    // Whatever has happened: what is still to be sent may tell of it.
     tracing.finish().await;
-    outcome
+    outcome.and(served.map_err(Into::into))
 }
 
 /// Streams, relay and consumers, once the broker is there.
@@ -168,15 +174,15 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     for admission in &steps {
         for durable in Durable::all(S::NAME, &[admission.step()]) {
             app.metrics.show(&names::REDELIVERIES, &[&durable.name()]);
+            app.metrics.show(&names::CONSUMER_LAG, &[&durable.name()]);
         }
     }
-    let lag = lag::run::<S, _>(bus.clone(), steps.clone(), means.observer.clone());
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
-    let watching = standstill::run::<S, _>(bus.clone(), steps, standstills, limit, means.clock);
+    let (clock, observer) = (means.clock, means.observer);
+    let watching = standstill::run::<S, _>(bus.clone(), steps, standstills, limit, clock, observer);
     spawn(&mut loops, Box::pin(watching));
-    spawn(&mut loops, Box::pin(lag));
     let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
     let ended = tokio::select! {
         ended = ended(&mut loops) => ended,

@@ -58,10 +58,10 @@ pub fn meet<'a>(clock: &'a BrokerClock, bus: &'a NatsBus) -> BoxFuture<'a, ()> {
 
 /// Asks again and again, until dropped. A broker that is away is asked later: the time goes on meanwhile.
 pub(super) async fn keep(clock: &BrokerClock, bus: &NatsBus, settings: &ClockSettings, metrics: &Metrics) {
-    let mut is_off = false;
+    let (mut is_off, mut is_known) = (false, true);
     loop {
         let offset = clock.offset();
-        metrics.take_clock_offset(offset);
+        metrics.take_clock_offset(is_known.then_some(offset));
         let complaint = complaint(offset, settings);
         match (&complaint, is_off) {
             (Some(complaint), false) => warn!("{complaint}; deadlines go by the broker's"),
@@ -70,7 +70,7 @@ pub(super) async fn keep(clock: &BrokerClock, bus: &NatsBus, settings: &ClockSet
         }
         is_off = complaint.is_some();
         tokio::time::sleep(settings.every).await;
-        let _ = ask(clock, bus).await;
+        is_known = ask(clock, bus).await.is_ok();
     }
 }
 

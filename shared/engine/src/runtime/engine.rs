@@ -3,7 +3,7 @@
 //! [`Engine`] is the handle that HTTP, consumers, timers and tasks share. [`run`] is the one loop behind it:
 //! take what has gathered, decide it in memory, commit, and only then acknowledge, answer and wake.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -11,21 +11,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use saga_core::decision::{self, Rules, Writes};
+use saga_core::decision::{self, Rules};
 use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome, RequestKey};
-use saga_core::metric::Measurement;
 use saga_core::retry::{FailedTry, FailureKind, error_chain};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
-use saga_core::waiting::Task;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{debug, error};
 use uuid::Uuid;
 
 use super::clock::SharedClock;
-use super::log_line::{self, Change};
+use super::log_line;
 use super::observer::{InputSettled, SharedObserver};
+use super::settlement::Settlement;
 use super::spans::Spans;
 use super::task_runner::{IsNew, TaskRunner};
 use super::tracer::{self, Begun, Tracer};
@@ -150,8 +149,7 @@ impl<S: Service> Engine<S> {
         command: S::Command,
         key: Option<RequestKey>,
     ) -> Result<CommandOutcome<S>, Unavailable> {
-        let trace = tracer::of_the_request(&self.inner.tracer, correlation_id);
-        let input = Input::command(Uuid::now_v7(), correlation_id, command, key).traced(trace);
+        let input = Input::command(Uuid::now_v7(), correlation_id, command, key);
         self.settle(input).await?.of_command().ok_or(Unavailable)
     }
 
@@ -168,7 +166,8 @@ impl<S: Service> Engine<S> {
         outcome.await.map_err(|_| Unavailable)
     }
 
-    /// Hands an input in; `on_settled` runs when its outcome is durable, and is dropped when it never will be.
+    /// Hands an input in; `on_settled` runs when its outcome is durable, and is dropped when it never will be. One that
+    /// stands nowhere in a trace, and is handed in by who answers a request, stands below that answer.
     ///
     /// # Errors
     /// As [`Engine::ask`].
@@ -177,11 +176,13 @@ impl<S: Service> Engine<S> {
         input: Input<S>,
         on_settled: impl FnOnce(Outcome<S>) + Send + 'static,
     ) -> Result<(), Unavailable> {
-        let begun = self.inner.tracer.begin(input.trace, input.correlation_id);
+        let Inner { tracer, inputs, .. } = self.inner.as_ref();
+        let parent = input.trace.or_else(|| tracer::of_the_request(tracer, input.correlation_id));
+        let begun = tracer.begin(parent, input.correlation_id);
         let input = input.traced(begun.map(|begun| begun.context));
         let seen = Seen { at: Instant::now(), begun };
         let pending = Pending { input, seen, on_settled: Box::new(on_settled) };
-        self.inner.inputs.send(pending).await.map_err(|_| Unavailable)
+        inputs.send(pending).await.map_err(|_| Unavailable)
     }
 
     /// Resolves at the next change of the row. Arm it before looking at the row, or a change between the two
@@ -199,6 +200,12 @@ impl<S: Service> Engine<S> {
         async move {
             let _ = wait.await;
         }
+    }
+
+    /// Inputs that wait for their transaction, as far as there is room for them.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner.inputs.max_capacity() - self.inner.inputs.capacity()
     }
 
     /// The time by which everything is decided here.
@@ -258,69 +265,6 @@ impl<S: Service> Engine<S> {
                 let _ = watcher.send(());
             }
         }
-    }
-}
-
-/// What has to be done once a batch is durable.
-struct Settlement<S: Service> {
-    outcomes: Vec<Outcome<S>>,
-    changed: Vec<RowKey>,
-    tasks: Vec<Task>,
-    /// Messages promised.
-    promised: usize,
-    /// Spans whose traces are recorded from now on, as what they promise tells of trouble.
-    troubled: BTreeSet<u64>,
-    measured: Vec<(Uuid, Measurement)>,
-    /// How long the commit took.
-    took: Duration,
-    /// The events, for the log.
-    changes: Vec<Change>,
-    /// The first thing of all that was written to come due.
-    next_due: Option<Timestamp>,
-}
-
-impl<S: Service> Settlement<S> {
-    fn of(inputs: &[Input<S>], writes: &mut Writes, outcomes: Vec<Outcome<S>>) -> Self {
-        // What nobody has claimed is for the timers.
-        let (taken, left) = match writes.claim {
-            Some(_) => (writes.tasks.clone(), &[][..]),
-            None => (vec![], &writes.tasks[..]),
-        };
-        let looked_at: BTreeSet<&RowKey> = inputs.iter().filter_map(due_row).collect();
-        // A row that is due although it has just been looked at waits for the next look, or there would be no pause.
-        let is_still_due = |key, due| due <= writes.decided_at && looked_at.contains(key);
-        let rows = writes.rows.iter().filter_map(|row| Some((&row.key, row.projected.due?)));
-        let rows = rows.filter(|(key, due)| !is_still_due(*key, *due)).map(|(_, due)| due);
-        let retries = writes.retries.iter().chain(&writes.retries_again).map(|retry| retry.next_attempt);
-        let tasks = writes.tasks_again.iter().chain(left).map(|task| task.created_at);
-        let task_retries = writes.task_retries.iter().map(|retry| retry.next_attempt);
-        let next_due = rows.chain(retries).chain(tasks).chain(task_retries).min();
-        Self {
-            outcomes,
-            changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
-            tasks: taken,
-            promised: writes.outbox.len(),
-            troubled: troubled(inputs, writes),
-            measured: std::mem::take(&mut writes.measured),
-            took: Duration::ZERO,
-            changes: log_line::changes(writes),
-            next_due,
-        }
-    }
-}
-
-/// Spans of inputs that were not to be recorded, and promise something that is.
-fn troubled<S: Service>(inputs: &[Input<S>], writes: &Writes) -> BTreeSet<u64> {
-    let unrecorded = inputs.iter().filter_map(|input| input.trace).filter(|trace| !trace.is_sampled);
-    let unrecorded: BTreeSet<u64> = unrecorded.map(|trace| trace.span_id).collect();
-    let promised = writes.outbox.iter().filter_map(|entry| entry.trace).filter(|trace| trace.is_sampled);
-    promised.map(|trace| trace.span_id).filter(|span| unrecorded.contains(span)).collect()
-}
-
-fn due_row<S: Service>(input: &Input<S>) -> Option<&RowKey> {
-    match &input.kind {
-        InputKind::Due { key } => Some(key),
-        InputKind::Command { .. } | InputKind::Message(_) | InputKind::Called { .. } => None,
     }
 }
 
@@ -391,17 +335,7 @@ impl<S: Service> Loop<S> {
                 return;
             }
         };
-        let settlement = Settlement {
-            outcomes: vec![outcome],
-            changed: vec![],
-            tasks: vec![],
-            promised: 0,
-            troubled: BTreeSet::new(),
-            measured: vec![],
-            took: Duration::ZERO,
-            changes: vec![],
-            next_due: None,
-        };
+        let settlement = Settlement::of_nothing(outcome);
         self.settle(std::slice::from_ref(input), settled, settlement);
     }
 
@@ -450,7 +384,7 @@ impl<S: Service> Loop<S> {
         let began = Instant::now();
         store.transact(reads, decide).await?;
         let took = began.elapsed();
-        observer.batch_committed(count, self.waiting.len(), took);
+        observer.batch_committed(count, took);
         let settlement = slot.lock().take().ok_or(StoreFault::Closed)?;
         Ok(Settlement { took, ..settlement })
     }
@@ -473,7 +407,10 @@ impl<S: Service> Loop<S> {
         for ((input, outcome), (seen, on_settled)) in inputs.iter().zip(settlement.outcomes).zip(settled) {
             let (trace, took) = (input.trace, seen.at.elapsed());
             let (source, name) = (input.source(), outcome.name());
-            self.parts.observer.input_settled(&InputSettled { source, outcome: name, took, trace });
+            // Whether a call is still wanted is asked again and again while it waits: that is nothing done.
+            if !outcome.is_still_wanted() {
+                self.parts.observer.input_settled(&InputSettled { source, outcome: name, took, trace });
+            }
             while let Some((_, measurement)) = measured.next_if(|(by, _)| *by == input.id) {
                 self.parts.observer.measured(measurement, trace);
             }

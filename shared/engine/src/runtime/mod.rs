@@ -6,13 +6,13 @@
 //! - [`clock`], [`bus`], [`observer`], [`tracer`], [`faults`]: what the loops are given, beside the store
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
-//! - [`engine`]: the one loop through which every input goes, in batches; [`log_line`]: what the log says of each,
-//!   `spans`: what a trace does
+//! - [`engine`]: the one loop through which every input goes, in batches; `settlement`: what is done once one is durable,
+//!   [`log_line`]: what the log says of each input, `spans`: what a trace does
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
 //!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, with `refusal`: what the broker
 //!   does not take though it takes the rest
-//! - [`lag`]: how much waits at the broker; [`standstill`]: whether a step makes no progress although messages wait for it; [`held_up`]: whether the broker
-//!   takes nothing although it is there
+//! - [`standstill`]: how much waits at the broker, and whether a step makes no progress although messages wait for it;
+//!   [`held_up`]: whether the broker takes nothing although it is there
 
 pub mod admission;
 pub mod breaker_view;
@@ -24,11 +24,11 @@ pub mod faults;
 pub mod given_up;
 mod held;
 pub mod held_up;
-pub mod lag;
 pub mod log_line;
 pub mod observer;
 mod refusal;
 pub mod relay;
+mod settlement;
 mod spans;
 pub mod standstill;
 pub mod task_runner;

@@ -9,7 +9,7 @@ use saga_core::trace::TraceContext;
 
 /// Hears what the loops do. Every method does nothing unless it is overridden.
 pub trait Observer: Send + Sync + 'static {
-    /// An input was settled.
+    /// An input was settled. Not told of those that only asked whether a call is still wanted.
     fn input_settled(&self, _settled: &InputSettled<'_>) {}
 
     /// What an input had measured is durable.
@@ -21,8 +21,8 @@ pub trait Observer: Send + Sync + 'static {
     /// A call to the outside ended, of a task of this kind.
     fn call_ended(&self, _kind: &str, _end: CallEnd, _took: Duration, _trace: Option<TraceContext>) {}
 
-    /// A batch of so many inputs was committed while so many others were waiting; `took` includes waiting for the writer.
-    fn batch_committed(&self, _inputs: usize, _waiting: usize, _took: Duration) {}
+    /// A batch of so many inputs was committed; `took` includes waiting for the writer.
+    fn batch_committed(&self, _inputs: usize, _took: Duration) {}
 
     /// A batch could not be stored.
     fn batch_not_stored(&self) {}
@@ -36,8 +36,8 @@ pub trait Observer: Send + Sync + 'static {
     /// A message was delivered to this consumer again.
     fn delivered_again(&self, _consumer: &str) {}
 
-    /// So many messages wait at the broker for this consumer, or to be acknowledged.
-    fn lagging(&self, _consumer: &str, _messages: u64) {}
+    /// So many messages wait at the broker for this consumer, or to be acknowledged; `None` when the broker does not say.
+    fn lagging(&self, _consumer: &str, _messages: Option<u64>) {}
 }
 
 /// An input that was settled.

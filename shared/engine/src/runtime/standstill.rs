@@ -1,8 +1,9 @@
-//! Shell: whether a step stands still: messages wait for it, no breaker holds it back, and it settles none. One that an
-//! injected fault pauses is as ready as it was told to be: that it stands still is known, and no complaint.
+//! Shell: how many messages wait at the broker for each consumer, and whether a step stands still: messages wait for it, no
+//! breaker holds it back, and it settles none. One that an injected fault pauses is as ready as it was told to be: that it
+//! stands still is known, and no complaint.
 //!
-//! [`judge`] decides on what one look saw; [`run`] looks every few seconds, beside the loops, and asks the broker only
-//! about steps that have settled nothing since the last look.
+//! [`judge`] decides on what one look saw; [`run`] looks every few seconds, beside the loops: for metrics, and for
+//! readiness.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use saga_core::service::Service;
 use super::admission::StepAdmission;
 use super::bus::{Bus, BusError, Durable};
 use super::clock::SharedClock;
+use super::observer::{Observer, SharedObserver};
 use super::signed;
 
 /// Looks in the time after which a standstill is told.
@@ -104,43 +106,56 @@ impl Standstills {
     }
 }
 
-/// Looks at `steps` until dropped, a few times within `limit`.
+/// Looks at `steps` until dropped, a few times within `limit`; `observer` hears what waits.
 pub async fn run<S: Service, B: Bus>(
     bus: B,
     steps: Vec<StepAdmission>,
     standstills: Standstills,
     limit: Duration,
     clock: SharedClock,
+    observer: SharedObserver,
 ) {
     let pause = (limit / LOOKS).clamp(PAUSES.0, PAUSES.1);
     let mut settled: Vec<_> = steps.iter().map(StepAdmission::settled).collect();
     loop {
+        // First: right after a start the consumers are not there yet.
         tokio::time::sleep(pause).await;
-        if !bus.is_connected() {
+        // That it is away is told elsewhere.
+        let is_connected = bus.is_connected();
+        if !is_connected {
             standstills.forget();
-            continue;
         }
         for (admission, before) in steps.iter().zip(&mut settled) {
+            let waiting = waiting::<S, B>(is_connected.then_some(&bus), admission, observer.as_ref()).await;
+            // What was settled while the broker was asked is no standstill.
             let has_moved = admission.settled() != std::mem::replace(before, admission.settled());
             let is_paused = admission.is_paused();
             let is_shut = !is_paused && admission.is_shut();
-            // Asked only when it matters.
-            let waiting = match has_moved || is_shut {
-                true => Ok(0),
-                false => waiting::<S, B>(&bus, admission).await,
-            };
-            // What was settled while the broker was asked is no standstill.
-            let has_moved = has_moved || admission.settled() != *before;
-            let sight = Sight { has_moved, is_shut, is_paused, waiting };
-            standstills.look(admission.step().name, sight, clock.now());
+            if is_connected {
+                let sight = Sight { has_moved, is_shut, is_paused, waiting };
+                standstills.look(admission.step().name, sight, clock.now());
+            }
         }
     }
 }
 
-async fn waiting<S: Service, B: Bus>(bus: &B, admission: &StepAdmission) -> Result<u64, BusError> {
-    let mut all = 0;
+/// How many messages wait for a step at the broker, if it is there.
+async fn waiting<S: Service, B: Bus>(
+    bus: Option<&B>,
+    admission: &StepAdmission,
+    observer: &dyn Observer,
+) -> Result<u64, BusError> {
+    let mut all = Ok(0);
     for durable in Durable::all(S::NAME, &[admission.step()]) {
-        all += bus.waiting(durable).await?;
+        let waiting = match bus {
+            Some(bus) => bus.waiting(durable).await,
+            None => Err("the broker is away".to_owned()),
+        };
+        observer.lagging(&durable.name(), waiting.as_ref().ok().copied());
+        all = match (all, waiting) {
+            (Ok(all), Ok(waiting)) => Ok(all + waiting),
+            (Err(why), _) | (Ok(_), Err(why)) => Err(why),
+        };
     }
-    Ok(all)
+    all
 }

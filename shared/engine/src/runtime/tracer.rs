@@ -186,3 +186,9 @@ pub(super) fn of_the_request(tracer: &Tracer, saga: Uuid) -> Option<TraceContext
     });
     place.ok().flatten().map(|begun| begun.context)
 }
+
+/// The span of the answer that is made here, once there is one; also while the answer is dropped.
+#[must_use]
+pub fn of_the_answer() -> Option<Begun> {
+    REQUEST.try_with(|request| request.lock().begun).ok().flatten()
+}

@@ -6,6 +6,7 @@ use saga_core::dead_letter::{DEAD_LETTER_TYPES, DeadLetterStatus, DeadLettered, 
 use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, Writes};
 use saga_core::message::{Envelope, Message};
+use saga_core::metric::{Measurement, Metric};
 use saga_core::row::{Projected, RowKey, StoredRow};
 use saga_core::service::Service;
 use saga_core::waiting::{Retry, Task};
@@ -34,6 +35,8 @@ pub struct Kept {
     pub dead_letters: BTreeMap<Uuid, StoredDeadLetter>,
     /// Answered idempotency keys.
     pub keys: BTreeMap<String, KeyedAnswer>,
+    /// Everything that was ever measured, in order; no database holds it.
+    pub measured: Vec<Measurement>,
 }
 
 /// A message that is promised.
@@ -60,6 +63,19 @@ impl Kept {
             let fact = self.outbox.iter().find(is_it).map(|promise| promise.message_type.as_str());
             (serde_json::from_str(data).expect("a stored event can be read"), fact)
         })
+    }
+
+    /// What was measured is among what the service declares, as that is declared: the rest would be shown nowhere.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[track_caller]
+    pub fn measures_only(&self, declared: &[&Metric]) {
+        for measurement in &self.measured {
+            let name = measurement.metric.name;
+            assert!(declared.contains(&measurement.metric), "{name} is not among the metrics of the service");
+            assert!(measurement.is_as_declared(), "{measurement:?} is something else than its metric");
+        }
     }
 
     /// Answers what is asked for, and nothing else.
@@ -160,6 +176,7 @@ impl Kept {
             self.tasks.entry(task.id).or_insert(task);
         }
         self.keys.extend(writes.keys);
+        self.measured.extend(writes.measured.into_iter().map(|(_, measurement)| measurement));
     }
 
     /// Each row is the fold of its events, and its version counts them.

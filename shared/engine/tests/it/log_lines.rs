@@ -17,7 +17,7 @@ use crate::support::{
 
 /// What was logged on this thread since it was made.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -30,7 +30,7 @@ impl Write for Lines {
 }
 
 impl Lines {
-    fn listen() -> (Self, DefaultGuard) {
+    pub fn listen() -> (Self, DefaultGuard) {
         let lines = Self::default();
         let to = lines.clone();
         let lines_of = move || to.clone();
@@ -39,11 +39,15 @@ impl Lines {
         (lines, guard)
     }
 
-    /// Those about inputs, since the last time.
-    fn take(&self) -> Vec<Value> {
+    /// Those since the last time.
+    pub fn all(&self) -> Vec<Value> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.lock())).expect("text");
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        lines.filter(|line| line["target"] == TARGET).collect()
+        text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")).collect()
+    }
+
+    /// Those of them about inputs.
+    fn take(&self) -> Vec<Value> {
+        self.all().into_iter().filter(|line| line["target"] == TARGET).collect()
     }
 }
 

@@ -17,3 +17,4 @@ mod settings;
 mod standstill;
 mod store;
 mod support;
+mod traces;

@@ -1,5 +1,6 @@
 //! What a service counts, as who watches it reads it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -7,11 +8,13 @@ use saga_core::admission::CallEnd;
 use saga_core::breaker::{Recorded, State};
 use saga_core::machinery::Stats;
 use saga_core::metric::{Measurement, Metric, MetricKind};
+use saga_core::outcome::{OF_COMMANDS, OF_DUE_ROWS, OF_MESSAGES};
 use saga_core::trace::TraceContext;
 use saga_engine::host::metrics::{Metrics, names};
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::observer::{InputSettled, Observer as _};
 
+use crate::log_lines::Lines;
 use crate::support::{EngineHarness, SUPPLIER, at};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -31,13 +34,14 @@ fn everything_that_happens_is_counted_under_its_name() {
     metrics.input_settled(&settled);
     metrics.foreign_parked("shelf-filling");
     metrics.call_ended("supply", CallEnd::Failed, took, None);
-    metrics.batch_committed(3, 17, took);
+    metrics.batch_committed(3, took);
+    metrics.take_queue(17);
     metrics.batch_not_stored();
     metrics.promised(6);
     metrics.published(5, 1, took);
     metrics.delivered_again("shelf-filling");
-    metrics.lagging("shelf-filling", 12);
-    metrics.take_clock_offset(SignedDuration::from_millis(-1_500));
+    metrics.lagging("shelf-filling", Some(12));
+    metrics.take_clock_offset(Some(SignedDuration::from_millis(-1_500)));
     let text = metrics.text().expect("metrics");
     for line in [
         "saga_input_total{step=\"shelf-filling\",outcome=\"done\"} 2",
@@ -107,6 +111,108 @@ fn a_process_shows_itself() {
     }
 }
 
+/// Also what reads the help knows each of them.
+#[test]
+fn every_outcome_is_named_by_the_help_and_shown_before_it_happens() {
+    let metrics = Metrics::default();
+    metrics.expect(&["shelf-filling"], &["supply"]);
+    let text = metrics.text().expect("metrics");
+    let all = [
+        ("shelf-filling", &OF_MESSAGES[..]),
+        ("supply", &OF_MESSAGES),
+        ("command", &OF_COMMANDS),
+        ("due", &OF_DUE_ROWS),
+    ];
+    for (source, outcomes) in all {
+        for outcome in outcomes {
+            let line = format!("saga_input_total{{step=\"{source}\",outcome=\"{outcome}\"}} 0\n");
+            assert!(text.contains(&line), "no {line:?} in {text}");
+        }
+        let listed = outcomes.join(", ");
+        assert!(names::INPUTS.help.contains(&listed), "{listed}: {}", names::INPUTS.help);
+    }
+}
+
+/// Whatever measures it goes on: it is said once, and nothing else is different.
+#[test]
+fn what_cannot_be_measured_ends_nothing_and_is_said_once() {
+    let (lines, _listening) = Lines::listen();
+    let metrics = Metrics::new("shelf", &[&PARCELS]);
+    for _ in 0..2 {
+        metrics.measured(&Measurement::took(&WEIGHED, &[], SignedDuration::from_secs(1)), None);
+        metrics.set(&ON_SHELF, &["upper"], 1.0);
+        metrics.measured(&Measurement::more(&PARCELS, &["in", "out"], 3), None);
+        metrics.replace(&ON_SHELF, &[(vec!["lower".to_owned()], 4.0)]);
+    }
+    metrics.measured(&Measurement::more(&PARCELS, &["in"], 3), None);
+    let text = metrics.text().expect("metrics");
+    assert!(text.contains("parcel_total{way=\"in\"} 3\n"), "{text}");
+    assert!(!text.contains("parcel_weighing") && !text.contains("parcel_on_shelf"), "{text}");
+    let said = lines.all();
+    let of = |name: &str| said.iter().filter(|line| line["metric"] == name).count();
+    assert_eq!((of(PARCELS.name), of(WEIGHED.name), of(ON_SHELF.name), said.len()), (1, 1, 1, 3), "{said:?}");
+}
+
+/// Prometheus may come at any time.
+#[test]
+fn a_series_that_stays_is_there_all_the_while() {
+    let metrics = Metrics::new("shelf", &[&ON_SHELF]);
+    let shelf = |name: &str| (vec![name.to_owned()], 1.0);
+    metrics.replace(&ON_SHELF, &[shelf("lower")]);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                metrics.replace(&ON_SHELF, &[shelf("upper"), shelf("lower")]);
+                metrics.replace(&ON_SHELF, &[shelf("lower")]);
+            }
+        });
+        let without = (0..2_000).filter(|_| {
+            let text = metrics.text().expect("metrics");
+            !text.contains("parcel_on_shelf{shelf=\"lower\"} 1.0")
+        });
+        let without = without.count();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(without, 0, "of 2000 looks");
+    });
+}
+
+/// Before anybody has looked, and when a look cannot be made: not 0, and not what was so once.
+#[test]
+fn a_gauge_is_no_number_while_what_it_tells_is_not_known() {
+    let metrics = Metrics::new("shelf", &[&ON_SHELF]);
+    let gauges = [
+        "outbox_pending",
+        "outbox_failed",
+        "outbox_oldest_pending_age_seconds",
+        "retry_waiting",
+        "task_open",
+        "task_oldest_open_age_seconds",
+        "dead_letter_unresolved",
+        "clock_offset_seconds",
+    ];
+    let assert_unknown = |metrics: &Metrics| {
+        let text = metrics.text().expect("metrics");
+        for name in gauges {
+            assert!(text.contains(&format!("\n{name} NaN\n")), "{name} in {text}");
+        }
+    };
+    assert_unknown(&metrics);
+    metrics.take_stats(Some(Stats { outbox_pending: 3, ..Stats::default() }), at(0));
+    metrics.take_clock_offset(Some(SignedDuration::ZERO));
+    metrics.lagging("shelf-filling", Some(3));
+    metrics.take_queue(0);
+    let text = metrics.text().expect("metrics");
+    assert!(!text.lines().any(|line| line.ends_with(" NaN")), "{text}");
+    metrics.take_stats(None, at(1));
+    metrics.take_clock_offset(None);
+    metrics.lagging("shelf-filling", None);
+    assert_unknown(&metrics);
+    let text = metrics.text().expect("metrics");
+    assert!(text.contains("consumer_lag_messages{consumer=\"shelf-filling\"} NaN\n"), "{text}");
+    assert_eq!(metrics.stats().outbox_pending, 3, "what it said last is remembered");
+}
+
 /// Every metric is what its name says it is, and says what it is for.
 #[test]
 fn names_are_as_prometheus_wants_them() {
@@ -137,7 +243,7 @@ fn what_the_store_says_of_itself_is_shown_and_remembered() {
         task_oldest: Some(at(5)),
         dead_letters: 6,
     };
-    metrics.take_stats(stats, at(0) + SignedDuration::from_millis(7_500));
+    metrics.take_stats(Some(stats), at(0) + SignedDuration::from_millis(7_500));
     assert_eq!((metrics.stats().retries, metrics.stats().task_oldest), (3, Some(at(5))));
     let text = metrics.text().expect("metrics");
     for line in [

@@ -114,6 +114,7 @@ async fn a_step_whose_consumer_is_paused_at_the_broker_is_told() {
     stream.pause_consumer(FILLING.name, until.into()).await.expect("it can be paused");
     say(&bus, 2..=4).await;
     is_told(&standstills, "shelf-filling stands still: 3 messages wait").await;
+    lags(&harness, "3.0").await;
     stream.resume_consumer(FILLING.name).await.expect("it can be resumed");
     harness.has_handled(FILLING, 4).await;
     wait_until("nothing stands still", async || told(&standstills).is_empty()).await;
@@ -132,6 +133,8 @@ async fn a_step_whose_consumer_is_gone_and_cannot_be_made_again_is_told() {
     let deleted = async || bus.jetstream().delete_consumer_from_stream(FILLING.name, "COURIER").await.is_ok();
     wait_until("it is deleted", deleted).await;
     is_told(&standstills, "shelf-filling settles nothing since ").await;
+    // Not what it was when the broker last said.
+    lags(&harness, "NaN").await;
 }
 
 /// A database that takes nothing: what is delivered is tried, and comes again and again.
@@ -189,12 +192,19 @@ async fn a_step_behind_an_open_breaker_is_not_told() {
     in_time("several looks", watched).await;
 }
 
+/// Waits until this is shown of the messages that wait for a step.
+async fn lags(harness: &EngineHarness, messages: &str) {
+    let line = format!("consumer_lag_messages{{consumer=\"{}\"}} {messages}\n", FILLING.name);
+    wait_until(&line, async || harness.metrics.text().expect("metrics").contains(&line)).await;
+}
+
 fn watched(harness: &mut EngineHarness, bus: &saga_engine::nats::NatsBus) -> Standstills {
     let standstills = Standstills::default();
     let steps = [FILLING, LISTENING].map(|step: &'static Step| harness.step(step).clone());
     let limit = Duration::from_millis(500);
     let (bus, told) = (bus.clone(), standstills.clone());
-    let watching = standstill::run::<Depot, _>(bus, steps.to_vec(), told, limit, Arc::new(SystemClock));
+    let (clock, observer) = (Arc::new(SystemClock), Arc::new(harness.metrics.clone()));
+    let watching = standstill::run::<Depot, _>(bus, steps.to_vec(), told, limit, clock, observer);
     harness.runs(watching);
     standstills
 }

@@ -75,6 +75,11 @@ async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobod
     refused("https", Some(&cert), 1, "--ca");
     refused("http", Some(&ca), 1, "it seems to speak TLS; write https:// instead");
     refused("https", Some(&key), 2, "no certificates");
+    // Its own check asks it as well, whatever it is trusted by.
+    let mut healthy = Command::new(programs().join("bank"));
+    healthy.arg("healthy").args(settings.iter().flat_map(|setting| ["--set", setting]));
+    let said = healthy.output().expect("it runs");
+    assert!(said.status.success() && said.stdout == b"bank: ready\n", "{said:?}");
 }
 
 /// Answers as a server does that takes the handshake for a request, and as one that hangs up.

@@ -33,8 +33,8 @@ use super::settings::HttpSettings;
 use super::tls::Tls;
 use super::wire::{Wire, document};
 
-/// A stop that takes longer than this is cut short: orchestrators kill after 10 s at the latest.
-const STOP_WITHIN: Duration = Duration::from_secs(9);
+/// A stop that takes longer than this is cut short: a service ends within 10 s, and what is left is for its last spans.
+pub const STOP_WITHIN: Duration = Duration::from_secs(7);
 /// How many may wait to be accepted, as far as the system allows: a client that finds no place asks again after a
 /// second, and a probe has given up by then.
 const BACKLOG: u32 = 4096;
@@ -93,7 +93,7 @@ fn socket_at(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop`, then lets running requests finish, within 9 seconds.
+/// Serves until `stop`, then lets running requests finish, within [`STOP_WITHIN`].
 pub async fn serve(listener: Listener, router: Router, settings: Arc<HttpSettings>, stop: CancellationToken) {
     let Listener { socket, tls } = listener;
     let number = connections_within_the_limit(settings.max_connections);

@@ -1,9 +1,9 @@
-//! Shell: measures each answer, and writes down the span of one that belongs to a trace.
+//! Shell: measures each answer, and each that nobody waited for, and writes down the span of one that belongs to a trace.
 
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use saga_core::trace::{TRACEPARENT, TraceContext};
@@ -21,31 +21,61 @@ pub(super) struct Measures {
 /// What stands for a route where there is none.
 const NO_ROUTE: &str = "none";
 
-/// Answers, and takes note of that.
+/// The status that is noted when who asked hung up before there was an answer: 499, as other servers say it.
+const HUNG_UP: u16 = 499;
+
+/// Answers, and takes note of that, or of whoever did not wait for it.
 pub(super) async fn measure(measures: Measures, request: Request, next: Next) -> Response {
-    let Measures { metrics, tracer } = measures;
-    let began = Instant::now();
-    let method = name_of(request.method());
-    // As the router understood it: what it did not would be a label for each path that anybody makes up.
-    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let route = path.as_deref().unwrap_or(NO_ROUTE);
-    let parent = context_in(request.headers());
-    let (response, begun) = tracer::answering(&tracer, parent, next.run(request)).await;
-    let (took, status) = (began.elapsed(), response.status());
-    metrics.add(&names::REQUESTS, &[method, route, status.as_str()], 1);
-    metrics.took(&names::REQUEST_DURATION, &[method, route], took, begun.map(|begun| begun.context));
-    if let Some(begun) = begun {
+    let (tracer, parent) = (measures.tracer.clone(), context_in(request.headers()));
+    let noted = Noted::of(measures, &request);
+    let answer = async move {
+        let response = next.run(request).await;
+        noted.answered(response.status());
+        response
+    };
+    tracer::answering(&tracer, parent, answer).await.0
+}
+
+/// A request under way. Once it is dropped, answered or not, note is taken of it.
+struct Noted {
+    measures: Measures,
+    began: Instant,
+    method: &'static str,
+    /// As the router understood it: what it did not would be a label for each path that anybody makes up.
+    route: Option<MatchedPath>,
+    status: Option<StatusCode>,
+}
+
+impl Noted {
+    fn of(measures: Measures, request: &Request) -> Self {
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        Self { measures, began: Instant::now(), method: name_of(request.method()), route, status: None }
+    }
+
+    fn answered(mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let Self { measures: Measures { metrics, tracer }, method, .. } = self;
+        let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
+        let (took, begun) = (self.began.elapsed(), tracer::of_the_answer());
+        let status = self.status.map_or(HUNG_UP, |status| status.as_u16()).to_string();
+        metrics.add(&names::REQUESTS, &[method, route, &status], 1);
+        metrics.took(&names::REQUEST_DURATION, &[method, route], took, begun.map(|begun| begun.context));
+        let Some(begun) = begun else { return };
         tracer.end(begun, took, SpanKind::Server, |span| {
             span.name = format!("{method} {route}").into();
-            span.failed = status.is_server_error().then(|| status.to_string());
+            span.failed = self.status.filter(StatusCode::is_server_error).map(|status| status.to_string());
             span.attributes = vec![
-                ("http.request.method", method.to_owned()),
+                ("http.request.method", (*method).to_owned()),
                 ("http.route", route.to_owned()),
-                ("http.response.status_code", status.as_str().to_owned()),
+                ("http.response.status_code", status),
             ];
         });
     }
-    response
 }
 
 /// Methods that there are routes for; whatever else somebody sends is one.

@@ -29,7 +29,7 @@ mod tls;
 mod wire;
 
 pub use answer::answered;
-pub use connections::{Listener, bind, serve, spawn};
+pub use connections::{Listener, STOP_WITHIN, bind, serve, spawn};
 pub use door::REFUSALS;
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};
 pub use gate::{Caller, Gate};

@@ -4,6 +4,7 @@ pub mod names;
 mod process;
 mod series;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,17 +13,17 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use saga_core::admission::CallEnd;
 use saga_core::breaker::State;
+use saga_core::input::{COMMAND, DUE};
 use saga_core::machinery::Stats;
 use saga_core::metric::{Measured, Measurement, Metric};
+use saga_core::outcome::{OF_COMMANDS, OF_DUE_ROWS, OF_MESSAGES};
 use saga_core::trace::TraceContext;
+use tracing::error;
 
 use self::process::Process;
 use self::series::Series;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::observer::{InputSettled, Observer};
-
-/// What can become of the message of a step, and is shown from the start.
-const OUTCOMES_OF_STEPS: [&str; 5] = ["done", "duplicate", "rejected", "retried", "dead"];
 
 /// Everything that a service measures. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Metrics {
     /// What is measured all the time.
     often: Often,
     latest: Arc<Mutex<Stats>>,
+    /// Metrics that cannot be measured here, as the log has said.
+    unfit: Arc<Mutex<BTreeSet<&'static str>>>,
 }
 
 /// Series that every input adds to: found once.
@@ -42,7 +45,7 @@ struct Often {
     commit_duration: Series,
     batch_inputs: Series,
     written: Series,
-    queue: Series,
+    publish_messages: Series,
 }
 
 impl Default for Metrics {
@@ -56,85 +59,127 @@ impl Metrics {
     #[must_use]
     pub fn new(service: &'static str, own: &[&'static Metric]) -> Self {
         let mut registry = Registry::default();
-        let all: Arc<[Series]> =
+        let mut all: Vec<Series> =
             names::ALL.iter().chain(own).map(|metric| Series::of(metric, &mut registry)).collect();
         registry.register_collector(Box::new(Process::default()));
-        let of = |metric: &Metric| found(&all, metric).clone();
+        let mut of = |metric: &'static Metric| match all.iter().find(|series| series.is_of(metric)) {
+            Some(series) => series.clone(),
+            None => {
+                let series = Series::of(metric, &mut registry);
+                all.push(series.clone());
+                series
+            }
+        };
         let often = Often {
             inputs: of(&names::INPUTS),
             step_duration: of(&names::STEP_DURATION),
             commit_duration: of(&names::COMMIT_DURATION),
             batch_inputs: of(&names::BATCH_INPUTS),
             written: of(&names::WRITTEN),
-            queue: of(&names::QUEUE),
+            publish_messages: of(&names::PUBLISH_MESSAGES),
         };
-        let metrics = Self { registry: Arc::new(registry), all, often, latest: Arc::default() };
+        let (registry, all) = (Arc::new(registry), all.into());
+        let metrics = Self { registry, all, often, latest: Arc::default(), unfit: Arc::default() };
         metrics.set(&names::BUILD, &[service, env!("CARGO_PKG_VERSION")], 1.0);
         metrics
     }
 
     /// Shows what there is to measure of these steps and tasks before anything happens there.
     pub fn expect(&self, steps: &[&str], tasks: &[&str]) {
+        let of_messages = steps.iter().chain(tasks).map(|source| (*source, &OF_MESSAGES[..]));
+        for (source, outcomes) in of_messages.chain([(COMMAND, &OF_COMMANDS[..]), (DUE, &OF_DUE_ROWS)]) {
+            outcomes.iter().for_each(|outcome| self.often.inputs.show(&[source, outcome]));
+        }
         for step in steps {
-            OUTCOMES_OF_STEPS.iter().for_each(|outcome| self.often.inputs.show(&[step, outcome]));
-            self.of(&names::FOREIGN).show(&[step]);
+            self.show(&names::FOREIGN, &[step]);
         }
         for task in tasks {
             let ends = [CallEnd::Answered, CallEnd::Refused, CallEnd::Failed];
-            ends.iter().for_each(|end| self.of(&names::CALLS).show(&[task, end.as_str()]));
+            ends.iter().for_each(|end| self.show(&names::CALLS, &[task, end.as_str()]));
         }
     }
 
-    fn of(&self, metric: &Metric) -> &Series {
-        found(&self.all, metric)
+    /// The series of a metric with so many labels. Of one that there is not nothing is measured, which the log says once:
+    /// what a service does is not to end with what is counted of it.
+    fn of(&self, metric: &Metric, labels: usize) -> Option<&Series> {
+        let series = self.all.iter().find(|series| series.is_of(metric));
+        let fitting = series.filter(|_| labels == metric.labels.len());
+        if fitting.is_none() && self.unfit.lock().insert(metric.name) {
+            let why = match series {
+                Some(_) => format!("it has the labels {:?}, and was given {labels}", metric.labels),
+                None => "this service does not list it among those that it measures".to_owned(),
+            };
+            error!(metric = metric.name, "a metric is not measured: {why}");
+        }
+        fitting
     }
 
-    /// Shows this series of a counter or a histogram before anything happens there.
+    /// Shows this series before anything happens there: a counter or a histogram of nothing yet, or a gauge that nobody
+    /// knows.
     pub fn show(&self, metric: &Metric, labels: &[&str]) {
-        self.of(metric).show(labels);
+        if let Some(series) = self.of(metric, labels.len()) {
+            series.show(labels);
+        }
     }
 
-    /// Sets a gauge. `labels` are the values of the metric's labels.
+    /// Sets a gauge; NaN when it is not known. `labels` are the values of the metric's labels.
     pub fn set(&self, metric: &Metric, labels: &[&str], value: f64) {
-        self.of(metric).set(labels, value);
+        if let Some(series) = self.of(metric, labels.len()) {
+            series.set(labels, value);
+        }
     }
 
-    /// Sets all that there is of a gauge: whatever is not named is gone.
+    /// Sets all that there is of a gauge: whatever is not named is gone. What is named is there all the while.
     pub fn replace(&self, metric: &Metric, all: &[(Vec<String>, f64)]) {
-        self.of(metric).replace(all);
+        let is_fit = |(labels, _): &(Vec<String>, f64)| self.of(metric, labels.len()).is_some();
+        if let Some(series) = self.of(metric, metric.labels.len()).filter(|_| all.iter().all(is_fit)) {
+            series.replace(all);
+        }
     }
 
     /// Counts so many more.
     pub fn add(&self, metric: &Metric, labels: &[&str], more: u64) {
-        self.of(metric).add(labels, more);
+        if let Some(series) = self.of(metric, labels.len()) {
+            series.add(labels, more);
+        }
     }
 
     /// Takes note of how long something took.
     pub fn took(&self, metric: &Metric, labels: &[&str], took: Duration, trace: Option<TraceContext>) {
-        self.of(metric).observe(labels, took.as_secs_f64(), trace);
+        if let Some(series) = self.of(metric, labels.len()) {
+            series.observe(labels, took.as_secs_f64(), trace);
+        }
     }
 
-    /// Takes over what the store says of itself.
-    pub fn take_stats(&self, stats: Stats, now: Timestamp) {
+    /// Takes over what the store says of itself; `None` when it does not say.
+    pub fn take_stats(&self, stats: Option<Stats>, now: Timestamp) {
         let age =
             |since: Option<Timestamp>| since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+        let of = |value: &dyn Fn(&Stats) -> f64| stats.as_ref().map_or(f64::NAN, value);
         for (metric, value) in [
-            (&names::PENDING, count(stats.outbox_pending)),
-            (&names::FAILED, count(stats.outbox_failed)),
-            (&names::LAG, age(stats.outbox_oldest)),
-            (&names::RETRIES, count(stats.retries)),
-            (&names::TASKS, count(stats.tasks)),
-            (&names::TASK_AGE, age(stats.task_oldest)),
-            (&names::DEAD_LETTERS, count(stats.dead_letters)),
+            (&names::PENDING, of(&|stats| count(stats.outbox_pending))),
+            (&names::FAILED, of(&|stats| count(stats.outbox_failed))),
+            (&names::LAG, of(&|stats| age(stats.outbox_oldest))),
+            (&names::RETRIES, of(&|stats| count(stats.retries))),
+            (&names::TASKS, of(&|stats| count(stats.tasks))),
+            (&names::TASK_AGE, of(&|stats| age(stats.task_oldest))),
+            (&names::DEAD_LETTERS, of(&|stats| count(stats.dead_letters))),
         ] {
             self.set(metric, &[], value);
         }
-        *self.latest.lock() = stats;
+        if let Some(stats) = stats {
+            *self.latest.lock() = stats;
+        }
     }
 
-    /// Takes over how far the machine's clock is ahead of the broker's.
-    pub fn take_clock_offset(&self, offset: SignedDuration) {
-        self.set(&names::CLOCK_OFFSET, &[], offset.as_secs_f64());
+    /// Takes over how many inputs wait for their transaction.
+    pub fn take_queue(&self, inputs: usize) {
+        self.set(&names::QUEUE, &[], size(inputs));
+    }
+
+    /// Takes over how far the machine's clock is ahead of the broker's; `None` when the broker does not say.
+    pub fn take_clock_offset(&self, offset: Option<SignedDuration>) {
+        self.set(&names::CLOCK_OFFSET, &[], offset.map_or(f64::NAN, |offset| offset.as_secs_f64()));
     }
 
     /// Takes over what a breaker says of itself.
@@ -147,12 +192,18 @@ impl Metrics {
         };
         self.set(&names::BREAKER_STATE, &[name], state);
         self.set(&names::BREAKER_FAILURE_RATIO, &[name], ratio(view.failure_rate.unwrap_or(0)));
-        self.of(&names::BREAKER_NOT_PERMITTED).come_to(&[name], view.refused);
+        self.come_to(&names::BREAKER_NOT_PERMITTED, &[name], view.refused);
         let recorded = &view.recorded;
         for (outcome, count) in
             [("success", recorded.successes), ("failure", recorded.failures), ("ignored", recorded.ignored)]
         {
-            self.of(&names::BREAKER_CALLS).come_to(&[name, outcome], count);
+            self.come_to(&names::BREAKER_CALLS, &[name, outcome], count);
+        }
+    }
+
+    fn come_to(&self, metric: &Metric, labels: &[&str], count: u64) {
+        if let Some(series) = self.of(metric, labels.len()) {
+            series.come_to(labels, count);
         }
     }
 
@@ -197,10 +248,9 @@ impl Observer for Metrics {
         self.took(&names::CALL_DURATION, &[kind], took, trace);
     }
 
-    fn batch_committed(&self, inputs: usize, waiting: usize, took: Duration) {
+    fn batch_committed(&self, inputs: usize, took: Duration) {
         self.often.commit_duration.observe(&[], took.as_secs_f64(), None);
         self.often.batch_inputs.observe(&[], size(inputs), None);
-        self.often.queue.set(&[], size(waiting));
     }
 
     fn batch_not_stored(&self) {
@@ -212,7 +262,7 @@ impl Observer for Metrics {
     }
 
     fn published(&self, messages: usize, refused: usize, took: Duration) {
-        self.of(&names::PUBLISH_MESSAGES).observe(&[], size(messages), None);
+        self.often.publish_messages.observe(&[], size(messages), None);
         self.took(&names::PUBLISH_DURATION, &[], took, None);
         self.add(&names::PUBLISHED, &[], messages as u64);
         self.add(&names::REFUSED, &[], refused as u64);
@@ -222,17 +272,8 @@ impl Observer for Metrics {
         self.add(&names::REDELIVERIES, &[consumer], 1);
     }
 
-    fn lagging(&self, consumer: &str, messages: u64) {
-        self.set(&names::CONSUMER_LAG, &[consumer], count(messages));
-    }
-}
-
-/// # Panics
-/// When nobody has declared it.
-fn found<'a>(all: &'a [Series], metric: &Metric) -> &'a Series {
-    match all.iter().find(|series| series.is_of(metric)) {
-        Some(series) => series,
-        None => panic!("the metric {} is not declared by this service", metric.name),
+    fn lagging(&self, consumer: &str, messages: Option<u64>) {
+        self.set(&names::CONSUMER_LAG, &[consumer], messages.map_or(f64::NAN, count));
     }
 }
 

@@ -1,5 +1,5 @@
 //! Pure: every metric that each service has, by name: what Prometheus scrapes, dashboards show and alerts stand on. What a
-//! service counts of its own trade it declares itself.
+//! service counts of its own trade it declares itself. A gauge is NaN while what it tells is not known.
 
 use saga_core::metric::Metric;
 
@@ -16,7 +16,8 @@ pub const SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 
 pub const INPUTS: Metric = Metric::counter(
     "saga_input_total",
     &["step", "outcome"],
-    "Inputs settled, by what reacted (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead",
+    "Inputs settled, by what reacted (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead; of \
+     a command done, replayed, rejected, key_reused, faulted; of due done, rejected, faulted",
 );
 /// How long a step takes.
 pub const STEP_DURATION: Metric = Metric::histogram(
@@ -153,7 +154,7 @@ pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
 pub const CONSUMER_LAG: Metric = Metric::gauge(
     "consumer_lag_messages",
     &["consumer"],
-    "Messages that the broker has for this consumer and that are not acknowledged",
+    "Messages that the broker has for this consumer and that are not acknowledged; NaN while it does not say",
 );
 /// What came again.
 pub const REDELIVERIES: Metric = Metric::counter(
@@ -168,7 +169,7 @@ pub const REDELIVERIES: Metric = Metric::counter(
 pub const REQUESTS: Metric = Metric::counter(
     "http_request_total",
     &["method", "route", "status"],
-    "Requests answered, by method, route template (none when there is no such route) and status",
+    "Requests answered, by method, route template (none when there is no such route) and status; 499: who asked hung up",
 );
 /// How long an answer takes.
 pub const REQUEST_DURATION: Metric = Metric::histogram(
@@ -187,7 +188,7 @@ pub const CHECK: Metric =
 pub const CLOCK_OFFSET: Metric = Metric::gauge(
     "clock_offset_seconds",
     &[],
-    "How far this machine's clock is ahead of the broker's; negative when it is behind",
+    "How far this machine's clock is ahead of the broker's; negative when it is behind, NaN while the broker does not say",
 );
 /// The log.
 pub const LOST_LINES: Metric =

@@ -1,8 +1,11 @@
 //! Shell: the series of one metric, whatever its labels.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter;
@@ -17,6 +20,7 @@ type Labels = Vec<(&'static str, String)>;
 /// The label by which an exemplar names a trace.
 type Exemplar = [(&'static str, String); 1];
 type Histogram = HistogramWithExemplars<Exemplar>;
+type Value = Gauge<f64, AtomicU64>;
 
 /// All series of one metric. Clones are the same.
 #[derive(Debug, Clone)]
@@ -28,7 +32,8 @@ pub(super) struct Series {
 #[derive(Debug, Clone)]
 enum Kind {
     Counter(Of<Counter>),
-    Gauge(Of<Gauge<f64, AtomicU64>>),
+    /// With the labels of those that were named together last.
+    Gauge(Of<Value>, Arc<Mutex<BTreeSet<Vec<String>>>>),
     Histogram(Of<Histogram, Bounds>),
 }
 
@@ -64,6 +69,13 @@ trait Metered: EncodeMetric + TypedMetric + std::fmt::Debug + Clone + Send + Syn
 
 impl<M: EncodeMetric + TypedMetric + std::fmt::Debug + Clone + Send + Sync + 'static> Metered for M {}
 
+/// What nobody has looked at yet is not 0.
+fn unknown() -> Value {
+    let gauge = Value::default();
+    gauge.set(f64::NAN);
+    gauge
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Bounds(&'static [f64]);
 
@@ -79,7 +91,7 @@ impl Series {
         let stem = metric.name.strip_suffix("_total").unwrap_or(metric.name);
         let kind = match metric.kind {
             MetricKind::Counter => Kind::Counter(Of::new(metric, stem, Counter::default, registry)),
-            MetricKind::Gauge => Kind::Gauge(Of::new(metric, stem, Gauge::default, registry)),
+            MetricKind::Gauge => Kind::Gauge(Of::new(metric, stem, unknown, registry), Arc::default()),
             MetricKind::Histogram(bounds) => Kind::Histogram(Of::new(metric, stem, Bounds(bounds), registry)),
         };
         let series = Self { metric, kind };
@@ -96,7 +108,7 @@ impl Series {
         let labels = || self.labels(labels);
         match &self.kind {
             Kind::Counter(counters) => counters.with(labels, |_| ()),
-            Kind::Gauge(gauges) => gauges.with(labels, |_| ()),
+            Kind::Gauge(gauges, _) => gauges.with(labels, |_| ()),
             Kind::Histogram(histograms) => histograms.with(labels, |_| ()),
         }
     }
@@ -122,7 +134,7 @@ impl Series {
 
     /// What a gauge is now.
     pub(super) fn set(&self, labels: &[&str], value: f64) {
-        if let Kind::Gauge(gauges) = &self.kind {
+        if let Kind::Gauge(gauges, _) = &self.kind {
             gauges.with(
                 || self.labels(labels),
                 |gauge| {
@@ -132,15 +144,21 @@ impl Series {
         }
     }
 
-    /// All that there is of a gauge now: series that are not named are gone.
+    /// All that there is of a gauge now: those that were named the last time, and are not any more, are gone. Whoever looks
+    /// meanwhile sees what stays.
     pub(super) fn replace(&self, all: &[(Vec<String>, f64)]) {
-        if let Kind::Gauge(Of::Labelled(family)) = &self.kind {
-            family.clear();
-        }
+        let Kind::Gauge(Of::Labelled(family), named) = &self.kind else { return };
+        let mut named = named.lock();
         for (labels, value) in all {
             let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
             self.set(&labels, *value);
         }
+        let now: BTreeSet<Vec<String>> = all.iter().map(|(labels, _)| labels.clone()).collect();
+        for gone in named.difference(&now) {
+            let labels: Vec<&str> = gone.iter().map(String::as_str).collect();
+            family.remove(&self.labels(&labels));
+        }
+        *named = now;
     }
 
     /// One more in a histogram, with the trace that shows what it was.

@@ -30,7 +30,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long a collector may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a service that stops waits for the rest to be sent.
-const LAST: Duration = Duration::from_secs(2);
+pub(in crate::host) const LAST: Duration = Duration::from_secs(2);
 
 /// The way of spans to a collector.
 #[derive(Debug)]

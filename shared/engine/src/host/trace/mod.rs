@@ -11,6 +11,7 @@ use saga_core::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 
 use self::export::Export;
+pub(super) use self::export::LAST;
 use self::held::Held;
 use super::metrics::Metrics;
 use crate::runtime::tracer::{Span, Spans, Tracer};

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{done, names};
 use crate::support::{
     DepotCommand, Disk, EngineHarness, LISTENING, Pace, arrived, at, heard, id, in_time, shelf, state,
+    wait_until,
 };
 
 /// Law 1: a batch whose last statement fails tells nobody and does nothing.
@@ -43,6 +44,23 @@ async fn callers_are_told_that_nothing_happened_and_nothing_did() -> Result<(), 
         assert!(harness.store.verify().await?.differing.is_empty());
     }
     Ok(())
+}
+
+/// How many wait is told while nothing is committed: that is when they gather.
+#[tokio::test]
+async fn what_waits_for_a_store_that_takes_nothing_is_told() {
+    let disk = Disk::new();
+    let harness = EngineHarness::over(disk.store(), Pace::default()).await;
+    disk.refuses("outbox", "ABORT");
+    assert_eq!(harness.engine.waiting(), 0);
+    let ask = |pieces| harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None);
+    assert!(in_time("the answer", ask(1)).await.is_err(), "it is not stored");
+    // The engine has just begun to pause.
+    let asked = futures::future::join_all((1..=3).map(ask));
+    let told = wait_until("three wait", async || harness.engine.waiting() == 3);
+    let (answers, ()) = tokio::join!(in_time("the answers", asked), told);
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    assert_eq!(harness.engine.waiting(), 0);
 }
 
 /// Law 1: no mark of a message without its effect, so that it can come again.

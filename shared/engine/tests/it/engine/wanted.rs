@@ -18,11 +18,24 @@ async fn a_call_that_nobody_wants_any_more_is_not_made_and_waits_for_nobody() {
     done(harness.ask(DepotCommand::Put("tea", FULL)).await);
     wait_until("the tea is given up", async || harness.stats().await.tasks == 1).await;
     assert_eq!(harness.tea().await, Shelf { pieces: FULL.into(), given_up: 1, ..Shelf::default() });
+    assert_eq!(settled(&harness), 1, "that the milk is still wanted is nothing that was done");
     assert_eq!((harness.supplier.called().len(), harness.admission.tasks_held()), (0, 1));
     harness.turn(SUPPLIER, BreakerAction::Closed);
     harness.no_task_is_open().await;
     assert_eq!(harness.supplier.called().len(), 1, "the milk is wanted still");
     wait_until("no call is counted as open", async || harness.admission.tasks_held() == 0).await;
+}
+
+/// Inputs about calls that are counted as settled; each is timed as well.
+fn settled(harness: &EngineHarness) -> usize {
+    let text = harness.metrics.text().expect("metrics");
+    let count = |name: &str| {
+        let lines = text.lines().filter(|line| line.starts_with(name) && line.contains("step=\"supply\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum::<usize>()
+    };
+    let settled = count("saga_input_total");
+    assert_eq!(count("step_duration_seconds_count"), settled, "{text}");
+    settled
 }
 
 /// It is asked about again each time, however often it has failed.

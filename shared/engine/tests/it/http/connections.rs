@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use saga_engine::host::http::HttpSettings;
+use saga_engine::host::http::{HttpSettings, STOP_WITHIN};
 use tokio::time::Instant;
 
 use super::server::Server;
@@ -135,5 +135,22 @@ async fn a_stop_lets_requests_finish_and_waits_for_nobody_else() {
     server.let_go();
     assert_eq!(held[0].answer().await.body, "let go");
     server.ended().await;
-    assert!(begun.elapsed() < Duration::from_secs(9), "nobody else was waited for");
+    assert!(begun.elapsed() < STOP_WITHIN, "nobody else was waited for");
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_waits_for_any_more_is_counted_as_that() {
+    let server = Server::start(HttpSettings::default()).await;
+    let held = server.holds(1).await;
+    let counted = async || {
+        let mut scrape = server.hears("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        let text = scrape.answer().await.body;
+        text.lines().filter(|line| line.contains("route=\"/held\"")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(counted().await, [""; 0], "it is under way");
+    drop(held);
+    let hung_up = "http_request_total{method=\"GET\",route=\"/held\",status=\"499\"} 1".to_owned();
+    wait_until("it is counted", async || counted().await.contains(&hung_up)).await;
+    let took = "http_request_duration_seconds_count{method=\"GET\",route=\"/held\"} 1".to_owned();
+    assert!(counted().await.contains(&took));
 }

@@ -112,7 +112,16 @@ impl EngineHarness {
 
     /// With a clock of the test's own.
     pub async fn on_clock(store: Arc<dyn Store>, pace: Pace, clock: SharedClock) -> Self {
-        let harness = Self::started(store, pace, Arc::default(), BreakerPolicy::default(), clock);
+        let policy = BreakerPolicy::default();
+        let harness = Self::started(store, pace, Arc::default(), policy, clock, Tracer::off());
+        tokio::task::yield_now().await;
+        harness
+    }
+
+    /// With a tracer of the test's own.
+    pub async fn traced(tracer: Tracer) -> Self {
+        let (policy, clock) = (BreakerPolicy::default(), Arc::new(SystemClock));
+        let harness = Self::started(in_memory(), Pace::default(), Arc::default(), policy, clock, tracer);
         tokio::task::yield_now().await;
         harness
     }
@@ -124,7 +133,7 @@ impl EngineHarness {
         supplier: Arc<Supplier>,
         policy: BreakerPolicy,
     ) -> Self {
-        Self::started(store, pace, supplier, policy, Arc::new(SystemClock))
+        Self::started(store, pace, supplier, policy, Arc::new(SystemClock), Tracer::off())
     }
 
     fn started(
@@ -133,11 +142,12 @@ impl EngineHarness {
         supplier: Arc<Supplier>,
         policy: BreakerPolicy,
         clock: SharedClock,
+        tracer: Tracer,
     ) -> Self {
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
         let means = Means {
-            tracer: Tracer::off(),
+            tracer,
             store: store.clone(),
             handler: supplier.clone(),
             clock,

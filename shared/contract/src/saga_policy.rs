@@ -1,0 +1,77 @@
+//! Pure: what follows from what is heard of a saga, and settled: what is measured, and who is told.
+
+use saga_core::dead_letter::OperatorMessage;
+use saga_core::metric::Measurement;
+use saga_core::unit_of_work::{Policy, UnitOfWork};
+
+use crate::fact::{Fact, FactType};
+use crate::metrics;
+use crate::order::CancelReason;
+use crate::payment::SettlementRequested;
+use crate::saga::SagaStatus;
+use crate::saga_event::SagaEvent;
+use crate::saga_view::SagaView;
+
+/// Whenever a saga is settled outside, or that taken back, payment is told: the bank is to be asked no more, or again.
+impl Policy<OperatorMessage<Fact>> for SagaView {
+    fn whenever(
+        event: &SagaEvent,
+        id: &str,
+        before: &Self,
+        work: &mut UnitOfWork<'_, OperatorMessage<Fact>>,
+    ) {
+        let (settled, revision) = match event {
+            SagaEvent::Heard(_) => {
+                let measured = measured(before, work.row::<Self>(id));
+                return measured.into_iter().for_each(|measurement| work.measure(measurement));
+            }
+            SagaEvent::Settled(settlement) => (true, settlement.revision),
+            SagaEvent::Unsettled(unsettlement) => (false, unsettlement.revision),
+        };
+        let cancelled = work.row::<Self>(id).has(FactType::OrderCancelled);
+        let Ok(order) = id.parse() else { panic!("{id:?} is no saga's id") };
+        let asked = SettlementRequested { order, settled, revision, cancelled };
+        work.publish(OperatorMessage::Fact(asked.into()));
+    }
+}
+
+/// How far a saga has come with what was heard last.
+fn measured(before: &SagaView, after: &SagaView) -> Vec<Measurement> {
+    let at = |fact: FactType| after.heard.get(fact.name()).copied();
+    let is_news = |fact: FactType| after.has(fact) && !before.has(fact);
+    let one = |metric, labels: &[&str]| Measurement::more(metric, labels, 1);
+    let (created, confirmed) = (FactType::OrderCreated, FactType::OrderConfirmed);
+    let reason = after.cancelled_because.map_or("unknown", CancelReason::as_str);
+    let mut measured = Vec::new();
+    if is_news(created) {
+        measured.push(one(&metrics::STARTED, &[]));
+    }
+    if is_news(confirmed) {
+        measured.push(one(&metrics::COMPLETED, &[]));
+    }
+    if is_news(FactType::OrderCancelled) {
+        measured.push(one(&metrics::CANCELLED, &[reason]));
+        let is_late = after.cancelled_because == Some(CancelReason::TimedOut);
+        measured.extend(is_late.then(|| one(&metrics::TIMED_OUT, &[])));
+    }
+    // Whichever of the two was heard last.
+    if (is_news(created) || is_news(confirmed))
+        && let (Some(began), Some(ended)) = (at(created), at(confirmed))
+    {
+        measured.push(Measurement::took(&metrics::DURATION, &["completed"], ended.duration_since(began)));
+    }
+    let (was, is) = (before.status_by_itself(), after.status_by_itself());
+    if is == SagaStatus::Failed && was != is {
+        measured.push(one(&metrics::FAILED, &[]));
+    }
+    if is == SagaStatus::Compensated && was != is {
+        measured.push(one(&metrics::COMPENSATED, &[reason]));
+        let (began, cancelled) = (at(created), at(FactType::OrderCancelled));
+        if let (Some(began), Some(cancelled), Some(ended)) = (began, cancelled, after.last_fact_at()) {
+            let (whole, undoing) = (ended.duration_since(began), ended.duration_since(cancelled));
+            measured.push(Measurement::took(&metrics::DURATION, &["compensated"], whole));
+            measured.push(Measurement::took(&metrics::COMPENSATION_DURATION, &[], undoing));
+        }
+    }
+    measured
+}

@@ -1,0 +1,94 @@
+//! Where what is done stands in a trace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use saga_core::input::Input;
+use saga_engine::runtime::tracer::{self, Span, Spans, Tracer};
+
+use crate::support::{Depot, DepotCommand, EngineHarness, arrived, heard, id, in_time};
+
+/// Whoever records everything.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<Span>>);
+
+impl Spans for Recorder {
+    fn samples(&self, _: u128) -> bool {
+        true
+    }
+
+    fn has_kept(&self, _: u128) -> bool {
+        true
+    }
+
+    fn keep(&self, _: u128) {}
+
+    fn take(&self, span: Span) {
+        self.0.lock().push(span);
+    }
+}
+
+fn command(number: u128) -> Input<Depot> {
+    Input::command(id(number), id(number), DepotCommand::List("tea"), None)
+}
+
+/// Under an id of its own, as for an entry of a log that names it, or under a fresh one.
+#[tokio::test]
+async fn a_command_of_a_request_stands_below_its_answer_whichever_way_it_is_handed_in() {
+    let recorder = Arc::new(Recorder::default());
+    let tracer = Tracer::new(recorder.clone());
+    let harness = EngineHarness::traced(tracer.clone()).await;
+    let asked = async {
+        harness.engine.ask(id(1), DepotCommand::List("tea"), None).await.map(drop)?;
+        harness.engine.settle(command(2)).await.map(drop)
+    };
+    let (done, begun) = in_time("the answer", tracer::answering(&tracer, None, asked)).await;
+    done.expect("the store works");
+    let answer = begun.expect("the answer has a span").context;
+    let parents: Vec<_> = recorder.0.lock().iter().map(|span| (span.parent, span.context.trace_id)).collect();
+    assert_eq!(parents, [(Some(answer.span_id), answer.trace_id); 2]);
+}
+
+/// Of what no request asks for each begins its own trace.
+#[tokio::test]
+async fn what_nobody_asked_for_by_a_request_is_the_first_of_its_trace() {
+    let recorder = Arc::new(Recorder::default());
+    let harness = EngineHarness::traced(Tracer::new(recorder.clone())).await;
+    assert_eq!(harness.settle(command(1)).await, "done");
+    assert_eq!(harness.settle(heard(arrived(id(2), "tea", 1))).await, "done");
+    let parents: Vec<_> = recorder.0.lock().iter().map(|span| span.parent).collect();
+    assert_eq!(parents, [None, None]);
+}
+
+/// Who hangs up drops the answer wherever it is: its span is known there.
+#[tokio::test]
+async fn the_span_of_an_answer_is_known_while_the_answer_is_dropped() {
+    struct Seen(Arc<Mutex<Option<tracer::Begun>>>);
+    impl Drop for Seen {
+        fn drop(&mut self) {
+            *self.0.lock() = tracer::of_the_answer();
+        }
+    }
+    let recorder = Arc::new(Recorder::default());
+    let tracer = Tracer::new(recorder.clone());
+    let harness = EngineHarness::traced(tracer.clone()).await;
+    let found = Arc::default();
+    let answer = {
+        let (seen, engine) = (Seen(Arc::clone(&found)), harness.engine.clone());
+        async move {
+            let _seen = seen;
+            engine.ask(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
+            std::future::pending::<()>().await;
+        }
+    };
+    let answering = tracer::answering(&tracer, None, answer);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), answering).await.is_err(),
+        "nobody waits longer"
+    );
+    let begun = found.lock().expect("its span was known");
+    let asked = recorder.0.lock()[0].parent;
+    assert_eq!(asked, Some(begun.context.span_id));
+    assert_eq!(tracer::of_the_answer(), None, "here nothing is answered");
+}
