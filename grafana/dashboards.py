@@ -23,6 +23,8 @@ COLOURS = {
     RED: "failed|failure|FAILED|dead|PENDING|5..",
 }
 NOTHING = "none"
+# Those of this system: a cluster has others, one of which may fire for ever to show that alerts come through.
+ALERTS = 'ALERTS{alertstate="firing", system="saga"}'
 
 
 def trace_link(label):
@@ -86,10 +88,12 @@ class Dashboard:
             defaults={"thresholds": {"mode": "absolute", "steps": steps}, "color": {"mode": "thresholds"},
                       "mappings": list(mappings), "decimals": more.pop("decimals", None)}, **more)
 
-    def graph(self, title, unit, about, queries, rows, trace="service", stacked=False, width=12, most=None, **more):
+    def graph(self, title, unit, about, queries, rows, trace="service", stacked=False, width=12, least=0, most=None, **more):
         custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 40 if stacked else 10, "showPoints": "never",
                   "spanNulls": False, "stacking": {"mode": "normal" if stacked else "none", "group": "A"}}
-        defaults = {"custom": custom, "min": 0, "color": {"mode": "palette-classic"}}
+        defaults = {"custom": custom, "color": {"mode": "palette-classic"}}
+        if least is not None:
+            defaults["min"] = least
         if most is not None:
             defaults["max"] = most
         overrides = [{"matcher": {"id": "byRegexp", "options": f"/^(.*[ ,])?({names})$/"},
@@ -143,7 +147,7 @@ class Dashboard:
                               "includeAll": True, "allValue": ".*", "multi": True,
                               "current": {"text": ["All"], "value": ["$__all"]}, "sort": 1})
         alerts = {"name": "Alerts", "datasource": PROMETHEUS, "enable": True, "iconColor": RED, "titleFormat": "{{alertname}}",
-                  "textFormat": "{{service}}", "expr": 'ALERTS{alertstate="firing"}', "step": "15s"}
+                  "textFormat": "{{service}}", "expr": ALERTS, "step": "15s"}
         return {
             "uid": self.uid, "title": self.title, "description": self.about, "tags": ["saga"], "schemaVersion": 39, "version": 1,
             "editable": True, "graphTooltip": 1, "refresh": "5s", "timezone": "browser", "time": {"from": "now-15m", "to": "now"},
@@ -165,7 +169,7 @@ FIRING = ("Alerts that fire. 0 is normal; each has a runbook of its name in docs
 def sagas():
     d = Dashboard("saga-business", "Sagas", "The business: orders that begin, succeed and are undone, why, for how much money, and how fast.")
     d.row("Is a human needed?")
-    d.stat("Alerts", "short", FIRING, 'count(ALERTS{alertstate="firing"}) or vector(0)', "overview", bad_above=1)
+    d.stat("Alerts", "short", FIRING, f'count({ALERTS}) or vector(0)', "overview", bad_above=1)
     d.stat("Success rate", "percentunit", "Orders confirmed, of those that ended in the last ten minutes otherwise than a customer, an "
            "operator or an empty shelf wanted. Normally above 95 %.",
            f'sum(increase(saga_completed_total{{job="saga"}}[10m])) / (sum(increase(saga_completed_total{{job="saga"}}[10m])) + (sum(increase({UNWANTED}[10m])) or vector(0)))',
@@ -245,7 +249,7 @@ def outbox():
     d.stat("To be published", "short", "Messages in all outboxes. A few under load; what grows waits for the broker.", f'sum(outbox_pending{{{here}}})',
            "outbox", bad_above=10000, warn=True, runbook="RelaySilent")
     d.stat("Refused and held", "short", "Messages that the broker refused, and those of their sagas behind them. Normally 0: sagactl outbox retry.",
-           f'sum(outbox_failed{{{here}}})', "outbox", bad_above=1, runbook="OutboxTooOld")
+           f'sum(outbox_failed{{{here}}})', "outbox", bad_above=1, runbook="MessagesRefused")
     d.stat("Longest queue", "short", "What waits at the broker for the consumer that has most. Above a thousand for minutes it is held up.",
            f'max(consumer_lag_messages{{{here}}})', "services", bad_above=1000, runbook="ConsumerLag")
     d.stat("Services without a broker", "short", "Those that are not connected, or whose messages the broker does not take. Normally 0.",
@@ -286,7 +290,7 @@ def outbox():
 def failures():
     d = Dashboard("saga-failures", "Failures and dead letters", "What failed: what is tried again, what is parked, of which causes.", by_service=False)
     d.row("Is a human needed?")
-    d.stat("Alerts", "short", FIRING, 'count(ALERTS{alertstate="firing"}) or vector(0)', "overview", bad_above=1)
+    d.stat("Alerts", "short", FIRING, f'count({ALERTS}) or vector(0)', "overview", bad_above=1)
     d.stat("Dead letters", "short", "Those that wait for a human. Normally 0.", 'sum(dead_letter_count{job="saga", status="PENDING"})',
            "dlq?status=PENDING", bad_above=1, runbook="DeadLettersWaiting")
     d.stat("Being replayed", "short", "Dead letters that were handed back, and whose outcome is not known yet.",
@@ -371,9 +375,10 @@ def services():
     here = 'job="saga", service=~"$service"'
     d.row("Is a human needed?")
     d.stat("Services that answer", "short", "Of five. One that is missing: sagactl start NAME.", f'sum(up{{{here}}})', "services", good=GREEN, runbook="ServiceDown")
-    d.stat("Services that do not", "short", "Normally 0.", f'count(up{{{here}}}) - sum(up{{{here}}})', "services", bad_above=1, runbook="ServiceDown")
+    d.stat("Services that do not", "short", "Of all five, also those that Prometheus does not find. Normally 0.",
+           '5 - (count(count by (service) (up{job="saga"} == 1)) or vector(0))', "services", bad_above=1, runbook="ServiceDown")
     d.stat("Checks that failed", "short", "Checks of /readyz at 2: the service does not take what it promises to take. Normally 0.",
-           f'sum(readiness_check{{{here}}} == bool 2)', "services", bad_above=1, runbook="StoreUnhealthy")
+           f'sum(readiness_check{{{here}}} == bool 2)', "services", bad_above=1, runbook="ServiceNotReady")
     d.stat("What was not stored", "short", "Batches in the last hour that could not be stored, and were taken back whole. Normally 0: the disk.",
            f'sum(increase(store_faults_total{{{here}}}[1h]))', "services", bad_above=1, runbook="StoreUnhealthy", decimals=0)
     d.stat("Worst clock", "s", "How far a machine's clock is from the broker's, whose time all go by. Above 2 s a service is degraded.",
@@ -382,7 +387,7 @@ def services():
            f'sum(increase(log_lost_lines_total{{{here}}}[1h]))', "services", bad_above=1, warn=True, decimals=0)
     d.row("Is it there, is it ready?")
     d.states("Readiness, check by check", "What /readyz says: green ok; yellow degraded, it keeps its promises; red failed, it does not take what it is there for.",
-             [(f'max by (service, check) (readiness_check{{{here}}})', "{{service}} {{check}}")], "services", ["ok", "degraded", "failed"], runbook="StoreUnhealthy")
+             [(f'max by (service, check) (readiness_check{{{here}}})', "{{service}} {{check}}")], "services", ["ok", "degraded", "failed"], runbook="ServiceNotReady")
     d.table("What runs", "short", "Versions. More than one of a service is a release under way.", f'max by (service, version) (build_info{{{here}}})', "services",
             trace="service", hidden=("Value",), width=8)
     d.graph("Up", "short", "1 while Prometheus gets an answer. Steps down are restarts or crashes.",
@@ -421,7 +426,7 @@ def services():
     d.graph("Open files", "percentunit", "Of those that it may have open: connections above all. Near 1 the one that has asked for nothing for longest gives way.",
             [(f'max by (service) (process_open_fds{{{here}}} / process_max_fds{{{here}}})', "{{service}}")], "services", width=8, most=1)
     d.graph("Clock", "s", "Ahead of the broker's (negative: behind). Services go by the broker's time; the machine's clock still wants mending.",
-            [(f'max by (service) (abs(clock_offset_seconds{{{here}}}))', "{{service}}")], "services", width=8)
+            [(f'max by (service) (clock_offset_seconds{{{here}}})', "{{service}}")], "services", width=8, least=None)
     d.graph("Lines of the log that were lost", "ops", "Normally 0: the log did not keep up.",
             [(f'sum by (service) (rate(log_lost_lines_total{{{here}}}[$__rate_interval]))', "{{service}}")], "services", width=8)
     d.graph("Spans, by what became of them", "ops", "exported goes to Tempo. dropped: the queue was full. failed: the collector did not take them. All 0 when traces are off.",
