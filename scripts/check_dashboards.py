@@ -391,9 +391,9 @@ def a_message_comes_again(system, alerts):
 
 def admin_cannot_look(system, alerts):
     """All else goes on there, and its store is well: a table is away that only its look needs just now."""
-    system.change("admin", "ALTER TABLE row_dead_letter RENAME TO row_dead_letter_away")
+    system.change("admin", "ALTER TABLE row_dead_letter_view RENAME TO row_dead_letter_view_away")
     alerts.case(system, ["SagasUnknown"], quiet=["SagasUnknown"],
-                lift=lambda: system.change("admin", "ALTER TABLE row_dead_letter_away RENAME TO row_dead_letter"))
+                lift=lambda: system.change("admin", "ALTER TABLE row_dead_letter_view_away RENAME TO row_dead_letter_view"))
 
 
 def a_service_dies(system, alerts):
