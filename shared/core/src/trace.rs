@@ -30,6 +30,12 @@ impl TraceContext {
         saga.as_u128()
     }
 
+    /// The same place in a trace that is recorded.
+    #[must_use]
+    pub const fn recorded(self) -> Self {
+        Self { is_sampled: true, ..self }
+    }
+
     /// Reads a `traceparent`. A version that is newer than known is read as far as it is known, as the standard asks;
     /// `None` of what is none.
     #[must_use]

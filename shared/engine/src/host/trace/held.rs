@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_of_a_trace_is_let_go_once_it_is_of_trouble() {
+    fn what_is_held_of_a_trace_is_let_go_once_it_went_wrong() {
         let mut held = Held::default();
         for (trace_id, span) in [(1, "a"), (2, "b"), (1, "c")] {
             assert!(held.take(trace_id, span, false).is_empty());

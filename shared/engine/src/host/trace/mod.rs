@@ -24,12 +24,12 @@ pub struct TraceSettings {
     /// Which part of the traces that begin here is recorded, from 0 to 1. Who brings a trace along has decided.
     pub sample_ratio: f64,
     /// Whether the traces of sagas in which something goes wrong, or is undone, are recorded all the same.
-    pub keep_trouble: bool,
+    pub keep_gone_wrong: bool,
 }
 
 impl Default for TraceSettings {
     fn default() -> Self {
-        Self { endpoint: String::new(), sample_ratio: 0.05, keep_trouble: true }
+        Self { endpoint: String::new(), sample_ratio: 0.05, keep_gone_wrong: true }
     }
 }
 
@@ -109,7 +109,7 @@ impl Tracing {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };
         let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
-        let held = settings.keep_trouble.then(Mutex::default);
+        let held = settings.keep_gone_wrong.then(Mutex::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
         let tracer = Tracer::new(Arc::new(Recorded { export: export.clone(), held, sampled_below }));
         Ok(Self { tracer, export: Some(export) })
