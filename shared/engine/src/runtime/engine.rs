@@ -268,8 +268,8 @@ struct Settlement<S: Service> {
     tasks: Vec<Task>,
     /// Messages promised.
     promised: usize,
-    /// Spans whose traces are recorded from now on, as what they promise tells of trouble.
-    troubled: BTreeSet<u64>,
+    /// Spans that promise something of a trace that is recorded.
+    promising: BTreeSet<u64>,
     measured: Vec<(Uuid, Measurement)>,
     /// How long the commit took.
     took: Duration,
@@ -300,7 +300,7 @@ impl<S: Service> Settlement<S> {
             changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
             tasks: taken,
             promised: writes.outbox.len(),
-            troubled: troubled(inputs, writes),
+            promising: promising(writes),
             measured: std::mem::take(&mut writes.measured),
             took: Duration::ZERO,
             changes: log_line::changes(writes),
@@ -309,12 +309,10 @@ impl<S: Service> Settlement<S> {
     }
 }
 
-/// Spans of inputs that were not to be recorded, and promise something that is.
-fn troubled<S: Service>(inputs: &[Input<S>], writes: &Writes) -> BTreeSet<u64> {
-    let unrecorded = inputs.iter().filter_map(|input| input.trace).filter(|trace| !trace.is_sampled);
-    let unrecorded: BTreeSet<u64> = unrecorded.map(|trace| trace.span_id).collect();
+/// Spans that promise something of a trace that is recorded: few, where few are.
+fn promising(writes: &Writes) -> BTreeSet<u64> {
     let promised = writes.outbox.iter().filter_map(|entry| entry.trace).filter(|trace| trace.is_sampled);
-    promised.map(|trace| trace.span_id).filter(|span| unrecorded.contains(span)).collect()
+    promised.map(|trace| trace.span_id).collect()
 }
 
 fn due_row<S: Service>(input: &Input<S>) -> Option<&RowKey> {
@@ -396,7 +394,7 @@ impl<S: Service> Loop<S> {
             changed: vec![],
             tasks: vec![],
             promised: 0,
-            troubled: BTreeSet::new(),
+            promising: BTreeSet::new(),
             measured: vec![],
             took: Duration::ZERO,
             changes: vec![],
@@ -467,7 +465,7 @@ impl<S: Service> Loop<S> {
             self.engine.wake_timers_for(due);
         }
         self.engine.tell_watchers(&settlement.changed);
-        let spans = Spans::of_a_batch(&self.parts.tracer, inputs, settlement.troubled, settlement.took);
+        let spans = Spans::of_a_batch(&self.parts.tracer, inputs, settlement.promising, settlement.took);
         let mut measured = settlement.measured.iter().peekable();
         let mut changes = settlement.changes.as_slice();
         for ((input, outcome), (seen, on_settled)) in inputs.iter().zip(settlement.outcomes).zip(settled) {

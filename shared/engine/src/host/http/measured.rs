@@ -9,7 +9,8 @@ use axum::response::Response;
 use saga_core::trace::{TRACEPARENT, TraceContext};
 
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::tracer::{self, SpanKind, Tracer};
+use crate::runtime::deed::{Deed, NO_ROUTE};
+use crate::runtime::tracer::{self, Told, Tracer};
 
 /// What is measured by, and traced with.
 #[derive(Clone)]
@@ -17,9 +18,6 @@ pub(super) struct Measures {
     pub(super) metrics: Metrics,
     pub(super) tracer: Tracer,
 }
-
-/// What stands for a route where there is none.
-const NO_ROUTE: &str = "none";
 
 /// Answers, and takes note of that.
 pub(super) async fn measure(measures: Measures, request: Request, next: Next) -> Response {
@@ -35,15 +33,12 @@ pub(super) async fn measure(measures: Measures, request: Request, next: Next) ->
     metrics.add(&names::REQUESTS, &[method, route, status.as_str()], 1);
     metrics.took(&names::REQUEST_DURATION, &[method, route], took, begun.map(|begun| begun.context));
     if let Some(begun) = begun {
-        tracer.end(begun, took, SpanKind::Server, |span| {
-            span.name = format!("{method} {route}").into();
-            span.failed = status.is_server_error().then(|| status.to_string());
-            span.attributes = vec![
-                ("http.request.method", method.to_owned()),
-                ("http.route", route.to_owned()),
-                ("http.response.status_code", status.as_str().to_owned()),
-            ];
-        });
+        let failed = status.is_server_error().then(|| status.to_string());
+        if failed.is_some() {
+            tracer.keep(begun.context);
+        }
+        let deed = Deed::Answer { method, route: path, status: status.as_u16() };
+        tracer.end(begun, took, || Told { deed, failed, links: vec![] });
     }
     response
 }

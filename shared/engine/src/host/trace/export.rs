@@ -19,7 +19,8 @@ use saga_core::trace::TraceContext;
 use tracing::{info, warn};
 
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::tracer::{Span, SpanKind};
+use crate::runtime::deed::SpanKind;
+use crate::runtime::tracer::{Begun, Span, Told};
 
 /// Spans that wait to be sent; what comes beyond that is dropped, and counted.
 const QUEUE: usize = 16_384;
@@ -103,29 +104,35 @@ impl Export {
     }
 
     fn data(&self, span: Span) -> SpanData {
-        let attributes = span.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+        let Span {
+            begun: Begun { context, parent },
+            ended,
+            took,
+            told: Told { deed, failed, links: linked },
+        } = span;
+        let attributes =
+            deed.attributes().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
         let mut links = SpanLinks::default();
-        links.links =
-            span.links.iter().map(|linked| Link::new(context_of(linked, true), vec![], 0)).collect();
+        links.links = linked.iter().map(|linked| Link::new(context_of(linked, true), vec![], 0)).collect();
         SpanData {
-            span_context: context_of(&span.context, false),
-            parent_span_id: span.parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
-            parent_span_is_remote: matches!(span.kind, SpanKind::Server | SpanKind::Consumer),
-            span_kind: match span.kind {
+            span_context: context_of(&context, false),
+            parent_span_id: parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
+            parent_span_is_remote: matches!(deed.kind(), SpanKind::Server | SpanKind::Consumer),
+            span_kind: match deed.kind() {
                 SpanKind::Internal => OtelKind::Internal,
                 SpanKind::Server => OtelKind::Server,
                 SpanKind::Client => OtelKind::Client,
                 SpanKind::Producer => OtelKind::Producer,
                 SpanKind::Consumer => OtelKind::Consumer,
             },
-            name: span.name,
-            start_time: span.began,
-            end_time: span.ended,
+            name: deed.name(),
+            start_time: ended.checked_sub(took).unwrap_or(ended),
+            end_time: ended,
             attributes,
             dropped_attributes_count: 0,
             events: opentelemetry_sdk::trace::SpanEvents::default(),
             links,
-            status: span.failed.map_or(Status::Unset, Status::error),
+            status: failed.map_or(Status::Unset, Status::error),
             instrumentation_scope: self.scope.clone(),
         }
     }
