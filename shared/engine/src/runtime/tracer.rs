@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use saga_core::trace::TraceContext;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::deed::Deed;
@@ -61,9 +62,23 @@ impl From<Deed> for Told {
     }
 }
 
+/// What becomes of the trace that a caller says it is in, who may be anybody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Callers {
+    /// What is asked for goes on in it, and is recorded if that is: for where nobody but one's own ask.
+    Follow,
+    /// What is asked for has a trace of its own, recorded if it falls to it, and linked to the caller's.
+    #[default]
+    Link,
+}
+
 /// Where a service's spans go. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Tracer(Option<Arc<dyn RecordSpans>>);
+pub struct Tracer {
+    spans: Option<Arc<dyn RecordSpans>>,
+    callers: Callers,
+}
 
 /// A span that is under way: where it stands, and what it is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,28 +90,34 @@ pub struct Begun {
 }
 
 impl Tracer {
-    /// Records what `spans` wants recorded.
+    /// Records what `spans` wants recorded; that of callers as `callers` says.
     #[must_use]
-    pub fn new(spans: Arc<dyn RecordSpans>) -> Self {
-        Self(Some(spans))
+    pub fn new(spans: Arc<dyn RecordSpans>, callers: Callers) -> Self {
+        Self { spans: Some(spans), callers }
     }
 
     /// Records nothing, and hands on no context.
     #[must_use]
     pub const fn off() -> Self {
-        Self(None)
+        Self { spans: None, callers: Callers::Link }
     }
 
     /// Whether anything is traced.
     #[must_use]
     pub const fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.spans.is_some()
+    }
+
+    /// Whether the trace of a caller who may be anybody is gone on in.
+    #[must_use]
+    pub const fn follows_anybody(&self) -> bool {
+        matches!(self.callers, Callers::Follow)
     }
 
     /// A place below `parent`; without one, at the beginning of the trace of this saga.
     #[must_use]
     pub fn begin(&self, parent: Option<TraceContext>, saga: Uuid) -> Option<Begun> {
-        let spans = self.0.as_ref()?;
+        let spans = self.spans.as_ref()?;
         let trace_id = parent.map_or_else(|| TraceContext::trace_of(saga), |parent| parent.trace_id);
         let is_sampled = match parent {
             Some(parent) => parent.is_sampled || spans.has_kept(trace_id),
@@ -116,9 +137,16 @@ impl Tracer {
         is_batch.then(|| Begun { context: context(), parent: None })
     }
 
+    /// Something went wrong in what the request asked for that is being answered.
+    pub fn keep_the_answer(&self) {
+        if let Some(context) = of_the_answer() {
+            self.keep(context);
+        }
+    }
+
     /// Something went wrong in this trace.
     pub fn keep(&self, context: TraceContext) {
-        if let Some(spans) = self.0.as_ref().filter(|_| !context.is_sampled) {
+        if let Some(spans) = self.spans.as_ref().filter(|_| !context.is_sampled) {
             spans.keep(context.trace_id);
         }
     }
@@ -126,7 +154,7 @@ impl Tracer {
     /// Takes a span that is over now after it `took` so long.
     pub fn end<T: Into<Told>>(&self, begun: Begun, took: Duration, tell: impl FnOnce() -> T) {
         let wants = |spans: &&Arc<dyn RecordSpans>| begun.context.is_sampled || spans.holds();
-        if let Some(spans) = self.0.as_ref().filter(wants) {
+        if let Some(spans) = self.spans.as_ref().filter(wants) {
             spans.take(Span { begun, ended: SystemTime::now(), took, told: tell().into() });
         }
     }
@@ -143,7 +171,7 @@ tokio::task_local! {
 /// The trace of the HTTP request that is being answered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Request {
-    /// What the caller said.
+    /// What the caller said, if that is gone on in.
     parent: Option<TraceContext>,
     /// The span of the answer, once something is asked of the engine.
     begun: Option<Begun>,
@@ -164,6 +192,14 @@ pub async fn answering<T>(
     let answer = answering.as_mut().await;
     let request = answering.take_value().map(Cell::into_inner).unwrap_or_default();
     (answer, request.begun)
+}
+
+/// Where the answer stands that is under way, once something was asked of the engine for it: whoever is asked meanwhile
+/// goes on from there.
+#[must_use]
+pub fn of_the_answer() -> Option<TraceContext> {
+    let begun = REQUEST.try_with(|request| request.get().begun);
+    begun.ok().flatten().map(|begun| begun.context)
 }
 
 /// Where a command that a request asks for stands: below the answer to the request, which is a part of the saga's trace

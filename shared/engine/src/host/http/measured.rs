@@ -1,13 +1,15 @@
 //! Shell: measures each answer, and writes down the span of one that belongs to a trace.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use saga_core::trace::{TRACEPARENT, TraceContext};
 
+use super::gate::Gate;
 use crate::host::metrics::{Metrics, names};
 use crate::runtime::deed::{Deed, NO_ROUTE};
 use crate::runtime::tracer::{self, Told, Tracer};
@@ -17,19 +19,28 @@ use crate::runtime::tracer::{self, Told, Tracer};
 pub(super) struct Measures {
     pub(super) metrics: Metrics,
     pub(super) tracer: Tracer,
+    pub(super) gate: Arc<Gate>,
 }
+
+/// Who is refused is not let in: nothing of it is recorded because he says so.
+const REFUSED: [StatusCode; 3] =
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
 /// Answers, and takes note of that.
 pub(super) async fn measure(measures: Measures, request: Request, next: Next) -> Response {
-    let Measures { metrics, tracer } = measures;
+    let Measures { metrics, tracer, gate } = measures;
     let began = Instant::now();
     let method = name_of(request.method());
     // As the router understood it: what it did not would be a label for each path that anybody makes up.
     let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = path.as_deref().unwrap_or(NO_ROUTE);
-    let parent = context_in(request.headers());
+    let said = context_in(request.headers()).filter(|_| tracer.is_on());
+    // Whom a guarded route answers is of this system: he came by a token, where tokens are asked for.
+    let is_followed = tracer.follows_anybody() || gate.guards(method, route);
+    let parent = said.filter(|_| is_followed);
     let (response, begun) = tracer::answering(&tracer, parent, next.run(request)).await;
     let (took, status) = (began.elapsed(), response.status());
+    let begun = begun.filter(|_| parent.is_none() || !REFUSED.contains(&status));
     metrics.add(&names::REQUESTS, &[method, route, status.as_str()], 1);
     metrics.took(&names::REQUEST_DURATION, &[method, route], took, begun.map(|begun| begun.context));
     if let Some(begun) = begun {
@@ -38,7 +49,8 @@ pub(super) async fn measure(measures: Measures, request: Request, next: Next) ->
             tracer.keep(begun.context);
         }
         let deed = Deed::Answer { method, route: path, status: status.as_u16() };
-        tracer.end(begun, took, || Told { deed, failed, links: vec![] });
+        let links = said.filter(|_| !is_followed).into_iter().collect();
+        tracer.end(begun, took, || Told { deed, failed, links });
     }
     response
 }

@@ -8,7 +8,10 @@ use opentelemetry::trace::{
     Link, SpanContext, SpanId, SpanKind as OtelKind, Status, TraceFlags, TraceId, TraceState,
 };
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig as _};
+use opentelemetry_otlp::{
+    OTEL_EXPORTER_OTLP_COMPRESSION, OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_COMPRESSION,
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, Protocol, SpanExporter as OtlpExporter, WithExportConfig as _,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
@@ -33,6 +36,16 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a service that stops waits for the rest to be sent.
 const LAST: Duration = Duration::from_secs(2);
 
+/// What the environment may say of the form in which spans are sent: anything else would be passed over in silence. Of the
+/// rest, `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_EXPORTER_OTLP_TRACES_HEADERS` are taken as they are; where spans go, how
+/// many at once and how long that may take is said by `trace.endpoint` and the constants here alone.
+const FORMS: [(&str, &[&str]); 4] = [
+    (OTEL_EXPORTER_OTLP_TRACES_COMPRESSION, &["gzip", "none"]),
+    (OTEL_EXPORTER_OTLP_COMPRESSION, &["gzip", "none"]),
+    (OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, &["http/protobuf"]),
+    (OTEL_EXPORTER_OTLP_PROTOCOL, &["http/protobuf"]),
+];
+
 /// The way of spans to a collector.
 #[derive(Debug)]
 pub(super) struct Export {
@@ -46,15 +59,17 @@ impl Export {
     /// To the collector at `url`.
     ///
     /// # Errors
-    /// When there can be no client for it.
+    /// When there can be no client for it, or the environment wants a form that spans cannot be sent in.
     pub(super) fn to(
         url: &Url,
         service: &'static str,
         instance: &str,
         metrics: Metrics,
     ) -> anyhow::Result<Self> {
+        check_forms()?;
         let otlp = OtlpExporter::builder()
             .with_http()
+            .with_protocol(Protocol::HttpBinary)
             .with_endpoint(url.as_str())
             .with_timeout(TIMEOUT)
             .build()
@@ -136,6 +151,16 @@ impl Export {
             instrumentation_scope: self.scope.clone(),
         }
     }
+}
+
+/// Whether the environment wants what there is.
+fn check_forms() -> anyhow::Result<()> {
+    for (variable, known) in FORMS {
+        let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { continue };
+        let is_known = known.iter().any(|known| value.eq_ignore_ascii_case(known));
+        anyhow::ensure!(is_known, "{variable} is {value:?}: it has to be {}", known.join(" or "));
+    }
+    Ok(())
 }
 
 fn context_of(context: &TraceContext, is_remote: bool) -> SpanContext {

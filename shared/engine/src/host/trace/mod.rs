@@ -14,7 +14,7 @@ use self::export::Export;
 use self::held::HeldSpans;
 use self::kept::KeptTraces;
 use super::metrics::Metrics;
-use crate::runtime::tracer::{RecordSpans, Span, Tracer};
+use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
 /// Which traces are recorded, and where they go (section `trace`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,15 +22,18 @@ use crate::runtime::tracer::{RecordSpans, Span, Tracer};
 pub struct TraceSettings {
     /// The collector, e.g. `http://localhost:4318`; without one nothing is traced.
     pub endpoint: String,
-    /// Which part of the traces that begin here is recorded, from 0 to 1. Who brings a trace along has decided.
+    /// Which part of the traces that begin here is recorded, from 0 to 1.
     pub sample_ratio: f64,
     /// Whether the traces of sagas in which something goes wrong, or is undone, are recorded all the same.
     pub keep_gone_wrong: bool,
+    /// What becomes of the traces that callers bring along on routes that are anybody's. Those of callers on guarded
+    /// routes, who are of this system, are gone on in; what is refused is recorded by no caller's wish.
+    pub callers: Callers,
 }
 
 impl Default for TraceSettings {
     fn default() -> Self {
-        Self { endpoint: String::new(), sample_ratio: 0.05, keep_gone_wrong: true }
+        Self { endpoint: String::new(), sample_ratio: 0.05, keep_gone_wrong: true, callers: Callers::Link }
     }
 }
 
@@ -112,7 +115,8 @@ impl Tracing {
         let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
         let held = settings.keep_gone_wrong.then(Held::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
-        let tracer = Tracer::new(Arc::new(Recorded { export: export.clone(), held, sampled_below }));
+        let recorded = Recorded { export: export.clone(), held, sampled_below };
+        let tracer = Tracer::new(Arc::new(recorded), settings.callers);
         Ok(Self { tracer, export: Some(export) })
     }
 
