@@ -307,6 +307,20 @@ async fn a_customers_own_trace_is_linked_to_and_has_no_say_in_what_is_recorded()
     }
 }
 
+/// Whoever a guarded route answers is of this system, whatever becomes of what strangers bring along.
+#[tokio::test]
+async fn what_admin_asks_of_a_service_goes_on_in_the_trace_of_who_asked_admin() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "0", &[]);
+    let request = system.http.delete(system.url("admin", "/api/admin/faults/bank"));
+    let traced = request.header("traceparent", "00-6bf92f3577b34da6a3ce929d0e0e4738-00f067aa0ba902b7-01");
+    assert!(traced.send().await.expect("an answer").status().is_success());
+    let (asked, passed_on) = ("admin DELETE /api/admin/faults/{service}", "bank DELETE /internal/faults");
+    let caller = 0x6bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4738_u128.to_be_bytes();
+    wait_until("both have come", async || collector.of(&caller).has_all(&[(asked, passed_on)])).await;
+    collector.of(&caller).assert_caused(asked, passed_on);
+}
+
 /// What is known of what went wrong is forgotten by who stops; what it has stored and sent is not.
 #[tokio::test]
 async fn a_restart_ends_no_trace_in_which_something_went_wrong() {

@@ -36,8 +36,8 @@ pub(super) async fn measure(measures: Measures, request: Request, next: Next) ->
     let route = path.as_deref().unwrap_or(NO_ROUTE);
     let said = context_in(request.headers()).filter(|_| tracer.is_on());
     // Whom a guarded route answers is of this system: he came by a token, where tokens are asked for.
-    let is_followed = tracer.follows_anybody() || gate.guards(method, route);
-    let parent = said.filter(|_| is_followed);
+    let is_followed = || tracer.follows_anybody() || gate.guards(method, route);
+    let parent = said.filter(|_| is_followed());
     let (response, begun) = tracer::answering(&tracer, parent, next.run(request)).await;
     let (took, status) = (began.elapsed(), response.status());
     let begun = begun.filter(|_| parent.is_none() || !REFUSED.contains(&status));
@@ -49,7 +49,7 @@ pub(super) async fn measure(measures: Measures, request: Request, next: Next) ->
             tracer.keep(begun.context);
         }
         let deed = Deed::Answer { method, route: path, status: status.as_u16() };
-        let links = said.filter(|_| !is_followed).into_iter().collect();
+        let links = said.filter(|_| parent.is_none()).into_iter().collect();
         tracer.end(begun, took, || Told { deed, failed, links });
     }
     response

@@ -20,7 +20,9 @@ use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceSettings {
-    /// The collector, e.g. `http://localhost:4318`; without one nothing is traced.
+    /// The collector, e.g. `http://localhost:4318`; without one nothing is traced. Of OpenTelemetry's own variables of the
+    /// environment `OTEL_EXPORTER_OTLP_HEADERS`, `…_COMPRESSION` (`gzip`, `none`) and `…_PROTOCOL` (`http/protobuf`) are
+    /// honoured, each also as `OTEL_EXPORTER_OTLP_TRACES_…`, which comes first.
     pub endpoint: String,
     /// Which part of the traces that begin here is recorded, from 0 to 1.
     pub sample_ratio: f64,
@@ -113,7 +115,7 @@ impl Tracing {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };
         let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
-        let held = settings.keep_gone_wrong.then(Held::default);
+        let held = settings.keep_gone_wrong.then(Unsampled::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
         let recorded = Recorded { export: export.clone(), held, sampled_below };
         let tracer = Tracer::new(Arc::new(recorded), settings.callers);
@@ -133,7 +135,7 @@ impl Tracing {
 struct Recorded {
     export: Arc<Export>,
     /// Spans that nobody wants unless something goes wrong.
-    held: Option<Held>,
+    held: Option<Unsampled>,
     /// Traces are sampled whose number is below this.
     sampled_below: u64,
 }
@@ -178,12 +180,12 @@ impl RecordSpans for Recorded {
 
 /// Spans that nobody wants unless something goes wrong, and the traces in which it did.
 #[derive(Default)]
-struct Held {
+struct Unsampled {
     spans: Mutex<HeldSpans<Span>>,
     kept: KeptTraces,
 }
 
-impl Held {
+impl Unsampled {
     /// From now on a trace is recorded; answers what is held of it.
     fn keep(&self, trace_id: u128) -> Vec<Span> {
         // Known before it is let go: whoever holds another span meanwhile has looked before that.
