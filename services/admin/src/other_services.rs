@@ -9,9 +9,11 @@ use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::retry::error_chain;
+use saga_core::trace::TRACEPARENT;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
 use saga_engine::host::reading::Page;
+use saga_engine::runtime::tracer;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::debug;
@@ -166,6 +168,10 @@ impl OtherServices {
         let base = self.address(service);
         let base = base.ok_or_else(|| Problem::not_found(format_args!("service {service}")))?;
         let request = self.http.request(method, format!("{}{path}", base.trim_end_matches('/')));
+        let request = match tracer::of_the_answer() {
+            Some(begun) => request.header(TRACEPARENT, begun.context.to_string()),
+            None => request,
+        };
         Ok(match self.outgoing.token() {
             Some(token) => request.bearer_auth(token.secret()),
             None => request,

@@ -101,7 +101,12 @@ async fn charge(
         Some(_) => CommandKind::Decline(asked),
         None => CommandKind::Capture(asked),
     };
-    match ask(&app, charge, kind).await? {
+    let answer = ask(&app, charge, kind).await?;
+    if matches!(answer, Answer::Refused { .. }) {
+        // Its merchant undoes what it is for, and wants to see why.
+        app.engine.tracer().keep_the_answer();
+    }
+    match answer {
         Answer::Captured { is_first: true, .. } if loses_answer => {
             Err(Problem::internal(&"tok_lost_answer: charged, answer lost on purpose"))
         }

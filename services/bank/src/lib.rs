@@ -32,6 +32,9 @@ pub struct BankSettings {
 const DEFAULTS: &str = r#"
 [http]
 bind = "127.0.0.1:8084"
+[trace]
+# Nobody but merchants of this system asks here.
+callers = "follow"
 [service]
 limit_major = 10000
 slow = "2s"

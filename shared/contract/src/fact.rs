@@ -211,7 +211,7 @@ impl Message for Fact {
         }
     }
 
-    fn is_of_trouble(&self) -> bool {
+    fn went_wrong(&self) -> bool {
         match self {
             Self::OrderCancelled(_)
             | Self::StockReservationFailed(_)

@@ -65,9 +65,9 @@ pub trait Message: Debug + Clone + PartialEq + Send + Sync + Sized + 'static {
         None
     }
 
-    /// Whether it says that something went wrong or is to be undone: then the trace of its saga may be kept though it was
-    /// not to be recorded.
-    fn is_of_trouble(&self) -> bool {
+    /// Whether it says that something went wrong or is to be undone: then the trace of its saga may be recorded though it
+    /// was not to be.
+    fn went_wrong(&self) -> bool {
         false
     }
 

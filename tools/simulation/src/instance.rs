@@ -286,7 +286,7 @@ fn carriage(process: &Process) -> Carriage {
             task_retry: policy(weather.task_attempts, Duration::from_secs(5)),
             owner: process.name().to_owned(),
             task_lease: TASK_LEASE,
-            keep_trouble: false,
+            keep_gone_wrong: false,
             use_inbox: weather.has_inbox,
         },
         bounds: Bounds { batch_max: sim.one_of(&[2, 5, 256, 256]), queue: sim.one_of(&[4, 256]) },

@@ -316,7 +316,7 @@ fn rules() -> Rules {
         task_retry: retry,
         owner,
         task_lease,
-        keep_trouble: false,
+        keep_gone_wrong: false,
         use_inbox: true,
     }
 }

@@ -202,7 +202,7 @@ fn sent() -> Vec<u8> {
         task_retry: retry,
         owner: "order-1".to_owned(),
         task_lease: SignedDuration::ZERO,
-        keep_trouble: false,
+        keep_gone_wrong: false,
         use_inbox: true,
     };
     // With a fraction, so that its digits are part of the golden form.

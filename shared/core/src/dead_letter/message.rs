@@ -193,7 +193,7 @@ impl Message for DeadLetterMessage {
     }
 
     // All of them: nobody speaks of dead letters when all is well.
-    fn is_of_trouble(&self) -> bool {
+    fn went_wrong(&self) -> bool {
         true
     }
 
@@ -252,10 +252,10 @@ impl<F: Message> Message for OperatorMessage<F> {
         }
     }
 
-    fn is_of_trouble(&self) -> bool {
+    fn went_wrong(&self) -> bool {
         match self {
-            Self::Fact(fact) => fact.is_of_trouble(),
-            Self::DeadLetter(message) => message.is_of_trouble(),
+            Self::Fact(fact) => fact.went_wrong(),
+            Self::DeadLetter(message) => message.went_wrong(),
         }
     }
 

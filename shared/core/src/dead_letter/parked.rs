@@ -52,6 +52,18 @@ impl Delivery {
         let (_, value) = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT))?;
         TraceContext::parse(value)
     }
+
+    /// The same, of a trace that is recorded from now on.
+    #[must_use]
+    pub(crate) fn recorded(mut self) -> Self {
+        if let Some(trace) = self.trace()
+            && let Some((_, value)) =
+                self.headers.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT))
+        {
+            *value = trace.recorded().to_string();
+        }
+        self
+    }
 }
 
 /// A message as it was before an operator edited it.

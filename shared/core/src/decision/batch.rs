@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::data::{EventWrite, Loaded, OutboxWrite, Reads, RowWrite, Writes};
 use super::failure::Failure;
 use super::parking;
-use crate::dead_letter::{DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, ReplayEffect};
+use crate::dead_letter::{DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, Delivery, ReplayEffect};
 use crate::ids;
 use crate::input::{Input, MessageOutcome};
 use crate::message::{Envelope, Message};
@@ -33,8 +33,9 @@ pub struct Rules {
     pub owner: String,
     /// For how long.
     pub task_lease: SignedDuration,
-    /// Whether traces are recorded from where a message tells of trouble, though they were not to be.
-    pub keep_trouble: bool,
+    /// Whether traces in which something goes wrong are recorded though they were not to be: then whatever is stored of
+    /// it says so, for those who go on with it, after a restart too.
+    pub keep_gone_wrong: bool,
     /// Whether inbox marks are looked at. Off only in tests: the domain is correct without.
     pub use_inbox: bool,
 }
@@ -99,7 +100,28 @@ impl<'a, S: Service> Batch<'a, S> {
         }
     }
 
+    /// Where an input stands in its trace in which something went wrong.
+    fn gone_wrong(&self, input: &Input<S>) -> Option<TraceContext> {
+        match self.rules.keep_gone_wrong {
+            true => input.trace.map(TraceContext::recorded),
+            false => input.trace,
+        }
+    }
+
+    /// The same of a message that could not be handled.
+    pub(super) fn gone_wrong_at(&self, delivery: Option<Delivery>) -> Option<Delivery> {
+        match self.rules.keep_gone_wrong {
+            true => delivery.map(Delivery::recorded),
+            false => delivery,
+        }
+    }
+
     fn write(&mut self, input: &Input<S>, effects: Effects<S::Fact>) {
+        // All that this input asks for belongs to what went wrong, not only who tells of it.
+        let trace = match effects.told.iter().any(|told| told.fact.went_wrong()) {
+            true => self.gone_wrong(input),
+            false => input.trace,
+        };
         let first_event = self.writes.events.len();
         let measured = effects.measured.into_iter().map(|measurement| (input.id, measurement));
         self.writes.measured.extend(measured);
@@ -114,7 +136,7 @@ impl<'a, S: Service> Batch<'a, S> {
         }
         for (ordinal, told) in effects.told.into_iter().enumerate() {
             let id = ids::message_id(&input.producer(), input.id, ordinal);
-            self.promise(id, input, &told.fact, told.event.map(|index| first_event + index));
+            self.promise(id, input, trace, &told.fact, told.event.map(|index| first_event + index));
         }
         for called in effects.called {
             self.loaded.tasks.insert(called.id, 1);
@@ -127,16 +149,21 @@ impl<'a, S: Service> Batch<'a, S> {
                 claim: 1,
                 created_at: self.now,
                 dead_letter: None,
-                trace: input.trace,
+                trace,
             });
         }
     }
 
-    fn promise(&mut self, id: Uuid, input: &Input<S>, message: &impl Message, event: Option<usize>) {
+    fn promise(
+        &mut self,
+        id: Uuid,
+        input: &Input<S>,
+        trace: Option<TraceContext>,
+        message: &impl Message,
+        event: Option<usize>,
+    ) {
         let message_type = message.message_type();
         let saga = message.saga().unwrap_or(input.correlation_id);
-        let kept = self.rules.keep_trouble && message.is_of_trouble();
-        let trace = input.trace.map(|trace| TraceContext { is_sampled: trace.is_sampled || kept, ..trace });
         let payload = message.encode().and_then(|data| {
             serde_json::to_vec(&Envelope {
                 id,
@@ -172,7 +199,13 @@ impl<'a, S: Service> Batch<'a, S> {
     ) -> MessageOutcome<S::Rejection> {
         let before = input.replayed().and_then(|replayed| self.loaded.dead_letters.get_mut(&replayed));
         let failure = parking::Parking { failed, attempts, first_failed_at, now: self.now };
-        let dead = parking::parked::<S>(input, &failure, before.as_ref().map(|stored| &stored.dead_letter));
+        let before_it = before.as_ref().map(|stored| &stored.dead_letter);
+        let mut dead = parking::parked::<S>(input, &failure, before_it);
+        if self.rules.keep_gone_wrong {
+            // Whoever hands it back goes on in its trace.
+            dead.trace = input.trace.map(|trace| trace.recorded().to_string());
+            dead.delivery = dead.delivery.map(Delivery::recorded);
+        }
         match before {
             None => self.writes.parked.push(dead.clone()),
             Some(stored) => {
@@ -182,7 +215,8 @@ impl<'a, S: Service> Batch<'a, S> {
         }
         let id = ids::derived(&["dead-letter-announced", &dead.id.to_string(), &dead.replays.to_string()]);
         let announced = DeadLetterMessage::DeadLettered(Box::new(parking::announced(&dead)));
-        self.promise(id, input, &announced, None);
+        let trace = self.gone_wrong(input);
+        self.promise(id, input, trace, &announced, None);
         MessageOutcome::Dead(failed.reason())
     }
 
@@ -210,7 +244,8 @@ impl<'a, S: Service> Batch<'a, S> {
         let (service, step) = (S::NAME.to_owned(), input.source().to_owned());
         let (message_id, effect) = (input.id, Some(effect));
         let resolved = DeadLetterResolved { dead_letter, service, step, saga, message_id, replays, effect };
-        self.promise(id, input, &DeadLetterMessage::DeadLetterResolved(resolved), None);
+        let trace = self.gone_wrong(input);
+        self.promise(id, input, trace, &DeadLetterMessage::DeadLetterResolved(resolved), None);
     }
 
     pub(super) fn finish(mut self) -> Writes {

@@ -11,6 +11,7 @@ use super::failure::Failure;
 use crate::input::{Input, MessageOutcome};
 use crate::retry::{FailedTry, FailureKind};
 use crate::service::Service;
+use crate::trace::TraceContext;
 use crate::unit_of_work::{Rows, UnitOfWork};
 use crate::waiting::Task;
 
@@ -48,6 +49,7 @@ impl<S: Service> Batch<'_, S> {
                         attempts,
                         next_attempt: later(self.now, delay),
                         last_error: failed.reason(),
+                        trace: task.trace.filter(|_| self.rules.keep_gone_wrong).map(TraceContext::recorded),
                     });
                     return MessageOutcome::Retried(failed.reason());
                 }

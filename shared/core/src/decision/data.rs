@@ -120,6 +120,8 @@ pub struct TaskRetry {
     pub next_attempt: Timestamp,
     /// What went wrong.
     pub last_error: String,
+    /// Where the task stands in its trace, if that is recorded from now on.
+    pub trace: Option<TraceContext>,
 }
 
 /// Everything that one transaction changes.

@@ -105,7 +105,7 @@ impl<S: Service> Batch<'_, S> {
                 next_attempt: later(self.now, delay),
                 first_failed_at,
                 last_error: failed.reason(),
-                delivery: delivered.delivery.clone(),
+                delivery: self.gone_wrong_at(delivered.delivery.clone()),
                 dead_letter: input.replayed(),
             });
             return MessageOutcome::Retried(failed.reason());

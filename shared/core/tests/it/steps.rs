@@ -62,7 +62,7 @@ fn what_a_service_does_not_declare_it_refuses_by_name() {
         task_retry: retry,
         owner: String::new(),
         task_lease: SignedDuration::ZERO,
-        keep_trouble: false,
+        keep_gone_wrong: false,
         use_inbox: true,
     };
     static HEARING: Step =

@@ -379,7 +379,7 @@ impl<X> Settings<X> {
                 task_retry: task.retry,
                 owner: self.instance.clone(),
                 task_lease: signed(self.task.lease),
-                keep_trouble: self.trace.is_on() && self.trace.keep_trouble,
+                keep_gone_wrong: self.trace.is_on() && self.trace.keep_gone_wrong,
                 use_inbox: true,
             },
             bounds: Bounds { batch_max: self.engine.batch_max, queue: self.engine.queue },

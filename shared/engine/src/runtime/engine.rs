@@ -401,7 +401,7 @@ impl<S: Service> Loop<S> {
             self.engine.wake_timers_for(due);
         }
         self.engine.tell_watchers(&settlement.changed);
-        let spans = Spans::of_a_batch(&self.parts.tracer, inputs, settlement.troubled, settlement.took);
+        let spans = Spans::of_a_batch(&self.parts.tracer, inputs, settlement.promising, settlement.took);
         let mut measured = settlement.measured.iter().peekable();
         let mut changes = settlement.changes.as_slice();
         for ((input, outcome), (seen, on_settled)) in inputs.iter().zip(settlement.outcomes).zip(settled) {

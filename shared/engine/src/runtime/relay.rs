@@ -1,6 +1,5 @@
 //! Shell: the relay: publishes what the outbox promises, in order, under a lease.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +13,10 @@ use tracing::{error, info, warn};
 
 use super::bus::Publish;
 use super::clock::SharedClock;
+use super::deed::Deed;
 use super::observer::{Observer, SharedObserver};
 use super::refusal::Refusals;
-use super::tracer::{SpanKind, Tracer};
+use super::tracer::{Told, Tracer};
 use crate::store::{Lease, OutboxEntry, Store, StoreFault};
 
 /// Settings of the relay.
@@ -121,7 +121,7 @@ impl Relay {
         if settled_something || delayed.is_some() {
             let (took, refused) = (began.elapsed(), published.refused.len());
             // Only who writes it down wants to know.
-            let done = self.tracer.is_on().then(|| published.done.iter().copied().collect());
+            let done = self.tracer.is_on().then(|| published.done.clone());
             // What the broker has got is not older than when it said so.
             let published_at = now.saturating_add(began.elapsed()).unwrap_or(now);
             if !self.store.settle(&lease, published, published_at).await? {
@@ -132,38 +132,31 @@ impl Relay {
             // What nobody settled is published again, and counts then.
             observer.published(count, refused, took);
             if let Some(done) = done {
-                self.write_down(&entries, &done, took);
+                self.write_down(entries, done, took);
             }
         }
         Ok(delayed.map_or(Round::Published(count), Round::Delayed))
     }
 
     /// Writes down what was published of what is recorded: each message in its trace, and the batch, linked to each.
-    fn write_down(&self, entries: &[OutboxEntry], done: &BTreeSet<i64>, took: Duration) {
-        let written = entries.iter().filter(|entry| done.contains(&entry.seq));
-        let traced: Vec<_> = written.filter_map(|entry| Some((entry, entry.trace?))).collect();
-        let recorded: Vec<_> =
-            traced.iter().map(|(_, trace)| *trace).filter(|trace| trace.is_sampled).collect();
+    fn write_down(&self, mut entries: Vec<OutboxEntry>, mut done: Vec<i64>, took: Duration) {
+        done.sort_unstable();
+        entries.retain(|entry| entry.trace.is_some() && done.binary_search(&entry.seq).is_ok());
+        let traces = entries.iter().filter_map(|entry| entry.trace);
+        let recorded: Vec<_> = traces.filter(|trace| trace.is_sampled).collect();
         let batch = self.tracer.begin_batch(&recorded);
-        for (entry, trace) in traced {
-            let Some(begun) = self.tracer.begin(Some(trace), entry.saga) else { continue };
-            self.tracer.end(begun, took, SpanKind::Producer, |span| {
-                span.name = format!("publish {}", entry.subject).into();
-                span.attributes = vec![
-                    ("messaging.system", "nats".to_owned()),
-                    ("messaging.operation.type", "send".to_owned()),
-                    ("messaging.destination.name", entry.subject.clone()),
-                    ("messaging.message.id", entry.id.to_string()),
-                ];
-                span.links = batch.map(|batch| batch.context).into_iter().collect();
+        for OutboxEntry { id, saga, subject, trace, .. } in entries {
+            let Some(begun) = self.tracer.begin(trace, saga) else { continue };
+            let batch = batch.filter(|_| begun.context.is_sampled);
+            self.tracer.end(begun, took, || Told {
+                deed: Deed::Publish { subject, message_id: id },
+                failed: None,
+                links: batch.map(|batch| batch.context).into_iter().collect(),
             });
         }
         if let Some(batch) = batch {
-            self.tracer.end(batch, took, SpanKind::Producer, |span| {
-                span.name = "publish".into();
-                span.attributes = vec![("messaging.batch.message_count", done.len().to_string())];
-                span.links = recorded;
-            });
+            let deed = Deed::PublishBatch { messages: done.len() };
+            self.tracer.end(batch, took, || Told { deed, failed: None, links: recorded });
         }
     }
 

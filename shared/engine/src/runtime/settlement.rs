@@ -21,8 +21,8 @@ pub(super) struct Settlement<S: Service> {
     pub(super) tasks: Vec<Task>,
     /// Messages promised.
     pub(super) promised: usize,
-    /// Spans whose traces are recorded from now on, as what they promise tells of trouble.
-    pub(super) troubled: BTreeSet<u64>,
+    /// Spans that promise something of a trace that is recorded.
+    pub(super) promising: BTreeSet<u64>,
     pub(super) measured: Vec<(Uuid, Measurement)>,
     /// How long the commit took.
     pub(super) took: Duration,
@@ -54,7 +54,7 @@ impl<S: Service> Settlement<S> {
             changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
             tasks: taken,
             promised: writes.outbox.len(),
-            troubled: troubled(inputs, writes),
+            promising: promising(writes),
             measured: std::mem::take(&mut writes.measured),
             took: Duration::ZERO,
             changes: log_line::changes(writes),
@@ -69,7 +69,7 @@ impl<S: Service> Settlement<S> {
             changed: vec![],
             tasks: vec![],
             promised: 0,
-            troubled: BTreeSet::new(),
+            promising: BTreeSet::new(),
             measured: vec![],
             took: Duration::ZERO,
             changes: vec![],
@@ -78,12 +78,10 @@ impl<S: Service> Settlement<S> {
     }
 }
 
-/// Spans of inputs that were not to be recorded, and promise something that is.
-fn troubled<S: Service>(inputs: &[Input<S>], writes: &Writes) -> BTreeSet<u64> {
-    let unrecorded = inputs.iter().filter_map(|input| input.trace).filter(|trace| !trace.is_sampled);
-    let unrecorded: BTreeSet<u64> = unrecorded.map(|trace| trace.span_id).collect();
+/// Spans that promise something of a trace that is recorded: few, where few are.
+fn promising(writes: &Writes) -> BTreeSet<u64> {
     let promised = writes.outbox.iter().filter_map(|entry| entry.trace).filter(|trace| trace.is_sampled);
-    promised.map(|trace| trace.span_id).filter(|span| unrecorded.contains(span)).collect()
+    promised.map(|trace| trace.span_id).collect()
 }
 
 fn due_row<S: Service>(input: &Input<S>) -> Option<&RowKey> {

@@ -1,5 +1,6 @@
 //! Shell: the spans of what goes through the engine in one batch.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -7,13 +8,15 @@ use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutc
 use saga_core::service::Service;
 use saga_core::trace::TraceContext;
 
-use super::tracer::{Begun, Span, SpanKind, Tracer};
+use super::deed::{Deed, Settled};
+use super::tracer::{Begun, Told, Tracer};
 
 /// What is to be written down of the inputs of one batch, that is committed.
 pub(super) struct Spans<'a> {
     tracer: &'a Tracer,
     batch: Option<Begun>,
-    troubled: BTreeSet<u64>,
+    /// Spans that promise something of a trace that is recorded.
+    promising: BTreeSet<u64>,
 }
 
 impl<'a> Spans<'a> {
@@ -21,7 +24,7 @@ impl<'a> Spans<'a> {
     pub(super) fn of_a_batch<S: Service>(
         tracer: &'a Tracer,
         inputs: &[Input<S>],
-        troubled: BTreeSet<u64>,
+        promising: BTreeSet<u64>,
         took: Duration,
     ) -> Self {
         let recorded: Vec<TraceContext> = match tracer.is_on() {
@@ -30,13 +33,10 @@ impl<'a> Spans<'a> {
         };
         let batch = tracer.begin_batch(&recorded);
         if let Some(batch) = batch {
-            tracer.end(batch, took, SpanKind::Internal, |span| {
-                span.name = "commit".into();
-                span.attributes.push(("saga.batch.inputs", inputs.len().to_string()));
-                span.links = recorded;
-            });
+            let deed = Deed::Commit { inputs: inputs.len() };
+            tracer.end(batch, took, || Told { deed, failed: None, links: recorded });
         }
-        Self { tracer, batch, troubled }
+        Self { tracer, batch, promising }
     }
 
     /// Writes down an input that is settled.
@@ -50,49 +50,38 @@ impl<'a> Spans<'a> {
         // Whether a call is still wanted is asked again and again while it waits: there would be nothing else to see.
         let is_asked = matches!(outcome, Outcome::Message(MessageOutcome::Wanted));
         let Some(begun) = begun.filter(|_| !is_asked) else { return };
-        let failed = failure(outcome);
-        if failed.is_some() || self.troubled.contains(&begun.context.span_id) {
-            self.tracer.keep(begun.context);
+        let (failed, context) = (failure(outcome), begun.context);
+        // One that was not to be recorded promises what is: it tells of something that went wrong.
+        if !context.is_sampled && (failed.is_some() || self.promising.contains(&context.span_id)) {
+            self.tracer.keep(context);
         }
-        self.tracer.end(begun, took, kind(input), |span| describe(span, input, outcome, failed, self.batch));
+        self.tracer.end(begun, took, || Told {
+            deed: Deed::Settle(settled(input, outcome)),
+            failed: failed.map(str::to_owned),
+            links: self.batch.filter(|_| context.is_sampled).map(|batch| batch.context).into_iter().collect(),
+        });
     }
 }
 
-fn describe<S: Service>(
-    span: &mut Span,
-    input: &Input<S>,
-    outcome: &Outcome<S>,
-    failed: Option<&str>,
-    batch: Option<Begun>,
-) {
-    span.name = input.source().to_owned().into();
-    span.failed = failed.map(str::to_owned);
-    span.attributes = vec![
-        ("saga.correlation_id", input.correlation_id.to_string()),
-        ("saga.message_id", input.id.to_string()),
-        ("saga.outcome", outcome.name().to_owned()),
-    ];
-    if let Some(attempt) = input.attempt() {
-        span.attributes.push(("saga.attempt", attempt.to_string()));
-    }
-    if let InputKind::Message(delivered) = &input.kind {
-        span.attributes.push(("messaging.system", "nats".to_owned()));
-        span.attributes.push(("messaging.operation.type", "process".to_owned()));
-        let subject = delivered.delivery.as_ref().map(|delivery| delivery.subject.clone());
-        span.attributes.extend(subject.map(|subject| ("messaging.destination.name", subject)));
-    }
-    if let Some(dead_letter) = input.replayed() {
-        span.attributes.push(("saga.dead_letter_id", dead_letter.to_string()));
-    }
-    if span.context.is_sampled {
-        span.links.extend(batch.map(|batch| batch.context));
-    }
-}
-
-fn kind<S: Service>(input: &Input<S>) -> SpanKind {
-    match input.kind {
-        InputKind::Message(_) => SpanKind::Consumer,
-        InputKind::Command { .. } | InputKind::Called { .. } | InputKind::Due { .. } => SpanKind::Internal,
+fn settled<S: Service>(input: &Input<S>, outcome: &Outcome<S>) -> Settled {
+    let delivered = match &input.kind {
+        InputKind::Message(delivered) => Some(delivered),
+        InputKind::Command { .. } | InputKind::Called { .. } | InputKind::Due { .. } => None,
+    };
+    let source = match delivered {
+        Some(delivered) => Cow::Borrowed(delivered.step.name),
+        None => input.source().to_owned().into(),
+    };
+    let delivery = delivered.and_then(|delivered| delivered.delivery.as_ref());
+    Settled {
+        source,
+        is_message: delivered.is_some(),
+        correlation_id: input.correlation_id,
+        message_id: input.id,
+        outcome: outcome.name(),
+        attempt: input.attempt(),
+        subject: delivery.map(|delivery| delivery.subject.as_str().into()),
+        dead_letter: input.replayed(),
     }
 }
 

@@ -19,10 +19,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tracing::warn;
 
 use super::admission::CallPermit;
+use super::deed::Deed;
 use super::engine::Engine;
 use super::observer::SharedObserver;
 use super::task_runner::Waiting;
-use super::tracer::SpanKind;
+use super::tracer::Told;
 
 /// Makes the calls that tasks ask for. A refusal that the business knows is an answer, not a failure.
 pub trait TaskHandler: Send + Sync + 'static {
@@ -145,7 +146,8 @@ impl<S: Service> One<S> {
             return permit.give_back();
         };
         let begun = engine.tracer().begin(task.trace, task.correlation_id);
-        // Whoever is called goes on from here, and so does its answer.
+        // Whoever is called goes on from here, and so does its answer; another try from where this one did.
+        let asked = task.trace;
         task.trace = begun.map(|begun| begun.context);
         let began = Instant::now();
         let called = call(handler.as_ref(), &task, timeout).await;
@@ -169,24 +171,23 @@ impl<S: Service> One<S> {
             if failed.is_some() {
                 engine.tracer().keep(begun.context);
             }
-            engine.tracer().end(begun, took, SpanKind::Client, |span| {
-                span.name = format!("call {}", task.kind).into();
-                span.failed = failed;
-                span.attributes = vec![
-                    ("saga.correlation_id", task.correlation_id.to_string()),
-                    ("saga.message_id", task.id.to_string()),
-                    ("saga.attempt", (task.attempts + 1).to_string()),
-                    ("saga.outcome", end.as_str().to_owned()),
-                ];
-            });
+            let deed = || Deed::Call {
+                kind: task.kind.clone(),
+                correlation_id: task.correlation_id,
+                message_id: task.id,
+                attempt: task.attempts + 1,
+                outcome: end.as_str(),
+            };
+            engine.tracer().end(begun, took, || Told { deed: deed(), failed, links: vec![] });
         }
         observer.call_ended(&task.kind, end, took, task.trace);
         let (admission, id) = (engine.tasks().admission(), task.id);
         // Before its outcome is durable: from then on the timers may bring the task again.
         let (claim, is_room) = admission.release(id);
         task.claim = claim.unwrap_or(task.claim);
+        let called = std::mem::replace(&mut task.trace, asked);
         // When the engine is gone the task stays open: its lease lapses and the call is repeated.
-        let settled = engine.settle(Input::called(task, answer, fastrand::u32(..))).await;
+        let settled = engine.settle(Input::called(task, answer, fastrand::u32(..)).traced(called)).await;
         if !matches!(settled, Ok(Outcome::Message(MessageOutcome::Retried(_)))) {
             admission.forget(id);
         }

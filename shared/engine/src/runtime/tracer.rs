@@ -1,23 +1,28 @@
 //! Shell: traces: where each input stands in one, and the spans of what was done.
 //!
 //! A span is written down when it is over, whole: until then there is nothing but its [`TraceContext`], which is what is
-//! stored and sent. Names and attributes follow OpenTelemetry's semantic conventions where there are any.
+//! stored and sent.
 
-use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
 use saga_core::trace::TraceContext;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::deed::Deed;
+
 /// Where spans go, and which traces are recorded.
-pub trait Spans: Send + Sync + 'static {
+pub trait RecordSpans: Send + Sync + 'static {
     /// Whether a trace that begins here is recorded.
     fn samples(&self, trace_id: u128) -> bool;
 
     /// Whether a trace is recorded that was not to be: something went wrong in it here.
     fn has_kept(&self, trace_id: u128) -> bool;
+
+    /// Whether spans are taken whose traces are not to be recorded.
+    fn holds(&self) -> bool;
 
     /// Something went wrong in this trace: whatever is known of it is recorded, and all that comes.
     fn keep(&self, trace_id: u128);
@@ -29,77 +34,89 @@ pub trait Spans: Send + Sync + 'static {
 /// What was done, from when to when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Its own place in its trace.
-    pub context: TraceContext,
-    /// The span that caused it; `None` of the first.
-    pub parent: Option<u64>,
-    /// Its role.
-    pub kind: SpanKind,
-    /// What was done, of few different things: no ids.
-    pub name: Cow<'static, str>,
-    /// When it began.
-    pub began: SystemTime,
+    /// Its own place in its trace, and the span that caused it.
+    pub begun: Begun,
     /// When it was over.
     pub ended: SystemTime,
+    /// How long it took.
+    pub took: Duration,
+    /// What is to be known of it.
+    pub told: Told,
+}
+
+/// What is to be known of a span. Most are never sent: what costs anything is left to those that are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What was done.
+    pub deed: Deed,
     /// Why it failed, when it did. Nothing that the business says is a failure.
     pub failed: Option<String>,
-    /// What else is to be known of it.
-    pub attributes: Vec<(&'static str, String)>,
-    /// Spans that it belongs together with: all that went in one batch.
+    /// Spans that it belongs together with, and is not caused by: all that went in one batch, or a caller's own.
     pub links: Vec<TraceContext>,
 }
 
-/// The role of a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpanKind {
-    /// Work inside a service.
-    Internal,
-    /// The answer to a request.
-    Server,
-    /// A request.
-    Client,
-    /// A message was published.
-    Producer,
-    /// A message was handled.
-    Consumer,
+impl From<Deed> for Told {
+    fn from(deed: Deed) -> Self {
+        Self { deed, failed: None, links: Vec::new() }
+    }
+}
+
+/// What becomes of the trace that a caller says it is in, who may be anybody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Callers {
+    /// What is asked for goes on in it, and is recorded if that is: for where nobody but one's own ask.
+    Follow,
+    /// What is asked for has a trace of its own, recorded if it falls to it, and linked to the caller's.
+    #[default]
+    Link,
 }
 
 /// Where a service's spans go. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Tracer(Option<Arc<dyn Spans>>);
+pub struct Tracer {
+    spans: Option<Arc<dyn RecordSpans>>,
+    callers: Callers,
+}
 
 /// A span that is under way: where it stands, and what it is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Begun {
     /// Its own place.
     pub context: TraceContext,
-    /// The span that caused it.
+    /// The span that caused it; `None` of the first.
     pub parent: Option<u64>,
 }
 
 impl Tracer {
-    /// Records what `spans` wants recorded.
+    /// Records what `spans` wants recorded; that of callers as `callers` says.
     #[must_use]
-    pub fn new(spans: Arc<dyn Spans>) -> Self {
-        Self(Some(spans))
+    pub fn new(spans: Arc<dyn RecordSpans>, callers: Callers) -> Self {
+        Self { spans: Some(spans), callers }
     }
 
     /// Records nothing, and hands on no context.
     #[must_use]
     pub const fn off() -> Self {
-        Self(None)
+        Self { spans: None, callers: Callers::Link }
     }
 
     /// Whether anything is traced.
     #[must_use]
     pub const fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.spans.is_some()
+    }
+
+    /// Whether the trace of a caller who may be anybody is gone on in.
+    #[must_use]
+    pub const fn follows_anybody(&self) -> bool {
+        matches!(self.callers, Callers::Follow)
     }
 
     /// A place below `parent`; without one, at the beginning of the trace of this saga.
     #[must_use]
     pub fn begin(&self, parent: Option<TraceContext>, saga: Uuid) -> Option<Begun> {
-        let spans = self.0.as_ref()?;
+        let spans = self.spans.as_ref()?;
         let trace_id = parent.map_or_else(|| TraceContext::trace_of(saga), |parent| parent.trace_id);
         let is_sampled = match parent {
             Some(parent) => parent.is_sampled || spans.has_kept(trace_id),
@@ -119,24 +136,26 @@ impl Tracer {
         is_batch.then(|| Begun { context: context(), parent: None })
     }
 
+    /// Something went wrong in what the request asked for that is being answered.
+    pub fn keep_the_answer(&self) {
+        if let Some(begun) = of_the_answer() {
+            self.keep(begun.context);
+        }
+    }
+
     /// Something went wrong in this trace.
     pub fn keep(&self, context: TraceContext) {
-        if let Some(spans) = self.0.as_ref().filter(|_| !context.is_sampled) {
+        if let Some(spans) = self.spans.as_ref().filter(|_| !context.is_sampled) {
             spans.keep(context.trace_id);
         }
     }
 
     /// Takes a span that is over now after it `took` so long.
-    pub fn end(&self, begun: Begun, took: Duration, kind: SpanKind, describe: impl FnOnce(&mut Span)) {
-        let Some(spans) = &self.0 else { return };
-        let ended = SystemTime::now();
-        let began = ended.checked_sub(took).unwrap_or(ended);
-        let Begun { context, parent } = begun;
-        let (attributes, links) = (Vec::new(), Vec::new());
-        let name = Cow::Borrowed("");
-        let mut span = Span { context, parent, kind, name, began, ended, failed: None, attributes, links };
-        describe(&mut span);
-        spans.take(span);
+    pub fn end<T: Into<Told>>(&self, begun: Begun, took: Duration, tell: impl FnOnce() -> T) {
+        let wants = |spans: &&Arc<dyn RecordSpans>| begun.context.is_sampled || spans.holds();
+        if let Some(spans) = self.spans.as_ref().filter(wants) {
+            spans.take(Span { begun, ended: SystemTime::now(), took, told: tell().into() });
+        }
     }
 }
 
@@ -145,50 +164,49 @@ fn some_id() -> u64 {
 }
 
 tokio::task_local! {
-    static REQUEST: Arc<Mutex<Request>>;
+    static REQUEST: Cell<Request>;
 }
 
 /// The trace of the HTTP request that is being answered.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Request {
-    /// What the caller said.
+    /// What the caller said, if that is gone on in.
     parent: Option<TraceContext>,
     /// The span of the answer, once something is asked of the engine.
     begun: Option<Begun>,
 }
 
-/// Answers a request that stands there in its trace; with the span of the answer, when there is one. One that only looks,
-/// and whose caller traces nothing, has none.
+/// Answers a request that stands there in its trace. [`of_the_answer`] is the span of the answer; one that only looks, and
+/// whose caller traces nothing, has none.
 pub async fn answering<T>(
     tracer: &Tracer,
     parent: Option<TraceContext>,
     answer: impl Future<Output = T>,
-) -> (T, Option<Begun>) {
+) -> T {
     if !tracer.is_on() {
-        return (answer.await, None);
+        return answer.await;
     }
     let begun = parent.and_then(|parent| tracer.begin(Some(parent), Uuid::nil()));
-    let request = Arc::new(Mutex::new(Request { parent, begun }));
-    let answer = REQUEST.scope(request.clone(), answer).await;
-    let begun = request.lock().begun;
-    (answer, begun)
+    REQUEST.scope(Cell::new(Request { parent, begun }), answer).await
+}
+
+/// The span of the answer that is under way, once something was asked of the engine for it: whoever is asked meanwhile
+/// goes on from there. Known also while the answer is dropped.
+#[must_use]
+pub fn of_the_answer() -> Option<Begun> {
+    REQUEST.try_with(|request| request.get().begun).ok().flatten()
 }
 
 /// Where a command that a request asks for stands: below the answer to the request, which is a part of the saga's trace
 /// unless its caller has one.
 pub(super) fn of_the_request(tracer: &Tracer, saga: Uuid) -> Option<TraceContext> {
-    let place = REQUEST.try_with(|request| {
-        let mut request = request.lock();
+    let place = REQUEST.try_with(|place| {
+        let mut request = place.get();
         if request.begun.is_none() {
             request.begun = tracer.begin(request.parent, saga);
+            place.set(request);
         }
         request.begun
     });
     place.ok().flatten().map(|begun| begun.context)
-}
-
-/// The span of the answer that is made here, once there is one; also while the answer is dropped.
-#[must_use]
-pub fn of_the_answer() -> Option<Begun> {
-    REQUEST.try_with(|request| request.lock().begun).ok().flatten()
 }

@@ -147,6 +147,7 @@ impl Kept {
         for retry in writes.task_retries {
             let task = self.tasks.get_mut(&retry.id).expect("a task that is tried again is open");
             task.attempts = retry.attempts;
+            task.trace = retry.trace.or(task.trace);
         }
         for (step, id) in writes.retries_done {
             self.retries.remove(&(step.to_owned(), id));

@@ -1,11 +1,10 @@
 //! Where what is done stands in a trace.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use saga_core::input::Input;
-use saga_engine::runtime::tracer::{self, Span, Spans, Tracer};
+use saga_engine::runtime::tracer::{self, Callers, RecordSpans, Span, Tracer};
 
 use crate::support::{Depot, DepotCommand, EngineHarness, arrived, heard, id, in_time};
 
@@ -13,8 +12,12 @@ use crate::support::{Depot, DepotCommand, EngineHarness, arrived, heard, id, in_
 #[derive(Default)]
 struct Recorder(Mutex<Vec<Span>>);
 
-impl Spans for Recorder {
+impl RecordSpans for Recorder {
     fn samples(&self, _: u128) -> bool {
+        true
+    }
+
+    fn holds(&self) -> bool {
         true
     }
 
@@ -37,16 +40,17 @@ fn command(number: u128) -> Input<Depot> {
 #[tokio::test]
 async fn a_command_of_a_request_stands_below_its_answer_whichever_way_it_is_handed_in() {
     let recorder = Arc::new(Recorder::default());
-    let tracer = Tracer::new(recorder.clone());
+    let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
     let asked = async {
-        harness.engine.ask(id(1), DepotCommand::List("tea"), None).await.map(drop)?;
-        harness.engine.settle(command(2)).await.map(drop)
+        harness.engine.ask(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
+        harness.engine.settle(command(2)).await.expect("the store works");
+        tracer::of_the_answer()
     };
-    let (done, begun) = in_time("the answer", tracer::answering(&tracer, None, asked)).await;
-    done.expect("the store works");
+    let begun = in_time("the answer", tracer::answering(&tracer, None, asked)).await;
     let answer = begun.expect("the answer has a span").context;
-    let parents: Vec<_> = recorder.0.lock().iter().map(|span| (span.parent, span.context.trace_id)).collect();
+    let parents: Vec<_> =
+        recorder.0.lock().iter().map(|span| (span.begun.parent, span.begun.context.trace_id)).collect();
     assert_eq!(parents, [(Some(answer.span_id), answer.trace_id); 2]);
 }
 
@@ -54,10 +58,10 @@ async fn a_command_of_a_request_stands_below_its_answer_whichever_way_it_is_hand
 #[tokio::test]
 async fn what_nobody_asked_for_by_a_request_is_the_first_of_its_trace() {
     let recorder = Arc::new(Recorder::default());
-    let harness = EngineHarness::traced(Tracer::new(recorder.clone())).await;
+    let harness = EngineHarness::traced(Tracer::new(recorder.clone(), Callers::Link)).await;
     assert_eq!(harness.settle(command(1)).await, "done");
     assert_eq!(harness.settle(heard(arrived(id(2), "tea", 1))).await, "done");
-    let parents: Vec<_> = recorder.0.lock().iter().map(|span| span.parent).collect();
+    let parents: Vec<_> = recorder.0.lock().iter().map(|span| span.begun.parent).collect();
     assert_eq!(parents, [None, None]);
 }
 
@@ -71,24 +75,25 @@ async fn the_span_of_an_answer_is_known_while_the_answer_is_dropped() {
         }
     }
     let recorder = Arc::new(Recorder::default());
-    let tracer = Tracer::new(recorder.clone());
+    let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
     let found = Arc::default();
+    let (has_asked, asked) = tokio::sync::oneshot::channel();
     let answer = {
         let (seen, engine) = (Seen(Arc::clone(&found)), harness.engine.clone());
         async move {
             let _seen = seen;
             engine.ask(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
+            has_asked.send(()).expect("somebody waits for it");
             std::future::pending::<()>().await;
         }
     };
-    let answering = tracer::answering(&tracer, None, answer);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(200), answering).await.is_err(),
-        "nobody waits longer"
-    );
+    tokio::select! {
+        () = tracer::answering(&tracer, None, answer) => panic!("it is never answered"),
+        asked = in_time("the question", asked) => asked.expect("it was asked"),
+    }
     let begun = found.lock().expect("its span was known");
-    let asked = recorder.0.lock()[0].parent;
+    let asked = recorder.0.lock()[0].begun.parent;
     assert_eq!(asked, Some(begun.context.span_id));
     assert_eq!(tracer::of_the_answer(), None, "here nothing is answered");
 }

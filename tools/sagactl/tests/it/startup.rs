@@ -44,6 +44,35 @@ fn store_in(folder: &Path, name: &str) -> String {
     format!("store.url=sqlite:{}", folder.join(name).display())
 }
 
+/// A collector would get spans in another form than was asked for.
+#[test]
+fn a_form_of_spans_that_nobody_can_be_sent_is_refused_in_one_line() {
+    for (variable, value, because) in [
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "it has to be gzip or none"),
+        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "brotli", "it has to be gzip or none"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "it has to be http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json", "it has to be http/protobuf"),
+    ] {
+        let folder = TempDir::new().expect("a temporary folder");
+        let store = store_in(folder.path(), "bank.db");
+        let mut bank = Command::new(programs().join("bank"));
+        bank.args([
+            "--set",
+            &store,
+            "--set",
+            "http.bind=127.0.0.1:0",
+            "--set",
+            "trace.endpoint=http://127.0.0.1:9",
+        ]);
+        let output = bank.env(variable, value).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{variable}={value} started: {errors}");
+        let own: Vec<_> = errors.lines().filter(|line| line.starts_with("bank: ")).collect();
+        let [line] = own[..] else { panic!("one line: {errors}") };
+        assert!(line.contains(variable) && line.contains(value) && line.contains(because), "{line}");
+    }
+}
+
 #[test]
 fn what_makes_a_start_impossible_is_said_in_one_line() {
     let folder = TempDir::new().expect("a temporary folder");

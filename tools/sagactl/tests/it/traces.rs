@@ -1,13 +1,15 @@
 //! Shell: one trace follows an order through every program: received as a collector would, by OTLP.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
+use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -30,7 +32,11 @@ struct Seen {
 
 /// What a collector has taken.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<Seen>>>);
+struct Collector {
+    spans: Arc<Mutex<Vec<Seen>>>,
+    /// Of each request: how it was compressed, and the header that it was to carry.
+    heads: Arc<Mutex<Vec<(String, String)>>>,
+}
 
 impl Collector {
     /// One that listens, and its address.
@@ -45,7 +51,7 @@ impl Collector {
 
     /// The spans of a trace, as far as they have come.
     fn of(&self, trace_id: &[u8]) -> Trace {
-        Trace(self.0.lock().iter().filter(|seen| seen.span.trace_id == trace_id).cloned().collect())
+        Trace(self.spans.lock().iter().filter(|seen| seen.span.trace_id == trace_id).cloned().collect())
     }
 
     /// The spans of an order's trace once they are as `is_whole` wants them.
@@ -56,8 +62,16 @@ impl Collector {
     }
 }
 
-async fn take(State(collector): State<Collector>, body: Bytes) -> StatusCode {
-    let request = ExportTraceServiceRequest::decode(body).expect("OTLP");
+async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let head = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let (coding, tenant) = (head("content-encoding"), head("x-tenant"));
+    let mut plain = Vec::new();
+    match &coding[..] {
+        "gzip" => drop(GzDecoder::new(&body[..]).read_to_end(&mut plain).expect("gzip")),
+        _ => plain.extend_from_slice(&body),
+    }
+    collector.heads.lock().push((coding, tenant));
+    let request = ExportTraceServiceRequest::decode(&plain[..]).expect("OTLP");
     for resource in request.resource_spans {
         let attributes = resource.resource.expect("a resource").attributes;
         let name = attributes.into_iter().find(|attribute| attribute.key == "service.name");
@@ -66,7 +80,7 @@ async fn take(State(collector): State<Collector>, body: Bytes) -> StatusCode {
             other => panic!("no service.name: {other:?}"),
         };
         let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-        collector.0.lock().extend(spans.map(|span| Seen { service: service.clone(), span }));
+        collector.spans.lock().extend(spans.map(|span| Seen { service: service.clone(), span }));
     }
     StatusCode::OK
 }
@@ -193,9 +207,9 @@ async fn one_trace_follows_an_order_through_every_program() {
 }
 
 #[tokio::test]
-async fn a_customers_own_trace_goes_on_and_says_whether_it_is_recorded() {
+async fn where_callers_are_followed_a_customers_own_trace_goes_on_and_says_whether_it_is_recorded() {
     let (collector, address) = Collector::start().await;
-    let system = traced(&address, "0", &[]);
+    let system = traced(&address, "0", &["order.trace.callers=follow"]);
     system.list("pen", 10).await;
     let place = async |traceparent: &str| {
         let request = system.post("order", "/api/orders").header("traceparent", traceparent);
@@ -227,6 +241,8 @@ async fn the_trace_of_a_compensated_order_is_whole_though_it_was_not_sampled() {
     let caused = [
         (POST, "order command"),
         ("order command", "inventory inventory-stock-reservation"),
+        ("payment call payment-charge", "bank POST /v1/charges"),
+        ("bank POST /v1/charges", "bank command"),
         ("payment payment-charge", "payment publish payment.failed"),
         ("payment payment-charge", "order order-cancellation"),
         ("order order-cancellation", "order publish order.cancelled"),
@@ -243,6 +259,98 @@ async fn the_trace_of_a_compensated_order_is_whole_though_it_was_not_sampled() {
     }
     let id: Uuid = fine["id"].as_str().expect("an id").parse().expect("a UUID");
     assert_eq!(collector.of(id.as_bytes()).names(), BTreeMap::new(), "all went well: nobody wants to see it");
+}
+
+/// Nobody else decides what is recorded: an order's trace is found by its id, and leads to the caller's.
+#[tokio::test]
+async fn a_customers_own_trace_is_linked_to_and_has_no_say_in_what_is_recorded() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "0.5", &[]);
+    system.list("pen", 100).await;
+    let caller = 0x5bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4737_u128.to_be_bytes();
+    let place = async || {
+        let request = system.post("order", "/api/orders").header("Prefer", "wait=20");
+        let traced = request.header("traceparent", "00-5bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b7-01");
+        let answer = traced.json(&order_for(&[("pen", 1)], "tok_ok")).send().await.expect("an answer");
+        answer.json::<Value>().await.expect("JSON")["id"].clone()
+    };
+    // An id is chance from its 73rd bit on, and this half of them is recorded.
+    let is_sampled = |order: &Value| {
+        let id: Uuid = order.as_str().expect("an id").parse().expect("a UUID");
+        id.as_u128() & ((1 << 56) - 1) < 1 << 55
+    };
+    let (mut recorded, mut unrecorded) = (None, None);
+    while recorded.is_none() || unrecorded.is_none() {
+        let order = place().await;
+        let seen = if is_sampled(&order) { &mut recorded } else { &mut unrecorded };
+        *seen = Some(order);
+    }
+    let (recorded, unrecorded) = (recorded.expect("one"), unrecorded.expect("one"));
+    let caused = [
+        (POST, "order command"),
+        ("payment call payment-charge", "bank POST /v1/charges"),
+        ("payment payment-charge", "order order-confirmation"),
+    ];
+    let trace =
+        collector.trace_of(&recorded, |trace| trace.has_all(&caused) && trace.is_one_tree(POST)).await;
+    for (cause, effect) in caused {
+        trace.assert_caused(cause, effect);
+    }
+    let [link] = &trace.one(POST).links[..] else { panic!("one link: {:?}", trace.one(POST)) };
+    assert_eq!(
+        (&link.trace_id[..], &link.span_id[..]),
+        (&caller[..], &0x00f0_67aa_0ba9_02b7_u64.to_be_bytes()[..])
+    );
+    let id: Uuid = unrecorded.as_str().expect("an id").parse().expect("a UUID");
+    for trace_id in [&caller, id.as_bytes()] {
+        assert_eq!(collector.of(trace_id).names(), BTreeMap::new());
+    }
+}
+
+/// Whoever a guarded route answers is of this system, whatever becomes of what strangers bring along.
+#[tokio::test]
+async fn what_admin_asks_of_a_service_goes_on_in_the_trace_of_who_asked_admin() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "0", &[]);
+    let request = system.http.delete(system.url("admin", "/api/admin/faults/bank"));
+    let traced = request.header("traceparent", "00-6bf92f3577b34da6a3ce929d0e0e4738-00f067aa0ba902b7-01");
+    assert!(traced.send().await.expect("an answer").status().is_success());
+    let (asked, passed_on) = ("admin DELETE /api/admin/faults/{service}", "bank DELETE /internal/faults");
+    let caller = 0x6bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4738_u128.to_be_bytes();
+    wait_until("both have come", async || collector.of(&caller).has_all(&[(asked, passed_on)])).await;
+    collector.of(&caller).assert_caused(asked, passed_on);
+}
+
+/// What is known of what went wrong is forgotten by who stops; what it has stored and sent is not.
+#[tokio::test]
+async fn a_restart_ends_no_trace_in_which_something_went_wrong() {
+    let (collector, address) = Collector::start().await;
+    let system = traced(&address, "0", &[PATIENT, "payment.task.retry.base=1s"]);
+    system.list("pen", 10).await;
+    let parked = system.park(1).await;
+    system.sagactl(&["stop", "bank"]);
+    let called = system.place(1).await;
+    let has_failed = |trace: &Trace| !trace.all("payment call payment-charge").is_empty();
+    collector.trace_of(&Value::from(called[0].clone()), has_failed).await;
+
+    system.sagactl(&["stop", "payment"]);
+    system.sagactl(&["start", "bank"]);
+    system.sagactl(&["start", "payment"]);
+    let (id, _) = system.dead_letter();
+    system.sagactl(&["dlq", "replay", &id, "--reason", "a test"]);
+    for orders in [parked, called] {
+        system.wait_until_confirmed(&orders).await;
+        let caused = [
+            (POST, "order command"),
+            ("payment payment-processing", "payment call payment-charge"),
+            ("payment call payment-charge", "bank POST /v1/charges"),
+            ("payment payment-charge", "payment publish payment.processed"),
+            ("payment payment-charge", "order order-confirmation"),
+            ("order order-confirmation", "order publish order.confirmed"),
+        ];
+        let is_whole = |trace: &Trace| trace.has_all(&caused) && trace.is_one_tree(POST);
+        collector.trace_of(&Value::from(orders[0].clone()), is_whole).await;
+    }
 }
 
 #[tokio::test]
@@ -273,6 +381,26 @@ async fn a_replayed_dead_letter_goes_on_in_the_trace_of_its_order() {
     let shown = system.sagactl_json(&["dlq", "show", &id]);
     let traced = shown["trace"].as_str().expect("where it failed in the trace");
     assert!(traced.contains(&orders[0].replace('-', "")), "{traced}");
+}
+
+/// Those variables of the environment are honoured that collectors' own pages tell their users to set.
+#[tokio::test]
+async fn spans_are_compressed_and_carry_headers_as_the_environment_says() {
+    let (collector, address) = Collector::start().await;
+    let system = System::not_started();
+    let settings = [&format!("bank.trace.endpoint={address}"), "bank.trace.sample_ratio=1"];
+    let mut up = system.command(&system.up(&["--detach"], &settings));
+    up.env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip").env("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=a%20shop");
+    assert!(up.output().expect("sagactl runs").status.success());
+    let charge = serde_json::json!({
+        "amount": {"amount_minor": 1_000, "currency": "EUR"}, "token": "tok_ok", "reference": "a test",
+    });
+    let key = Uuid::from_u128(7);
+    let request = system.post("bank", "/v1/charges").header("Idempotency-Key", key.to_string());
+    assert!(request.json(&charge).send().await.expect("an answer").status().is_success());
+    wait_until("it has come", async || !collector.of(key.as_bytes()).0.is_empty()).await;
+    let heads = collector.heads.lock().clone();
+    assert!(heads.iter().all(|head| *head == ("gzip".to_owned(), "a shop".to_owned())), "{heads:?}");
 }
 
 /// Nobody there who takes traces: that is said once, and orders go on.

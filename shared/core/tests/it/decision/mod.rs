@@ -6,6 +6,7 @@ mod messages;
 mod operators;
 mod parked;
 mod till;
+mod traces;
 
 use jiff::{SignedDuration, Timestamp};
 use saga_core::breaker::Verdict;
@@ -218,6 +219,7 @@ fn writes_are_empty_only_when_there_is_nothing_to_write() {
         attempts: 1,
         next_attempt: NOON,
         last_error: String::new(),
+        trace: None,
     };
     let (retry, stored) = operators::examples();
     let dead = stored.dead_letter.clone();

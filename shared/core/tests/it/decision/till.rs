@@ -70,6 +70,11 @@ impl Message for Fact {
         None
     }
 
+    /// Nothing good is told of the tin of this name.
+    fn went_wrong(&self) -> bool {
+        matches!(self, Self::Counted { in_tin, .. } if in_tin == "wrong")
+    }
+
     fn encode(&self) -> serde_json::Result<Box<RawValue>> {
         raw(self)
     }
@@ -310,7 +315,7 @@ impl World {
             task_retry: RetryPolicy { base: Duration::from_secs(8), ..retry },
             owner: "till-1".to_owned(),
             task_lease: SignedDuration::from_secs(30),
-            keep_trouble: false,
+            keep_gone_wrong: false,
             use_inbox: true,
         };
         Self {

@@ -1,5 +1,6 @@
 //! Shell: measures each answer, and each that nobody waited for, and writes down the span of one that belongs to a trace.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request};
@@ -8,32 +9,37 @@ use axum::middleware::Next;
 use axum::response::Response;
 use saga_core::trace::{TRACEPARENT, TraceContext};
 
+use super::gate::Gate;
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::tracer::{self, SpanKind, Tracer};
+use crate::runtime::deed::{Deed, NO_ROUTE};
+use crate::runtime::tracer::{self, Told, Tracer};
 
 /// What is measured by, and traced with.
 #[derive(Clone)]
 pub(super) struct Measures {
     pub(super) metrics: Metrics,
     pub(super) tracer: Tracer,
+    pub(super) gate: Arc<Gate>,
 }
 
-/// What stands for a route where there is none.
-const NO_ROUTE: &str = "none";
+/// Who is refused is not let in: nothing of it is recorded because he says so.
+const REFUSED: [StatusCode; 3] =
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
 /// The status that is noted when who asked hung up before there was an answer: 499, as other servers say it.
 const HUNG_UP: u16 = 499;
 
 /// Answers, and takes note of that, or of whoever did not wait for it.
 pub(super) async fn measure(measures: Measures, request: Request, next: Next) -> Response {
-    let (tracer, parent) = (measures.tracer.clone(), context_in(request.headers()));
-    let noted = Noted::of(measures, &request);
+    let said = context_in(request.headers()).filter(|_| measures.tracer.is_on());
+    let noted = Noted::of(measures, &request, said);
+    let (tracer, parent) = (noted.measures.tracer.clone(), noted.parent());
     let answer = async move {
         let response = next.run(request).await;
         noted.answered(response.status());
         response
     };
-    tracer::answering(&tracer, parent, answer).await.0
+    tracer::answering(&tracer, parent, answer).await
 }
 
 /// A request under way. Once it is dropped, answered or not, note is taken of it.
@@ -43,13 +49,27 @@ struct Noted {
     method: &'static str,
     /// As the router understood it: what it did not would be a label for each path that anybody makes up.
     route: Option<MatchedPath>,
+    /// The trace that the caller says it is of.
+    said: Option<TraceContext>,
     status: Option<StatusCode>,
 }
 
 impl Noted {
-    fn of(measures: Measures, request: &Request) -> Self {
+    fn of(measures: Measures, request: &Request, said: Option<TraceContext>) -> Self {
         let route = request.extensions().get::<MatchedPath>().cloned();
-        Self { measures, began: Instant::now(), method: name_of(request.method()), route, status: None }
+        let (began, method) = (Instant::now(), name_of(request.method()));
+        Self { measures, began, method, route, said, status: None }
+    }
+
+    fn route(&self) -> &str {
+        self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str)
+    }
+
+    /// What is said, of a caller who is followed.
+    fn parent(&self) -> Option<TraceContext> {
+        // Whom a guarded route answers is of this system: he came by a token, where tokens are asked for.
+        let Measures { tracer, gate, .. } = &self.measures;
+        self.said.filter(|_| tracer.follows_anybody() || gate.guards(self.method, self.route()))
     }
 
     fn answered(mut self, status: StatusCode) {
@@ -59,22 +79,23 @@ impl Noted {
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let Self { measures: Measures { metrics, tracer }, method, .. } = self;
+        let (took, parent) = (self.began.elapsed(), self.parent());
+        let Self { measures: Measures { metrics, tracer, .. }, method, .. } = self;
+        let is_refused = self.status.is_some_and(|status| REFUSED.contains(&status));
+        let begun = tracer::of_the_answer().filter(|_| parent.is_none() || !is_refused);
+        let status = self.status.map_or(HUNG_UP, |status| status.as_u16());
         let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
-        let (took, begun) = (self.began.elapsed(), tracer::of_the_answer());
-        let status = self.status.map_or(HUNG_UP, |status| status.as_u16()).to_string();
-        metrics.add(&names::REQUESTS, &[method, route, &status], 1);
+        metrics.add(&names::REQUESTS, &[method, route, &status.to_string()], 1);
         metrics.took(&names::REQUEST_DURATION, &[method, route], took, begun.map(|begun| begun.context));
         let Some(begun) = begun else { return };
-        tracer.end(begun, took, SpanKind::Server, |span| {
-            span.name = format!("{method} {route}").into();
-            span.failed = self.status.filter(StatusCode::is_server_error).map(|status| status.to_string());
-            span.attributes = vec![
-                ("http.request.method", (*method).to_owned()),
-                ("http.route", route.to_owned()),
-                ("http.response.status_code", status),
-            ];
-        });
+        let failed = self.status.filter(StatusCode::is_server_error).map(|status| status.to_string());
+        if failed.is_some() {
+            tracer.keep(begun.context);
+        }
+        let path = self.route.as_ref().map(|path| path.as_str().to_owned());
+        let deed = Deed::Answer { method, route: path, status };
+        let links = self.said.filter(|_| parent.is_none()).into_iter().collect();
+        tracer.end(begun, took, || Told { deed, failed, links });
     }
 }
 

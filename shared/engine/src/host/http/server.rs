@@ -43,7 +43,8 @@ pub fn router(
     tracer: Tracer,
 ) -> Router {
     let (routes, api) = routes.split_for_parts();
-    let measures = Measures { metrics: metrics.clone(), tracer };
+    let gate = Arc::new(gate);
+    let measures = Measures { metrics: metrics.clone(), tracer, gate: gate.clone() };
     let operations = Router::new()
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
@@ -51,7 +52,6 @@ pub fn router(
         .with_state(Operations { health, metrics });
     let HttpSettings { timeout, body_timeout, body_limit_bytes, .. } = *settings;
     let description = completed(&api, &gate);
-    let gate = Arc::new(gate);
     let door = Arc::new(Door::new(settings));
     let patience = Patience { body_timeout, body_limit_bytes };
     let bounded = ServiceBuilder::new()

@@ -8,7 +8,10 @@ use opentelemetry::trace::{
     Link, SpanContext, SpanId, SpanKind as OtelKind, Status, TraceFlags, TraceId, TraceState,
 };
 use opentelemetry::{InstrumentationScope, KeyValue};
-use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig as _};
+use opentelemetry_otlp::{
+    OTEL_EXPORTER_OTLP_COMPRESSION, OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_COMPRESSION,
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, Protocol, SpanExporter as OtlpExporter, WithExportConfig as _,
+};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
@@ -19,7 +22,8 @@ use saga_core::trace::TraceContext;
 use tracing::{info, warn};
 
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::tracer::{Span, SpanKind};
+use crate::runtime::deed::SpanKind;
+use crate::runtime::tracer::{Begun, Span, Told};
 
 /// Spans that wait to be sent; what comes beyond that is dropped, and counted.
 const QUEUE: usize = 16_384;
@@ -31,6 +35,16 @@ const EVERY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a service that stops waits for the rest to be sent.
 pub(in crate::host) const LAST: Duration = Duration::from_secs(2);
+
+/// What the environment may say of the form in which spans are sent: anything else would be passed over in silence. Of the
+/// rest, `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_EXPORTER_OTLP_TRACES_HEADERS` are taken as they are; where spans go, how
+/// many at once and how long that may take is said by `trace.endpoint` and the constants here alone.
+const FORMS: [(&str, &[&str]); 4] = [
+    (OTEL_EXPORTER_OTLP_TRACES_COMPRESSION, &["gzip", "none"]),
+    (OTEL_EXPORTER_OTLP_COMPRESSION, &["gzip", "none"]),
+    (OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, &["http/protobuf"]),
+    (OTEL_EXPORTER_OTLP_PROTOCOL, &["http/protobuf"]),
+];
 
 /// The way of spans to a collector.
 #[derive(Debug)]
@@ -45,15 +59,17 @@ impl Export {
     /// To the collector at `url`.
     ///
     /// # Errors
-    /// When there can be no client for it.
+    /// When there can be no client for it, or the environment wants a form that spans cannot be sent in.
     pub(super) fn to(
         url: &Url,
         service: &'static str,
         instance: &str,
         metrics: Metrics,
     ) -> anyhow::Result<Self> {
+        check_forms()?;
         let otlp = OtlpExporter::builder()
             .with_http()
+            .with_protocol(Protocol::HttpBinary)
             .with_endpoint(url.as_str())
             .with_timeout(TIMEOUT)
             .build()
@@ -103,32 +119,48 @@ impl Export {
     }
 
     fn data(&self, span: Span) -> SpanData {
-        let attributes = span.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+        let Span {
+            begun: Begun { context, parent },
+            ended,
+            took,
+            told: Told { deed, failed, links: linked },
+        } = span;
+        let attributes =
+            deed.attributes().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
         let mut links = SpanLinks::default();
-        links.links =
-            span.links.iter().map(|linked| Link::new(context_of(linked, true), vec![], 0)).collect();
+        links.links = linked.iter().map(|linked| Link::new(context_of(linked, true), vec![], 0)).collect();
         SpanData {
-            span_context: context_of(&span.context, false),
-            parent_span_id: span.parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
-            parent_span_is_remote: matches!(span.kind, SpanKind::Server | SpanKind::Consumer),
-            span_kind: match span.kind {
+            span_context: context_of(&context, false),
+            parent_span_id: parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
+            parent_span_is_remote: matches!(deed.kind(), SpanKind::Server | SpanKind::Consumer),
+            span_kind: match deed.kind() {
                 SpanKind::Internal => OtelKind::Internal,
                 SpanKind::Server => OtelKind::Server,
                 SpanKind::Client => OtelKind::Client,
                 SpanKind::Producer => OtelKind::Producer,
                 SpanKind::Consumer => OtelKind::Consumer,
             },
-            name: span.name,
-            start_time: span.began,
-            end_time: span.ended,
+            name: deed.name(),
+            start_time: ended.checked_sub(took).unwrap_or(ended),
+            end_time: ended,
             attributes,
             dropped_attributes_count: 0,
             events: opentelemetry_sdk::trace::SpanEvents::default(),
             links,
-            status: span.failed.map_or(Status::Unset, Status::error),
+            status: failed.map_or(Status::Unset, Status::error),
             instrumentation_scope: self.scope.clone(),
         }
     }
+}
+
+/// Whether the environment wants what there is.
+fn check_forms() -> anyhow::Result<()> {
+    for (variable, known) in FORMS {
+        let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { continue };
+        let is_known = known.iter().any(|known| value.eq_ignore_ascii_case(known));
+        anyhow::ensure!(is_known, "{variable} is {value:?}: it has to be {}", known.join(" or "));
+    }
+    Ok(())
 }
 
 fn context_of(context: &TraceContext, is_remote: bool) -> SpanContext {

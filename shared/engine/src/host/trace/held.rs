@@ -1,98 +1,86 @@
 //! Pure: spans of traces that are not to be recorded, held for a while in case something goes wrong in them.
-
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+//!
+//! They come by the thousand, and nearly all go as they came: each overwrites the oldest, and points at the one before it
+//! of its bucket, so that those of one trace are found without a look at the others.
 
 /// Spans that are held, some hundred bytes each: at 50 sagas a second what happened in the last two minutes, at 1,000 in
-/// the last six seconds. Most trouble shows within a second.
+/// the last six seconds. What goes wrong mostly shows within a second.
 const SPANS: usize = 20_000;
-/// Traces that are known to be of trouble. One that is forgotten is recorded again from its next trouble on.
-const KEPT: usize = 10_000;
+/// Places that traces are spread over.
+const BUCKETS: usize = 1 << BUCKET_BITS;
+const BUCKET_BITS: u32 = 15;
 
 /// What is held.
 #[derive(Debug)]
-pub(super) struct Held<S> {
-    traces: BTreeMap<u128, OfATrace<S>>,
-    /// Each trace with the number of its first span, oldest first; also of traces that are gone.
-    order: VecDeque<(u64, u128)>,
-    count: usize,
-    next: u64,
-    kept: BTreeSet<u128>,
-    kept_order: VecDeque<u128>,
+pub(super) struct HeldSpans<S> {
+    /// The span of number N is in place N modulo their count.
+    places: Vec<Place<S>>,
+    /// The number of the newest span of each bucket; 0 where there is none.
+    newest: Vec<u64>,
+    /// How many there have been: the number of the newest.
+    last: u64,
 }
 
 #[derive(Debug)]
-struct OfATrace<S> {
-    first: u64,
-    spans: Vec<S>,
+struct Place<S> {
+    trace_id: u128,
+    /// The number of the span before it of its bucket; 0 where there is none.
+    before: u64,
+    /// `None` once it is let go.
+    span: Option<S>,
 }
 
-impl<S> Default for Held<S> {
+impl<S> Default for HeldSpans<S> {
     fn default() -> Self {
-        let (order, kept_order) = (VecDeque::new(), VecDeque::new());
-        Self { traces: BTreeMap::new(), order, count: 0, next: 0, kept: BTreeSet::new(), kept_order }
+        Self { places: Vec::with_capacity(SPANS), newest: vec![0; BUCKETS], last: 0 }
     }
 }
 
-impl<S> Held<S> {
-    /// Takes a span, and answers those that are to be recorded now. One that comes recorded was found to be of trouble
-    /// by somebody else: what is held of its trace belongs to it, and all that comes.
-    pub(super) fn take(&mut self, trace_id: u128, span: S, is_sampled: bool) -> Vec<S> {
-        if is_sampled && self.traces.contains_key(&trace_id) {
-            self.remember(trace_id);
-        }
-        if is_sampled || self.has_kept(trace_id) {
-            let mut spans = self.release(trace_id);
-            spans.push(span);
-            return spans;
-        }
-        self.hold(trace_id, span);
-        Vec::new()
-    }
-
-    /// From now on a trace is recorded; what is held of it is let go.
-    pub(super) fn keep(&mut self, trace_id: u128) -> Vec<S> {
-        self.remember(trace_id);
-        self.release(trace_id)
-    }
-
-    /// Whether a trace is recorded though it was not to be.
-    pub(super) fn has_kept(&self, trace_id: u128) -> bool {
-        self.kept.contains(&trace_id)
-    }
-
-    /// Holds a span. When there are too many, the oldest trace goes, whole: half of it explains nothing.
-    fn hold(&mut self, trace_id: u128, span: S) {
-        let (number, order) = (self.next, &mut self.order);
-        let of_the_trace = self.traces.entry(trace_id).or_insert_with(|| {
-            order.push_back((number, trace_id));
-            OfATrace { first: number, spans: Vec::new() }
-        });
-        of_the_trace.spans.push(span);
-        (self.next, self.count) = (self.next + 1, self.count + 1);
-        while self.count > SPANS || self.order.len() > SPANS {
-            let Some((first, oldest)) = self.order.pop_front() else { return };
-            if self.traces.get(&oldest).is_some_and(|of_the_trace| of_the_trace.first == first) {
-                self.release(oldest);
+impl<S> HeldSpans<S> {
+    /// Holds a span; answers the oldest when there are too many.
+    pub(super) fn hold(&mut self, trace_id: u128, span: S) -> Option<S> {
+        self.last += 1;
+        let before = std::mem::replace(&mut self.newest[bucket(trace_id)], self.last);
+        let place = Place { trace_id, before, span: Some(span) };
+        match self.places.get_mut(index(self.last)) {
+            Some(oldest) => std::mem::replace(oldest, place).span,
+            None => {
+                self.places.push(place);
+                None
             }
         }
     }
 
-    fn release(&mut self, trace_id: u128) -> Vec<S> {
-        let spans = self.traces.remove(&trace_id).map(|of_the_trace| of_the_trace.spans).unwrap_or_default();
-        self.count -= spans.len();
+    /// Lets go what is held of a trace, in its order.
+    pub(super) fn release(&mut self, trace_id: u128) -> Vec<S> {
+        let (mut spans, mut number) = (Vec::new(), self.newest[bucket(trace_id)]);
+        // What is older than that is overwritten, and so is whatever it pointed at.
+        while number > 0 && number + SPANS as u64 > self.last {
+            let Some(place) = self.places.get_mut(index(number)) else { break };
+            if place.trace_id == trace_id {
+                spans.extend(place.span.take());
+            }
+            number = place.before;
+        }
+        spans.reverse();
         spans
     }
+}
 
-    fn remember(&mut self, trace_id: u128) {
-        if self.kept.insert(trace_id) {
-            self.kept_order.push_back(trace_id);
-        }
-        if self.kept_order.len() > KEPT
-            && let Some(oldest) = self.kept_order.pop_front()
-        {
-            self.kept.remove(&oldest);
-        }
-    }
+fn index(number: u64) -> usize {
+    usize::try_from((number - 1) % SPANS as u64).unwrap_or_default()
+}
+
+fn bucket(trace_id: u128) -> usize {
+    usize::try_from(mixed(trace_id) >> (u64::BITS - BUCKET_BITS)).unwrap_or_default()
+}
+
+/// The bits of a trace's id, each of which changes the upper half of the answer: ids that follow each other are far apart.
+pub(super) const fn mixed(trace_id: u128) -> u64 {
+    // 2^64 by the golden ratio, as in Fibonacci hashing.
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let (upper, lower) = ((trace_id >> 64) as u64, trace_id as u64);
+    (upper.wrapping_mul(FACTOR).rotate_left(32) ^ lower).wrapping_mul(FACTOR)
 }
 
 #[cfg(test)]
@@ -100,44 +88,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_of_a_trace_is_let_go_once_it_is_of_trouble() {
-        let mut held = Held::default();
-        for (trace_id, span) in [(1, "a"), (2, "b"), (1, "c")] {
-            assert!(held.take(trace_id, span, false).is_empty());
+    fn what_is_held_of_a_trace_is_let_go_once_and_in_its_order() {
+        let mut held = HeldSpans::default();
+        for (trace_id, span) in [(1, "a"), (2, "b"), (1, "c"), (1 << 64, "d"), (1, "e")] {
+            assert_eq!(held.hold(trace_id, span), None);
         }
-        assert_eq!(held.keep(1), ["a", "c"]);
-        assert_eq!(held.take(1, "d", false), ["d"], "and so is what comes");
-        assert!(held.has_kept(1) && !held.has_kept(2));
-        assert_eq!(held.take(2, "e", true), ["b", "e"], "somebody else found it to be of trouble");
-        assert_eq!(held.take(2, "f", false), ["f"]);
-        assert_eq!(held.take(3, "g", true), ["g"]);
-        assert!(!held.has_kept(3), "it was to be recorded from the start");
+        assert_eq!(held.release(1), ["a", "c", "e"]);
+        assert_eq!(held.release(1), [""; 0], "each once");
+        held.hold(1, "f");
+        assert_eq!(
+            (held.release(1), held.release(2), held.release(1 << 64)),
+            (vec!["f"], vec!["b"], vec!["d"])
+        );
     }
 
     #[test]
     fn there_is_an_end_to_what_is_held_and_the_oldest_goes_first() {
-        let mut held = Held::default();
-        for trace_id in 1..=SPANS as u128 + 1 {
-            assert!(held.take(trace_id, "a", false).is_empty());
-            assert!(held.keep(1_000_000 + trace_id).is_empty());
+        let mut held = HeldSpans::default();
+        let (count, rounds) = (SPANS as u128, 3);
+        for number in 1..=rounds * count {
+            let gone = (number > count).then(|| number - count);
+            assert_eq!(held.hold(number, number), gone);
         }
-        assert_eq!((held.traces.len(), held.order.len(), held.count), (SPANS, SPANS, SPANS));
-        assert_eq!((held.kept.len(), held.kept_order.len()), (KEPT, KEPT));
-        assert!(held.keep(1).is_empty());
-        assert_eq!(held.keep(2), ["a"]);
-        assert!(!held.has_kept(1_000_001) && held.has_kept(1_000_000 + SPANS as u128));
+        assert_eq!((held.places.len(), held.places.capacity()), (SPANS, SPANS));
+        let oldest = (rounds - 1) * count;
+        assert_eq!(held.release(oldest), [0; 0]);
+        for number in [oldest + 1, oldest + 2, rounds * count] {
+            assert_eq!(held.release(number), [number]);
+        }
     }
 
-    /// The place in the line of spans that are gone is not that of those that came later.
+    /// Whatever shares its bucket: one bucket holds the spans of many traces here.
     #[test]
-    fn a_trace_that_was_let_go_and_comes_again_is_as_young_as_it_is() {
-        let mut held = Held::default();
-        assert!(held.take(1, "old", false).is_empty());
-        held.release(1);
-        assert!(held.take(2, "a", false).is_empty() && held.take(1, "young", false).is_empty());
-        for trace_id in 3..=SPANS as u128 {
-            held.take(trace_id, "a", false);
+    fn each_trace_has_its_own_spans_and_no_others() {
+        let mut held = HeldSpans::default();
+        let traces = || (1..=7_000_u128).map(|trace| trace << 40 | trace);
+        for part in 0..3 {
+            for trace in traces() {
+                held.hold(trace, (trace, part));
+            }
         }
-        assert_eq!(held.release(1), ["young"]);
+        // 21,000 were held, of which the first 1,000 are gone.
+        for (place, trace) in traces().enumerate() {
+            let parts = if place < 1_000 { 1..3 } else { 0..3 };
+            assert_eq!(held.release(trace), parts.map(|part| (trace, part)).collect::<Vec<_>>(), "{place}");
+        }
+    }
+
+    #[test]
+    fn buckets_are_used_alike_by_ids_of_every_kind() {
+        let spread = |id: fn(u128) -> u128| {
+            let used: std::collections::BTreeSet<_> =
+                (1..=BUCKETS as u128).map(|number| bucket(id(number))).collect();
+            used.len()
+        };
+        // Chance would use 1 - 1/e of them.
+        for used in
+            [spread(|number| number), spread(|number| number << 64), spread(|number| number << 80 | number)]
+        {
+            assert!(used > BUCKETS / 2, "{used}");
+        }
     }
 }

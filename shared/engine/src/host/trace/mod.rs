@@ -2,35 +2,41 @@
 
 mod export;
 mod held;
+mod kept;
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use reqwest::Url;
-use saga_core::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 
 use self::export::Export;
 pub(super) use self::export::LAST;
-use self::held::Held;
+use self::held::HeldSpans;
+use self::kept::KeptTraces;
 use super::metrics::Metrics;
-use crate::runtime::tracer::{Span, Spans, Tracer};
+use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
 /// Which traces are recorded, and where they go (section `trace`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceSettings {
-    /// The collector, e.g. `http://localhost:4318`; without one nothing is traced.
+    /// The collector, e.g. `http://localhost:4318`; without one nothing is traced. Of OpenTelemetry's own variables of the
+    /// environment `OTEL_EXPORTER_OTLP_HEADERS`, `…_COMPRESSION` (`gzip`, `none`) and `…_PROTOCOL` (`http/protobuf`) are
+    /// honoured, each also as `OTEL_EXPORTER_OTLP_TRACES_…`, which comes first.
     pub endpoint: String,
-    /// Which part of the traces that begin here is recorded, from 0 to 1. Who brings a trace along has decided.
+    /// Which part of the traces that begin here is recorded, from 0 to 1.
     pub sample_ratio: f64,
     /// Whether the traces of sagas in which something goes wrong, or is undone, are recorded all the same.
-    pub keep_trouble: bool,
+    pub keep_gone_wrong: bool,
+    /// What becomes of the traces that callers bring along on routes that are anybody's. Those of callers on guarded
+    /// routes, who are of this system, are gone on in; what is refused is recorded by no caller's wish.
+    pub callers: Callers,
 }
 
 impl Default for TraceSettings {
     fn default() -> Self {
-        Self { endpoint: String::new(), sample_ratio: 0.05, keep_trouble: true }
+        Self { endpoint: String::new(), sample_ratio: 0.05, keep_gone_wrong: true, callers: Callers::Link }
     }
 }
 
@@ -110,9 +116,10 @@ impl Tracing {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };
         let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
-        let held = settings.keep_trouble.then(Mutex::default);
+        let held = settings.keep_gone_wrong.then(Unsampled::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
-        let tracer = Tracer::new(Arc::new(Recorded { export: export.clone(), held, sampled_below }));
+        let recorded = Recorded { export: export.clone(), held, sampled_below };
+        let tracer = Tracer::new(Arc::new(recorded), settings.callers);
         Ok(Self { tracer, export: Some(export) })
     }
 
@@ -129,7 +136,7 @@ impl Tracing {
 struct Recorded {
     export: Arc<Export>,
     /// Spans that nobody wants unless something goes wrong.
-    held: Option<Mutex<Held<Span>>>,
+    held: Option<Unsampled>,
     /// Traces are sampled whose number is below this.
     sampled_below: u64,
 }
@@ -143,36 +150,68 @@ fn share_of_ids(ratio: f64) -> u64 {
     (ratio * (1_u64 << RANDOM_BITS) as f64) as u64
 }
 
-impl Spans for Recorded {
+impl RecordSpans for Recorded {
     fn samples(&self, trace_id: u128) -> bool {
         let chance = trace_id & ((1 << RANDOM_BITS) - 1);
         chance < u128::from(self.sampled_below) || self.has_kept(trace_id)
     }
 
     fn has_kept(&self, trace_id: u128) -> bool {
-        self.held.as_ref().is_some_and(|held| held.lock().has_kept(trace_id))
+        self.held.as_ref().is_some_and(|held| held.kept.has(trace_id))
+    }
+
+    fn holds(&self) -> bool {
+        self.held.is_some()
     }
 
     fn keep(&self, trace_id: u128) {
-        let Some(held) = &self.held else { return };
-        let spans = held.lock().keep(trace_id);
-        spans.into_iter().for_each(|span| self.export.take(recorded(span)));
+        if let Some(held) = &self.held {
+            held.keep(trace_id).into_iter().for_each(|span| self.export.take(span));
+        }
     }
 
     fn take(&self, span: Span) {
-        let trace_id = span.context.trace_id;
-        let Some(held) = &self.held else {
-            if span.context.is_sampled {
-                self.export.take(span);
-            }
-            return;
+        let span = match &self.held {
+            Some(held) => held.take(span, |before| self.export.take(before)),
+            None => Some(span).filter(|span| span.begun.context.is_sampled),
         };
-        let is_sampled = span.context.is_sampled;
-        let spans = held.lock().take(trace_id, span, is_sampled);
-        spans.into_iter().for_each(|span| self.export.take(recorded(span)));
+        span.into_iter().for_each(|span| self.export.take(span));
     }
 }
 
-fn recorded(span: Span) -> Span {
-    Span { context: TraceContext { is_sampled: true, ..span.context }, ..span }
+/// Spans that nobody wants unless something goes wrong, and the traces in which it did.
+#[derive(Default)]
+struct Unsampled {
+    spans: Mutex<HeldSpans<Span>>,
+    kept: KeptTraces,
+}
+
+impl Unsampled {
+    /// From now on a trace is recorded; answers what is held of it.
+    fn keep(&self, trace_id: u128) -> Vec<Span> {
+        // Known before it is let go: whoever holds another span meanwhile has looked before that.
+        self.kept.keep(trace_id);
+        self.spans.lock().release(trace_id)
+    }
+
+    /// Holds a span, or answers it when it is to be recorded, and all that is held of its trace before it. One that comes
+    /// recorded was found by somebody else to be of a trace in which something went wrong, if any of that is held: it
+    /// belongs to it, and all that comes.
+    fn take(&self, span: Span, mut record: impl FnMut(Span)) -> Option<Span> {
+        let trace_id = span.begun.context.trace_id;
+        let mut spans = self.spans.lock();
+        if !span.begun.context.is_sampled && !self.kept.has(trace_id) {
+            let oldest = spans.hold(trace_id, span);
+            drop(spans);
+            drop(oldest);
+            return None;
+        }
+        let before = spans.release(trace_id);
+        drop(spans);
+        if !before.is_empty() {
+            self.kept.keep(trace_id);
+            before.into_iter().for_each(&mut record);
+        }
+        Some(span)
+    }
 }

@@ -314,10 +314,17 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
     }
     for retry in &writes.task_retries {
         conn.prepare_cached(
-            "UPDATE task SET attempts = ?2, next_attempt = ?3, last_error = ?4, owner = NULL, lease_until = NULL
+            "UPDATE task SET attempts = ?2, next_attempt = ?3, last_error = ?4, owner = NULL, lease_until = NULL,
+                 trace = coalesce(?5, trace)
              WHERE id = ?1",
         )?
-        .execute(params![retry.id, retry.attempts, micros(retry.next_attempt), retry.last_error])?;
+        .execute(params![
+            retry.id,
+            retry.attempts,
+            micros(retry.next_attempt),
+            retry.last_error,
+            retry.trace.map(|trace| trace.to_bytes())
+        ])?;
     }
     Ok(())
 }

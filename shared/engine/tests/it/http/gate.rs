@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::server::{Answer, Server};
 use crate::support::wait_until;
 
-static ACCESS: Access = Access {
+pub static ACCESS: Access = Access {
     guarded: &["/internal/"],
     rules: &[
         Rule { method: "GET", path: "/internal/who", role: Role::Viewer },
@@ -23,7 +23,7 @@ static ACCESS: Access = Access {
 };
 
 /// The tokens of three people, and of one whose time is over, in a file.
-struct Kept {
+pub struct Kept {
     folder: TempDir,
     tokens: Tokens,
 }
@@ -35,7 +35,7 @@ fn token(name: &str) -> Token {
 }
 
 impl Kept {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut kept = Self { folder: tempfile::tempdir().expect("a folder"), tokens: Tokens::default() };
         let past = Timestamp::now() - SignedDuration::from_secs(1);
         for (name, role, expires) in [
@@ -71,7 +71,7 @@ impl Kept {
         std::fs::rename(new, self.file()).expect("renamed");
     }
 
-    fn settings(&self) -> HttpSettings {
+    pub fn settings(&self) -> HttpSettings {
         HttpSettings { tokens: Some(self.file()), ..HttpSettings::default() }
     }
 
@@ -84,7 +84,7 @@ async fn asks(server: &Server, method: &str, path: &str, headers: &str) -> Answe
     server.answers(format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n")).await
 }
 
-fn bearer(name: &str) -> String {
+pub fn bearer(name: &str) -> String {
     format!("authorization: Bearer {}\r\n", token(name).secret())
 }
 

@@ -5,3 +5,4 @@ mod door;
 mod gate;
 mod server;
 mod tls;
+mod traces;

@@ -79,10 +79,17 @@ impl Server {
         let bind = if settings.bind.is_empty() { "127.0.0.1:0".to_owned() } else { settings.bind };
         let settings = HttpSettings { bind, ..settings };
         let listener = http::bind(&settings).await.expect("a free port");
-        Self::on(listener, settings, access)
+        Self::on(listener, settings, access, Tracer::off())
     }
 
-    fn on(listener: http::Listener, settings: HttpSettings, access: &'static Access) -> Self {
+    /// The same, which traces.
+    pub async fn traced(settings: HttpSettings, access: &'static Access, tracer: Tracer) -> Self {
+        let settings = HttpSettings { bind: "127.0.0.1:0".to_owned(), ..settings };
+        let listener = http::bind(&settings).await.expect("a free port");
+        Self::on(listener, settings, access, tracer)
+    }
+
+    fn on(listener: http::Listener, settings: HttpSettings, access: &'static Access, tracer: Tracer) -> Self {
         let (address, stop) = (listener.local_addr().expect("an address"), CancellationToken::new());
         let held_here = Held::default();
         let routes = OpenApiRouter::new()
@@ -94,7 +101,7 @@ impl Server {
             .with_state(held_here.clone());
         let health: Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let gate = Gate::new(&settings, access).expect("tokens");
-        let router = http::router(routes, &settings, gate, health, Metrics::default(), Tracer::off());
+        let router = http::router(routes, &settings, gate, health, Metrics::default(), tracer);
         let serving = http::spawn(listener, router, settings, stop.clone());
         Self { address, stop, held: held_here, serving }
     }

@@ -50,7 +50,7 @@ pub async fn a_restarted_owner_recovers_more_tasks_than_one_look_takes(store: &A
 pub async fn a_failed_task_waits_for_its_next_try(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     let (id, last_error) = (id(1), "closed".to_owned());
-    let failed = TaskRetry { id, attempts: 1, next_attempt: at(20), last_error };
+    let failed = TaskRetry { id, attempts: 1, next_attempt: at(20), last_error, trace: None };
     commit(store.as_ref(), Writes { task_retries: vec![failed], ..Writes::default() }).await?;
 
     let failing = store.failing_tasks(10).await?;
@@ -104,7 +104,7 @@ pub async fn what_a_clock_that_was_ahead_put_off_is_due_at_once(store: &Arc<dyn 
     let look = |second| DueQuery { longest_delay: SignedDuration::from_secs(30), ..at_most(9, second) };
     let retries = vec![retry("filling", 1, at(3600)), retry("filling", 2, at(40))];
     let last_error = "closed".to_owned();
-    let failed = TaskRetry { id: id(1), attempts: 1, next_attempt: at(3600), last_error };
+    let failed = TaskRetry { id: id(1), attempts: 1, next_attempt: at(3600), last_error, trace: None };
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     let writes = Writes { retries, task_retries: vec![failed], ..Writes::default() };
     commit(store.as_ref(), writes).await?;
@@ -195,7 +195,8 @@ pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(50))).await?;
     assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(50)), "the lease of a task");
     commit(store.as_ref(), tasks([task(2, at(40))], "depot-1", at(60))).await?;
-    let freed = TaskRetry { id: id(2), attempts: 1, next_attempt: at(40), last_error: String::new() };
+    let freed =
+        TaskRetry { id: id(2), attempts: 1, next_attempt: at(40), last_error: String::new(), trace: None };
     commit(store.as_ref(), Writes { task_retries: vec![freed], ..Writes::default() }).await?;
     assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(40)), "the next try of a task");
     commit(store.as_ref(), recorded("tea", &[], &[planned(30)])).await?;

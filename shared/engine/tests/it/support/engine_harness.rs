@@ -312,7 +312,7 @@ pub fn rules(pace: Pace) -> Rules {
         task_retry: retry,
         owner: OWNER.to_owned(),
         task_lease: pace.task_lease,
-        keep_trouble: false,
+        keep_gone_wrong: false,
         use_inbox: true,
     }
 }

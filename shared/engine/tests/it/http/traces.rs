@@ -1,0 +1,117 @@
+//! Shell: whose trace an answer is a part of: of those who may be trusted with it.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use saga_core::trace::TraceContext;
+use saga_engine::host::http::HttpSettings;
+use saga_engine::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
+
+use super::gate::{ACCESS, Kept, bearer};
+use super::server::Server;
+
+const CALLER: TraceContext = TraceContext { trace_id: 0x0af7, span_id: 0xb7ad, is_sampled: true };
+
+/// What was recorded, and of which traces all is to be.
+#[derive(Default)]
+struct Recorded {
+    spans: Mutex<Vec<Span>>,
+    kept: Mutex<Vec<u128>>,
+}
+
+impl RecordSpans for Recorded {
+    fn samples(&self, _: u128) -> bool {
+        false
+    }
+
+    fn has_kept(&self, trace_id: u128) -> bool {
+        self.kept.lock().contains(&trace_id)
+    }
+
+    fn holds(&self) -> bool {
+        false
+    }
+
+    fn keep(&self, trace_id: u128) {
+        self.kept.lock().push(trace_id);
+    }
+
+    fn take(&self, span: Span) {
+        self.spans.lock().push(span);
+    }
+}
+
+impl Recorded {
+    /// The names of the spans so far, each of which is caused by the caller.
+    #[track_caller]
+    fn caused(&self) -> Vec<String> {
+        let spans = self.spans.lock();
+        let is_caused = |span: &Span| {
+            (span.begun.context.trace_id, span.begun.parent) == (CALLER.trace_id, Some(CALLER.span_id))
+        };
+        assert!(spans.iter().all(is_caused), "{spans:?}");
+        spans.iter().map(|span| span.told.deed.name().into_owned()).collect()
+    }
+}
+
+async fn server(settings: HttpSettings, callers: Callers) -> (Arc<Recorded>, Server) {
+    let recorded = Arc::new(Recorded::default());
+    let tracer = Tracer::new(recorded.clone(), callers);
+    (recorded.clone(), Server::traced(settings, &ACCESS, tracer).await)
+}
+
+/// Asks as one who traces all that he does; answers the status.
+async fn asks(server: &Server, request: &str, caller: TraceContext, headers: &str) -> u16 {
+    let traceparent = format!("traceparent: {caller}\r\n");
+    server
+        .answers(format!("{request} HTTP/1.1\r\nhost: localhost\r\n{traceparent}{headers}\r\n"))
+        .await
+        .status
+}
+
+#[tokio::test]
+async fn a_stranger_has_what_he_asks_for_recorded_only_where_callers_are_followed() {
+    for (callers, caused) in [(Callers::Link, &[][..]), (Callers::Follow, &["GET /large"])] {
+        let (recorded, server) = server(HttpSettings::default(), callers).await;
+        assert_eq!(asks(&server, "GET /large", CALLER, "connection: close\r\n").await, 200);
+        assert_eq!(recorded.caused(), caused, "{callers:?}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_a_token_is_followed_and_who_is_refused_is_not_recorded() {
+    let kept = Kept::new();
+    for callers in [Callers::Link, Callers::Follow] {
+        let once = HttpSettings { rate: NonZeroU32::MIN, burst: NonZeroU32::MIN, ..kept.settings() };
+        let (recorded, server) = server(once, callers).await;
+        for (headers, status) in [
+            (String::new(), 401),
+            (bearer("late"), 401),
+            (bearer("vera"), 200),
+            (bearer("vera"), 429),
+            (bearer("oscar"), 200),
+        ] {
+            assert_eq!(asks(&server, "GET /internal/who", CALLER, &headers).await, status);
+        }
+        let (unasked, other) = self::server(kept.settings(), callers).await;
+        assert_eq!(asks(&other, "DELETE /internal/who", CALLER, &bearer("vera")).await, 403);
+        assert_eq!(
+            (asks(&server, "DELETE /internal/who", CALLER, &bearer("ada")).await, unasked.caused()),
+            (200, vec![])
+        );
+        assert_eq!(recorded.caused(), ["GET /internal/who", "GET /internal/who", "DELETE /internal/who"]);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_says_that_the_service_failed_has_its_trace_recorded() {
+    let settings = HttpSettings { timeout: Duration::from_millis(20), ..HttpSettings::default() };
+    let (recorded, server) = server(settings, Callers::Follow).await;
+    let unrecorded = TraceContext { is_sampled: false, ..CALLER };
+    assert_eq!(asks(&server, "GET /internal/who", unrecorded, "").await, 200);
+    assert_eq!(*recorded.kept.lock(), []);
+    assert_eq!(asks(&server, "GET /held", unrecorded, "").await, 503);
+    assert_eq!(*recorded.kept.lock(), [CALLER.trace_id]);
+}
