@@ -12,15 +12,62 @@ for word; do
   esac
 done
 
-step() { printf '\n== %s\n' "$*"; }
+# step NAME: what is said from here on is about it; how long the last one took is kept for the end.
+step() {
+  local now=$SECONDS
+  [[ -z ${current:-} ]] || took+=("$((now - since))s $current")
+  printf '\n== %s\n' "$*"
+  current=$* since=$now
+}
 
-scripts/setup.sh --tests
+# at_the_end: how long each step took; nothing that was started beside them is left.
+at_the_end() {
+  local status=$?
+  trap '' INT TERM HUP
+  if [[ -n $beside ]]; then
+    kill -- "-$beside" 2>/dev/null || true
+    wait "$beside" || true
+  fi
+  rm -f "$said"
+  took+=("$((SECONDS - since))s $current" "${SECONDS}s in all")
+  printf '\n'
+  printf '%s\n' "${took[@]}"
+  exit "$status"
+}
+
+# start_beside COMMAND…: it runs while others do, in a process group of its own, and is silent until it is awaited.
+start_beside() {
+  set -m
+  "$@" >"$said" 2>&1 </dev/null &
+  beside=$!
+  set +m
+}
+
+# await_beside: shows what it said, and fails as it did.
+await_beside() {
+  local status=0
+  wait "$beside" || status=$?
+  beside=
+  cat "$said"
+  return "$status"
+}
+
+took=() current=set-up since=0 beside='' said=$(mktemp)
+trap at_the_end EXIT
+trap 'exit 130' INT TERM HUP
+
+scripts/setup.sh
+# What only later steps need comes over the network, mostly.
+start_beside scripts/setup.sh --tests
 
 step "format"
 cargo fmt --all --check
 
 step "lints"
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+
+step "what the tests need"
+await_beside
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
@@ -36,7 +83,9 @@ scripts/check-k8s.sh
 
 step "tests"
 if cargo nextest --version >/dev/null 2>&1; then
-  cargo nextest run --workspace --locked "$@"
+  # Most tests wait most of their time, for a broker or for what another process does: twice as many as there are cores.
+  NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} \
+    cargo nextest run --workspace --locked "$@"
 else
   # It knows no time limit for a test: a hanging one would hang for ever.
   limit=()
@@ -44,8 +93,11 @@ else
   ${limit[@]+"${limit[@]}"} cargo test --workspace --locked "$@"
 fi
 
-step "the services, held against their descriptions"
-scripts/schemathesis.sh
+# These two mostly wait: side by side, each with a system of its own.
+start_beside scripts/schemathesis.sh
 
 step "dashboards, alerts and runbooks, held against a system with every fault they are for"
 scripts/check-dashboards.sh
+
+step "the services, held against their descriptions"
+await_beside

@@ -52,11 +52,30 @@ impl Drop for Turn {
 /// The folder of the programs, which are built when they are not there or not up to date.
 pub fn programs() -> PathBuf {
     static BUILT: Once = Once::new();
-    BUILT.call_once(|| {
-        let built = Command::new(env!("CARGO")).args(["build", "--workspace", "--bins", "--quiet"]).status();
-        assert!(built.expect("cargo runs").success(), "the programs do not build");
-    });
-    PathBuf::from(env!("CARGO_BIN_EXE_sagactl")).parent().expect("a program lies in a folder").to_owned()
+    let programs = PathBuf::from(env!("CARGO_BIN_EXE_sagactl"));
+    let programs = programs.parent().expect("a program lies in a folder");
+    BUILT.call_once(|| build_once_in_a_run(programs));
+    programs.to_owned()
+}
+
+/// Asking cargo takes a second, and nextest gives each test a process of its own: the first that is done asking leaves a
+/// note with the name of the run, and those that begin later need not ask.
+fn build_once_in_a_run(programs: &Path) {
+    let run = std::env::var("NEXTEST_RUN_ID").ok();
+    let note = programs.join("end-to-end.run");
+    if run.is_some() && std::fs::read_to_string(&note).ok() == run {
+        return;
+    }
+    build();
+    if let Some(run) = run {
+        std::fs::write(&note, run).expect("a note beside the programs");
+    }
+}
+
+/// Builds the programs as people have them: without what tests bring.
+pub fn build() {
+    let built = Command::new(env!("CARGO")).args(["build", "--workspace", "--bins", "--quiet"]).status();
+    assert!(built.expect("cargo runs").success(), "the programs do not build");
 }
 
 /// A port from which on `PORTS` ports are free.
