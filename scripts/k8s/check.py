@@ -91,7 +91,11 @@ def copied(root):
     """What is rendered, without anybody's secrets, and with some that are none."""
     for folder in ("k8s", "grafana"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("secrets"))
-    for file in ("shared/contract/src/topology.rs", "shared/engine/src/host/http/connections.rs"):
+    for file in (
+        "shared/contract/src/topology.rs",
+        "shared/engine/src/host/http/connections.rs",
+        "tools/sagactl/src/local/credentials.rs",
+    ):
         (root / file).parent.mkdir(parents=True)
         shutil.copy(ROOT / file, root / file)
     for file in SECRETS:

@@ -20,6 +20,8 @@ class Facts:
     participants: tuple
     # A service's stop is cut short after this long.
     stop_within_s: int
+    # By this name the broker's configuration wants to be told how much its streams may take.
+    broker_bound: str
     # Secrets that people make, by name, with their keys.
     secrets: dict
     # What grafana/ has: groups of rules, and the texts of the dashboards.
@@ -38,6 +40,7 @@ def read(root: Path):
     return Facts(
         participants=tuple(participants(root / "shared/contract/src/topology.rs")),
         stop_within_s=stop_within(root / "shared/engine/src/host/http/connections.rs"),
+        broker_bound=broker_bound(root / "tools/sagactl/src/local/credentials.rs"),
         secrets=secrets(root / "k8s/README.md"),
         rule_groups=generated.groups(root),
         dashboards=frozenset(file.read_text() for file in generated.dashboards(root)),
@@ -59,6 +62,10 @@ def participants(file):
 
 def stop_within(file):
     return int(re.search(r"STOP_WITHIN: Duration = Duration::from_secs\((\d+)\)", file.read_text())[1])
+
+
+def broker_bound(file):
+    return re.search(r'FROM_THE_ENVIRONMENT: &str = "\$(\w+)"', file.read_text())[1]
 
 
 def secrets(file):

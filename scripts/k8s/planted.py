@@ -171,6 +171,22 @@ def nobody_asks_whether_it_is_ready(cluster):
     del container(cluster)["readinessProbe"]
 
 
+@fault("probes_mean_what_the_services_mean", "startupProbe asks /healthz, which one damaged stream fails")
+def a_damaged_stream_gets_the_broker_killed(cluster):
+    container(cluster, "nats")["startupProbe"]["httpGet"]["path"] = "/healthz"
+
+
+@fault("the_broker_takes_less_than_its_volume", "NATS_MAX_FILE_STORE is None")
+def the_broker_is_told_no_bound(cluster):
+    container(cluster, "nats")["env"] = []
+
+
+@fault("the_broker_takes_less_than_its_volume", "may take 4Gi of a volume of 4Gi")
+def the_volume_is_smaller_than_what_the_broker_may_take(cluster):
+    claim = spec(cluster, "nats")["volumeClaimTemplates"][0]["spec"]
+    claim["resources"]["requests"]["storage"] = "4Gi"
+
+
 @fault("probes_mean_what_the_services_mean", "it must have started")
 def a_start_has_no_time(cluster):
     container(cluster)["startupProbe"]["failureThreshold"] = 3

@@ -99,6 +99,10 @@ def images_are_pinned(cluster, facts):
             yield f"{where}: the image {image} is of no one version"
 
 
+# What nats-server is asked of itself, and not of each of its streams.
+OF_THE_BROKER_ALONE = ("/healthz?js-server-only=true", "/healthz?js-enabled-only=true")
+
+
 @policy
 def probes_mean_what_the_services_mean(cluster, facts):
     for pod, container, where in containers(cluster):
@@ -112,6 +116,8 @@ def probes_mean_what_the_services_mean(cluster, facts):
             wanted = "/readyz" if kind == "readinessProbe" else "/livez"
             if pod.is_service and asked.get("path") != wanted:
                 yield f"{where}: {kind} asks {asked.get('path')}, not {wanted}"
+            if pod.name == "nats" and asked.get("path") not in OF_THE_BROKER_ALONE:
+                yield f"{where}: {kind} asks {asked.get('path')}, which one damaged stream fails"
         patience = {
             kind: container.get(kind, {}).get("periodSeconds", 10) * container.get(kind, {}).get("failureThreshold", 3)
             for kind in ("startupProbe", "livenessProbe")
@@ -120,6 +126,31 @@ def probes_mean_what_the_services_mean(cluster, facts):
             yield f"{where}: after {patience['startupProbe']} s it must have started"
         if patience["livenessProbe"] < 30:
             yield f"{where}: it is killed once it has not answered for {patience['livenessProbe']} s"
+
+
+BYTES = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def bytes_of(quantity):
+    """A quantity as nats-server and Kubernetes write it alike; `None` for any other."""
+    written = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)", str(quantity))
+    return int(written[1]) * BYTES[written[2]] if written else None
+
+
+@policy
+def the_broker_takes_less_than_its_volume(cluster, facts):
+    """Without a bound of its own it takes three quarters of what is free when it starts, also at its second start."""
+    for pod in (pod for pod in cluster.pods if pod.name == "nats"):
+        given = next((entry.get("value") for entry in pod.env if entry["name"] == facts.broker_bound), None)
+        bound = bytes_of(given)
+        if bound is None:
+            yield f"{title(pod.owner)}: {facts.broker_bound} is {given}, and has to be a number with Mi or Gi"
+            continue
+        for claim in pod.owner["spec"].get("volumeClaimTemplates", []):
+            size = claim["spec"].get("resources", {}).get("requests", {}).get("storage")
+            # What it keeps beside the messages, and what a file system takes for itself: a tenth at least.
+            if bytes_of(size) is None or bound > bytes_of(size) * 0.9:
+                yield f"{title(pod.owner)}: its streams may take {given} of a volume of {size}"
 
 
 @policy

@@ -56,6 +56,10 @@ fn parse_version(text: &str) -> Option<(u64, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
+/// As much as its streams may hold where the disk is the bound: more than any has. When the disk is full nats-server
+/// acknowledges nothing more. Told no bound, it takes three quarters of what is free whenever it starts.
+const BEYOND_ANY_DISK: &str = "1PB";
+
 /// Gives every user of the broker credentials, unless it has some.
 pub fn make_users(system: &System) -> anyhow::Result<()> {
     folder::create_private(&system.credentials_dir()).with_context(|| unwritable(system.folder()))?;
@@ -86,7 +90,13 @@ pub fn configure(system: &System) -> anyhow::Result<()> {
     }
     let log = system.log_of(Member::NATS);
     let listen = format!("127.0.0.1:{}", system.port_of(Member::NATS));
-    let place = Place { listen: &listen, monitoring: None, store: &store, log: Some(&log) };
+    let place = Place {
+        listen: &listen,
+        monitoring: None,
+        store: &store,
+        store_at_most: BEYOND_ANY_DISK,
+        log: Some(&log),
+    };
     let text = configuration(&place, |name| system.credentials_of(name))?;
     write_private(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
 }
@@ -105,6 +115,8 @@ pub struct Place<'a> {
     /// Where it tells whoever watches over it how it is.
     pub monitoring: Option<&'a str>,
     pub store: &'a Path,
+    /// How much its streams may hold together, as nats-server writes it.
+    pub store_at_most: &'a str,
     /// `None` for standard error.
     pub log: Option<&'a Path>,
 }
@@ -125,7 +137,8 @@ struct User {
     permissions: Permissions,
 }
 
-fn config(Place { listen, monitoring, store, log }: &Place<'_>, users: &[User]) -> String {
+fn config(place: &Place<'_>, users: &[User]) -> String {
+    let Place { listen, monitoring, store, store_at_most, log } = place;
     let path = |path: &Path| quoted(&path.display().to_string());
     let log = log.map(|log| {
         let kept = "# As the services do with theirs: begun anew at 8 MiB, and three of the full ones kept.";
@@ -140,6 +153,8 @@ server_name: "saga"
 listen: {listen}
 {more}jetstream {{
   store_dir: {store}
+  # Without a bound, it would take three quarters of what is free when it starts, and refuse everything beyond.
+  max_file_store: {store_at_most}
   # Every acknowledged message is on the disk. With the default of two minutes a power cut would lose some.
   sync_interval: always
 }}
@@ -186,6 +201,7 @@ mod tests {
             listen: "127.0.0.1:4333",
             monitoring: None,
             store: Path::new("/a \"b\""),
+            store_at_most: "1PB",
             log: Some(Path::new("/log")),
         };
         let text = config(&place, &[]);
@@ -193,6 +209,7 @@ mod tests {
             text.contains("sync_interval: always") && text.contains(r#"store_dir: "/a \"b\"""#),
             "{text}"
         );
+        assert!(text.contains("max_file_store: 1PB\n"), "{text}");
         assert!(text.contains("log_file: \"/log\"") && !text.contains("http:"), "{text}");
         let text = config(&Place { monitoring: Some("0.0.0.0:8222"), log: None, ..place }, &[]);
         assert!(text.contains("http: \"0.0.0.0:8222\"") && !text.contains("log"), "{text}");

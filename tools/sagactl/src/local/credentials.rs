@@ -17,6 +17,8 @@ use crate::output::say;
 
 /// In the container that the configuration is for: where the broker listens, and its folder.
 const PLACE: (&str, &str, &str) = ("0.0.0.0:4222", "0.0.0.0:8222", "/data");
+/// How much its streams may hold is said where its volume is: in docker-compose.yml, and in k8s/base/nats.yaml.
+const FROM_THE_ENVIRONMENT: &str = "$NATS_MAX_FILE_STORE";
 /// The broker's folder, and what is in it.
 const NATS: &str = "nats";
 const NATS_CONFIG: &str = "nats.conf";
@@ -69,7 +71,13 @@ fn make(folder: &Path) -> anyhow::Result<Vec<String>> {
     }
     let config = folder.join(NATS).join(NATS_CONFIG);
     let (listen, monitoring, store) = PLACE;
-    let place = broker::Place { listen, monitoring: Some(monitoring), store: Path::new(store), log: None };
+    let place = broker::Place {
+        listen,
+        monitoring: Some(monitoring),
+        store: Path::new(store),
+        store_at_most: FROM_THE_ENVIRONMENT,
+        log: None,
+    };
     let text = broker::configuration(&place, |name| folder.join(name).join(KEY))?;
     if fs::read_to_string(&config).ok().is_none_or(|there| there != text) {
         write_private(&config, text.as_bytes()).with_context(|| unwritable(&config))?;
@@ -147,6 +155,7 @@ mod tests {
             "listen: \"0.0.0.0:4222\"",
             "http: \"0.0.0.0:8222\"",
             "store_dir: \"/data\"",
+            "max_file_store: $NATS_MAX_FILE_STORE\n",
             "sync_interval: always",
             "order.created",
         ] {

@@ -18,8 +18,8 @@ use crate::output::say;
 
 /// The services are asked this often, and may take as long to answer.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// With so much room the broker can write for a while.
-const ROOM_BYTES: usize = 1024 * 1024;
+/// More than the largest message that the broker takes (1 MiB), which would otherwise stop it again at once.
+const ROOM_BYTES: usize = 2 * 1024 * 1024;
 /// After a restart that did not help, the next waits this long, each time twice as long, and at most this long.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(15), Duration::from_mins(5));
 

@@ -1,10 +1,11 @@
 //! Shell: the broker's disk is full: it is said, orders are refused, and once there is room again all goes on by itself.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use async_nats::jetstream;
 use reqwest::StatusCode;
 use serde_json::Value;
 
@@ -12,22 +13,16 @@ use crate::system::{System, order_for, wait_until};
 
 /// What the broker gets to write to.
 const DISK: &str = "24m";
+/// More than that disk, so that another that was taken for it is not filled.
+const ALL_BYTES: usize = 32 * 1024 * 1024;
+/// More than a message needs to be stored, and far less than a quarter of the disk.
+const SCRAP_BYTES: usize = 2 * 1024 * 1024;
 
 /// nats-server does not get over a full disk by itself, also when there is room again: `sagactl up`, which has started
 /// it, notices and restarts it. Until then nobody is told that an order is taken.
 #[tokio::test]
 async fn a_full_disk_of_the_broker_is_said_and_refuses_orders_and_mends_once_there_is_room() {
-    let system = System::not_started();
-    let settings = [
-        "order.bus.publish_timeout=1s",
-        "order.engine.ready_held_up=1s",
-        "order.service.shed_held_up=2s",
-        "order.service.deadline=5m",
-    ];
-    // Without a broker's past, which stays behind on the other disk.
-    system.sagactl(&system.up(&["--detach", "--no-seed"], &settings));
-    system.sagactl(&["down"]);
-    let watched = Watched::start(&system, &system.up(&["--no-seed"], &settings));
+    let (system, watched) = with_a_small_disk();
     let readiness = async || {
         let answer = system.http.get(system.url("order", "/readyz")).send().await.ok()?;
         Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publishing"]["text"].clone()))
@@ -43,7 +38,7 @@ async fn a_full_disk_of_the_broker_is_said_and_refuses_orders_and_mends_once_the
         let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
         request.send().await.expect("an answer")
     };
-    watched.fill();
+    watched.fill("filler", ALL_BYTES);
     wait_until("orders are refused", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
         .await;
     let refused = place().await;
@@ -61,13 +56,75 @@ async fn a_full_disk_of_the_broker_is_said_and_refuses_orders_and_mends_once_the
     })
     .await;
 
-    watched.make_room();
+    watched.remove("filler");
     wait_until("orders are taken", async || place().await.status() == StatusCode::ACCEPTED).await;
     assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
     wait_until("it is ready again", async || readiness().await.as_ref() == Some(&ok)).await;
     let log = watched.log();
     assert!(log.contains("nats takes no messages although there is room: it is restarted"), "{log}");
     system.assert_reconciled().await;
+}
+
+/// A defect: unless it is told how much it may store, nats-server takes three quarters of what is free when it starts.
+/// It refused everything while a quarter of its disk was free, and after a restart what it stored was more than that.
+#[tokio::test]
+async fn messages_may_take_all_of_the_brokers_disk_and_after_a_restart_what_room_there_is() {
+    let (system, watched) = with_a_small_disk();
+    wait_until("everything is ready", async || watched.log().contains("ready after")).await;
+    system.list("pen", 1_000).await;
+    watched.fill("kept free", SCRAP_BYTES + SCRAP_BYTES / 2);
+    let stored = store_all_it_takes(&system).await;
+    let left = watched.fill("filler", ALL_BYTES);
+    assert!(left < SCRAP_BYTES, "{left} bytes were left when it took no more");
+
+    let place = async || {
+        let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
+        request.send().await.expect("an answer")
+    };
+    wait_until("orders are refused", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
+        .await;
+    watched.remove("filler");
+    watched.remove("kept free");
+    wait_until("orders are taken", async || place().await.status() == StatusCode::ACCEPTED).await;
+    assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
+    assert_eq!(stored_by_admin(&system).await, stored, "what it had said it stored is there, and no more");
+    system.assert_reconciled().await;
+}
+
+/// Says what nobody hears, until the broker takes no more; answers how many messages admin's stream holds.
+async fn store_all_it_takes(system: &System) -> u64 {
+    let (client, _) = system.broker_as("admin").await;
+    let broker = jetstream::new(client);
+    loop {
+        let payload = vec![b'x'; SCRAP_BYTES / 4];
+        let sent = broker.publish("admin.replay_requested.nobody", payload.into()).await;
+        match sent.expect("the connection is there").await {
+            Ok(stored) => assert!(stored.sequence < 1_000, "the disk has room for all"),
+            Err(_) => return stored_by_admin(system).await,
+        }
+    }
+}
+
+async fn stored_by_admin(system: &System) -> u64 {
+    let (client, _) = system.broker_as("admin").await;
+    let stream = jetstream::new(client).get_stream("ADMIN").await.expect("admin may ask");
+    stream.cached_info().state.messages
+}
+
+/// A system of which `sagactl up` watches over the broker, and that broker's disk.
+fn with_a_small_disk() -> (System, Watched) {
+    let system = System::not_started();
+    let settings = [
+        "order.bus.publish_timeout=1s",
+        "order.engine.ready_held_up=1s",
+        "order.service.shed_held_up=2s",
+        "order.service.deadline=5m",
+    ];
+    // Without a broker's past, which stays behind on the other disk.
+    system.sagactl(&system.up(&["--detach", "--no-seed"], &settings));
+    system.sagactl(&["down"]);
+    let watched = Watched::start(&system, &system.up(&["--no-seed"], &settings));
+    (system, watched)
 }
 
 /// `sagactl up` in the foreground, with a small disk of its own for the broker.
@@ -104,14 +161,25 @@ impl Watched {
         std::fs::read_to_string(&self.log).expect("the log")
     }
 
-    fn fill(&self) {
-        let mut filler = File::create(self.disk.join("filler")).expect("a file on the small disk");
-        let written = std::iter::repeat_with(|| filler.write_all(&[0; 4096])).find_map(Result::err);
-        assert_eq!(written.map(|error| error.kind()), Some(std::io::ErrorKind::StorageFull));
+    /// Takes that much of the disk, or what there is; answers how much that was.
+    fn fill(&self, name: &str, at_most_bytes: usize) -> usize {
+        let mut filler = File::create(self.disk.join(name)).expect("a file on the small disk");
+        let mut written = 0;
+        while written < at_most_bytes {
+            match filler.write(&[0; 4096]) {
+                Ok(bytes) => written += bytes,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::StorageFull);
+                    return written;
+                }
+            }
+        }
+        assert!(written < ALL_BYTES, "the disk is not the small one");
+        written
     }
 
-    fn make_room(&self) {
-        std::fs::remove_file(self.disk.join("filler")).expect("it is there");
+    fn remove(&self, name: &str) {
+        std::fs::remove_file(self.disk.join(name)).expect("it is there");
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_nats::jetstream::{self, stream::Republish};
 use async_nats::{Client, ConnectOptions};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -92,6 +93,42 @@ async fn a_payment_that_another_service_forges_is_refused_by_the_broker() {
         assert!(!log.to_lowercase().contains("violation"), "{service}:\n{log}");
         assert!(!log.contains("lets anyone in"), "{service}");
     }
+}
+
+/// Whoever may change a stream has the broker copy from it to any subject, which the broker does as itself. What it refuses
+/// order to say it stores all the same; nobody takes it for payment's word.
+#[tokio::test]
+async fn a_payment_that_the_broker_copied_from_anothers_stream_confirms_nothing() {
+    let system = System::start(&[]);
+    system.list("pen", 10).await;
+    system.sagactl(&["stop", "payment"]);
+    let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
+    let placed: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+    let order = placed["id"].as_str().expect("an id");
+    let status = async || system.get("order", &format!("/api/orders/{order}")).await["status"].clone();
+
+    let (client, _complaints) = system.broker_as("order").await;
+    let broker = jetstream::new(client);
+    let own = broker.get_stream("ORDER").await.expect("its own stream").cached_info().config.clone();
+    let (source, destination) = ("order.cancelled".to_owned(), "payment.processed".to_owned());
+    let mut copying = own.clone();
+    copying.republish = Some(Republish { source, destination, headers_only: false });
+    broker.update_stream(copying).await.expect("its own stream");
+    let said = broker.publish("order.cancelled", paid(order).into()).await.expect("the connection is there");
+    said.await.expect("it may say that");
+
+    wait_until("the copy is parked by the step that hears payments", async || {
+        let listed = system.get("admin", "/api/admin/dlq").await;
+        let is_the_copy = |dead_letter: &Value| {
+            dead_letter["step"] == "order-confirmation" && dead_letter["origin"] == "foreign"
+        };
+        listed["dead_letters"].as_array().is_some_and(|all| all.iter().any(is_the_copy))
+    })
+    .await;
+    assert_ne!(status().await, "CONFIRMED");
+    broker.update_stream(own).await.expect("its own stream");
+    system.sagactl(&["start", "payment"]);
+    wait_until("payment's own word confirms it", async || status().await == "CONFIRMED").await;
 }
 
 #[tokio::test]
