@@ -209,10 +209,9 @@ def sagas():
             "was confirmed before it was cancelled.",
             [('sum by (event) (rate(order_amount_minor_total{job="saga", currency="EUR"}[$__rate_interval])) / 100', "{{event}}")],
             "sagas", trace=None)
-    d.graph("Money under way", "currencyEUR", "Worth of the orders that are neither confirmed nor cancelled, of those placed since order started. It comes "
-            "and goes with the load; what stays belongs to sagas that do not end.",
-            [('clamp_min(sum(order_amount_minor_total{job="saga", currency="EUR", event="placed"}) - '
-              '(sum(order_amount_minor_total{job="saga", currency="EUR", event=~"confirmed|cancelled"}) or vector(0)), 0) / 100', "placed")],
+    d.graph("Money under way", "currencyEUR", "Worth of the sagas that have not ended, those that undo included, as admin sees them every few seconds; of more "
+            "than 1,000, that of the 1,000 oldest. It comes and goes with the load; what stays belongs to sagas that do not end.",
+            [('max(saga_open_amount_minor{job="saga", currency="EUR"}) / 100', "placed")],
             "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
     d.graph("Money at the bank", "currencyEUR", "Euros per second that were taken from cards and given back. Refunds without "
             "cancellations, or cancellations without refunds, are a reason to audit.",
@@ -220,9 +219,9 @@ def sagas():
             "audit?wait=10", trace=None, runbook="BooksOutOfBalance")
     d.graph("Stock", "ops", "Units per second, by what happened to them: reserved becomes sold or released; put_back was sold and came back.",
             [('sum by (event) (rate(stock_unit_total{job="saga"}[$__rate_interval]))', "{{event}}")], "audit?wait=10", trace=None)
-    d.graph("Stock under way", "short", "Units that are held for orders that have not ended, of those held since inventory started. Normally few, for "
-            "milliseconds; what stays is held by a saga that does not end.",
-            [('clamp_min(sum(stock_unit_total{job="saga", event="reserved"}) - (sum(stock_unit_total{job="saga", event=~"sold|released"}) or vector(0)), 0)', "reserved")],
+    d.graph("Stock under way", "short", "Units that are held for orders, neither sold nor released, as inventory sees its reservations every 5 s; of more "
+            "than 1,000, those of the 1,000 oldest. Normally few, for milliseconds; what stays is held by a saga that does not end.",
+            [('max(stock_held_units{job="saga"})', "reserved")],
             "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
     d.graph("The last audit", "short", "Discrepancies that it found (normally 0), and how many minutes ago it was (normally below 15).",
             [('max(books_discrepancies{job="saga"})', "discrepancies failed"), ('max(books_audit_age_seconds{job="saga"}) / 60', "minutes ago")],

@@ -381,6 +381,8 @@ def the_bank_is_away(system, alerts):
     system.place(12)
     alerts.wait_for("BreakerOpenTooLong")
     wait_until("calls are open", lambda: alerts.prometheus.now('task_open{service="payment"} > 0'))
+    for under_way in ('saga_open_amount_minor{currency="EUR"}', "stock_held_units"):
+        wait_until(f"{under_way} tells of them", lambda: alerts.prometheus.now(f"{under_way} > 0"))
     # A minute and a half that nobody waits.
     system.change("payment", "UPDATE task SET created_at = created_at - 95000000")
     alerts.case(system, ["TaskNeverAnswered", "BreakerOpenTooLong"], quiet=["TaskNeverAnswered"])

@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use saga_core::metric::Metric;
 use saga_engine::host::metrics::Metrics;
 
+use crate::glance::OpenAmounts;
+
 /// Groups of dead letters that have a series of their own, the largest.
 const RANKED: usize = 5;
 
@@ -33,8 +35,9 @@ impl Gauges {
     }
 
     /// Shows what a look saw. What it could not ask nobody knows: NaN, or no series where it is not known which there are.
-    pub(crate) fn take(&mut self, seen: &Overview, metrics: &Metrics) {
+    pub(crate) fn take(&mut self, seen: &Overview, amounts: Option<&OpenAmounts>, metrics: &Metrics) {
         show_sagas(seen.sagas.as_ref(), metrics);
+        show_open_amounts(amounts, metrics);
         show_dead_letters(seen.dead_letters.as_ref(), metrics);
         if let Some(dead_letters) = &seen.dead_letters {
             self.count_new(dead_letters, metrics);
@@ -69,6 +72,15 @@ fn show_sagas(seen: Option<&SagasLook>, metrics: &Metrics) {
         metrics.set(&names::OPEN, &[status.as_str()], known(seen.map(count)));
     }
     metrics.set(&names::OVERDUE, &[], known(seen.map(|seen| seen.overdue)));
+}
+
+fn show_open_amounts(seen: Option<&OpenAmounts>, metrics: &Metrics) {
+    let nothing_yet = if seen.is_some() { 0.0 } else { f64::NAN };
+    let mut amounts = BTreeMap::from([(names::SHOWN, nothing_yet)]);
+    amounts.extend(seen.into_iter().flatten().map(|(currency, amount)| (*currency, *amount as f64)));
+    let amounts: Vec<_> =
+        amounts.into_iter().map(|(currency, amount)| (vec![currency.to_owned()], amount)).collect();
+    metrics.replace(&names::OPEN_AMOUNT, &amounts);
 }
 
 fn show_dead_letters(seen: Option<&DeadLettersLook>, metrics: &Metrics) {
@@ -134,24 +146,30 @@ mod tests {
     fn what_admin_cannot_look_at_is_no_number() {
         let metrics = Metrics::new(crate::NAME, &OF_ADMIN);
         let mut gauges = Gauges::new(&metrics);
-        let assert_shown = |value: &str, dead_letters: &str| {
+        let assert_shown = |value: &str, dead_letters: &str, euros: &str| {
             let text = metrics.text().expect("metrics");
             for line in [
                 format!("saga_overdue {value}\n"),
                 format!("saga_open{{status=\"FAILED\"}} {value}\n"),
                 format!("dead_letter_count{{status=\"PENDING\"}} {dead_letters}\n"),
                 format!("dead_letter_count{{status=\"REPLAYING\"}} {dead_letters}\n"),
+                format!("saga_open_amount_minor{{currency=\"EUR\"}} {euros}\n"),
                 "books_verdict NaN\n".to_owned(),
             ] {
                 assert!(text.contains(&line), "no {line:?} in {text}");
             }
         };
-        assert_shown("NaN", "NaN");
-        gauges.take(&overview(Some(SagasLook::default()), Some(DeadLettersLook::default())), &metrics);
-        assert_shown("0.0", "0.0");
-        gauges.take(&overview(Some(SagasLook::default()), None), &metrics);
-        assert_shown("0.0", "NaN");
-        gauges.take(&overview(None, None), &metrics);
-        assert_shown("NaN", "NaN");
+        let dollars = || metrics.text().expect("metrics").contains("USD");
+        assert_shown("NaN", "NaN", "NaN");
+        let (sagas, dead_letters) = (Some(SagasLook::default()), Some(DeadLettersLook::default()));
+        gauges.take(&overview(sagas.clone(), dead_letters), Some(&OpenAmounts::new()), &metrics);
+        assert_shown("0.0", "0.0", "0.0");
+        let amounts = OpenAmounts::from([("EUR", 9_000_000_001), ("USD", 5)]);
+        gauges.take(&overview(sagas, None), Some(&amounts), &metrics);
+        assert_shown("0.0", "NaN", "9000000001.0");
+        assert!(dollars());
+        gauges.take(&overview(None, None), None, &metrics);
+        assert_shown("NaN", "NaN", "NaN");
+        assert!(!dollars(), "nobody knows whether there are any");
     }
 }

@@ -22,6 +22,12 @@ use crate::rows::parsed;
 /// A count that nobody needs takes no longer. What is no longer waited for is interrupted.
 const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 
+/// What is open is worth what so many of the oldest are: each look reads all of them.
+const MOST_WEIGHED: usize = 1_000;
+
+/// Money in minor units, by currency.
+pub(crate) type OpenAmounts = BTreeMap<&'static str, i64>;
+
 /// How many rows a query finds; `None` when that cannot be told soon: then nobody waits for it.
 pub(crate) async fn counted(
     store: &dyn Store,
@@ -38,7 +44,6 @@ pub(crate) async fn counted(
 /// # Errors
 /// When the store fails.
 pub(crate) async fn sagas(store: &dyn Store, now: Timestamp) -> Result<SagasLook, StoreFault> {
-    let under_way = || Query { equals: vec![("finished", 0.into())], ..Query::default() };
     let all = timeout(COUNTED_WITHIN, store.counts(SagaView::KIND, "status", Query::default()));
     let oldest = store.find(SagaView::KIND, Query { limit: 1, ..under_way() });
     let (all, oldest, overdue) = tokio::join!(all, oldest, overdue(store, now));
@@ -47,6 +52,25 @@ pub(crate) async fn sagas(store: &dyn Store, now: Timestamp) -> Result<SagasLook
         Err(_) => (store.counts(SagaView::KIND, "status", under_way()).await?, false),
     };
     Ok(SagasLook { by_status, ended_counted, overdue: overdue?, oldest: oldest?.first().map(oldest_saga) })
+}
+
+/// What has not ended.
+fn under_way() -> Query {
+    Query { equals: vec![("finished", 0.into())], ..Query::default() }
+}
+
+/// What the sagas that have not ended are worth. One that cannot be read, or whose order was not heard of yet, is left out.
+///
+/// # Errors
+/// When the store fails.
+pub(crate) async fn open_amounts(store: &dyn Store) -> Result<OpenAmounts, StoreFault> {
+    let oldest = store.find(SagaView::KIND, Query { limit: MOST_WEIGHED, ..under_way() }).await?;
+    let mut amounts = OpenAmounts::new();
+    for total in oldest.iter().filter_map(|row| parsed::<SagaView>(row).ok()?.total) {
+        let amount = amounts.entry(total.currency.code()).or_default();
+        *amount = amount.saturating_add(total.amount_minor);
+    }
+    Ok(amounts)
 }
 
 /// How many are overdue.

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::AdminApp;
 use crate::books::{Books, THE_BOOKS};
-use crate::glance;
+use crate::glance::{self, OpenAmounts};
 use crate::other_services::{OtherServices, all, each};
 use crate::rows;
 
@@ -50,6 +50,12 @@ pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, grou
     let seen =
         Overview { at: now, needs_human, reasons, services, sagas, dead_letters, books, behind, not_asked };
     seen.judged()
+}
+
+/// What the sagas that have not ended are worth; `None` when that cannot be told soon. It reads many rows, for whom that is no
+/// matter.
+pub(crate) async fn at_open_amounts(app: &AdminApp) -> Option<OpenAmounts> {
+    timeout(WITHIN, glance::open_amounts(app.store.as_ref())).await.ok()?.ok()
 }
 
 fn too_long(who: &str) -> String {

@@ -53,8 +53,9 @@ async fn look(
     gauges: &mut Gauges,
 ) -> Result<Option<Notice>, String> {
     let settings = &app.settings.service.push;
-    let overview = look::at_everything(app, services, MOST_GROUPS).await;
-    gauges.take(&overview, &app.metrics);
+    let everything = look::at_everything(app, services, MOST_GROUPS);
+    let (overview, open_amounts) = tokio::join!(everything, look::at_open_amounts(app));
+    gauges.take(&overview, open_amounts.as_ref(), &app.metrics);
     let look = Look { to: settings.webhook.digest(), ..Look::of(&overview, settings.threshold) };
     let pace = settings.pace();
     let told = rows::row::<Told>(app.store.as_ref(), THE_TOLD).await.map_err(|fault| error_chain(&fault))?;

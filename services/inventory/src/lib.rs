@@ -1,9 +1,10 @@
 //! Shell: the inventory service: products, stock, reservations, the replenishment monitor.
 //!
 //! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the monitor looks
-//! at the stock. What each causes is in [`policy`]; what may happen to stock is in [`domain`].
+//! at the stock, another loop at what is held of it. What each causes is in [`policy`]; what may happen to stock is in [`domain`].
 
 pub mod domain;
+mod held;
 pub mod http;
 mod monitor;
 pub mod policy;
@@ -78,7 +79,7 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
         access: &contract::access::ACCESS,
         tasks: &[],
         metrics: &contract::metrics::OF_INVENTORY,
-        background: |app| vec![Box::pin(monitor::run(app))],
+        background: |app| vec![Box::pin(monitor::run(app.clone())), Box::pin(held::run(app))],
         refuses: |_| None,
     }
 }

@@ -76,6 +76,16 @@ pub const OVERDUE: Metric = Metric::gauge(
     &[],
     "Sagas that should have ended a while ago and have not, but for those that failed; NaN while not known",
 );
+/// What open sagas are worth.
+pub const OPEN_AMOUNT: Metric = Metric::gauge(
+    "saga_open_amount_minor",
+    &["currency"],
+    "Money of the sagas that have not ended, in minor units (cents) of its currency; beyond 1,000 of them that of the 1,000 \
+     oldest; NaN while not known",
+)
+.knowing(&[&[SHOWN]]);
+/// The currency that dashboards show: also while no saga is worth any of it.
+pub const SHOWN: &str = "EUR";
 /// What orders are worth.
 pub const AMOUNT: Metric = Metric::counter(
     "order_amount_minor_total",
@@ -140,6 +150,14 @@ pub const UNITS: Metric = Metric::counter(
 )
 .knowing(&[&["restocked"], &["reserved"], &["released"], &["sold"], &["put_back"]]);
 
+/// Units that wait.
+pub const HELD_UNITS: Metric = Metric::gauge(
+    "stock_held_units",
+    &[],
+    "Units of stock that are held for orders, neither sold nor released; beyond 1,000 reservations that of the 1,000 oldest; \
+     NaN while not known",
+);
+
 // Payment.
 
 /// Money.
@@ -150,7 +168,7 @@ pub const MONEY: Metric = Metric::counter(
 );
 
 /// What admin counts.
-pub const OF_ADMIN: [&Metric; 17] = [
+pub const OF_ADMIN: [&Metric; 18] = [
     &STARTED,
     &COMPLETED,
     &CANCELLED,
@@ -161,6 +179,7 @@ pub const OF_ADMIN: [&Metric; 17] = [
     &COMPENSATION_DURATION,
     &OPEN,
     &OVERDUE,
+    &OPEN_AMOUNT,
     &DEAD_LETTERS,
     &DEAD_LETTERS_BY_STEP,
     &DEAD_LETTER_GROUPS,
@@ -174,7 +193,7 @@ pub const OF_ADMIN: [&Metric; 17] = [
 pub const OF_ORDER: [&Metric; 1] = [&AMOUNT];
 
 /// What inventory counts.
-pub const OF_INVENTORY: [&Metric; 1] = [&UNITS];
+pub const OF_INVENTORY: [&Metric; 2] = [&UNITS, &HELD_UNITS];
 
 /// What payment counts.
 pub const OF_PAYMENT: [&Metric; 1] = [&MONEY];

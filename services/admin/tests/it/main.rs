@@ -18,6 +18,7 @@ mod given;
 mod harness;
 mod internal;
 mod many;
+mod open_amounts;
 mod overview;
 mod policy;
 mod policy_of_redrives;

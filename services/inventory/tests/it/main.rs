@@ -2,6 +2,7 @@
 
 mod described;
 mod given;
+mod held;
 mod ledger;
 mod monitor;
 mod policy;

@@ -31,6 +31,8 @@ pub struct Answer {
     pub head: String,
     /// The body; null when it is no JSON.
     pub body: Value,
+    /// The body as it came.
+    pub text: String,
 }
 
 impl Running {
@@ -100,10 +102,11 @@ impl Running {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok()?;
         let text = String::from_utf8(answer).expect("UTF-8");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        let (head, text) = text.split_once("\r\n\r\n").expect("a head and a body");
         let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
-        let body = serde_json::from_str(body).unwrap_or(Value::Null);
-        Some(Answer { status: status.expect("a status"), head: head.to_owned(), body })
+        let body = serde_json::from_str(text).unwrap_or(Value::Null);
+        let (head, text) = (head.to_owned(), text.to_owned());
+        Some(Answer { status: status.expect("a status"), head, body, text })
     }
 }
 
