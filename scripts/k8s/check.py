@@ -30,6 +30,8 @@ SECRETS = [
     "http/tokens.json",
     "prometheus/http.token",
 ]
+# How long a service takes to stop stands there.
+RUN = "shared/engine/src/host/run.rs"
 # Who speaks to whom beside what the topology says.
 CATALOGUE = {("catalogue", "inventory", 8082), ("catalogue", "order", 8081)}
 # A rule and a dashboard, so that a rendering has some also while there are none.
@@ -104,6 +106,9 @@ def copied(root):
         secret.write_text("none\n")
     everything = root / "k8s/overlays/everything"
     everything.mkdir()
+    shutil.copy(ROOT / RUN, root / RUN)
+    # What notices are signed with: only who has a receiver of them makes it.
+    (everything / "webhook.secret").write_text("none\n")
     components = sorted(folder.name for folder in (root / "k8s/components").iterdir())
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -111,6 +116,9 @@ def copied(root):
         "namespace": "saga",
         "resources": ["../local"],
         "components": [f"../../components/{name}" for name in components],
+        "secretGenerator": [
+            {"name": "saga-webhook", "files": ["webhook.secret"], "options": {"disableNameSuffixHash": True}}
+        ],
     }
     (everything / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return root
@@ -122,10 +130,11 @@ def render(root):
     ports = {(who.name, who.port) for who in known.participants}
     prometheus = {("monitoring:prometheus", name, port) for name, port in ports}
     collector = {(name, "monitoring", 4318) for name, _ in ports}
+    webhook = {("admin", "0.0.0.0/0", 443)}
     folders = {
         "base": ("base", known.secrets, frozenset()),
         "local": ("overlays/local", {}, CATALOGUE),
-        "all": ("overlays/everything", {}, CATALOGUE | prometheus | collector),
+        "all": ("overlays/everything", {}, CATALOGUE | prometheus | collector | webhook),
     }
     started = {
         name: subprocess.Popen([KUBECTL, "kustomize", root / "k8s" / folder], stdout=-1, stderr=-1, text=True)
@@ -162,7 +171,8 @@ def secrets_as_documented(clusters, known):
     """The README's table has every Secret that somebody names, and no other."""
     of_pods = policies.references(clusters["base"])
     # Of what a component adds; that of pods has other names by now.
-    of_others = (found for found in policies.references(clusters["all"]) if found[0].startswith("ServiceMonitor"))
+    all_of_them = policies.references(clusters["all"])
+    of_others = (found for found in all_of_them if found[0].startswith("ServiceMonitor") or found[2] in known.secrets)
     named = {}
     for _, kind, name, keys in (*of_pods, *of_others):
         if kind == "Secret":

@@ -61,7 +61,8 @@ def participants(file):
 
 
 def stop_within(file):
-    return int(re.search(r"STOP_WITHIN: Duration = Duration::from_secs\((\d+)\)", file.read_text())[1])
+    # The requests under way, and then the last spans.
+    return int(re.search(r"STOPS_WITHIN: Duration = Duration::from_secs\((\d+)\)", (file.parents[1] / "run.rs").read_text())[1])
 
 
 def broker_bound(file):

@@ -8,7 +8,7 @@ use contract::overview::{DeadLettersLook, GRACE, GroupLook, OldestSaga, SagasLoo
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
-use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decider::Decider as _;
 use saga_core::query::{FoundRow, Query};
 use saga_engine::store::{Store, StoreFault};
@@ -169,6 +169,7 @@ fn group_look(group: DeadLetterGroup) -> GroupLook {
         service: group.service,
         step: group.step,
         reason: group.reason,
+        foreign: group.origin == DeadLetterOrigin::Foreign,
         newest: group.sample,
         newest_at: group.last_failed_at,
         awaited: group.worth.awaited,

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use contract::overview::{
-    BreakerLook, CallsLook, Complaint, FaultLook, NotAsked, OutboxLook, Overview, ServiceLook, StepLook,
+    BreakerLook, CallsLook, CheckLook, Complaint, FaultLook, NotAsked, OutboxLook, Overview, ServiceLook,
+    StepLook,
 };
 use jiff::Timestamp;
 use saga_core::breaker;
 use saga_engine::host::condition::Condition;
-use saga_engine::host::http::{CheckState, Problem};
+use saga_engine::host::http::{Check, CheckState, Problem};
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::clock::Clock as _;
 use saga_engine::store::StoreFault;
@@ -83,8 +84,9 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         Ok(condition) => condition,
         Err(problem) => return ServiceLook { service, problem: Some(problem), ..ServiceLook::default() },
     };
-    let Condition { readiness, stats, breakers, steps, faults } = condition;
-    let complaint = |(check, found): (String, saga_engine::host::http::Check)| {
+    let Condition { version, readiness, stats, breakers, steps, faults } = condition;
+    let checks = readiness.checks.iter().map(|(name, found)| (name.clone(), check_look(found))).collect();
+    let complaint = |(check, found): (String, Check)| {
         let failed = match found.state {
             CheckState::Ok => return None,
             CheckState::Degraded => false,
@@ -97,6 +99,8 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         ready: readiness.ready,
         degraded: readiness.degraded,
         problem: None,
+        version,
+        checks,
         complaints: readiness.checks.into_iter().filter_map(complaint).collect(),
         remarks: readiness.remarks,
         outbox: stats.as_ref().map(|stats| OutboxLook {
@@ -118,6 +122,15 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
         breakers: breakers.iter().filter_map(breaker_look).collect(),
         faults: faults.into_iter().map(|fault| FaultLook { kind: fault.kind, step: fault.step }).collect(),
     }
+}
+
+fn check_look(found: &Check) -> CheckLook {
+    let state = match found.state {
+        CheckState::Ok => "ok",
+        CheckState::Degraded => "degraded",
+        CheckState::Failed => "failed",
+    };
+    CheckLook { state: state.to_owned(), text: found.text.clone(), since: found.since }
 }
 
 /// A breaker that is not closed by itself.

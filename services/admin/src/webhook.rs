@@ -12,6 +12,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url, redirect};
 use saga_core::waiting::Task;
 use saga_engine::host::settings::Settings;
+use saga_engine::host::watched::read_guarded;
 use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -23,13 +24,24 @@ use crate::push::signing::{Secret, signatures};
 /// A connection takes no longer: who is not there is tried again.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
+/// Whoever else may read the file of a secret knows it; a group may, as that of a pod has to.
+const OPEN_TO_OTHERS: u32 = 0o007;
+
+/// Said where there is no such file.
+const HOW_A_SECRET_IS_MADE: &str = "name the file with what notices are signed with: `(umask 077; echo \
+    whsec_$(openssl rand -base64 24) > FILE)` makes one";
+
 /// What sends the notices of this process.
 ///
 /// # Errors
 /// When the receiver's address or a secret is none; the sentence names the key and does not show it.
 pub fn of(settings: &Settings<AdminSettings>) -> anyhow::Result<Arc<dyn TaskHandler>> {
     let push = &settings.service.push;
-    let secrets = push.checked().map_err(|why| anyhow::anyhow!("settings: {why}"))?;
+    let in_file = push.webhook.secret_file.as_ref().map(|file| {
+        read_guarded("service.push.webhook.secret_file", file, OPEN_TO_OTHERS, HOW_A_SECRET_IS_MADE)
+    });
+    let in_file = in_file.transpose().map_err(|bad| anyhow::anyhow!("settings: {bad}"))?;
+    let secrets = push.checked(in_file.as_deref()).map_err(|why| anyhow::anyhow!("settings: {why}"))?;
     if push.webhook.url.is_empty() {
         return Ok(Arc::new(StandardOutput::new()?));
     }

@@ -77,6 +77,12 @@ pub struct ServiceLook {
     /// Why it does not answer; absent when it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Which build runs there; absent when it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Every check by its name, and what it found.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub checks: BTreeMap<String, CheckLook>,
     /// Its checks that found something wrong.
     #[serde(default)]
     pub complaints: Vec<Complaint>,
@@ -130,6 +136,18 @@ pub struct FaultLook {
     /// In which step; absent when in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckLook {
+    /// `ok`, `degraded`, or `failed`, which ends the service's readiness.
+    pub state: String,
+    /// What is wrong, in a sentence; `ok` when nothing is.
+    pub text: String,
+    /// Since when it stands so.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
 }
 
 /// A check that found something wrong.
@@ -263,6 +281,9 @@ pub struct GroupLook {
     pub step: String,
     /// Why the newest of them failed.
     pub reason: String,
+    /// Nobody of this system sent them: nobody waits for them, and a replay of them changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
     /// Id of the newest.
     pub newest: Uuid,
     /// When the newest failed.

@@ -29,7 +29,7 @@ pub(crate) struct DeadLetterGroup {
     /// The step that failed, or the kind of task.
     pub(crate) step: String,
     /// Whether they are messages, something that is none, or calls.
-    origin: DeadLetterOrigin,
+    pub(crate) origin: DeadLetterOrigin,
     /// Type of the messages, when it could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     message_type: Option<String>,

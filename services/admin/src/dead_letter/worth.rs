@@ -2,6 +2,7 @@
 
 use contract::saga::{SagaStatus, StepRole, role_of};
 use jiff::Timestamp;
+use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::query::Joined;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +11,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Worth {
     /// Whether its saga still waits for it. When it does not, a replay changes nothing. What belongs to no saga is
-    /// missed until it is handled.
+    /// missed until it is handled; what nobody of this system sent, nobody waits for.
     pub awaited: bool,
     /// Where its saga stands; absent when admin knows of none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,10 +23,20 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// What it is worth at `now` to have this step done, or this kind of task, for a saga that stands like this and
-    /// whose order has this deadline.
+    /// What it is worth at `now` to have this step done, or this kind of task, with something that came from there, for
+    /// a saga that stands like this and whose order has this deadline.
     #[must_use]
-    pub fn of(step: &str, saga: Option<SagaStatus>, deadline: Option<Timestamp>, now: Timestamp) -> Self {
+    pub fn of(
+        origin: DeadLetterOrigin,
+        step: &str,
+        saga: Option<SagaStatus>,
+        deadline: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Self {
+        match origin {
+            DeadLetterOrigin::Foreign => return Self { awaited: false, saga_status: saga, until: None },
+            DeadLetterOrigin::Message | DeadLetterOrigin::Task => {}
+        }
         let until = deadline.filter(|_| role_of(step) == StepRole::Forward);
         let is_late = until.is_some_and(|until| until <= now);
         let awaited = saga.is_none_or(|status| status.awaits(step)) && !is_late;
@@ -77,6 +88,12 @@ impl WorthOfMany {
         self.widen(range.map(|(first, last)| (time(first), time(last))));
     }
 
+    /// The same number, of what nobody of this system sent: nobody waits for any of them.
+    #[must_use]
+    pub fn of_strangers(self) -> Self {
+        Self { ended: self.awaited + self.ended, ..Self::default() }
+    }
+
     /// Counts all of `others` too.
     pub fn add_all(&mut self, others: &Self) {
         self.awaited += others.awaited;
@@ -101,7 +118,9 @@ mod tests {
 
     #[test]
     fn a_step_on_the_way_is_waited_for_until_the_saga_ends_or_the_deadline_passes() {
-        let worth = |status, deadline| Worth::of("payment-processing", status, deadline, at(10));
+        let worth = |status, deadline| {
+            Worth::of(DeadLetterOrigin::Message, "payment-processing", status, deadline, at(10))
+        };
         let parked = Some(SagaStatus::Parked);
         assert_eq!(
             worth(parked, Some(at(11))),
@@ -115,11 +134,14 @@ mod tests {
 
     #[test]
     fn what_undoes_is_waited_for_whatever_the_time_until_all_is_undone() {
-        let worth = |status| Worth::of("payment-refund", Some(status), Some(at(1)), at(10));
+        let worth =
+            |status| Worth::of(DeadLetterOrigin::Task, "payment-refund", Some(status), Some(at(1)), at(10));
         assert_eq!((worth(SagaStatus::Failed).awaited, worth(SagaStatus::Failed).until), (true, None));
         assert!(!worth(SagaStatus::Compensated).awaited);
-        assert!(Worth::of("order-catalogue", None, None, at(10)).awaited);
-        assert!(Worth::of("inventory-sale", Some(SagaStatus::Completed), Some(at(1)), at(10)).awaited);
+        let of = |origin, step, saga| Worth::of(origin, step, saga, Some(at(1)), at(10)).awaited;
+        assert!(of(DeadLetterOrigin::Message, "order-catalogue", None));
+        assert!(of(DeadLetterOrigin::Message, "inventory-sale", Some(SagaStatus::Completed)));
+        assert!(!of(DeadLetterOrigin::Foreign, "order-catalogue", None), "nobody of this system sent it");
     }
 
     /// Counted one by one or by the store, it is the same.
@@ -128,6 +150,7 @@ mod tests {
         let mut one_by_one = WorthOfMany::default();
         for deadline in [5, 12, 20] {
             one_by_one.add(Worth::of(
+                DeadLetterOrigin::Message,
                 "order-confirmation",
                 Some(SagaStatus::Parked),
                 Some(at(deadline)),

@@ -1,6 +1,7 @@
 //! Pure: where notices go, and how often (section `service.push` of admin's settings).
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -55,6 +56,8 @@ pub struct WebhookSettings {
     /// What they are signed with: one or more `whsec_…`, with spaces or commas between them.
     #[serde(serialize_with = "blanked")]
     pub secret: String,
+    /// File that holds the same, in place of `secret`: where what the environment holds is shown to others.
+    pub secret_file: Option<PathBuf>,
 }
 
 /// The path of an address is often all that keeps others from it.
@@ -86,22 +89,31 @@ impl PushSettings {
         Pace { quiet: of(self.quiet), remind: of(self.remind), patience: of(self.patience) }
     }
 
-    /// What notices are signed with.
+    /// What notices are signed with; `in_file` is what the file of the secret holds, where one is named.
     ///
     /// # Errors
     /// The sentence names the key, and says nothing of what it is set to.
-    pub fn checked(&self) -> Result<Vec<Secret>, String> {
+    pub fn checked(&self, in_file: Option<&str>) -> Result<Vec<Secret>, String> {
         if self.every.is_zero() {
             return Err("service.push.every must be longer than 0s".to_owned());
         }
         if self.threshold == 0 {
             return Err("service.push.threshold must be 1 or more".to_owned());
         }
-        let secrets = Secret::all_in(&self.webhook.secret)
-            .map_err(|why| format!("service.push.webhook.secret cannot be used: {why}"))?;
+        let (key, text) = match in_file {
+            Some(_) if !self.webhook.secret.is_empty() => {
+                return Err(
+                    "service.push.webhook.secret and .secret_file both say it: leave one of them out"
+                        .to_owned(),
+                );
+            }
+            Some(text) => ("service.push.webhook.secret_file", text.trim()),
+            None => ("service.push.webhook.secret", self.webhook.secret.as_str()),
+        };
+        let secrets = Secret::all_in(text).map_err(|why| format!("{key} cannot be used: {why}"))?;
         if secrets.is_empty() && !self.webhook.url.is_empty() {
-            let why = "notices are signed: set it to whsec_ and 24 random bytes in base64";
-            return Err(format!("service.push.webhook.secret is missing: {why}"));
+            let why = "notices are signed: it has to hold whsec_ and 24 random bytes in base64";
+            return Err(format!("{key} is missing: {why}"));
         }
         Ok(secrets)
     }

@@ -30,6 +30,7 @@ fn group(service: &str, step: &str) -> GroupLook {
         service: service.to_owned(),
         step: step.to_owned(),
         reason: "no\u{1b}[31m\n way".to_owned(),
+        foreign: false,
         newest: Uuid::nil(),
         newest_at: NOW,
         awaited: 0,

@@ -35,6 +35,11 @@ async fn a_service_that_is_away_is_named_and_the_others_are_shown_all_the_same()
     assert_eq!(each(&overview["services"], "service"), ["admin", "order", "inventory", "payment", "bank"]);
     assert!(services[..4].iter().all(|service| service["ready"] == true && service["problem"].is_null()));
     assert_eq!(services[4]["problem"], "bank does not answer: connection refused");
+    let payment = &services[3];
+    let store = &payment["checks"]["store"];
+    assert!(store["state"] == "ok" && store["text"] == "ok" && store["since"].is_string(), "{payment}");
+    assert_eq!(payment["version"], env!("CARGO_PKG_VERSION"));
+    assert!(services[4]["checks"].is_null() && services[4]["version"].is_null(), "{}", services[4]);
     assert_eq!((&overview["behind"], &overview["not_asked"]), (&json!(0), &json!([])));
     assert_eq!(overview["books"], Value::Null, "nobody has looked");
 }

@@ -1,6 +1,7 @@
 //! Where admin looks for the other programs: at their own ports, or where its settings say.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use admin::auditing::AuditEvery;
@@ -92,6 +93,41 @@ fn a_receiver_of_notices_is_refused_that_cannot_be_one() {
     assert!(!shown.contains("hidden") && !shown.contains("MfKQ9r8"), "{shown}");
 }
 
+/// What is in the environment others may see; a file is for its owner, and for a pod's group.
+#[test]
+fn the_secret_of_notices_may_lie_in_a_file_that_others_cannot_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("secret");
+    let of = |more: &[&str]| {
+        let set = format!("service.push.webhook.secret_file={}", file.display());
+        let own = ["service.push.webhook.url=https://x.example/hidden", &set];
+        let flags = own.iter().chain(more);
+        let flags = flags.map(|flag| (*flag).to_owned()).collect();
+        let settings = load("admin", program().defaults, &Sources { file: None, flags }).expect("settings");
+        admin::webhook::of(&settings).map(drop).map_err(|error| error.to_string())
+    };
+    let put = |text: &str, mode: u32| {
+        std::fs::write(&file, text).expect("written");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let refused = |more: &[&str], named: &str| {
+        let said = of(more).expect_err("refused");
+        assert!(said.contains("service.push.webhook.secret") && said.contains(named), "{said}");
+        assert!(!said.contains("hidden") && !said.contains("MfKQ9r8"), "{said}");
+    };
+    refused(&[], "is not there: name the file");
+    let good = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n";
+    put(good, 0o440);
+    assert_eq!(of(&[]), Ok(()));
+    refused(&["service.push.webhook.secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], "both say it");
+    put(good, 0o644);
+    refused(&[], "chmod 600");
+    put("whsec_hidden", 0o600);
+    refused(&[], "secret_file cannot be used");
+    put("", 0o600);
+    refused(&[], "secret_file is missing");
+}
+
 /// A flag and the environment bring texts, a file brings what it is.
 #[test]
 fn whether_operators_must_say_who_they_are_may_be_said_in_a_file_or_with_a_flag() {
@@ -107,7 +143,7 @@ fn whether_operators_must_say_who_they_are_may_be_said_in_a_file_or_with_a_flag(
 #[test]
 fn a_bound_that_is_always_reached_is_refused() {
     let push = |flag| settings("", &[flag]).expect("settings").push;
-    push("service.push.threshold=1").checked().expect("it can be used");
-    let why = push("service.push.threshold=0").checked().expect_err("it is always reached");
+    push("service.push.threshold=1").checked(None).expect("it can be used");
+    let why = push("service.push.threshold=0").checked(None).expect_err("it is always reached");
     assert_eq!(why, "service.push.threshold must be 1 or more");
 }

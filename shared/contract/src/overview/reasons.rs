@@ -275,6 +275,7 @@ mod tests {
             service: "payment".to_owned(),
             step: "payment-processing".to_owned(),
             reason: "no".to_owned(),
+            foreign: false,
             newest: Uuid::nil(),
             newest_at: at(1),
             awaited: 1,

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::app::App;
 use super::http::Readiness;
+use super::metrics::names;
 use super::readiness;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::bus::{Bus as _, Durable};
@@ -25,6 +26,9 @@ const BROKER_ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 /// How one service is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Condition {
+    /// Which build it is; earlier ones do not say.
+    #[serde(default)]
+    pub version: Option<String>,
     /// What its checks found.
     pub readiness: Readiness,
     /// What its store says; `None` when it cannot be asked, which is a check.
@@ -58,7 +62,8 @@ impl Condition {
         let (stats, steps) = tokio::join!(app.store.stats(), steps_now(app));
         let readiness = readiness::of(app, &stats);
         let breakers = app.admission.breakers().into_iter().filter(is_worth_a_look).collect();
-        Self { readiness, stats: stats.ok(), breakers, steps, faults: app.faults.view().faults }
+        let (version, faults) = (Some(names::VERSION.to_owned()), app.faults.view().faults);
+        Self { version, readiness, stats: stats.ok(), breakers, steps, faults }
     }
 }
 

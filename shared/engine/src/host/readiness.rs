@@ -84,7 +84,7 @@ fn look<S: Service, X>(
     if let Some(bus) = &app.bus {
         let held_up = app.publishing.in_words(settings.engine.ready_held_up, Timestamp::now());
         found.extend([
-            ("broker", (!bus.is_connected()).then(|| "not connected".to_owned())),
+            ("broker", bus.missing()),
             ("publishing", held_up),
             ("steps", app.standstills.in_words(settings.engine.ready_standstill, now)),
             ("database", app.not_met().map(str::to_owned)),

@@ -1,5 +1,6 @@
 //! Shell: how a service is put together, runs, and stops.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,25 @@ const STOPS_WITHIN: Duration = Duration::from_secs(10);
 /// First the requests under way, then the last spans.
 const _: () = assert!(http::STOP_WITHIN.as_secs() + trace::LAST.as_secs() < STOPS_WITHIN.as_secs());
 
+/// What to do about an address that cannot be listened at.
+fn mending(error: &std::io::Error) -> &'static str {
+    let known = MENDING.iter().find(|(kind, _)| *kind == error.kind());
+    known.map_or(": name another address in http.bind", |(_, what_to_do)| what_to_do)
+}
+
+const MENDING: [(ErrorKind, &str); 3] = [
+    (
+        ErrorKind::AddrInUse,
+        ": somebody listens there already, perhaps this service itself, started twice: stop that, or name another port \
+         in http.bind",
+    ),
+    (ErrorKind::PermissionDenied, ": this user may not listen there: name a port above 1023 in http.bind"),
+    (
+        ErrorKind::AddrNotAvailable,
+        ": this machine has no such address: name one that it has in http.bind, such as 127.0.0.1",
+    ),
+];
+
 /// Runs a service until it is told to stop; `lost` are the lines that its log loses.
 pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     program: Program<S, X>,
@@ -56,7 +76,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let came_to = store.mark().await?;
     let listener = http::bind(&settings.http)
         .await
-        .map_err(|error| anyhow::anyhow!("http.bind {}: {error}", settings.http.bind))?;
+        .map_err(|error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, mending(&error)))?;
     let bus = match program.producers.is_empty() {
         true => None,
         false => Some(NatsBus::connect_as(settings.bus.clone(), S::NAME, &settings.instance).await?),

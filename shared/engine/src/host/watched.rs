@@ -127,16 +127,24 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
 }
 
 /// Reads a file that is named by `setting`, and with whose permissions others may do none of `forbidden` (bits of its
-/// mode).
+/// mode). Where there is none, `missing` says what belongs there, and how one is made.
 ///
 /// # Errors
 /// When it cannot be read, or others may do that.
-pub fn read_guarded(setting: &'static str, file: &Path, forbidden: u32) -> Result<String, BadFile> {
+pub fn read_guarded(
+    setting: &'static str,
+    file: &Path,
+    forbidden: u32,
+    missing: &str,
+) -> Result<String, BadFile> {
     let bad = |why: String| BadFile { setting, file: file.to_owned(), why };
     let read = || -> io::Result<(u32, String)> {
         Ok((fs::metadata(file)?.permissions().mode(), fs::read_to_string(file)?))
     };
-    let (mode, text) = read().map_err(|error| bad(error.to_string()))?;
+    let (mode, text) = read().map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        bad(if is_missing { format!("is not there: {missing}") } else { error.to_string() })
+    })?;
     if mode & forbidden != 0 {
         let may = if forbidden & 0o444 == 0 { "written" } else { "read or written" };
         return Err(bad(format!(
@@ -154,7 +162,7 @@ mod tests {
     fn watched(file: &Path, damaged: Damaged) -> Result<Watched<u32>, BadFile> {
         let named = file.to_owned();
         Watched::open(vec![file.to_owned()], damaged, move || {
-            let text = read_guarded("http.test", &named, 0o077)?;
+            let text = read_guarded("http.test", &named, 0o077, "it is a number")?;
             let bad = |error: std::num::ParseIntError| BadFile {
                 setting: "http.test",
                 file: named.clone(),
@@ -201,9 +209,9 @@ mod tests {
             assert_eq!((at_once(&old), at_once(&nothing)), (is_old, is_nothing), "{text:?}");
         }
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
-        let bad = read_guarded("http.test", &file, 0o077).expect_err("others may read it");
+        let bad = read_guarded("http.test", &file, 0o077, "").expect_err("others may read it");
         assert!(bad.why.contains("mode 640") && bad.why.contains("chmod 600"), "{bad}");
-        assert_eq!(read_guarded("http.test", &file, 0o022).expect("they may"), "3");
+        assert_eq!(read_guarded("http.test", &file, 0o022, "").expect("they may"), "3");
     }
 
     #[test]

@@ -170,13 +170,22 @@ pub struct NatsBus {
     pub(super) settings: BusSettings,
     /// Who it is at the broker.
     user: String,
+    told: Arc<Told>,
 }
 
 /// What was told of the connection, so that it is told once.
 struct Told {
     settings: BusSettings,
     /// The last problem, until there is a connection.
-    problem: Mutex<Option<String>>,
+    problem: Mutex<Option<Problem>>,
+}
+
+/// Why there is no connection.
+struct Problem {
+    /// In the client's words.
+    text: String,
+    /// What to do about it, when that is known.
+    advice: Option<String>,
 }
 
 impl Told {
@@ -202,12 +211,20 @@ impl Told {
     /// An attempt follows the other, and fails for the same reason.
     fn complain(&self, problem: String) {
         let mut last = self.problem.lock();
-        if last.as_ref() == Some(&problem) {
+        if last.as_ref().is_some_and(|last| last.text == problem) {
             return;
         }
-        let advice = self.settings.advice(&problem).map_or_else(String::new, |advice| format!(": {advice}"));
-        warn!("broker connection: {}: {problem}{advice}", self.settings.shown_url());
-        *last = Some(problem);
+        let advice = self.settings.advice(&problem);
+        let what_to_do = advice.as_ref().map_or_else(String::new, |advice| format!(": {advice}"));
+        warn!("broker connection: {}: {problem}{what_to_do}", self.settings.shown_url());
+        *last = Some(Problem { text: problem, advice });
+    }
+
+    /// Why the broker refuses, and what to do; `None` of one that is merely away.
+    fn refusal(&self) -> Option<String> {
+        let problem = self.problem.lock();
+        let Problem { text, advice } = problem.as_ref()?;
+        Some(format!("{text}: {}", advice.as_ref()?))
     }
 }
 
@@ -242,6 +259,7 @@ impl NatsBus {
             None => options,
         };
         let told = Told::new(settings.clone());
+        let telling = told.clone();
         let client = options
             .name(name)
             .custom_inbox_prefix(inbox_of(user))
@@ -252,7 +270,7 @@ impl NatsBus {
             // Quick at first, never hammering: half a second is what an operator does not notice.
             .reconnect_delay_callback(|attempts| Duration::from_millis((attempts as u64 * 50).min(500)))
             .event_callback(move |event| {
-                told.tell(&event);
+                telling.tell(&event);
                 std::future::ready(())
             })
             .connect(&settings.url)
@@ -260,7 +278,7 @@ impl NatsBus {
             .map_err(|source| BusFault::Connect { url, source })?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(settings.publish_timeout);
-        Ok(Self { client, jetstream, settings, user: user.to_owned() })
+        Ok(Self { client, jetstream, settings, user: user.to_owned(), told })
     }
 
     /// Says so when the broker lets in whoever reaches it: then any of them can say anything.
@@ -283,6 +301,13 @@ impl NatsBus {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// Why there is no connection, in a sentence; `None` while there is one.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let refusal = self.told.refusal().map_or_else(String::new, |refusal| format!(": {refusal}"));
+        (!self.is_connected()).then(|| format!("not connected{refusal}"))
     }
 
     /// What the broker answers, or that it does not in time. The client's own limits begin only when it has room for

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -33,6 +33,13 @@ const TAIL_LINES: usize = 10;
 const TAIL_BYTES: u64 = 16 * 1024;
 /// With so much in it the file for standard error begins anew at the next start.
 const MAX_STDERR_BYTES: u64 = 1024 * 1024;
+
+/// Who listens on this machine answers at once.
+const SOMEBODY_ANSWERS_WITHIN: Duration = Duration::from_millis(200);
+/// What a process says of its end comes to its log and to its standard error, a moment apart.
+const SAID_AND_LOGGED_WITHIN: Duration = Duration::from_secs(2);
+/// Of a last word as much as says why.
+const MOST_SAID_CHARS: usize = 400;
 
 /// How long a dying process may keep its port, and how often that is looked at.
 const PORT_PATIENCE: Duration = Duration::from_secs(5);
@@ -198,6 +205,26 @@ pub async fn wait_until_gone(system: &System, member: Member, limit: Duration) -
         sleep(POLL).await;
     }
     true
+}
+
+/// Why a process that does not run cannot be started, or has ended, as far as that is known: somebody else has its port,
+/// or what came to its standard error last, where one that cannot go on says why.
+pub fn why_down(system: &System, member: Member) -> Option<String> {
+    let port = system.port_of(member);
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    if TcpStream::connect_timeout(&address, SOMEBODY_ANSWERS_WITHIN).is_ok() {
+        return Some(format!("somebody else listens at port {port}, which it needs: free it"));
+    }
+    let (stderr, log) = (system.stderr_of(member), system.log_of(member));
+    let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+    let said_at = changed(&stderr)?;
+    // One that ran well since then has logged something since then.
+    if changed(&log).is_some_and(|logged_at| logged_at > said_at + SAID_AND_LOGGED_WITHIN) {
+        return None;
+    }
+    let line = tail(&stderr, 0).pop().filter(|line| !line.trim().is_empty())?;
+    let shown: String = line.chars().filter(|c| !c.is_control()).take(MOST_SAID_CHARS).collect();
+    Some(if shown.len() < line.len() { format!("{shown}…") } else { shown })
 }
 
 /// What a process wrote last: the end of its log, and then of what came to its standard error, where one that cannot go

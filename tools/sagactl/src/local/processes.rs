@@ -1,6 +1,9 @@
 //! Pure: the processes of a local system, as they were seen: for people and for programs.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
+use serde_json::Value;
 
 use super::member::Member;
 use crate::output::text::or_nothing;
@@ -27,6 +30,12 @@ pub struct ProcessLook {
     pub ready: bool,
     /// It does what it promises although something is wrong.
     pub degraded: bool,
+    /// Of one that does not run, why: what stands in its way, or what it said last; absent when that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_down: Option<String>,
+    /// Its checks by name, as its readiness tells them; absent of the broker, and of one that does not answer.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub checks: Value,
     /// What is wrong, check by check, in its own words.
     pub complaints: Vec<String>,
     pub rss_mib: Option<f64>,
@@ -49,6 +58,12 @@ impl Processes {
     pub fn down(&self) -> Vec<String> {
         let down = self.each.iter().filter(|row| row.pid.is_none());
         down.map(|row| row.name.to_string()).collect()
+    }
+
+    /// Of those that do not run, by name, why not, as far as that is known.
+    pub fn why_down(&self) -> BTreeMap<String, String> {
+        let known = self.each.iter().filter_map(|row| Some((row.name.to_string(), row.why_down.clone()?)));
+        known.collect()
     }
 
     /// A table, and below it what they complain of, if that is wanted.

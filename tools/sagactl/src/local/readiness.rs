@@ -29,6 +29,8 @@ pub struct Condition {
     pub ready: bool,
     /// It does so although something is wrong.
     pub degraded: bool,
+    /// Its checks by name, as it tells them.
+    pub checks: Value,
     /// What is wrong, check by check.
     pub complaints: Vec<String>,
 }
@@ -54,7 +56,12 @@ impl Condition {
         let complaint = |(name, check): (&String, &Value)| {
             format!("{name}: {}", check["text"].as_str().unwrap_or("(it does not say what)"))
         };
-        Self { ready, degraded: body["degraded"] == true, complaints: wrong.map(complaint).collect() }
+        Self {
+            ready,
+            degraded: body["degraded"] == true,
+            checks: body["checks"].clone(),
+            complaints: wrong.map(complaint).collect(),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use nix::sys::signal::Signal;
 
 use super::member::Member;
 use super::system::System;
@@ -56,6 +57,8 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<Exit
     std::fs::create_dir_all(system.data_of(member)).with_context(|| folder::unwritable(system.folder()))?;
     if member == Member::NATS {
         broker::configure(system)?;
+    } else {
+        let_in(system, member)?;
     }
     let mut started = [(member, process::spawn(system, member)?)];
     if let Err(error) = readiness::wait(&Http::new()?, system, &mut started, within).await {
@@ -63,6 +66,34 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<Exit
         return Err(error);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sees to it that the broker lets a service in: a key that was lost is made anew, and a broker that does not know it is
+/// told. Whoever has kept its key notices nothing.
+fn let_in(system: &System, member: Member) -> anyhow::Result<()> {
+    let takes_part = member.participant().is_some_and(|participant| participant.has_stream);
+    // The system of an earlier build may have no keys, and a broker that lets in anyone.
+    if !takes_part || !system.credentials_dir().exists() {
+        return Ok(());
+    }
+    let keys = Member::services().map(|service| (service, system.credentials_of(&service.to_string())));
+    let lost: Vec<_> = keys.filter(|(_, key)| !key.exists()).collect();
+    let known = std::fs::read(system.broker_config()).ok();
+    broker::configure(system)?;
+    for (service, key) in lost.into_iter().filter(|(_, key)| key.exists()) {
+        let runs = process::find(system, service).is_some();
+        let again = if runs { ", and it has to be stopped and started to have it" } else { "" };
+        note(&format!(
+            "  {service:<10} had lost its key for the broker: {} is a new one{again}",
+            key.display()
+        ));
+    }
+    let is_known = std::fs::read(system.broker_config()).ok() == known;
+    if let Some(running) = process::find(system, Member::NATS).filter(|_| !is_known) {
+        note(&format!("  {:<10} reads its configuration again, to know it", Member::NATS));
+        process::send(running, Signal::SIGHUP)?;
+    }
+    Ok(())
 }
 
 /// `sagactl kill NAME`.

@@ -37,6 +37,8 @@ async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
         url: system.url_of(member),
         ready: condition.ready,
         degraded: condition.degraded,
+        why_down: if running.is_none() { process::why_down(system, member) } else { None },
+        checks: condition.checks,
         complaints: condition.complaints,
         rss_mib: running.map(|running| mib(running.rss_bytes)),
         cpu_ms: running.map(|running| running.cpu_ms),

@@ -105,9 +105,14 @@ fn told(saga: Value) -> anyhow::Result<Done> {
     let accepted = settled.into_iter().flat_map(|settled| settled.accepted);
     let lines = accepted.map(|Accepted { rule, detail, difference }| {
         let by = difference.map(|by| format!("; difference {by}")).unwrap_or_default();
-        format!("\n  accepted: {rule}: {detail}{by}")
+        format!("\n  accepted: {rule}: {}{by}", plain(&detail))
     });
     Ok(Done { told: format!("{id} is {status}{}", lines.collect::<String>()), answer: saga })
+}
+
+/// What is accepted, in words: of a payment `OPEN` says that it waits for the bank, and not where the money is.
+fn plain(detail: &str) -> String {
+    detail.replacen("payment OPEN", "payment OPEN (it asked the bank for something, and has no answer)", 1)
 }
 
 #[cfg(test)]
@@ -116,14 +121,16 @@ mod tests {
 
     #[test]
     fn whoever_settles_a_saga_is_told_what_the_audit_accepts_from_then_on() {
+        let open = "payment OPEN, 1 charges captured at the bank";
         let saga = json!({"id": "7", "status": "SETTLED", "settled": {"operator": "ada", "accepted": [
-            {"rule": "cancelled = money back", "detail": "payment OPEN", "difference": "33.00 EUR"},
+            {"rule": "cancelled = money back", "detail": open, "difference": "33.00 EUR"},
             {"rule": "cancelled = stock back", "detail": "reservation HELD"},
         ]}});
         assert_eq!(
             told(saga).expect("a saga").told,
-            "7 is SETTLED\n  accepted: cancelled = money back: payment OPEN; difference 33.00 EUR\n  accepted: \
-             cancelled = stock back: reservation HELD"
+            "7 is SETTLED\n  accepted: cancelled = money back: payment OPEN (it asked the bank for something, and has no \
+             answer), 1 charges captured at the bank; difference 33.00 EUR\n  accepted: cancelled = stock back: \
+             reservation HELD"
         );
         let open = json!({"id": "7", "status": "FAILED"});
         assert_eq!(told(open).expect("a saga").told, "7 is FAILED");

@@ -59,7 +59,8 @@ impl Asked {
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         let down = processes.as_ref().map(Processes::down);
-        Ok((Seen { down, overview, problem }, processes))
+        let why_down = processes.as_ref().map(Processes::why_down).unwrap_or_default();
+        Ok((Seen { down, why_down, overview, problem }, processes))
     }
 
     /// The processes of a local system; of one elsewhere nothing is known of them.

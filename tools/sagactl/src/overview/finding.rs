@@ -126,7 +126,8 @@ fn not_running(name: &str, place: &Place<'_>) -> Finding {
         "nats" => "Without the broker orders are taken and wait in the outboxes. Nothing is lost.",
         _ => while_away(name),
     };
-    place.finding(format!("{name} does not run"), means, &[&format!("start {name}")])
+    let why = place.seen.why_down.get(name).map(|why| format!("\nWhy: {why}")).unwrap_or_default();
+    place.finding(format!("{name} does not run"), format!("{means}{why}"), &[&format!("start {name}")])
 }
 
 fn while_away(service: &str) -> &'static str {
@@ -227,7 +228,8 @@ fn dead_letter_group(what: String, group: &GroupLook, place: &Place<'_>, view: &
         ));
     }
     if group.awaited == 0 {
-        words.push(format!("dlq discard --fingerprint {fingerprint} --reason \"nobody waits for it\""));
+        let because = if group.foreign { "nobody of ours sent it" } else { "nobody waits for it" };
+        words.push(format!("dlq discard --fingerprint {fingerprint} --reason \"{because}\""));
     } else {
         words.push(format!("dlq redrive --fingerprint {fingerprint} --preview"));
         words.push(format!("dlq redrive --fingerprint {fingerprint} --reason \"the cause is mended\""));
@@ -259,6 +261,12 @@ fn awaited(group: &GroupLook, view: &View) -> String {
         (None, None) => String::new(),
     };
     let waiting = match group.awaited {
+        0 if group.foreign => {
+            return format!(
+                "Nobody of this system sent them: nobody waits for them, and a replay changes nothing. See who else can \
+                 publish at the broker. The newest came {newest}."
+            );
+        }
         0 => "No saga waits for them any more.".to_owned(),
         1 => format!("1 is still waited for{until}."),
         count => format!("{} are still waited for{until}.", grouped(count)),
@@ -298,6 +306,7 @@ mod tests {
             service: "payment".to_owned(),
             step: "payment-processing".to_owned(),
             reason: "injected: fail_permanently".to_owned(),
+            foreign: false,
             newest: Uuid::from_u128(7),
             newest_at: at(30),
             awaited,
@@ -305,6 +314,12 @@ mod tests {
             first_until: until.map(|(first, _)| at(first)),
             last_until: until.map(|(_, last)| at(last)),
         }
+    }
+
+    /// What is no message of anybody here.
+    fn foreign() -> GroupLook {
+        let reason = "not an envelope: expected value at line 1".to_owned();
+        GroupLook { foreign: true, reason, ..group(0, None) }
     }
 
     fn breaker(forced: bool) -> BreakerLook {
@@ -340,6 +355,7 @@ mod tests {
             Reason::DeadLetters { group: group(1, Some((60, 60))) },
             Reason::DeadLetters { group: group(1_234, None) },
             Reason::DeadLetters { group: group(0, None) },
+            Reason::DeadLetters { group: foreign() },
             Reason::MoreDeadLetters { count: 2 },
             Reason::FailedOutbox { service: payment(), count: 1 },
             Reason::Breaker { service: payment(), breaker: breaker(false) },
@@ -379,7 +395,7 @@ mod tests {
             not_asked: vec![],
         };
         let down = Some(vec!["nats".to_owned(), "bank".to_owned()]);
-        Seen { down, overview: Some(overview), problem: None }
+        Seen { down, overview: Some(overview), ..Seen::default() }
     }
 
     /// Words as a shell would hand them over: quotes hold them together.
@@ -416,7 +432,7 @@ mod tests {
     fn where_nothing_may_come_by_itself_an_ending_by_hand_is_named() {
         let overview = |reasons| Some(Overview { reasons, ..seen().overview.expect("an overview") });
         let settled = |reason: Reason| {
-            let seen = Seen { down: None, overview: overview(vec![reason]), problem: None };
+            let seen = Seen { overview: overview(vec![reason]), ..Seen::default() };
             let found = findings(&seen, "sagactl", &View::FILE);
             let commands = found.into_iter().flat_map(|finding| finding.commands);
             commands.filter(|command| command.contains(" settle ")).collect::<Vec<_>>().join("; ")
@@ -438,6 +454,7 @@ mod tests {
         );
         assert_eq!(settled(parked(1, Some((60, 90)))), "", "their deadline ends it");
         assert_eq!(settled(parked(0, None)), "", "nobody waits");
+        assert_eq!(settled(Reason::DeadLetters { group: foreign() }), "", "nobody sent it");
     }
 
     #[test]
@@ -447,7 +464,7 @@ mod tests {
             let group = GroupLook { reason: reason.to_owned(), ..group(1, None) };
             overview.reasons = vec![Reason::DeadLetters { group }];
             overview.services.retain(|_| faults);
-            let seen = Seen { down: None, overview: Some(overview), problem: None };
+            let seen = Seen { overview: Some(overview), ..Seen::default() };
             findings(&seen, "sagactl", &View::FILE)[0].commands[0].clone()
         };
         let injected = "injected: fail_permanently";
@@ -467,7 +484,8 @@ mod tests {
 
     #[test]
     fn an_admin_that_does_not_answer_is_a_finding_and_then_nothing_else_is_known() {
-        let silent = Seen { down: Some(vec![]), overview: None, problem: Some("nobody answers".to_owned()) };
+        let problem = Some("nobody answers".to_owned());
+        let silent = Seen { down: Some(vec![]), problem, ..Seen::default() };
         let found = findings(&silent, CALL, &View::FILE);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].what, "admin cannot be asked: nobody answers");
@@ -480,6 +498,18 @@ mod tests {
         assert_eq!(found.len(), 1, "that it does not run says it all");
         assert!(found[0].means.ends_with("Orders go on without it."), "{}", found[0].means);
         assert!(stopped.needs_human());
+    }
+
+    #[test]
+    fn of_what_does_not_run_it_is_said_why_as_far_as_that_is_known() {
+        let said = "payment: the database has schema 9, this build knows 7";
+        let why_down = [("payment".to_owned(), said.to_owned())].into();
+        let down = Some(vec!["bank".to_owned(), "payment".to_owned()]);
+        let found = findings(&Seen { down, why_down, ..seen() }, CALL, &View::FILE);
+        assert!(
+            !found[0].means.contains("Why:") && found[1].means.ends_with(&format!("Why: {said}")),
+            "{found:#?}"
+        );
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Pure: what there was to see, of processes and of what admin says.
 
+use std::collections::BTreeMap;
+
 use contract::overview::{Overview, Reason, ServiceLook};
 
 /// What there was to see.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Seen {
     /// Processes of the local system that do not run; `None` when the system is elsewhere.
     pub down: Option<Vec<String>>,
+    /// Of those, by name, why they do not run, as far as that is known.
+    pub why_down: BTreeMap<String, String>,
     /// What admin says; `None` when it does not answer.
     pub overview: Option<Overview>,
     /// Why it does not.

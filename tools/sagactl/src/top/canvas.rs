@@ -148,6 +148,7 @@ mod tests {
             service: "payment".to_owned(),
             step: "payment-refund".to_owned(),
             reason: "the bank answers 422: no such charge".to_owned(),
+            foreign: false,
             newest: Uuid::nil(),
             newest_at: ago(3),
             awaited: 2_000,

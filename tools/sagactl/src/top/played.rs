@@ -49,6 +49,8 @@ pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessLook {
         url: "http://127.0.0.1:8080".to_owned(),
         ready: pid.is_some(),
         degraded: false,
+        why_down: None,
+        checks: serde_json::Value::Null,
         complaints: vec![],
         rss_mib: pid.map(|_| 20.6),
         cpu_ms: pid.map(|_| cpu_ms),

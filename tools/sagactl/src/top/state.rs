@@ -64,7 +64,7 @@ impl State {
         let since = self.silence.as_ref().map_or(at, |silence| silence.since);
         self.silence = problem.clone().map(|problem| Silence { since, problem });
         let down = processes.as_ref().map(Processes::down);
-        self.seen = Some(Seen { down, overview, problem });
+        self.seen = Some(Seen { down, overview, problem, ..Seen::default() });
         self.processes = processes;
     }
 

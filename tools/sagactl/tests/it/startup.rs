@@ -90,7 +90,13 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
         (vec!["log.filter=!!".to_owned()], "log.filter"),
         (vec![store_in(path, "noise.db")], "noise.db"),
         (vec![store_in(path, "file/order.db")], "file/order.db"),
-        (vec![store_in(path, "a.db"), format!("http.bind={address}")], "http.bind"),
+        (vec![store_in(path, "a.db"), format!("http.bind={address}")], "name another port in http.bind"),
+        (vec!["http.bind=nonsense".to_owned()], "http.bind is no address"),
+        (vec!["http.bind=127.0.0.1:99999".to_owned()], "http.bind is no address"),
+        (
+            vec![store_in(path, "c.db"), format!("http.tokens={}", path.join("nope.json").display())],
+            "nope.json: is not there: name the file of the tokens",
+        ),
         (
             vec![
                 store_in(path, "b.db"),
@@ -104,6 +110,30 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
         let line = refusal("order", &settings);
         assert!(line.contains(named), "{named} is not in: {line}");
     }
+}
+
+/// As long as it ran well its standard error is silent, and what it said before is not why it does not run.
+#[test]
+fn doctor_quotes_a_service_that_refused_to_start() {
+    let system = System::start(&[]);
+    let means = || {
+        let doctor: Value =
+            serde_json::from_slice(&system.try_sagactl(&["doctor", "--json"]).stdout).expect("JSON");
+        let findings = doctor["findings"].as_array().expect("findings").iter();
+        let found = findings.map(|finding| (finding["what"].clone(), finding["means"].clone()));
+        let found = found.filter(|(what, _)| *what == "bank does not run").map(|(_, means)| means);
+        found.map(|means| means.as_str().unwrap_or_default().to_owned()).collect::<String>()
+    };
+    system.sagactl(&["stop", "bank"]);
+    let stopped = means();
+    assert!(!stopped.is_empty() && !stopped.contains("Why:"), "{stopped}");
+    std::fs::write(system.path().join("bank/bank.db"), vec![7_u8; 8192]).expect("written");
+    assert!(!system.try_sagactl(&["start", "bank"]).status.success());
+    let refused = means();
+    assert!(refused.contains("Why: bank: ") && refused.contains("bank.db"), "{refused}");
+    let port = system.url("bank", "").trim_start_matches("http://").to_owned();
+    let _somebody = TcpListener::bind(port).expect("the port is free");
+    assert!(means().contains("somebody else listens at port"), "{}", means());
 }
 
 #[test]

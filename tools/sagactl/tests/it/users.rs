@@ -187,6 +187,82 @@ async fn no_user_may_change_what_is_anothers_or_read_its_answers() {
     }
 }
 
+/// The broker is not started again for it, and the others stay connected.
+#[tokio::test]
+async fn a_key_that_was_lost_is_made_anew_by_the_start_that_needs_it() {
+    let system = System::start(&[]);
+    system.list("pen", 10).await;
+    system.sagactl(&["stop", "payment"]);
+    let key = system.credentials("payment");
+    std::fs::remove_file(&key).expect("it was there");
+    let broker = std::fs::read_to_string(system.path().join("run/nats.pid")).expect("it runs");
+    let started = system.try_sagactl(&["start", "payment", "--within", "20s"]);
+    let said = String::from_utf8_lossy(&started.stderr);
+    assert!(started.status.success(), "{said}");
+    assert!(
+        said.contains("had lost its key for the broker") && said.contains(&key.display().to_string()),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_to_string(system.path().join("run/nats.pid")).expect("it runs"), broker);
+    let order = system.order(&[("pen", 1)], "tok_ok").await;
+    assert_eq!(order["status"], "CONFIRMED", "{order}");
+    // A second start has nothing to make.
+    system.sagactl(&["stop", "payment"]);
+    let again = system.try_sagactl(&["start", "payment"]);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(again.status.success() && !said.contains("key"), "{said}");
+}
+
+/// What the broker says of a key that it does not know is told by the service, once in its log.
+#[tokio::test]
+async fn a_service_that_the_broker_does_not_know_says_so_and_names_its_file() {
+    let system = System::start(&[]);
+    system.sagactl(&["stop", "payment"]);
+    let key = system.credentials("order");
+    let address = format!("127.0.0.1:{}", crate::system::free_ports());
+    let readyz = format!("http://{address}/readyz");
+    let stranger = system.path().join("stranger.nk");
+    // Its own half of a pair that the broker was never told of.
+    let seed = "SUAFOG7UEY22277RGART7JZICIP5PC3DJTAF2W5YMJBMO7QETTZ4DW4HQE";
+    std::fs::write(&stranger, seed).expect("a file");
+    assert_ne!(std::fs::read_to_string(&key).expect("a key").trim(), seed);
+    let log = system.path().join("stranger.log");
+    let set = [
+        format!("http.bind={address}"),
+        format!("store.url=sqlite:{}", system.path().join("stranger.db").display()),
+        format!("bus.url={}", system.broker_url()),
+        format!("bus.credentials={}", stranger.display()),
+        format!("log.file={}", log.display()),
+    ];
+    let arguments = set.iter().flat_map(|setting| ["--set", setting]);
+    let mut service = std::process::Command::new(crate::system::programs().join("payment"))
+        .args(arguments)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut told = serde_json::Value::Null;
+    crate::system::wait_until("it says why", async || {
+        let Ok(answer) = system.http.get(&readyz).send().await else { return false };
+        let body: serde_json::Value = answer.json().await.unwrap_or_default();
+        told = body["checks"]["broker"]["text"].clone();
+        told.as_str().is_some_and(|text| text.contains("authorization violation"))
+    })
+    .await;
+    // It has tried more than once by then.
+    crate::system::wait_until("it was refused several times", async || {
+        let refusals = std::fs::read_to_string(system.path().join("log/nats.log")).unwrap_or_default();
+        refusals.matches("authentication error").count() >= 3
+    })
+    .await;
+    service.kill().expect("it runs");
+    service.wait().expect("it has ended");
+    let told = told.as_str().unwrap_or_default();
+    assert!(told.contains("stranger.nk") && told.contains("bus.credentials"), "{told}");
+    let log = std::fs::read_to_string(log).expect("a log");
+    assert_eq!(log.to_lowercase().matches("authorization violation").count(), 1, "{log}");
+    assert!(!log.contains(seed));
+}
+
 /// A system that an earlier build made has no credentials: it runs on as it is, and gets them with the next `up`.
 #[tokio::test]
 async fn credentials_are_for_nobody_elses_eyes_and_a_system_without_gets_them_with_the_next_start() {

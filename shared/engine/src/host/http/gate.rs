@@ -47,6 +47,10 @@ pub struct Gate {
     guards_metrics: bool,
 }
 
+/// Said where there is no file of tokens.
+const NO_TOKENS: &str = "name the file of the tokens that this service accepts; `sagactl token create NAME --role admin \
+    --file FILE` makes one";
+
 /// A token that has let somebody in, and what for.
 struct Admitted {
     caller: Caller,
@@ -66,7 +70,7 @@ impl Gate {
         let watched = |file: &std::path::PathBuf| {
             let named = file.clone();
             let read = move || {
-                let text = read_guarded("http.tokens", &named, WRITABLE_BY_OTHERS)?;
+                let text = read_guarded("http.tokens", &named, WRITABLE_BY_OTHERS, NO_TOKENS)?;
                 Tokens::read(&text).map_err(|why| BadFile {
                     setting: "http.tokens",
                     file: named.clone(),

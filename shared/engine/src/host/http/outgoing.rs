@@ -29,7 +29,7 @@ impl Outgoing {
         let watched = |file: &std::path::PathBuf| {
             let named = file.clone();
             let read = move || {
-                let text = read_guarded("http.token", &named, OPEN_TO_OTHERS)?;
+                let text = read_guarded("http.token", &named, OPEN_TO_OTHERS, NO_TOKEN)?;
                 let why = "it holds no token (saga_…): `sagactl token create` makes one".to_owned();
                 Token::parse(text.trim()).ok_or(BadFile { setting: "http.token", file: named.clone(), why })
             };
@@ -56,8 +56,15 @@ impl Outgoing {
     }
 }
 
+/// Said where there is no token to ask others with.
+const NO_TOKEN: &str =
+    "name the file with the token by which this service asks others (`sagactl token create`)";
+
+/// Said where nobody is trusted.
+const NO_AUTHORITIES: &str = "name a file with the certificates, in PEM, of the authorities that are trusted";
+
 fn authorities(file: &Path) -> Result<String, BadFile> {
-    let text = read_guarded("http.tls.ca", file, 0)?;
+    let text = read_guarded("http.tls.ca", file, 0, NO_AUTHORITIES)?;
     let some = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     if some.is_ok_and(|some| !some.is_empty()) {
         return Ok(text);

@@ -122,6 +122,7 @@ impl HttpSettings {
         let hosts_are_names = self.allowed_hosts.iter().all(|host| is_host(host));
         let origins_are_some = self.allowed_origins.iter().all(|origin| is_origin(origin));
         let rules = [
+            (self.bind.is_empty() || is_place(&self.bind), NO_PLACE),
             (!self.open_doors || self.tokens.is_none(), OPEN_AND_CLOSED),
             (!self.is_open() || self.tokens.is_some() || self.open_doors, OPEN_WITHOUT_TOKENS),
             (hosts_are_names, "allowed_hosts must be names or addresses without scheme and port, or *"),
@@ -149,6 +150,10 @@ const OFF: &str =
 const OPEN: &str = "tokens are off and the doors stand open (http.open_doors): whoever reaches this service, also from \
     another machine, may ask for anything";
 
+/// Said of what nobody can listen at.
+const NO_PLACE: &str = "bind is no address: it has to be an address or a name and a port, such as 127.0.0.1:8081, \
+    [::1]:8081 or localhost:8081";
+
 /// Said of a service that anybody on the network could tell what to do.
 const OPEN_WITHOUT_TOKENS: &str = "bind reaches beyond this machine, and without http.tokens anybody there could tell \
     this service what to do: `sagactl token create NAME --role admin --file FILE` makes a file of tokens to name there; \
@@ -172,6 +177,14 @@ fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> 
         }
         Given::List(list) => list,
     })
+}
+
+/// Whether one can listen there, as far as that shows: an address with a port, or a name with one.
+fn is_place(text: &str) -> bool {
+    let is_named = text.rsplit_once(':').is_some_and(|(name, port)| {
+        port.parse::<u16>().is_ok() && is_host(name) && name != "*" && !name.contains(':')
+    });
+    text.parse::<SocketAddr>().is_ok() || is_named
 }
 
 /// Whether a setting can be an origin: a scheme and a host, with a port or without.

@@ -60,16 +60,20 @@ impl Tls {
     }
 }
 
+/// Said where there is no certificate, or no key of it.
+const NO_CERTIFICATE: &str = "name a file with the certificate of this service, in PEM";
+const NO_KEY: &str = "name a file with the key of http.tls.cert, in PEM";
+
 fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, BadFile> {
     let bad = |setting, file: &Path, why: String| BadFile { setting, file: file.to_owned(), why };
     let no_cert = |why: &dyn std::fmt::Display| bad("http.tls.cert", cert, why.to_string());
-    let text = read_guarded("http.tls.cert", cert, 0)?;
+    let text = read_guarded("http.tls.cert", cert, 0, NO_CERTIFICATE)?;
     let chain = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| no_cert(&error))?;
     if chain.is_empty() {
         return Err(no_cert(&"it holds no certificate in PEM"));
     }
-    let text = read_guarded("http.tls.key", key, OPEN_TO_OTHERS)?;
+    let text = read_guarded("http.tls.key", key, OPEN_TO_OTHERS, NO_KEY)?;
     let secret = PrivateKeyDer::from_pem_slice(text.as_bytes())
         .map_err(|error| bad("http.tls.key", key, format!("it holds no key in PEM: {error}")))?;
     let unusable = |error: tokio_rustls::rustls::Error| {

@@ -23,6 +23,8 @@ use super::metrics::{Metrics, names};
 
 /// Lines that may wait to be written: what the busiest service says in seconds, and a few megabytes of memory.
 const QUEUE_LINES: usize = 10_000;
+/// The target of the client's own lines.
+const NATS_CLIENT: &str = "async_nats";
 /// How often lost lines are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -31,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
     /// Levels, in the syntax of `tracing_subscriber::EnvFilter`. The lines about inputs have the target
-    /// [`saga::step`](crate::runtime::log_line::TARGET).
+    /// [`saga::step`](crate::runtime::log_line::TARGET). The client of NATS is silent unless it is named (`async_nats`).
     pub filter: String,
     /// `json` for machines, `text` for people.
     pub format: LogFormat,
@@ -91,7 +93,7 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Log> {
 }
 
 fn writing(settings: &LogSettings, to: Box<dyn Write + Send>) -> anyhow::Result<(Dispatch, Log)> {
-    let filter = EnvFilter::try_new(&settings.filter)
+    let filter = filter(&settings.filter)
         .map_err(|error| anyhow!("settings: log.filter is {:?}: {error}", settings.filter))?;
     let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE_LINES);
     let (queue, guard) = queue.thread_name("log").finish(to);
@@ -102,6 +104,16 @@ fn writing(settings: &LogSettings, to: Box<dyn Write + Send>) -> anyhow::Result<
         LogFormat::Text => lines.with_ansi(false).into(),
     };
     Ok((subscriber, log))
+}
+
+/// What is logged. The client of NATS says with every try what the connection says once, and is heard only by who asks
+/// for it by name.
+fn filter(levels: &str) -> anyhow::Result<EnvFilter> {
+    let filter = EnvFilter::try_new(levels)?;
+    Ok(match levels.contains(NATS_CLIENT) {
+        true => filter,
+        false => filter.add_directive(format!("{NATS_CLIENT}=off").parse()?),
+    })
 }
 
 impl Log {
@@ -155,6 +167,27 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// It tries twice a second, and the connection says what is wrong once.
+    #[test]
+    fn the_client_of_nats_is_heard_by_who_asks_for_it() {
+        let heard = |levels: &str| {
+            let (lines, written) = mpsc::channel();
+            // Nobody tells it to go on: it does not wait.
+            let (_, goes_on) = mpsc::channel();
+            let settings = LogSettings { filter: levels.to_owned(), ..LogSettings::default() };
+            let to = Box::new(Stuck { goes_on, lines });
+            let (subscriber, log) = writing(&settings, to).expect("a log");
+            tracing::dispatcher::with_default(&subscriber, || {
+                error!(target: "async_nats::connector", "authorization violation");
+                info!("ours");
+            });
+            drop(log);
+            written.try_iter().collect::<String>()
+        };
+        assert!(heard("info").contains("ours") && !heard("info").contains("authorization violation"));
+        assert!(heard("info,async_nats=error").contains("authorization violation"));
     }
 
     #[test]

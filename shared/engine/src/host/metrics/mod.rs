@@ -80,7 +80,7 @@ impl Metrics {
         };
         let (registry, all) = (Arc::new(registry), all.into());
         let metrics = Self { registry, all, often, latest: Arc::default(), unfit: Arc::default() };
-        metrics.set(&names::BUILD, &[service, env!("CARGO_PKG_VERSION")], 1.0);
+        metrics.set(&names::BUILD, &[service, names::VERSION], 1.0);
         metrics
     }
 

@@ -181,6 +181,9 @@ pub const REQUEST_DURATION: Metric = Metric::histogram(
 
 // The process.
 
+/// What runs, as [`BUILD`] says it.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Readiness, check by check.
 pub const CHECK: Metric =
     Metric::gauge("readiness_check", &["check"], "How a check of /readyz stands: 0 ok, 1 degraded, 2 failed");

@@ -78,6 +78,17 @@ async fn a_broker_that_knows_its_users_is_reached_by_the_seed_of_one() {
     let nobody = NatsBus::connect(nats.settings(), "depot").await.expect("an address");
     wait_until("it is told", async || log.has("it lets in only users that it knows: bus.credentials")).await;
     assert!(!stranger.is_connected() && !nobody.is_connected());
+    // Whoever asks later hears why as well.
+    let missing = stranger.missing().expect("it is not connected");
+    assert!(
+        missing.starts_with("not connected: ") && missing.contains("authorization violation"),
+        "{missing}"
+    );
+    assert!(
+        missing.contains(&format!("{OTHER_SEED}.nk")) && missing.contains("bus.credentials"),
+        "{missing}"
+    );
+    assert_eq!(bus.missing(), None);
     assert_eq!(log.count("it does not know the user of"), 1);
     for seed in [DEPOT_SEED, OTHER_SEED] {
         let shown = format!("{:?}", with(seed));

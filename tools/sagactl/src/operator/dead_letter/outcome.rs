@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::worth::{Effect, Worth};
+use super::worth::{Effect, Of, Worth};
 use crate::admin::{Admin, Done, Several, read, said};
 use crate::output::exit::{self, OfThisOne, Refusal};
 
@@ -20,6 +20,8 @@ const MOST: usize = 1_000;
 #[derive(Debug, Deserialize)]
 struct Standing {
     status: String,
+    origin: String,
+    saga: Option<String>,
     reason: String,
     effect: Option<Effect>,
     worth: Option<Worth>,
@@ -61,7 +63,8 @@ async fn of(admin: &Admin, id: &str, began: Instant, wait: Duration) -> anyhow::
             }
             "RESOLVED" => return resolved(id, answer, now.effect.as_ref()),
             status => {
-                let worth = now.worth.map(|worth| format!(" ({})", worth.told())).unwrap_or_default();
+                let of = Of::one(&now.origin, now.saga.as_ref());
+                let worth = now.worth.map(|worth| format!(" ({})", worth.told(of))).unwrap_or_default();
                 let detail = format!("{status} again: {}{worth}", now.reason);
                 return Err(Refusal::new(exit::REFUSED, detail).into());
             }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::secrets;
-use super::worth::{Effect, Worth, waited_for};
+use super::worth::{Effect, Of, Worth, waited_for};
 use crate::admin::Page;
 use crate::output::text::{indented, listed, one_line, or_nothing};
 use crate::output::{Column, View, cut, goes, left, right, when};
@@ -153,6 +153,7 @@ fn head(detail: &Detail, view: &View) -> String {
     let is_call = dead_letter.origin == "task";
     let unnamed = if is_call { "a call" } else { "unknown type" };
     let message_type = dead_letter.message_type.as_deref().unwrap_or(unnamed);
+    let of = Of::one(&dead_letter.origin, dead_letter.saga.as_ref());
     let edited = match &detail.original {
         Some(original) => format!(", edited (was {})", original.message_id),
         None => if dead_letter.edited { ", edited" } else { "" }.to_owned(),
@@ -169,7 +170,7 @@ fn head(detail: &Detail, view: &View) -> String {
         ("replays", Some(dead_letter.replays.to_string())),
         ("first failed", Some(view.moment_in_full(dead_letter.first_failed_at))),
         ("last failed", Some(view.moment_in_full(dead_letter.last_failed_at))),
-        ("worth", dead_letter.worth.as_ref().map(Worth::told)),
+        ("worth", dead_letter.worth.as_ref().map(|worth| worth.told(of))),
         ("effect", dead_letter.effect.as_ref().map(Effect::told)),
         ("redrive", dead_letter.redrive.clone()),
         ("version", Some(dead_letter.version.to_string())),
@@ -276,6 +277,22 @@ mod tests {
         let shown = detail(&from_value(call).expect("a dead letter"), &View::FILE);
         assert!(shown.contains("message       a call 01890000-"), "{shown}");
         assert!(shown.contains("its saga, which is FAILED, waits for it"), "{shown}");
+    }
+
+    /// No saga waits for what belongs to none.
+    #[test]
+    fn what_is_of_no_saga_says_whether_anybody_misses_it() {
+        let told = |origin: &str, awaited: bool| {
+            let mut one = dead_letter();
+            (one["origin"], one["saga"], one["payload_base64"]) = (origin.into(), Value::Null, "".into());
+            one["worth"] = json!({ "awaited": awaited });
+            detail(&from_value(one).expect("a dead letter"), &View::FILE)
+        };
+        let foreign = told("foreign", false);
+        assert!(foreign.contains("nobody waits for it") && foreign.contains("dlq discard"), "{foreign}");
+        assert!(!foreign.contains("its saga"), "{foreign}");
+        let of_the_catalogue = told("message", true);
+        assert!(of_the_catalogue.contains("it belongs to no saga, and is missed"), "{of_the_catalogue}");
     }
 
     #[test]

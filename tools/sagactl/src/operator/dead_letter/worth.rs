@@ -6,6 +6,28 @@ use serde::Deserialize;
 use crate::output::text::NOTHING;
 use crate::output::time;
 
+/// Whose a dead letter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// It belongs to a saga.
+    Saga,
+    /// It is of this system, and belongs to none.
+    NoSaga,
+    /// Nobody of this system sent it.
+    Nobody,
+}
+
+impl Of {
+    /// Whose one is that came from there, and names this saga.
+    pub fn one(origin: &str, saga: Option<&String>) -> Self {
+        match saga {
+            _ if origin == "foreign" => Self::Nobody,
+            Some(_) => Self::Saga,
+            None => Self::NoSaga,
+        }
+    }
+}
+
 /// What handling a dead letter would be worth.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Worth {
@@ -16,7 +38,16 @@ pub struct Worth {
 
 impl Worth {
     /// In a sentence.
-    pub fn told(&self) -> String {
+    pub fn told(&self, of: Of) -> String {
+        match of {
+            Of::Nobody => {
+                return "nobody of this system sent it, nobody waits for it, and a replay changes nothing: discard it \
+                        (`dlq discard`)"
+                    .to_owned();
+            }
+            Of::NoSaga => return "it belongs to no saga, and is missed until it is handled".to_owned(),
+            Of::Saga => {}
+        }
         let saga =
             self.saga_status.as_ref().map(|status| format!(", which is {status},")).unwrap_or_default();
         match (self.awaited, self.until) {
