@@ -112,30 +112,6 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
     }
 }
 
-/// As long as it ran well its standard error is silent, and what it said before is not why it does not run.
-#[test]
-fn doctor_quotes_a_service_that_refused_to_start() {
-    let system = System::start(&[]);
-    let means = || {
-        let doctor: Value =
-            serde_json::from_slice(&system.try_sagactl(&["doctor", "--json"]).stdout).expect("JSON");
-        let findings = doctor["findings"].as_array().expect("findings").iter();
-        let found = findings.map(|finding| (finding["what"].clone(), finding["means"].clone()));
-        let found = found.filter(|(what, _)| *what == "bank does not run").map(|(_, means)| means);
-        found.map(|means| means.as_str().unwrap_or_default().to_owned()).collect::<String>()
-    };
-    system.sagactl(&["stop", "bank"]);
-    let stopped = means();
-    assert!(!stopped.is_empty() && !stopped.contains("Why:"), "{stopped}");
-    std::fs::write(system.path().join("bank/bank.db"), vec![7_u8; 8192]).expect("written");
-    assert!(!system.try_sagactl(&["start", "bank"]).status.success());
-    let refused = means();
-    assert!(refused.contains("Why: bank: ") && refused.contains("bank.db"), "{refused}");
-    let port = system.url("bank", "").trim_start_matches("http://").to_owned();
-    let _somebody = TcpListener::bind(port).expect("the port is free");
-    assert!(means().contains("somebody else listens at port"), "{}", means());
-}
-
 #[test]
 fn a_second_process_on_one_database_is_refused() {
     let system = System::start(&[]);
