@@ -61,7 +61,7 @@ impl Noted {
         Self { measures, began, method, route, said, status: None }
     }
 
-    fn route(&self) -> &str {
+    fn template(&self) -> &str {
         self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str)
     }
 
@@ -69,7 +69,7 @@ impl Noted {
     fn parent(&self) -> Option<TraceContext> {
         // Whom a guarded route answers is of this system: he came by a token, where tokens are asked for.
         let Measures { tracer, gate, .. } = &self.measures;
-        self.said.filter(|_| tracer.follows_anybody() || gate.guards(self.method, self.route()))
+        self.said.filter(|_| tracer.follows_anybody() || gate.guards(self.method, self.template()))
     }
 
     fn answered(mut self, status: StatusCode) {
