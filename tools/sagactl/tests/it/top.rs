@@ -173,12 +173,16 @@ async fn the_screen_follows_a_system_that_breaks_and_is_mended() {
     let mut terminal = Terminal::running(&["--data", data], [110, 30]);
     terminal.wait_until_shown("nobody is needed").await;
     terminal.wait_until_shown("all in the last").await;
-    let shown = terminal.shows();
     let status = system.sagactl_json(&["status"]);
     for process in status["processes"].as_array().expect("processes") {
-        let (name, pid) = (process["name"].as_str().expect("a name"), &process["pid"]);
-        let line = shown.lines().find(|line| line.starts_with(&format!("{name} "))).expect("its line");
-        assert!(line.contains(&pid.to_string()) && line.contains("yes"), "{line}");
+        let (name, pid) = (process["name"].as_str().expect("a name"), process["pid"].to_string());
+        // What is read of the terminal may be half a frame.
+        wait_until(&format!("{name} is shown"), async || {
+            let shown = terminal.shows();
+            let line = shown.lines().find(|line| line.starts_with(&format!("{name} ")));
+            line.is_some_and(|line| line.contains(&pid) && line.contains("yes"))
+        })
+        .await;
     }
 
     system.park(1).await;
