@@ -328,10 +328,13 @@ impl NatsBus {
     /// # Errors
     /// [`BusFault::TooOld`].
     pub async fn reached(&self) -> Result<(), BusFault> {
-        while !self.is_connected() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let found = self.client.server_info().version;
+        let found = loop {
+            // The client is connected a moment before it knows to what.
+            match self.client.try_server_info() {
+                Some(server) if self.is_connected() => break server.version,
+                Some(_) | None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
         let mut parts = found.split(['.', '-']).map(|part| part.parse::<u64>().unwrap_or(0));
         let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
         if version < MINIMUM_VERSION {

@@ -47,6 +47,22 @@ async fn a_newer_broker_is_taken() {
     }
 }
 
+/// The client says that it is connected a moment before it says to what; whoever asks in between is told of no version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_is_judged_by_no_version_before_it_has_said_its_own() {
+    for _ in 0..50 {
+        let settings = BusSettings { url: greeter("2.15.0"), ..BusSettings::default() };
+        let bus = NatsBus::connect(settings, "test").await.expect("an address");
+        let asked_at_once = tokio::spawn(async move {
+            while !bus.is_connected() {
+                tokio::task::yield_now().await;
+            }
+            bus.reached().await
+        });
+        in_time("the welcome", asked_at_once).await.expect("it is asked").expect("it is new enough");
+    }
+}
+
 #[tokio::test]
 async fn an_address_that_is_none_is_refused_by_name() {
     let settings = BusSettings { url: "nats://127.0.0.1:port".to_owned(), ..BusSettings::default() };
@@ -90,6 +106,7 @@ fn greeter(version: &'static str) -> String {
     let url = format!("nats://{}", listener.local_addr().expect("its address"));
     std::thread::spawn(move || {
         let Ok((mut stream, _)) = listener.accept() else { return };
+        stream.set_nodelay(true).expect("a socket");
         let info = format!(
             "INFO {{\"server_id\":\"x\",\"server_name\":\"x\",\"version\":\"{version}\",\"go\":\"go1\",\
              \"host\":\"127.0.0.1\",\"port\":4222,\"headers\":true,\"max_payload\":1048576,\"proto\":1}}\r\n"
