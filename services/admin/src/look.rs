@@ -53,8 +53,8 @@ pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, grou
     seen.judged()
 }
 
-/// What the sagas that have not ended are worth; `None` when that cannot be told soon. It reads many rows, for whom that is no
-/// matter.
+/// What the sagas that have not ended are worth; `None` when that cannot be told soon. It reads many rows: only for
+/// callers that can wait.
 pub(crate) async fn at_open_amounts(app: &AdminApp) -> Option<OpenAmounts> {
     timeout(WITHIN, glance::open_amounts(app.store.as_ref())).await.ok()?.ok()
 }

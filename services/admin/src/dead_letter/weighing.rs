@@ -21,7 +21,7 @@ use crate::rows::{id_of, parsed};
 /// Dead letters in one look while a text is looked for.
 const CHUNK: usize = 500;
 
-/// Causes that are looked at one by one; what is of more is said to be missed.
+/// Causes that are looked at one by one; causes beyond that count as those of this system.
 const MOST_CAUSES: usize = 500;
 
 /// Where sagas stand, each with the deadline of its order. Those that cannot be read are left out.

@@ -30,7 +30,7 @@ pub trait Observer: Send + Sync + 'static {
     /// So many messages were written to the outbox.
     fn promised(&self, _messages: usize) {}
 
-    /// So many messages of one round reached the broker, and so many it does not take.
+    /// So many messages of one round reached the broker, and so many it does not take; it took so long to say so.
     fn published(&self, _messages: usize, _refused: usize, _took: Duration) {}
 
     /// A message was delivered to this consumer again.

@@ -106,6 +106,7 @@ impl Relay {
         }
         let began = Instant::now();
         let published = publish.publish(&entries).await;
+        let took = began.elapsed();
         let patience = (now, self.settings.refused_for);
         let published = self.refusals.judge(published, &entries, publish, patience).await;
         publish.judged(&published);
@@ -119,11 +120,11 @@ impl Relay {
         let settled_something = count + published.refused.len() > 0;
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
         if settled_something || delayed.is_some() {
-            let (took, refused) = (began.elapsed(), published.refused.len());
+            let refused = published.refused.len();
             // Only who writes it down wants to know.
             let done = self.tracer.is_on().then(|| published.done.clone());
             // What the broker has got is not older than when it said so.
-            let published_at = now.saturating_add(began.elapsed()).unwrap_or(now);
+            let published_at = now.saturating_add(took).unwrap_or(now);
             if !self.store.settle(&lease, published, published_at).await? {
                 warn!("the relay's lease lapsed during a publish; another relay goes on");
                 self.held = None;

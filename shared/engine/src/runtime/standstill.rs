@@ -128,7 +128,8 @@ pub async fn run<S: Service, B: Bus>(
         for (admission, before) in steps.iter().zip(&mut settled) {
             let waiting = waiting::<S, B>(is_connected.then_some(&bus), admission, observer.as_ref()).await;
             // What was settled while the broker was asked is no standstill.
-            let has_moved = admission.settled() != std::mem::replace(before, admission.settled());
+            let settled = admission.settled();
+            let has_moved = settled != std::mem::replace(before, settled);
             let is_paused = admission.is_paused();
             let is_shut = !is_paused && admission.is_shut();
             if is_connected {

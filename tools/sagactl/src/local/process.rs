@@ -223,7 +223,8 @@ pub fn why_down(system: &System, member: Member) -> Option<String> {
         return None;
     }
     let line = tail(&stderr, 0).pop().filter(|line| !line.trim().is_empty())?;
-    let shown: String = line.chars().filter(|c| !c.is_control()).take(MOST_SAID_CHARS).collect();
+    let line: String = line.chars().filter(|c| !c.is_control()).collect();
+    let shown: String = line.chars().take(MOST_SAID_CHARS).collect();
     Some(if shown.len() < line.len() { format!("{shown}…") } else { shown })
 }
 

@@ -177,7 +177,8 @@ async fn requests_beyond_the_limit_are_shed_and_probes_are_not() {
     assert_eq!(status, 201);
 }
 
-struct Process(Child);
+/// Killed when dropped.
+pub struct Process(pub Child);
 
 impl Drop for Process {
     fn drop(&mut self) {

@@ -4,10 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
+use crate::startup::Process;
 use crate::system::{free_ports, programs, wait_until};
 
 /// An authority, a certificate of it for this machine, and that one's key, as files of this folder.
@@ -27,16 +28,6 @@ fn signed(folder: &Path) -> [PathBuf; 3] {
     [ca, cert, key_file]
 }
 
-/// Killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.kill().expect("it is ours");
-        self.0.wait().expect("it was killed");
-    }
-}
-
 /// The bank is no admin, and says so: by then the handshake is done.
 #[tokio::test]
 async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobody_else() {
@@ -51,7 +42,7 @@ async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobod
     ];
     let mut bank = Command::new(programs().join("bank"));
     bank.args(settings.iter().flat_map(|setting| ["--set", setting])).stderr(Stdio::null());
-    let _bank = Running(bank.spawn().expect("the bank starts"));
+    let _bank = Process(bank.spawn().expect("the bank starts"));
     let asks = |scheme: &str, trusts: Option<&Path>| -> Output {
         let mut sagactl = Command::new(programs().join("sagactl"));
         sagactl

@@ -235,10 +235,11 @@ async fn a_service_that_the_broker_does_not_know_says_so_and_names_its_file() {
         format!("log.file={}", log.display()),
     ];
     let arguments = set.iter().flat_map(|setting| ["--set", setting]);
-    let mut service = std::process::Command::new(crate::system::programs().join("payment"))
+    let service = std::process::Command::new(crate::system::programs().join("payment"))
         .args(arguments)
         .stderr(std::process::Stdio::null())
         .spawn()
+        .map(crate::startup::Process)
         .expect("it starts");
     let mut told = serde_json::Value::Null;
     crate::system::wait_until("it says why", async || {
@@ -254,8 +255,7 @@ async fn a_service_that_the_broker_does_not_know_says_so_and_names_its_file() {
         refusals.matches("authentication error").count() >= 3
     })
     .await;
-    service.kill().expect("it runs");
-    service.wait().expect("it has ended");
+    drop(service);
     let told = told.as_str().unwrap_or_default();
     assert!(told.contains("stranger.nk") && told.contains("bus.credentials"), "{told}");
     let log = std::fs::read_to_string(log).expect("a log");

@@ -262,8 +262,11 @@ impl Observer for Metrics {
     }
 
     fn published(&self, messages: usize, refused: usize, took: Duration) {
-        self.often.publish_messages.observe(&[], size(messages), None);
-        self.took(&names::PUBLISH_DURATION, &[], took, None);
+        // A broker that takes nothing says so at once: that is no publish.
+        if messages > 0 {
+            self.often.publish_messages.observe(&[], size(messages), None);
+            self.took(&names::PUBLISH_DURATION, &[], took, None);
+        }
         self.add(&names::PUBLISHED, &[], messages as u64);
         self.add(&names::REFUSED, &[], refused as u64);
     }

@@ -85,11 +85,15 @@ pub const PUBLISH_DURATION: Metric = Metric::histogram(
     "outbox_publish_duration_seconds",
     &[],
     QUICK,
-    "Time from handing a batch of messages to the broker until it has acknowledged all of them",
+    "Time from handing a batch of messages to the broker until it has said which of them it takes; none when it takes none",
 );
 /// How much goes at once.
-pub const PUBLISH_MESSAGES: Metric =
-    Metric::histogram("outbox_publish_messages", &[], SIZES, "Messages in one batch handed to the broker");
+pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
+    "outbox_publish_messages",
+    &[],
+    SIZES,
+    "Messages that the broker took of one batch; none when it takes none",
+);
 
 // What waits for another time.
 
@@ -176,7 +180,7 @@ pub const REQUEST_DURATION: Metric = Metric::histogram(
     "http_request_duration_seconds",
     &["method", "route"],
     QUICK,
-    "Time from the whole request until its answer begins, by method and route template; what waits by Prefer: wait included",
+    "Time from a request's head until its answer begins, by method and route template; its body, and what waits by Prefer: wait, included",
 );
 
 // The process.

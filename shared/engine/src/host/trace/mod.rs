@@ -207,11 +207,64 @@ impl Unsampled {
             return None;
         }
         let before = spans.release(trace_id);
-        drop(spans);
         if !before.is_empty() {
+            // Known before anybody else may hold a span: it would be held for nobody.
             self.kept.keep(trace_id);
-            before.into_iter().for_each(&mut record);
         }
+        drop(spans);
+        before.into_iter().for_each(&mut record);
         Some(span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, SystemTime};
+
+    use saga_core::trace::TraceContext;
+
+    use super::*;
+    use crate::runtime::deed::Deed;
+    use crate::runtime::tracer::Begun;
+
+    fn span(trace_id: u128, is_sampled: bool) -> Span {
+        let context = TraceContext { trace_id, span_id: 1, is_sampled };
+        let told = Deed::Commit { inputs: 1 }.into();
+        let begun = Begun { context, parent: None };
+        Span { begun, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, told }
+    }
+
+    /// It turns out while others of the trace end.
+    #[test]
+    fn nothing_is_held_any_more_of_a_trace_that_turns_out_to_be_recorded() {
+        // Fewer than are held at all.
+        const AT_MOST: usize = 10_000;
+        let unsampled = Unsampled::default();
+        for trace_id in 1..=1_000 {
+            assert_eq!(unsampled.take(span(trace_id, false), drop), None, "it is held");
+            let (both, is_over) = (Barrier::new(2), AtomicBool::new(false));
+            let take_others = || {
+                let (mut ended, mut recorded) = (0, 0);
+                both.wait();
+                while ended < AT_MOST && !is_over.load(Ordering::Relaxed) {
+                    ended += 1;
+                    recorded += usize::from(unsampled.take(span(trace_id, false), drop).is_some());
+                }
+                (ended, recorded)
+            };
+            let (ended, recorded) = std::thread::scope(|scope| {
+                let others = scope.spawn(take_others);
+                both.wait();
+                let mut recorded = 0;
+                recorded += usize::from(unsampled.take(span(trace_id, true), |_| recorded += 1).is_some());
+                is_over.store(true, Ordering::Relaxed);
+                let others = others.join().expect("it does not panic");
+                (2 + others.0, recorded + others.1)
+            });
+            assert_eq!(unsampled.spans.lock().release(trace_id), [], "trace {trace_id} keeps spans back");
+            assert_eq!(recorded, ended, "trace {trace_id}");
+        }
     }
 }
