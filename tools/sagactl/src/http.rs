@@ -195,7 +195,7 @@ mod tests {
         let url = format!("http://{}/", listener.local_addr().expect("an address"));
         let answering = async {
             let (mut stream, _) = listener.accept().await.expect("somebody asks");
-            stream.read(&mut [0; 1024]).await.expect("a request");
+            assert!(stream.read(&mut [0; 1024]).await.expect("a request") > 0);
             let (mut sent, blanks) = (0, vec![b' '; 1024 * 1024]);
             let mut part = &b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"[..];
             while stream.write_all(part).await.is_ok() && sent < 4 * MOST_BYTES {

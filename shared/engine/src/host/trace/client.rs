@@ -54,7 +54,7 @@ mod tests {
         let url = format!("http://{}/", listener.local_addr().expect("an address"));
         let answering = async {
             let (mut stream, _) = listener.accept().await.expect("somebody asks");
-            stream.read(&mut [0; 1024]).await.expect("a request");
+            assert!(stream.read(&mut [0; 1024]).await.expect("a request") > 0);
             let (mut sent, mut part) = (0, &b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..]);
             while sent < 1_000 && stream.write_all(part).await.is_ok() {
                 (part, sent) = (b"1\r\nx\r\n", sent + 1);
