@@ -333,7 +333,7 @@ def resilience():
     d.row("Is a human needed?")
     d.stat("Breakers that are open", "short", "Normally 0. An open one holds back what needs what is away: nothing is lost, deadlines go on.",
            f'sum(breaker_state{{{here}}} == bool 2)', "breakers", bad_above=1, runbook="BreakerOpenTooLong")
-    d.stat("Oldest call", "s", "How long the oldest call to the bank has been open. Normally milliseconds; above 90 s nobody answers.",
+    d.stat("Oldest call", "s", "How long the oldest call to the bank, or of admin's to the receiver of notices, has been open. Normally milliseconds; above 90 s nobody answers.",
            f'max(task_oldest_open_age_seconds{{{here}}})', "services", bad_above=90, runbook="TaskNeverAnswered")
     d.stat("Open calls", "short", "Calls to the outside that are not settled: waiting, under way, or to be tried again.",
            f'sum(task_open{{{here}}})', "services", bad_above=1000, warn=True, runbook="TaskNeverAnswered")

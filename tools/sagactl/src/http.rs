@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
@@ -16,6 +16,9 @@ use crate::output::exit::refuse;
 
 /// A local service that does not answer within this hangs.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// More than any answer has: what goes on beyond that is none.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Clone)]
 pub struct Http(reqwest::Client);
@@ -161,19 +164,51 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 }
 
 /// Reads the rest of an answer.
-pub async fn read(response: Response) -> anyhow::Result<Answer> {
+pub async fn read(mut response: Response) -> anyhow::Result<Answer> {
     let (status, url) = (response.status(), response.url().clone());
-    let bytes = response.bytes().await.map_err(reqwest::Error::without_url);
-    let bytes = bytes.with_context(|| format!("answer of {url}"))?;
+    let mut bytes = Vec::new();
+    let broken = |error: reqwest::Error| match error.is_timeout() {
+        true => unanswered(error, url.as_str()),
+        false => anyhow::Error::new(error.without_url()).context(format!("answer of {url}")),
+    };
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > MOST_BYTES {
+            bail!("the answer of {url} has no end: is that one of the system?");
+        }
+    }
     Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
     use tokio_rustls::rustls::{AlertDescription, InvalidMessage, PeerIncompatible};
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_read_to_a_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/", listener.local_addr().expect("an address"));
+        let answering = async {
+            let (mut stream, _) = listener.accept().await.expect("somebody asks");
+            assert!(stream.read(&mut [0; 1024]).await.expect("a request") > 0);
+            let (mut sent, blanks) = (0, vec![b' '; 1024 * 1024]);
+            let mut part = &b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"[..];
+            while stream.write_all(part).await.is_ok() && sent < 4 * MOST_BYTES {
+                part = &blanks;
+                sent += part.len();
+            }
+            sent
+        };
+        let http = Http::new().expect("a client");
+        let (answer, sent) = tokio::join!(http.get(&url), answering);
+        assert!(answer.err().is_some_and(|error| error.to_string().contains("has no end")));
+        assert!(sent < 2 * MOST_BYTES, "{sent}");
+    }
 
     /// Who writes http:// instead sends a token for all to read.
     #[test]

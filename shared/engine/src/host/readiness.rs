@@ -8,6 +8,8 @@ use saga_core::breaker::State;
 use saga_core::machinery::Stats;
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 use tracing::error;
 
 use super::app::App;
@@ -21,13 +23,15 @@ use crate::store::StoreFault;
 
 /// How often a service looks at itself, asked or not: that often metrics are new, and so exact is *since when*.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A look takes milliseconds. Whoever asks for it has two seconds ([`super::healthy`]) and more.
+const WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Looks until dropped, for the metrics and for who asks later since when.
 pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
         // Whatever the store says: while it takes nothing, this is what grows.
         app.metrics.take_queue(app.engine.waiting());
-        let stats = app.store.stats().await;
+        let stats = asked(app.store.stats()).await;
         show(&of(&app, &stats), &app.metrics);
         if let Err(fault) = &stats {
             error!("the store cannot be asked: {}", error_chain(fault));
@@ -54,8 +58,17 @@ fn show(readiness: &Readiness, metrics: &Metrics) {
 pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Health {
     Arc::new(move || {
         let app = app.clone();
-        Box::pin(async move { of(&app, &app.store.stats().await) })
+        Box::pin(async move { of(&app, &asked(app.store.stats()).await) })
     })
+}
+
+/// What the store says of itself, in time: where a disk hangs, its last word would be shown for ever, as if all were well.
+async fn asked(stats: impl Future<Output = Result<Stats, StoreFault>> + Send) -> Result<Stats, StoreFault> {
+    let late = |elapsed: Elapsed| StoreFault::Database {
+        context: "it does not answer, as where a disk hangs",
+        source: elapsed.into(),
+    };
+    timeout(WITHIN, stats).await.map_err(late)?
 }
 
 /// How this service is, with what its store has just said.
@@ -101,4 +114,18 @@ fn open_breakers(breakers: &[BreakerView]) -> Option<String> {
     };
     let open: Vec<_> = breakers.iter().filter(is_open).map(|breaker| breaker.name.as_str()).collect();
     (!open.is_empty()).then(|| format!("open: {}", open.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_never_answers_has_a_fault() {
+        assert!(asked(ready(Ok(Stats::default()))).await.is_ok());
+        let fault = asked(pending()).await.expect_err("nobody knows");
+        assert!(error_chain(&fault).contains("does not answer"), "{fault:?}");
+    }
 }

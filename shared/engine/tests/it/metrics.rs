@@ -39,6 +39,8 @@ fn everything_that_happens_is_counted_under_its_name() {
     metrics.batch_not_stored();
     metrics.promised(6);
     metrics.published(5, 1, took);
+    // A broker that takes none of them says so at once: it is no quick publish.
+    metrics.published(0, 2, Duration::ZERO);
     metrics.delivered_again("shelf-filling");
     metrics.lagging("shelf-filling", Some(12));
     metrics.take_clock_offset(Some(SignedDuration::from_millis(-1_500)));
@@ -55,9 +57,11 @@ fn everything_that_happens_is_counted_under_its_name() {
         "store_faults_total 1",
         "outbox_written_total 6",
         "outbox_published_total 5",
-        "outbox_refused_total 1",
+        "outbox_refused_total 3",
         "outbox_publish_messages_sum 5.0",
+        "outbox_publish_messages_count 1",
         "outbox_publish_duration_seconds_sum 0.004",
+        "outbox_publish_duration_seconds_count 1",
         "consumer_redelivery_total{consumer=\"shelf-filling\"} 1",
         "consumer_lag_messages{consumer=\"shelf-filling\"} 12.0",
         "clock_offset_seconds -1.5",

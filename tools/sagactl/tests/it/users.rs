@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::{self, stream::Republish};
 use async_nats::{Client, ConnectOptions};
 use futures::StreamExt as _;
+use nkeys::KeyPair;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -211,6 +212,22 @@ async fn a_key_that_was_lost_is_made_anew_by_the_start_that_needs_it() {
     let again = system.try_sagactl(&["start", "payment"]);
     let said = String::from_utf8_lossy(&again.stderr);
     assert!(again.status.success() && !said.contains("key"), "{said}");
+}
+
+/// As when the start before it was killed once it had written both, and before it told the broker.
+#[tokio::test]
+async fn a_broker_that_was_not_told_of_a_key_is_told_by_the_next_start() {
+    let system = System::start(&[]);
+    system.sagactl(&["stop", "payment"]);
+    let (key, config) = (system.credentials("payment"), system.path().join("nats/nats.conf"));
+    let read = |path| std::fs::read_to_string(path).expect("it is there");
+    let public = |seed: &str| KeyPair::from_seed(seed.trim()).expect("a key").public_key();
+    let seed = KeyPair::new_user().seed().expect("a key");
+    let known = read(&config).replace(&public(&read(&key)), &public(&seed));
+    std::fs::write(&config, known).expect("a file");
+    std::fs::write(&key, seed).expect("a file");
+    let started = system.try_sagactl(&["start", "payment", "--within", "20s"]);
+    assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
 }
 
 /// What the broker says of a key that it does not know is told by the service, once in its log.

@@ -11,6 +11,7 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{
     OTEL_EXPORTER_OTLP_COMPRESSION, OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_COMPRESSION,
     OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, Protocol, SpanExporter as OtlpExporter, WithExportConfig as _,
+    WithHttpConfig as _,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -21,6 +22,7 @@ use reqwest::Url;
 use saga_core::trace::TraceContext;
 use tracing::{info, warn};
 
+use super::client::Client;
 use crate::host::metrics::{Metrics, names};
 use crate::runtime::deed::SpanKind;
 use crate::runtime::tracer::{Begun, Span, Told};
@@ -56,7 +58,7 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// To the collector at `url`.
+    /// To the collector at `url`; called in a runtime.
     ///
     /// # Errors
     /// When there can be no client for it, or the environment wants a form that spans cannot be sent in.
@@ -72,6 +74,7 @@ impl Export {
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(url.as_str())
             .with_timeout(TIMEOUT)
+            .with_http_client(Client::within(TIMEOUT)?)
             .build()
             .map_err(|error| anyhow::anyhow!("trace.endpoint {url}: {error}"))?;
         let waiting = Arc::new(AtomicUsize::new(0));

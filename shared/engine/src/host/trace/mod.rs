@@ -1,5 +1,6 @@
 //! Shell: where the spans of a service go: to a collector, by OTLP over HTTP.
 
+mod client;
 mod export;
 mod held;
 mod kept;
