@@ -51,16 +51,24 @@ impl<S> HeldSpans<S> {
         }
     }
 
-    /// Lets go what is held of a trace, in its order.
+    /// Lets go what is held of a trace, in its order. Nobody comes past it again.
     pub(super) fn release(&mut self, trace_id: u128) -> Vec<S> {
-        let (mut spans, mut number) = (Vec::new(), self.newest[bucket(trace_id)]);
+        let bucket = bucket(trace_id);
+        let (mut spans, mut number, mut next) = (Vec::new(), self.newest[bucket], None);
         // What is older than that is overwritten, and so is whatever it pointed at.
         while number > 0 && number + SPANS as u64 > self.last {
-            let Some(place) = self.places.get_mut(index(number)) else { break };
+            let place = &mut self.places[index(number)];
+            let before = place.before;
             if place.trace_id == trace_id {
                 spans.extend(place.span.take());
+                match next {
+                    Some(next) => self.places[index(next)].before = before,
+                    None => self.newest[bucket] = before,
+                }
+            } else {
+                next = Some(number);
             }
-            number = place.before;
+            number = before;
         }
         spans.reverse();
         spans
@@ -95,6 +103,7 @@ mod tests {
         }
         assert_eq!(held.release(1), ["a", "c", "e"]);
         assert_eq!(held.release(1), [""; 0], "each once");
+        assert_eq!(held.newest[bucket(1)], 0, "whoever comes next need not come past them");
         held.hold(1, "f");
         assert_eq!(
             (held.release(1), held.release(2), held.release(1 << 64)),
