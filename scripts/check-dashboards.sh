@@ -13,6 +13,8 @@ programs=${CARGO_TARGET_DIR:-$root/target}/debug
 prometheus=$(prometheus_of prometheus) promtool=$(prometheus_of promtool)
 
 python3 "$root/grafana/dashboards.py" --check
+# Its files are where it runs.
+"$promtool" check config --syntax-only "$root/grafana/prometheus/prometheus.yml" >/dev/null
 "$promtool" check rules "$root"/grafana/prometheus/rules/*.yml >/dev/null
 "$promtool" test rules "$root"/grafana/prometheus/tests/*.yml >/dev/null
 exec python3 "$root/scripts/check_dashboards.py" "$root" "$programs" "$prometheus"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider, and none of the
-# pure crates knows a runtime, a broker, a database, HTTP or a log.
+# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider, none of the pure
+# crates knows a runtime, a broker, a database, HTTP or a log, and nothing is compiled twice for the sake of tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,6 +43,13 @@ for crate in saga-core contract; do
     sort -u)
   complain "$crate is pure, and cannot depend on" "$found"
 done
+
+# made_of EDGES: each package with the features that it is compiled with.
+made_of() {
+  cargo tree --workspace --edges "$1" --prefix none --format '{p} {f}' --locked | sed 's/ ([*])$//' | sort -u
+}
+found=$(comm -23 <(made_of normal,build) <(made_of normal,build,dev) | sed 's/^/  /')
+complain "compiled once for programs and again for tests, which want more features of them" "$found"
 
 [[ $failed == 0 ]] && echo "dependencies: $(jq '[.packages[] | select(.source != null)] | length' <<<"$metadata") checked"
 exit "$failed"

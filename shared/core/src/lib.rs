@@ -54,7 +54,6 @@ pub mod revision;
 pub mod row;
 pub mod secrets;
 pub mod service;
-#[cfg(feature = "testing")]
 pub mod testing;
 pub mod trace;
 pub mod unit_of_work;

@@ -18,5 +18,4 @@ pub mod host;
 pub mod nats;
 pub mod runtime;
 pub mod store;
-#[cfg(feature = "testing")]
 pub mod testing;

@@ -27,7 +27,7 @@ use super::observer::{InputSettled, SharedObserver};
 use super::settlement::Settlement;
 use super::spans::Spans;
 use super::task_runner::{IsNew, TaskRunner};
-use super::tracer::{self, Begun, Tracer};
+use super::tracer::{self, OpenSpan, Tracer};
 use crate::store::{Store, StoreFault};
 
 /// Pause after the store failed: a full disk does not get better by asking faster.
@@ -57,7 +57,7 @@ pub struct Pending<S: Service> {
 #[derive(Clone, Copy)]
 struct Seen {
     at: Instant,
-    begun: Option<Begun>,
+    begun: Option<OpenSpan>,
 }
 
 /// The handle. Cheap to clone.

@@ -7,7 +7,7 @@
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
 //! - [`engine`]: the one loop through which every input goes, in batches; `settlement`: what is done once one is durable,
-//!   [`log_line`]: what the log says of each input, `spans`: what a trace does; [`deed`]: what a span tells
+//!   [`log_line`]: what the log says of each input, `spans`: what a trace does; [`operation`]: what a span tells
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
 //!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, with `refusal`: what the broker
 //!   does not take though it takes the rest
@@ -19,7 +19,6 @@ pub mod breaker_view;
 pub mod bus;
 pub mod clock;
 pub mod consumer;
-pub mod deed;
 pub mod engine;
 pub mod faults;
 pub mod given_up;
@@ -27,6 +26,7 @@ mod held;
 pub mod held_up;
 pub mod log_line;
 pub mod observer;
+pub mod operation;
 mod refusal;
 pub mod relay;
 mod settlement;

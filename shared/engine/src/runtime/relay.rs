@@ -13,10 +13,10 @@ use tracing::{error, info, warn};
 
 use super::bus::Publish;
 use super::clock::SharedClock;
-use super::deed::Deed;
 use super::observer::{Observer, SharedObserver};
+use super::operation::Operation;
 use super::refusal::Refusals;
-use super::tracer::{Told, Tracer};
+use super::tracer::{SpanDetails, Tracer};
 use crate::store::{Lease, OutboxEntry, Store, StoreFault};
 
 /// Settings of the relay.
@@ -149,15 +149,15 @@ impl Relay {
         for OutboxEntry { id, saga, subject, trace, .. } in entries {
             let Some(begun) = self.tracer.begin(trace, saga) else { continue };
             let batch = batch.filter(|_| begun.context.is_sampled);
-            self.tracer.end(begun, took, || Told {
-                deed: Deed::Publish { subject, message_id: id },
+            self.tracer.end(begun, took, || SpanDetails {
+                operation: Operation::Publish { subject, message_id: id },
                 failed: None,
                 links: batch.map(|batch| batch.context).into_iter().collect(),
             });
         }
         if let Some(batch) = batch {
-            let deed = Deed::PublishBatch { messages: done.len() };
-            self.tracer.end(batch, took, || Told { deed, failed: None, links: recorded });
+            let operation = Operation::PublishBatch { messages: done.len() };
+            self.tracer.end(batch, took, || SpanDetails { operation, failed: None, links: recorded });
         }
     }
 

@@ -8,13 +8,13 @@ use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutc
 use saga_core::service::Service;
 use saga_core::trace::TraceContext;
 
-use super::deed::{Deed, Settled};
-use super::tracer::{Begun, Told, Tracer};
+use super::operation::{Operation, Settled};
+use super::tracer::{OpenSpan, SpanDetails, Tracer};
 
 /// What is to be written down of the inputs of one batch, that is committed.
 pub(super) struct Spans<'a> {
     tracer: &'a Tracer,
-    batch: Option<Begun>,
+    batch: Option<OpenSpan>,
     /// Spans that promise something of a trace that is recorded.
     promising: BTreeSet<u64>,
 }
@@ -33,8 +33,8 @@ impl<'a> Spans<'a> {
         };
         let batch = tracer.begin_batch(&recorded);
         if let Some(batch) = batch {
-            let deed = Deed::Commit { inputs: inputs.len() };
-            tracer.end(batch, took, || Told { deed, failed: None, links: recorded });
+            let operation = Operation::Commit { inputs: inputs.len() };
+            tracer.end(batch, took, || SpanDetails { operation, failed: None, links: recorded });
         }
         Self { tracer, batch, promising }
     }
@@ -44,7 +44,7 @@ impl<'a> Spans<'a> {
         &self,
         input: &Input<S>,
         outcome: &Outcome<S>,
-        begun: Option<Begun>,
+        begun: Option<OpenSpan>,
         took: Duration,
     ) {
         // Whether a call is still wanted is asked again and again while it waits: there would be nothing else to see.
@@ -55,8 +55,8 @@ impl<'a> Spans<'a> {
         if !context.is_sampled && (failed.is_some() || self.promising.contains(&context.span_id)) {
             self.tracer.keep(context);
         }
-        self.tracer.end(begun, took, || Told {
-            deed: Deed::Settle(settled(input, outcome)),
+        self.tracer.end(begun, took, || SpanDetails {
+            operation: Operation::Settle(settled(input, outcome)),
             failed: failed.map(str::to_owned),
             links: self.batch.filter(|_| context.is_sampled).map(|batch| batch.context).into_iter().collect(),
         });

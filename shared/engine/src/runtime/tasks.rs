@@ -19,11 +19,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tracing::warn;
 
 use super::admission::CallPermit;
-use super::deed::Deed;
 use super::engine::Engine;
 use super::observer::SharedObserver;
+use super::operation::Operation;
 use super::task_runner::Waiting;
-use super::tracer::Told;
+use super::tracer::SpanDetails;
 
 /// Makes the calls that tasks ask for. A refusal that the business knows is an answer, not a failure.
 pub trait TaskHandler: Send + Sync + 'static {
@@ -171,14 +171,18 @@ impl<S: Service> One<S> {
             if failed.is_some() {
                 engine.tracer().keep(begun.context);
             }
-            let deed = || Deed::Call {
+            let operation = || Operation::Call {
                 kind: task.kind.clone(),
                 correlation_id: task.correlation_id,
                 message_id: task.id,
                 attempt: task.attempts + 1,
                 outcome: end.as_str(),
             };
-            engine.tracer().end(begun, took, || Told { deed: deed(), failed, links: vec![] });
+            engine.tracer().end(begun, took, || SpanDetails {
+                operation: operation(),
+                failed,
+                links: vec![],
+            });
         }
         observer.call_ended(&task.kind, end, took, task.trace);
         let (admission, id) = (engine.tasks().admission(), task.id);

@@ -11,7 +11,7 @@ use saga_core::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::deed::Deed;
+use super::operation::Operation;
 
 /// Where spans go, and which traces are recorded.
 pub trait RecordSpans: Send + Sync + 'static {
@@ -35,29 +35,29 @@ pub trait RecordSpans: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// Its own place in its trace, and the span that caused it.
-    pub begun: Begun,
+    pub begun: OpenSpan,
     /// When it was over.
     pub ended: SystemTime,
     /// How long it took.
     pub took: Duration,
     /// What is to be known of it.
-    pub told: Told,
+    pub details: SpanDetails,
 }
 
 /// What is to be known of a span. Most are never sent: what costs anything is left to those that are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct SpanDetails {
     /// What was done.
-    pub deed: Deed,
+    pub operation: Operation,
     /// Why it failed, when it did. Nothing that the business says is a failure.
     pub failed: Option<String>,
     /// Spans that it belongs together with, and is not caused by: all that went in one batch, or a caller's own.
     pub links: Vec<TraceContext>,
 }
 
-impl From<Deed> for Told {
-    fn from(deed: Deed) -> Self {
-        Self { deed, failed: None, links: Vec::new() }
+impl From<Operation> for SpanDetails {
+    fn from(operation: Operation) -> Self {
+        Self { operation, failed: None, links: Vec::new() }
     }
 }
 
@@ -65,7 +65,7 @@ impl From<Deed> for Told {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Callers {
-    /// What is asked for goes on in it, and is recorded if that is: for where nobody but one's own ask.
+    /// What is asked for goes on in it, and is recorded if that is: for services that only your own callers reach.
     Follow,
     /// What is asked for has a trace of its own, recorded if it falls to it, and linked to the caller's.
     #[default]
@@ -81,7 +81,7 @@ pub struct Tracer {
 
 /// A span that is under way: where it stands, and what it is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
+pub struct OpenSpan {
     /// Its own place.
     pub context: TraceContext,
     /// The span that caused it; `None` of the first.
@@ -115,7 +115,7 @@ impl Tracer {
 
     /// A place below `parent`; without one, at the beginning of the trace of this saga.
     #[must_use]
-    pub fn begin(&self, parent: Option<TraceContext>, saga: Uuid) -> Option<Begun> {
+    pub fn begin(&self, parent: Option<TraceContext>, saga: Uuid) -> Option<OpenSpan> {
         let spans = self.spans.as_ref()?;
         let trace_id = parent.map_or_else(|| TraceContext::trace_of(saga), |parent| parent.trace_id);
         let is_sampled = match parent {
@@ -123,17 +123,17 @@ impl Tracer {
             None => spans.samples(trace_id),
         };
         let context = TraceContext { trace_id, span_id: some_id(), is_sampled };
-        Some(Begun { context, parent: parent.map(|parent| parent.span_id) })
+        Some(OpenSpan { context, parent: parent.map(|parent| parent.span_id) })
     }
 
     /// A batch of which these are parts, when they are several and recorded: a trace of its own, linked to them, and they
     /// to it.
     #[must_use]
-    pub fn begin_batch(&self, parts: &[TraceContext]) -> Option<Begun> {
+    pub fn begin_batch(&self, parts: &[TraceContext]) -> Option<OpenSpan> {
         let is_batch = self.is_on() && parts.len() > 1;
         let context =
             || TraceContext { trace_id: Uuid::now_v7().as_u128(), span_id: some_id(), is_sampled: true };
-        is_batch.then(|| Begun { context: context(), parent: None })
+        is_batch.then(|| OpenSpan { context: context(), parent: None })
     }
 
     /// Something went wrong in what the request asked for that is being answered.
@@ -151,10 +151,10 @@ impl Tracer {
     }
 
     /// Takes a span that is over now after it `took` so long.
-    pub fn end<T: Into<Told>>(&self, begun: Begun, took: Duration, tell: impl FnOnce() -> T) {
+    pub fn end<T: Into<SpanDetails>>(&self, begun: OpenSpan, took: Duration, tell: impl FnOnce() -> T) {
         let wants = |spans: &&Arc<dyn RecordSpans>| begun.context.is_sampled || spans.holds();
         if let Some(spans) = self.spans.as_ref().filter(wants) {
-            spans.take(Span { begun, ended: SystemTime::now(), took, told: tell().into() });
+            spans.take(Span { begun, ended: SystemTime::now(), took, details: tell().into() });
         }
     }
 }
@@ -173,7 +173,7 @@ struct Request {
     /// What the caller said, if that is gone on in.
     parent: Option<TraceContext>,
     /// The span of the answer, once something is asked of the engine.
-    begun: Option<Begun>,
+    begun: Option<OpenSpan>,
 }
 
 /// Answers a request that stands there in its trace. [`of_the_answer`] is the span of the answer; one that only looks, and
@@ -193,7 +193,7 @@ pub async fn answering<T>(
 /// The span of the answer that is under way, once something was asked of the engine for it: whoever is asked meanwhile
 /// goes on from there. Known also while the answer is dropped.
 #[must_use]
-pub fn of_the_answer() -> Option<Begun> {
+pub fn of_the_answer() -> Option<OpenSpan> {
     REQUEST.try_with(|request| request.get().begun).ok().flatten()
 }
 

@@ -1,4 +1,5 @@
-//! The kit that tests of services are made with.
+//! The kit that tests of services are made with. No program calls it, so none holds it; behind a feature all libraries
+//! would be compiled twice, for programs without and for tests with it.
 //!
 //! - [`decider`]: the printed table of a decider, and any sequence of commands.
 //! - [`description`]: what a program says of its routes, held against them.

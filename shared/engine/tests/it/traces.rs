@@ -68,7 +68,7 @@ async fn what_nobody_asked_for_by_a_request_is_the_first_of_its_trace() {
 /// Who hangs up drops the answer wherever it is: its span is known there.
 #[tokio::test]
 async fn the_span_of_an_answer_is_known_while_the_answer_is_dropped() {
-    struct Seen(Arc<Mutex<Option<tracer::Begun>>>);
+    struct Seen(Arc<Mutex<Option<tracer::OpenSpan>>>);
     impl Drop for Seen {
         fn drop(&mut self) {
             *self.0.lock() = tracer::of_the_answer();

@@ -1,6 +1,7 @@
 //! Shell: a local system of the test's own: free ports, a temporary folder, stopped when dropped.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -72,21 +73,34 @@ fn build_once_in_a_run(programs: &Path) {
     }
 }
 
-/// Builds the programs as people have them: without what tests bring.
+/// Builds the programs, which may be older than their tests.
 pub fn build() {
     let built = Command::new(env!("CARGO")).args(["build", "--workspace", "--bins", "--quiet"]).status();
     assert!(built.expect("cargo runs").success(), "the programs do not build");
 }
 
-/// A port from which on `PORTS` ports are free.
+/// A port from which on `PORTS` ports are free, and left alone by all tests but this one until its process ends: whoever
+/// else looked for some before they are taken, or while what has them is started again, would find them free as well.
 pub fn free_ports() -> u16 {
+    static CLAIMED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
+    std::fs::create_dir_all(&claims).expect("a folder beside the programs");
     loop {
         // Below those that the kernel gives to connections: one of them may take a port between this and the start.
         let base = fastrand::u16(2_000..3_270) * 10;
-        if (base..base + PORTS).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+        let claim = File::create(claims.join(base.to_string())).expect("a file");
+        let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if claim.try_lock().is_ok() && (base..base + PORTS).all(is_free) {
+            CLAIMED.lock().push(claim);
             return base;
         }
     }
+}
+
+#[test]
+fn no_two_systems_are_given_the_same_ports() {
+    let bases: std::collections::BTreeSet<_> = (0..100).map(|_| free_ports()).collect();
+    assert_eq!(bases.len(), 100);
 }
 
 impl System {

@@ -11,8 +11,8 @@ use saga_core::trace::{TRACEPARENT, TraceContext};
 
 use super::gate::Gate;
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::deed::{Deed, NO_ROUTE};
-use crate::runtime::tracer::{self, Told, Tracer};
+use crate::runtime::operation::{NO_ROUTE, Operation};
+use crate::runtime::tracer::{self, SpanDetails, Tracer};
 
 /// What is measured by, and traced with.
 #[derive(Clone)]
@@ -93,9 +93,9 @@ impl Drop for Noted {
             tracer.keep(begun.context);
         }
         let path = self.route.as_ref().map(|path| path.as_str().to_owned());
-        let deed = Deed::Answer { method, route: path, status };
+        let operation = Operation::Answer { method, route: path, status };
         let links = self.said.filter(|_| parent.is_none()).into_iter().collect();
-        tracer.end(begun, took, || Told { deed, failed, links });
+        tracer.end(begun, took, || SpanDetails { operation, failed, links });
     }
 }
 

@@ -24,8 +24,8 @@ use tracing::{info, warn};
 
 use super::client::Client;
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::deed::SpanKind;
-use crate::runtime::tracer::{Begun, Span, Told};
+use crate::runtime::operation::SpanKind;
+use crate::runtime::tracer::{OpenSpan, Span, SpanDetails};
 
 /// Spans that wait to be sent; what comes beyond that is dropped, and counted.
 const QUEUE: usize = 16_384;
@@ -81,7 +81,7 @@ impl Export {
         for outcome in ["exported", "dropped", "failed"] {
             metrics.show(&names::SPANS, &[outcome]);
         }
-        let telling = Telling {
+        let counting = CountingExporter {
             otlp,
             url: url.clone(),
             is_away: AtomicBool::new(false),
@@ -93,7 +93,7 @@ impl Export {
             .with_max_export_batch_size(BATCH)
             .with_scheduled_delay(EVERY)
             .build();
-        let mut processor = BatchSpanProcessor::builder(telling).with_batch_config(config).build();
+        let mut processor = BatchSpanProcessor::builder(counting).with_batch_config(config).build();
         let resource = Resource::builder_empty().with_attributes([
             KeyValue::new("service.name", service),
             KeyValue::new("service.namespace", "saga"),
@@ -123,27 +123,27 @@ impl Export {
 
     fn data(&self, span: Span) -> SpanData {
         let Span {
-            begun: Begun { context, parent },
+            begun: OpenSpan { context, parent },
             ended,
             took,
-            told: Told { deed, failed, links: linked },
+            details: SpanDetails { operation, failed, links: linked },
         } = span;
         let attributes =
-            deed.attributes().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+            operation.attributes().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
         let mut links = SpanLinks::default();
         links.links = linked.iter().map(|linked| Link::new(context_of(linked, true), vec![], 0)).collect();
         SpanData {
             span_context: context_of(&context, false),
             parent_span_id: parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
-            parent_span_is_remote: matches!(deed.kind(), SpanKind::Server | SpanKind::Consumer),
-            span_kind: match deed.kind() {
+            parent_span_is_remote: matches!(operation.kind(), SpanKind::Server | SpanKind::Consumer),
+            span_kind: match operation.kind() {
                 SpanKind::Internal => OtelKind::Internal,
                 SpanKind::Server => OtelKind::Server,
                 SpanKind::Client => OtelKind::Client,
                 SpanKind::Producer => OtelKind::Producer,
                 SpanKind::Consumer => OtelKind::Consumer,
             },
-            name: deed.name(),
+            name: operation.name(),
             start_time: ended.checked_sub(took).unwrap_or(ended),
             end_time: ended,
             attributes,
@@ -178,7 +178,7 @@ fn context_of(context: &TraceContext, is_remote: bool) -> SpanContext {
 
 /// Sends, and says once that nobody takes it, and once that somebody does again.
 #[derive(Debug)]
-struct Telling {
+struct CountingExporter {
     otlp: OtlpExporter,
     url: Url,
     is_away: AtomicBool,
@@ -186,7 +186,7 @@ struct Telling {
     metrics: Metrics,
 }
 
-impl SpanExporter for Telling {
+impl SpanExporter for CountingExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let sent = self.otlp.export(batch).await;

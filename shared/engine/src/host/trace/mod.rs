@@ -227,14 +227,14 @@ mod tests {
     use saga_core::trace::TraceContext;
 
     use super::*;
-    use crate::runtime::deed::Deed;
-    use crate::runtime::tracer::Begun;
+    use crate::runtime::operation::Operation;
+    use crate::runtime::tracer::OpenSpan;
 
     fn span(trace_id: u128, is_sampled: bool) -> Span {
         let context = TraceContext { trace_id, span_id: 1, is_sampled };
-        let told = Deed::Commit { inputs: 1 }.into();
-        let begun = Begun { context, parent: None };
-        Span { begun, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, told }
+        let details = Operation::Commit { inputs: 1 }.into();
+        let begun = OpenSpan { context, parent: None };
+        Span { begun, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, details }
     }
 
     /// It turns out while others of the trace end.

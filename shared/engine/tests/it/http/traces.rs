@@ -52,7 +52,7 @@ impl Recorded {
             (span.begun.context.trace_id, span.begun.parent) == (CALLER.trace_id, Some(CALLER.span_id))
         };
         assert!(spans.iter().all(is_caused), "{spans:?}");
-        spans.iter().map(|span| span.told.deed.name().into_owned()).collect()
+        spans.iter().map(|span| span.details.operation.name().into_owned()).collect()
     }
 }
 

@@ -10,7 +10,7 @@ pub const NO_ROUTE: &str = "none";
 
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// So many inputs were committed at once.
     Commit {
         /// How many.
@@ -90,7 +90,7 @@ pub enum SpanKind {
     Consumer,
 }
 
-impl Deed {
+impl Operation {
     /// The role of its span.
     #[must_use]
     pub const fn kind(&self) -> SpanKind {
@@ -181,22 +181,22 @@ mod tests {
             subject: Some("inventory.stock_reserved".into()),
             dead_letter: Some(Uuid::from_u128(4)),
         };
-        let deed = Deed::Settle(settled.clone());
-        assert_eq!((deed.name().as_ref(), deed.kind()), ("payment-processing", SpanKind::Consumer));
-        let values: Vec<_> = deed.attributes().into_iter().map(|(_, value)| value).collect();
+        let operation = Operation::Settle(settled.clone());
+        assert_eq!((operation.name().as_ref(), operation.kind()), ("payment-processing", SpanKind::Consumer));
+        let values: Vec<_> = operation.attributes().into_iter().map(|(_, value)| value).collect();
         let id = |number| Uuid::from_u128(number).to_string();
         let (subject, dead_letter) = ("inventory.stock_reserved", id(4));
         assert_eq!(
             values,
             [&id(1), &id(2), "done", "3", "nats", "process", subject, &dead_letter].map(str::to_owned)
         );
-        let called = Deed::Settle(Settled { is_message: false, ..settled });
+        let called = Operation::Settle(Settled { is_message: false, ..settled });
         assert_eq!((called.kind(), called.attributes().len()), (SpanKind::Internal, 5));
     }
 
     #[test]
     fn a_request_for_what_is_no_route_is_named_as_such() {
-        let answer = Deed::Answer { method: "GET", route: None, status: 404 };
+        let answer = Operation::Answer { method: "GET", route: None, status: 404 };
         assert_eq!(answer.name(), "GET none");
         assert_eq!(
             answer.attributes()[1..],
