@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider, none of the pure
-# crates knows a runtime, a broker, a database, HTTP or a log, and nothing is compiled twice for the sake of tests.
+# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider; none of the pure
+# crates knows a runtime, a broker, a database, HTTP or a log; nothing is compiled twice for the sake of tests, and no
+# test is where none is run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,6 +51,12 @@ made_of() {
 }
 found=$(comm -23 <(made_of normal,build) <(made_of normal,build,dev) | sed 's/^/  /')
 complain "compiled once for programs and again for tests, which want more features of them" "$found"
+
+# Of a library all files, of a program its first.
+found=$(jq -r '.packages[] | select(.source == null) | .targets[] | select(.test | not)
+  | if .kind == ["lib"] then .src_path | rtrimstr("/lib.rs") elif .kind == ["bin"] then .src_path else empty end' <<<"$metadata" |
+  xargs grep -rlE '^ *#\[(tokio::)?test' | sed 's/^/  /' || true)
+complain "tests in what is never compiled as a test (test = false)" "$found"
 
 [[ $failed == 0 ]] && echo "dependencies: $(jq '[.packages[] | select(.source != null)] | length' <<<"$metadata") checked"
 exit "$failed"

@@ -72,9 +72,6 @@ cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 step "what the tests need"
 await_beside
 
-step "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-
 step "dependencies"
 scripts/check-dependencies.sh
 
@@ -96,11 +93,17 @@ else
   ${limit[@]+"${limit[@]}"} cargo test --workspace --locked "$@"
 fi
 
-# These two mostly wait: side by side, each with a system of its own.
-start_beside scripts/schemathesis.sh
+# descriptions: what the services say of themselves, over HTTP and to who reads the code.
+descriptions() {
+  scripts/schemathesis.sh
+  RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+}
+
+# The dashboards mostly wait, for what comes over minutes. Each has a system of its own.
+start_beside descriptions
 
 step "dashboards, alerts and runbooks, held against a system with every fault they are for"
 scripts/check-dashboards.sh
 
-step "the services, held against their descriptions"
+step "the services, held against their descriptions, and documentation"
 await_beside
