@@ -55,7 +55,7 @@ complain "compiled once for programs and again for tests, which want more featur
 # Of a library all files, of a program its first.
 found=$(jq -r '.packages[] | select(.source == null) | .targets[] | select(.test | not)
   | if .kind == ["lib"] then .src_path | rtrimstr("/lib.rs") elif .kind == ["bin"] then .src_path else empty end' <<<"$metadata" |
-  xargs grep -rlE '^ *#\[(tokio::)?test' | sed 's/^/  /' || true)
+  xargs -r grep -rlE '^ *#\[(tokio::)?test' | sed 's/^/  /' || true)
 complain "tests in what is never compiled as a test (test = false)" "$found"
 
 [[ $failed == 0 ]] && echo "dependencies: $(jq '[.packages[] | select(.source != null)] | length' <<<"$metadata") checked"
