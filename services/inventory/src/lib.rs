@@ -1,7 +1,8 @@
 //! Shell: the inventory service: products, stock, reservations, the replenishment monitor.
 //!
 //! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the monitor looks
-//! at the stock, another loop at what is held of it. What each causes is in [`policy`]; what may happen to stock is in [`domain`].
+//! at the stock, another loop at what is held of it. What each causes is in [`policy`]; what may happen to stock is in
+//! [`domain`].
 
 pub mod domain;
 mod held;

@@ -59,7 +59,7 @@ pub struct StepCondition {
 impl Condition {
     /// How this service is now.
     pub async fn of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Self {
-        let (stats, steps) = tokio::join!(app.store.stats(), steps_now(app));
+        let (stats, steps) = tokio::join!(readiness::stats(app), steps_now(app));
         let readiness = readiness::of(app, &stats);
         let breakers = app.admission.breakers().into_iter().filter(is_worth_a_look).collect();
         let (version, faults) = (Some(names::VERSION.to_owned()), app.faults.view().faults);

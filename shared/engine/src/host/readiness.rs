@@ -31,7 +31,7 @@ pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) 
     loop {
         // Whatever the store says: while it takes nothing, this is what grows.
         app.metrics.take_queue(app.engine.waiting());
-        let stats = asked(app.store.stats()).await;
+        let stats = stats(&app).await;
         show(&of(&app, &stats), &app.metrics);
         if let Err(fault) = &stats {
             error!("the store cannot be asked: {}", error_chain(fault));
@@ -58,12 +58,19 @@ fn show(readiness: &Readiness, metrics: &Metrics) {
 pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Health {
     Arc::new(move || {
         let app = app.clone();
-        Box::pin(async move { of(&app, &asked(app.store.stats()).await) })
+        Box::pin(async move { of(&app, &stats(&app).await) })
     })
 }
 
 /// What the store says of itself, in time: where a disk hangs, its last word would be shown for ever, as if all were well.
-async fn asked(stats: impl Future<Output = Result<Stats, StoreFault>> + Send) -> Result<Stats, StoreFault> {
+///
+/// # Errors
+/// When the store fails, or does not answer.
+pub(super) async fn stats<S: Service, X>(app: &App<S, X>) -> Result<Stats, StoreFault> {
+    in_time(app.store.stats()).await
+}
+
+async fn in_time(stats: impl Future<Output = Result<Stats, StoreFault>> + Send) -> Result<Stats, StoreFault> {
     let late = |elapsed: Elapsed| StoreFault::Database {
         context: "it does not answer, as where a disk hangs",
         source: elapsed.into(),
@@ -124,8 +131,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_never_answers_has_a_fault() {
-        assert!(asked(ready(Ok(Stats::default()))).await.is_ok());
-        let fault = asked(pending()).await.expect_err("nobody knows");
+        assert!(in_time(ready(Ok(Stats::default()))).await.is_ok());
+        let fault = in_time(pending()).await.expect_err("nobody knows");
         assert!(error_chain(&fault).contains("does not answer"), "{fault:?}");
     }
 }
