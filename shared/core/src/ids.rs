@@ -14,20 +14,33 @@ pub fn derived(parts: &[&str]) -> Uuid {
     Uuid::new_v5(&NAMESPACE, parts.join("/").as_bytes())
 }
 
-/// The id of the `ordinal`-th message that `producer` sends because of `cause`.
+/// The id of the `ordinal`-th message of `saga` that `producer` sends because of `cause`.
 ///
 /// The producer belongs in: the stock release and the refund that one cancellation causes
 /// would otherwise share an id, and one of them would be swallowed as a duplicate.
 #[must_use]
-pub fn message_id(producer: &str, cause: Uuid, ordinal: usize) -> Uuid {
-    derived(&["message", producer, &cause.to_string(), &ordinal.to_string()])
+pub fn message_id(saga: Uuid, producer: &str, cause: Uuid, ordinal: usize) -> Uuid {
+    beside(saga, &derived_of_cause("message", producer, cause, ordinal))
 }
 
-/// The id of the `ordinal`-th task that `producer` sets itself because of `cause`; also the
+/// The id of the `ordinal`-th task of `saga` that `producer` sets itself because of `cause`; also the
 /// `Idempotency-Key` of the call that the task makes.
 #[must_use]
-pub fn task_id(producer: &str, cause: Uuid, ordinal: usize) -> Uuid {
-    derived(&["task", producer, &cause.to_string(), &ordinal.to_string()])
+pub fn task_id(saga: Uuid, producer: &str, cause: Uuid, ordinal: usize) -> Uuid {
+    beside(saga, &derived_of_cause("task", producer, cause, ordinal))
+}
+
+fn derived_of_cause(what: &str, producer: &str, cause: Uuid, ordinal: usize) -> Uuid {
+    let mut buffer = Uuid::encode_buffer();
+    derived(&[what, producer, cause.as_hyphenated().encode_lower(&mut buffer), &ordinal.to_string()])
+}
+
+/// UUIDv8 (RFC 9562 §5.8): the first 48 bits of `saga`, which are its time in milliseconds when it is a UUIDv7, and
+/// then those of `hash`. What happens together lies together in every index: random ids would change a page each.
+fn beside(saga: Uuid, hash: &Uuid) -> Uuid {
+    let mut bytes = *hash.as_bytes();
+    bytes[..6].copy_from_slice(&saga.as_bytes()[..6]);
+    Uuid::new_v8(bytes)
 }
 
 /// The id of an undecodable message: it has none of its own, but its place in the stream is unique.
@@ -42,10 +55,19 @@ mod tests {
 
     #[test]
     fn a_rerun_repeats_its_ids_and_no_two_producers_share_one() {
-        let cause = Uuid::from_u128(7);
-        assert_eq!(message_id("inventory", cause, 0), message_id("inventory", cause, 0));
-        assert_ne!(message_id("inventory", cause, 0), message_id("payment", cause, 0));
-        assert_ne!(message_id("inventory", cause, 0), message_id("inventory", cause, 1));
-        assert_ne!(message_id("payment", cause, 0), task_id("payment", cause, 0));
+        let (saga, cause) = (Uuid::from_u128(6), Uuid::from_u128(7));
+        let message = |producer, ordinal| message_id(saga, producer, cause, ordinal);
+        assert_eq!(message("inventory", 0), message("inventory", 0));
+        assert_ne!(message("inventory", 0), message("payment", 0));
+        assert_ne!(message("inventory", 0), message("inventory", 1));
+        assert_ne!(message("payment", 0), task_id(saga, "payment", cause, 0));
+    }
+
+    #[test]
+    fn ids_of_a_saga_begin_with_its_time() {
+        let (earlier, later) = (Uuid::from_u128(1 << 80), Uuid::from_u128(2 << 80));
+        let of = |saga| (0..100).map(move |ordinal| message_id(saga, "inventory", Uuid::nil(), ordinal));
+        assert!(of(earlier).max() < of(later).min());
+        assert!(of(earlier).all(|id| id.get_version_num() == 8));
     }
 }

@@ -52,6 +52,7 @@ pub struct StoredEvent {
 /// The state of a row whose type only its decider knows.
 pub(crate) trait AnyState: Any + Send + Sync {
     fn projected(&self, id: &str) -> serde_json::Result<Projected>;
+    fn searched_by(&self, id: &str) -> SearchedBy;
 }
 
 /// What a table keeps of a state.
@@ -65,9 +66,22 @@ pub struct Projected {
     pub due: Option<Timestamp>,
 }
 
+/// The values of a row by which it is found: what its indexes hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchedBy {
+    /// Searchable values, in the order of the kind's fields.
+    pub fields: Vec<FieldValue>,
+    /// When the row is due.
+    pub due: Option<Timestamp>,
+}
+
 impl<D: Decider> AnyState for D {
     fn projected(&self, id: &str) -> serde_json::Result<Projected> {
         Ok(Projected { state: serde_json::to_string(self)?, fields: self.fields(id), due: self.due() })
+    }
+
+    fn searched_by(&self, id: &str) -> SearchedBy {
+        SearchedBy { fields: self.fields(id), due: self.due() }
     }
 }
 

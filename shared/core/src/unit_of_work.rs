@@ -20,17 +20,24 @@ pub(crate) struct Slot {
     pub(crate) version: i64,
     /// The state; not parsed until somebody asks for it.
     state: Option<Arc<dyn AnyState>>,
+    /// The state that was read, once it is parsed.
+    read: Option<Arc<dyn AnyState>>,
     stored: Option<String>,
 }
 
 impl Slot {
     pub(crate) fn of(stored: Option<StoredRow>) -> Self {
         let (version, stored) = stored.map_or((0, None), |row| (row.version, Some(row.state)));
-        Self { read_version: version, version, state: None, stored }
+        Self { read_version: version, version, state: None, read: None, stored }
     }
 
     pub(crate) fn state(&self) -> Option<&dyn AnyState> {
         self.state.as_deref()
+    }
+
+    /// The state that was read, if anybody has asked for it and there was one.
+    pub(crate) fn read(&self) -> Option<&dyn AnyState> {
+        self.read.as_deref()
     }
 
     pub(crate) const fn is_changed(&self) -> bool {
@@ -140,10 +147,11 @@ impl<'a, F> UnitOfWork<'a, F> {
             panic!("row {key:?} was not declared among the reads of this input");
         };
         // The stored form stays: a state that cannot be read stays so for the whole batch.
-        slot.state.get_or_insert_with(|| match &slot.stored {
+        let Slot { state, read, stored, .. } = slot;
+        state.get_or_insert_with(|| match stored {
             None => Arc::new(D::default()),
             Some(json) => match serde_json::from_str::<D>(json) {
-                Ok(state) => Arc::new(state),
+                Ok(state) => read.insert(Arc::new(state)).clone(),
                 Err(error) => panic!("row {key:?} holds a state that is none: {error}"),
             },
         })
@@ -191,7 +199,8 @@ impl<'a, F> UnitOfWork<'a, F> {
 
     /// Calls the outside, once this is committed: writes a task of this kind. Answers the task's id.
     pub fn call(&mut self, kind: &'static str, payload: &impl Serialize) -> Uuid {
-        let id = ids::task_id(&self.cause.producer, self.cause.id, self.effects.called.len());
+        let Cause { correlation_id, producer, id, .. } = &self.cause;
+        let id = ids::task_id(*correlation_id, producer, *id, self.effects.called.len());
         self.effects.called.push(Called { id, kind, payload: to_json(payload) });
         id
     }

@@ -289,7 +289,11 @@ fn carriage(process: &Process) -> Carriage {
             keep_gone_wrong: false,
             use_inbox: weather.has_inbox,
         },
-        bounds: Bounds { batch_max: sim.one_of(&[2, 5, 256, 256]), queue: sim.one_of(&[4, 256]) },
+        bounds: Bounds {
+            batch_max: sim.one_of(&[2, 5, 256, 256]),
+            queue: sim.one_of(&[4, 256]),
+            gather: Duration::from_millis(15),
+        },
         tasks: TaskBounds { backlog: sim.one_of(&[2, 8, 100]), concurrency: sim.one_of(&[1, 2, 8]) },
         call_timeout: CALL_TIMEOUT,
         timer_poll: poll,

@@ -12,7 +12,7 @@ use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     Answer, Cutoffs, Due, DueQuery, FailingTask, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published,
-    Republished, Store, StoreFault, StoredDeadLetters,
+    PublishedRun, Republished, Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -105,7 +105,7 @@ impl SimStore {
     }
 
     /// Does in two transactions what must be one, to plant a fault.
-    async fn commit_in_two(&self, reads: Reads, mut decide: Decide) -> Result<(), StoreFault> {
+    async fn commit_in_two(&self, reads: Reads, mut decide: Decide) -> Result<Vec<OutboxEntry>, StoreFault> {
         let slot = Arc::new(Mutex::new(Writes::default()));
         let decided = slot.clone();
         let only_decide = Box::new(move |loaded| {
@@ -131,7 +131,7 @@ impl SimStore {
 }
 
 impl Store for SimStore {
-    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, ()> {
+    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
         Box::pin(async move {
             let begun = self.begin("before it commits").await;
             let entry = Arc::default();
@@ -148,16 +148,15 @@ impl Store for SimStore {
                 return self.inner.transact(reads, only_decide).await;
             }
             let two = [Sabotage::PublishBeforeCommit, Sabotage::InboxBeforeWork];
-            if two.contains(&self.process.sim().sabotage()) {
-                self.commit_in_two(reads, decide).await?;
-            } else {
-                self.inner.transact(reads, decide).await?;
-            }
+            let promised = match two.contains(&self.process.sim().sabotage()) {
+                true => self.commit_in_two(reads, decide).await?,
+                false => self.inner.transact(reads, decide).await?,
+            };
             let entry = std::mem::take(&mut *entry.lock());
             self.committed(entry);
             self.spoiler.publish_replays(&self.broker);
             self.end("before anybody knows that it committed").await;
-            Ok(())
+            Ok(promised)
         })
     }
 
@@ -181,6 +180,10 @@ impl Store for SimStore {
         })
     }
 
+    fn line_end(&self) -> Answer<'_, Option<i64>> {
+        self.inner.line_end()
+    }
+
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
         let lease = lease.clone();
         Box::pin(async move {
@@ -190,6 +193,19 @@ impl Store for SimStore {
                 self.process.sim().count(Ending::FencedOff);
             }
             self.end("after it settled").await;
+            Ok(settled)
+        })
+    }
+
+    fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
+        let lease = lease.clone();
+        Box::pin(async move {
+            self.begin("before it settles a run").await?;
+            let settled = self.inner.settle_run(&lease, run).await?;
+            if !settled {
+                self.process.sim().count(Ending::FencedOff);
+            }
+            self.end("after it settled a run").await;
             Ok(settled)
         })
     }

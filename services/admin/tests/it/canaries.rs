@@ -80,7 +80,8 @@ async fn the_canary_of_an_earlier_build_is_not_sent_twice() {
     let mut events = history.into_iter().filter(|event| event.name == "Started").map(|event| event.data);
     let projected = (RowKind::of::<Redrive>().fold)(&key.id, &mut events).expect("a history that folds");
     let version = store.row(key.clone()).await.expect("the store works").expect("a row").version;
-    let rows = vec![RowWrite { key, read_version: version, version: version + 1, projected }];
+    let rows =
+        vec![RowWrite { key, read_version: version, version: version + 1, projected, searched_by: None }];
     let writes = Writes { rows, ..Writes::default() };
     store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
     driver_has_looked(&admin).await;

@@ -20,7 +20,8 @@ pub async fn is_damaged<D: Decider>(admin: &AdminHarness, id: &str) {
     let mut projected = (RowKind::of::<D>().fold)(id, &mut events).expect("a history that folds");
     projected.state = "damaged".to_owned();
     let version = store.row(key.clone()).await.expect("the store works").expect("a row").version;
-    let rows = vec![RowWrite { key, read_version: version, version: version + 1, projected }];
+    let rows =
+        vec![RowWrite { key, read_version: version, version: version + 1, projected, searched_by: None }];
     let writes = Writes { rows, ..Writes::default() };
     store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
 }

@@ -17,7 +17,7 @@ use saga_core::input::{Input, MessageOutcome, Outcome};
 use saga_core::message::{Envelope, Message as _};
 use saga_core::service::{Service, steps_of};
 use saga_core::waiting::Task;
-use saga_engine::host::app::App;
+use saga_engine::host::app::{App, AppParts};
 use saga_engine::host::http::{self, Gate, Listener, Outgoing, Readiness};
 use saga_engine::host::internal_api;
 use saga_engine::host::metrics::Metrics;
@@ -101,7 +101,7 @@ impl AdminHarness {
             runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
         let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
         let met = CancellationToken::new();
-        let app = App {
+        let app = App::from(AppParts {
             engine,
             store,
             bus: None,
@@ -117,7 +117,7 @@ impl AdminHarness {
             met,
             refuses: program.refuses,
             stop,
-        };
+        });
         for work in (program.background)(app.clone()) {
             background.spawn(work);
         }

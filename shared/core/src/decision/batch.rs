@@ -134,8 +134,9 @@ impl<'a, S: Service> Batch<'a, S> {
                 causation_id: input.id,
             });
         }
+        let producer = input.producer();
         for (ordinal, told) in effects.told.into_iter().enumerate() {
-            let id = ids::message_id(&input.producer(), input.id, ordinal);
+            let id = ids::message_id(input.correlation_id, &producer, input.id, ordinal);
             self.promise(id, input, trace, &told.fact, told.event.map(|index| first_event + index));
         }
         for called in effects.called {
@@ -259,7 +260,8 @@ impl<'a, S: Service> Batch<'a, S> {
                 None => continue,
             };
             let (read_version, version) = (slot.read_version, slot.version);
-            self.writes.rows.push(RowWrite { key, read_version, version, projected });
+            let searched_by = slot.read().map(|read| read.searched_by(&key.id));
+            self.writes.rows.push(RowWrite { key, read_version, version, projected, searched_by });
         }
         self.writes
     }

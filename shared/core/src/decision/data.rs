@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::dead_letter::{DeadLettered, StoredDeadLetter};
 use crate::metric::Measurement;
-use crate::row::{Projected, RowKey, StoredRow};
+use crate::row::{Projected, RowKey, SearchedBy, StoredRow};
 use crate::trace::TraceContext;
 use crate::waiting::{Retry, Task};
 
@@ -75,6 +75,8 @@ pub struct RowWrite {
     pub version: i64,
     /// What the row's table keeps of its state.
     pub projected: Projected,
+    /// What the row was found by until now; `None` when that is not known. What has not changed need not be written.
+    pub searched_by: Option<SearchedBy>,
 }
 
 /// A new event.

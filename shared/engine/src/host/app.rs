@@ -1,5 +1,6 @@
 //! Shell: what makes a service the one it is, and what its routes see of it while it runs.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -9,7 +10,6 @@ use saga_core::fault::FaultKind;
 use saga_core::metric::Metric;
 use saga_core::service::Service;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -23,13 +23,17 @@ use crate::runtime::admission::SharedAdmission;
 use crate::runtime::clock::{BrokerClock, Clock as _};
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
+use crate::runtime::handover::Handover;
 use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::Standstills;
 use crate::runtime::tasks::{NoCalls, TaskHandler};
 use crate::store::{Store, StoreFault};
 
-/// A running service, as its routes and background work see it. Cheap to clone.
-pub struct App<S: Service, X> {
+/// A running service, as its routes and background work see it. Cheap to clone: every request does so several times.
+pub struct App<S: Service, X>(Arc<AppParts<S, X>>);
+
+/// What a running service consists of.
+pub struct AppParts<S: Service, X> {
     /// Takes commands, and tells when a row changes.
     pub engine: Engine<S>,
     /// The store, for reading.
@@ -57,30 +61,28 @@ pub struct App<S: Service, X> {
     /// Cancelled once the database and the clock were held against the broker.
     pub met: CancellationToken,
     /// As [`Program::refuses`].
-    pub refuses: fn(&Self) -> Option<String>,
+    pub refuses: fn(&App<S, X>) -> Option<String>,
     /// Resolves when the service stops.
     pub stop: CancellationToken,
 }
 
 impl<S: Service, X> Clone for App<S, X> {
     fn clone(&self) -> Self {
-        Self {
-            engine: self.engine.clone(),
-            store: self.store.clone(),
-            bus: self.bus.clone(),
-            clock: self.clock.clone(),
-            metrics: self.metrics.clone(),
-            admission: self.admission.clone(),
-            publishing: self.publishing.clone(),
-            standstills: self.standstills.clone(),
-            standing: self.standing.clone(),
-            faults: self.faults.clone(),
-            outgoing: self.outgoing.clone(),
-            settings: self.settings.clone(),
-            met: self.met.clone(),
-            refuses: self.refuses,
-            stop: self.stop.clone(),
-        }
+        Self(self.0.clone())
+    }
+}
+
+impl<S: Service, X> Deref for App<S, X> {
+    type Target = AppParts<S, X>;
+
+    fn deref(&self) -> &AppParts<S, X> {
+        &self.0
+    }
+}
+
+impl<S: Service, X> From<AppParts<S, X>> for App<S, X> {
+    fn from(parts: AppParts<S, X>) -> Self {
+        Self(Arc::new(parts))
     }
 }
 
@@ -93,7 +95,7 @@ impl<S: Service, X> App<S, X> {
     /// When the store fails. What was marked before is published all the same; asking again does no harm.
     pub async fn republish(&self, since: Timestamp) -> Result<PublishedAgain, StoreFault> {
         let kept_since = self.settings.retention.cutoffs(self.clock.now()).published;
-        let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay_wake(), since));
+        let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay(), since));
         let republished = marking.await.unwrap_or(Err(StoreFault::Closed))?;
         Ok(PublishedAgain { republished, kept_since })
     }
@@ -116,13 +118,13 @@ pub struct PublishedAgain {
     pub kept_since: Timestamp,
 }
 
-async fn mark_all(store: Arc<dyn Store>, relay: Arc<Notify>, since: Timestamp) -> Result<u64, StoreFault> {
+async fn mark_all(store: Arc<dyn Store>, relay: Arc<Handover>, since: Timestamp) -> Result<u64, StoreFault> {
     /// Some tens of milliseconds of the writer's time.
     const CHUNK: usize = 5_000;
     let (mut count, mut after) = (0, 0);
     loop {
         let marked = store.republish(since, after, CHUNK).await?;
-        relay.notify_one();
+        relay.look_again();
         count += marked.count as u64;
         match marked.last {
             Some(last) if marked.count == CHUNK => after = last,

@@ -143,7 +143,7 @@ async fn retry_failed<S: Service, X: Send + Sync + 'static>(
     Params(RetryFailed { seq }): Params<RetryFailed>,
 ) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
     let count = app.store.retry_failed(seq).await?;
-    app.engine.relay_wake().notify_one();
+    app.engine.relay().look_again();
     Ok(Json(BTreeMap::from([("retried", count)])))
 }
 

@@ -16,7 +16,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::app::{App, Program};
+use super::app::{App, AppParts, Program};
 use super::asking::AskingAgain;
 use super::http::{Gate, Outgoing, Problem};
 use super::log::LostLines;
@@ -104,7 +104,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
     let (stop, met, settings) = (CancellationToken::new(), CancellationToken::new(), Arc::new(settings));
     let (publishing, standstills) = (HeldUp::default(), Standstills::default());
-    let app = App {
+    let app = App::from(AppParts {
         engine,
         store,
         bus,
@@ -120,7 +120,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         met,
         refuses: program.refuses,
         stop,
-    };
+    });
 
     spawn(&mut loops, Box::pin(readiness::watch(app.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));

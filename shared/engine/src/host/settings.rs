@@ -103,6 +103,9 @@ impl Default for StoreSettings {
     }
 }
 
+/// Whoever waits longer is taken for dead.
+const LONGEST_GATHER: Duration = Duration::from_secs(1);
+
 /// The loop that decides, its timers and its readiness (section `engine`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -111,6 +114,9 @@ pub struct EngineSettings {
     pub batch_max: usize,
     /// Inputs that may wait for it.
     pub queue: usize,
+    /// How long a transaction waits for more at most, when much comes; at rest it does not wait.
+    #[serde(with = "humantime_serde")]
+    pub gather: Duration,
     /// Looks for due rows and retries at least this often.
     #[serde(with = "humantime_serde")]
     pub timer_poll: Duration,
@@ -130,6 +136,7 @@ impl Default for EngineSettings {
         Self {
             batch_max: 256,
             queue: 4096,
+            gather: Duration::from_millis(15),
             timer_poll: Duration::from_secs(1),
             ready_lag: Duration::from_secs(60),
             ready_held_up: Duration::from_secs(5),
@@ -291,6 +298,7 @@ impl<X> Settings<X> {
         let rules = [
             (self.engine.batch_max >= 1, "engine.batch_max must be at least 1"),
             (self.engine.queue >= 1, "engine.queue must be at least 1"),
+            (self.engine.gather <= LONGEST_GATHER, "engine.gather must be at most 1s"),
             (!self.instance.is_empty(), "instance must not be empty"),
             (!self.engine.timer_poll.is_zero(), "engine.timer_poll must be longer than 0s"),
             (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),
@@ -382,7 +390,11 @@ impl<X> Settings<X> {
                 keep_gone_wrong: self.trace.is_on() && self.trace.keep_gone_wrong,
                 use_inbox: true,
             },
-            bounds: Bounds { batch_max: self.engine.batch_max, queue: self.engine.queue },
+            bounds: Bounds {
+                batch_max: self.engine.batch_max,
+                queue: self.engine.queue,
+                gather: self.engine.gather,
+            },
             tasks: TaskBounds { backlog: self.task.backlog, concurrency: task.concurrency },
             call_timeout: task.timeout,
             timer_poll: self.engine.timer_poll,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::{self, Rules};
@@ -22,6 +23,8 @@ use tracing::{debug, error};
 use uuid::Uuid;
 
 use super::clock::SharedClock;
+use super::gathering::Gathering;
+use super::handover::Handover;
 use super::log_line;
 use super::observer::{InputSettled, SharedObserver};
 use super::settlement::Settlement;
@@ -74,7 +77,7 @@ impl<S: Service> Clone for Engine<S> {
 struct Inner<S: Service> {
     inputs: mpsc::Sender<Pending<S>>,
     watched: Mutex<HashMap<RowKey, Vec<oneshot::Sender<()>>>>,
-    relay: Arc<Notify>,
+    relay: Arc<Handover>,
     timers: Arc<Notify>,
     /// When the timers look again without being woken, in microseconds; the end of time while they look.
     timers_look_at: AtomicI64,
@@ -95,6 +98,8 @@ pub struct Bounds {
     pub batch_max: usize,
     /// Inputs that may wait; a sender beyond that waits too.
     pub queue: usize,
+    /// A batch waits at most so long for more; not at all at rest.
+    pub gather: Duration,
 }
 
 /// What the loop works with, beside the inputs.
@@ -214,9 +219,9 @@ impl<S: Service> Engine<S> {
         self.inner.clock.now()
     }
 
-    /// Wakes when there is something to publish.
+    /// The way to the relay.
     #[must_use]
-    pub fn relay_wake(&self) -> Arc<Notify> {
+    pub fn relay(&self) -> Arc<Handover> {
         self.inner.relay.clone()
     }
 
@@ -270,12 +275,23 @@ impl<S: Service> Engine<S> {
 
 /// Runs batches until the last handle is gone.
 pub async fn run<S: Service>(mut looping: Loop<S>) {
-    let mut gathered = Vec::with_capacity(looping.parts.bounds.batch_max);
+    let Bounds { batch_max, gather, .. } = looping.parts.bounds;
+    let (mut gathered, mut gathering) = (Vec::with_capacity(batch_max), Gathering::new(gather));
+    let origin = Instant::now();
     loop {
         // The loop's own handle keeps the channel open; the service ends it by dropping the task.
-        if looping.waiting.recv_many(&mut gathered, looping.parts.bounds.batch_max).await == 0 {
+        if looping.waiting.recv_many(&mut gathered, batch_max).await == 0 {
             return;
         }
+        if let (Some(window), Some(first)) = (gathering.window(), gathered.first())
+            && gathered.len() < batch_max
+        {
+            // What waited for the batch before has waited for more already.
+            tokio::time::sleep_until(first.seen.at + window).await;
+            let room = batch_max - gathered.len();
+            let _ = looping.waiting.recv_many(&mut gathered, room).now_or_never();
+        }
+        gathering.taken(gathered.len(), origin.elapsed());
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
         looping.store(Arc::new(inputs), settled.into_iter()).await;
@@ -382,18 +398,18 @@ impl<S: Service> Loop<S> {
             })
         };
         let began = Instant::now();
-        store.transact(reads, decide).await?;
+        let promises = store.transact(reads, decide).await?;
         let took = began.elapsed();
         observer.batch_committed(count, took);
         let settlement = slot.lock().take().ok_or(StoreFault::Closed)?;
-        Ok(Settlement { took, ..settlement })
+        Ok(Settlement { took, promises, ..settlement })
     }
 
     /// Settles these inputs, which are the next in `settled`.
     fn settle(&self, inputs: &[Input<S>], settled: &mut Waiters<S>, settlement: Settlement<S>) {
         // The relay first: everybody downstream waits for it, while answers wait for nobody.
         if settlement.promised > 0 {
-            self.engine.inner.relay.notify_one();
+            self.engine.inner.relay.give(settlement.promises);
             self.parts.observer.promised(settlement.promised);
         }
         self.engine.inner.tasks.start(settlement.tasks, IsNew::Yes);

@@ -6,11 +6,11 @@
 //! - [`clock`], [`bus`], [`observer`], [`tracer`], [`faults`]: what the loops are given, beside the store
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
-//! - [`engine`]: the one loop through which every input goes, in batches; `settlement`: what is done once one is durable,
+//! - [`engine`]: the one loop through which every input goes, in batches that wait for more as `gathering` says; `settlement`: what is done once one is durable,
 //!   [`log_line`]: what the log says of each input, `spans`: what a trace does; [`operation`]: what a span tells
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
-//!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, with `refusal`: what the broker
-//!   does not take though it takes the rest
+//!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, whose newest entries the engine hands
+//!   over in memory ([`handover`]), with `refusal`: what the broker does not take though it takes the rest
 //! - [`standstill`]: how much waits at the broker, and whether a step makes no progress although messages wait for it;
 //!   [`held_up`]: whether the broker takes nothing although it is there
 
@@ -21,7 +21,9 @@ pub mod clock;
 pub mod consumer;
 pub mod engine;
 pub mod faults;
+mod gathering;
 pub mod given_up;
+pub mod handover;
 mod held;
 pub mod held_up;
 pub mod log_line;
@@ -30,6 +32,7 @@ pub mod operation;
 mod refusal;
 pub mod relay;
 mod settlement;
+mod settling;
 mod spans;
 pub mod standstill;
 pub mod task_runner;
@@ -174,9 +177,10 @@ pub fn start_messaging<S: Service, B: Bus>(
     publisher: Box<dyn Publish>,
 ) -> JoinSet<()> {
     let Means { store, clock, observer, tracer, .. } = means.clone();
-    let relay = Relay::new(store, carriage.rules.owner.clone(), carriage.relay.clone()).traced(tracer);
+    let relay = Relay::new(store, carriage.rules.owner.clone(), carriage.relay.clone());
+    let relay = relay.traced(tracer).fed_by(engine.relay());
     let mut loops = JoinSet::new();
-    spawn(&mut loops, relay::run(relay, publisher, engine.relay_wake(), clock, observer.clone()));
+    spawn(&mut loops, relay::run(relay, publisher, engine.relay(), clock, observer.clone()));
     let mut durables = Vec::new();
     for admission in steps {
         for durable in Durable::all(S::NAME, &[admission.step()]) {

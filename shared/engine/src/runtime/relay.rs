@@ -1,5 +1,6 @@
 //! Shell: the relay: publishes what the outbox promises, in order, under a lease.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,17 +8,18 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::retry::error_chain;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::bus::Publish;
 use super::clock::SharedClock;
+use super::handover::{Handover, Next};
 use super::observer::{Observer, SharedObserver};
 use super::operation::Operation;
 use super::refusal::Refusals;
+use super::settling::Settling;
 use super::tracer::{SpanDetails, Tracer};
-use crate::store::{Lease, OutboxEntry, Store, StoreFault};
+use crate::store::{Lease, OutboxEntry, Published, PublishedRun, Store, StoreFault};
 
 /// Settings of the relay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,20 +70,41 @@ pub struct Relay {
     held: Option<(Lease, Timestamp)>,
     refusals: Refusals,
     tracer: Tracer,
+    /// Where the engine leaves what it has promised; without it everything is read from the outbox.
+    handover: Option<Arc<Handover>>,
+    /// Up to where everything in line is published; `None` when only the outbox knows.
+    published: Option<i64>,
+    settling: Settling,
 }
 
 impl Relay {
     /// A relay for the outbox of `store`. `owner` names this instance; a restart must use the same name.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, owner: String, settings: RelaySettings) -> Self {
-        let (refusals, tracer) = (Refusals::default(), Tracer::off());
-        Self { store, owner, settings, held: None, refusals, tracer }
+        let (refusals, tracer, settling) = (Refusals::default(), Tracer::off(), Settling::new(store.clone()));
+        Self {
+            store,
+            owner,
+            settings,
+            held: None,
+            refusals,
+            tracer,
+            handover: None,
+            published: None,
+            settling,
+        }
     }
 
     /// The same, which writes down what it publishes.
     #[must_use]
     pub fn traced(self, tracer: Tracer) -> Self {
         Self { tracer, ..self }
+    }
+
+    /// The same, to which the engine hands over what it has promised.
+    #[must_use]
+    pub fn fed_by(self, handover: Arc<Handover>) -> Self {
+        Self { handover: Some(handover), ..self }
     }
 
     /// One round: lease, look, publish, settle.
@@ -100,15 +123,90 @@ impl Relay {
         let Some(lease) = self.lease(now).await? else {
             return Ok(Round::Standby);
         };
+        let next = self.handover.as_ref().map(|handover| handover.next(self.published, self.settings.batch));
+        let round = match next {
+            Some(Next::Entries(entries)) => self.go_on(lease, entries, publish, observer, now).await,
+            Some(Next::Look) | None => self.look(&lease, publish, observer, now).await,
+        };
+        if !matches!(round, Ok(Round::Idle | Round::Published(_))) {
+            self.published = None;
+        }
+        round
+    }
+
+    /// Publishes what was handed over, which follows all that is published.
+    async fn go_on(
+        &mut self,
+        lease: Lease,
+        entries: Vec<OutboxEntry>,
+        publish: &dyn Publish,
+        observer: &dyn Observer,
+        now: Timestamp,
+    ) -> Result<Round, StoreFault> {
+        if !self.settling.goes_on(observer).await? {
+            return Ok(self.fenced_off());
+        }
+        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+            return Ok(Round::Idle);
+        };
+        let (first, last) = (first.seq, last.seq);
+        let (published, took) = self.publish(&entries, publish, now).await;
+        if published.done.len() < entries.len() {
+            if !self.settling.ends(observer).await? {
+                return Ok(self.fenced_off());
+            }
+            self.published = None;
+            return self.settle(&lease, entries, published, took, observer, now).await;
+        }
+        let count = entries.len();
+        let run = PublishedRun { first, last, subjects: by_subject(&entries), at: after_all(now, took) };
+        self.published = Some(last);
+        self.settling.begin(lease, run, (count, took));
+        self.write_down(entries, published.done, took);
+        Ok(Round::Published(count))
+    }
+
+    /// Publishes what the outbox holds.
+    async fn look(
+        &mut self,
+        lease: &Lease,
+        publish: &dyn Publish,
+        observer: &dyn Observer,
+        now: Timestamp,
+    ) -> Result<Round, StoreFault> {
+        // What is not settled would be published again.
+        if !self.settling.ends(observer).await? {
+            return Ok(self.fenced_off());
+        }
+        let mut end = None;
+        if let Some(handover) = &self.handover {
+            handover.look_now();
+            end = self.store.line_end().await?;
+        }
         let entries = self.store.pending(self.settings.batch).await?;
+        let (count, is_all) = (entries.len(), entries.len() < self.settings.batch);
+        let last = entries.iter().map(|entry| entry.seq).max();
         if entries.is_empty() {
+            self.published = end;
             return Ok(Round::Idle);
         }
+        let (published, took) = self.publish(&entries, publish, now).await;
+        let is_all = is_all && published.done.len() == count;
+        self.published = end.filter(|_| is_all).max(last.filter(|_| is_all && end.is_some()));
+        self.settle(lease, entries, published, took, observer, now).await
+    }
+
+    async fn publish(
+        &mut self,
+        entries: &[OutboxEntry],
+        publish: &dyn Publish,
+        now: Timestamp,
+    ) -> (Published, Duration) {
         let began = Instant::now();
-        let published = publish.publish(&entries).await;
+        let published = publish.publish(entries).await;
         let took = began.elapsed();
         let patience = (now, self.settings.refused_for);
-        let published = self.refusals.judge(published, &entries, publish, patience).await;
+        let published = self.refusals.judge(published, entries, publish, patience).await;
         publish.judged(&published);
         for (seq, reason) in &published.refused {
             error!(
@@ -116,31 +214,44 @@ impl Relay {
                 "the broker does not take this message, it waits for an operator: {reason}"
             );
         }
-        let count = published.done.len();
-        let settled_something = count + published.refused.len() > 0;
+        (published, took)
+    }
+
+    async fn settle(
+        &mut self,
+        lease: &Lease,
+        entries: Vec<OutboxEntry>,
+        published: Published,
+        took: Duration,
+        observer: &dyn Observer,
+        now: Timestamp,
+    ) -> Result<Round, StoreFault> {
+        let (count, refused) = (published.done.len(), published.refused.len());
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
-        if settled_something || delayed.is_some() {
-            let refused = published.refused.len();
+        if count + refused > 0 || delayed.is_some() {
             // Only who writes it down wants to know.
             let done = self.tracer.is_on().then(|| published.done.clone());
-            // What the broker has got is not older than when it said so.
-            let published_at = now.saturating_add(took).unwrap_or(now);
-            if !self.store.settle(&lease, published, published_at).await? {
-                warn!("the relay's lease lapsed during a publish; another relay goes on");
-                self.held = None;
-                return Ok(Round::Standby);
+            if !self.store.settle(lease, published, after_all(now, took)).await? {
+                return Ok(self.fenced_off());
             }
             // What nobody settled is published again, and counts then.
             observer.published(count, refused, took);
-            if let Some(done) = done {
-                self.write_down(entries, done, took);
-            }
+            self.write_down(entries, done.unwrap_or_default(), took);
         }
         Ok(delayed.map_or(Round::Published(count), Round::Delayed))
     }
 
+    fn fenced_off(&mut self) -> Round {
+        warn!("the relay's lease lapsed during a publish; another relay goes on");
+        (self.held, self.published) = (None, None);
+        Round::Standby
+    }
+
     /// Writes down what was published of what is recorded: each message in its trace, and the batch, linked to each.
     fn write_down(&self, mut entries: Vec<OutboxEntry>, mut done: Vec<i64>, took: Duration) {
+        if !self.tracer.is_on() {
+            return;
+        }
         done.sort_unstable();
         entries.retain(|entry| entry.trace.is_some() && done.binary_search(&entry.seq).is_ok());
         let traces = entries.iter().filter_map(|entry| entry.trace);
@@ -177,6 +288,22 @@ impl Relay {
     }
 }
 
+/// What the broker has got is not older than when it said so.
+fn after_all(now: Timestamp, took: Duration) -> Timestamp {
+    now.saturating_add(took).unwrap_or(now)
+}
+
+fn by_subject(entries: &[OutboxEntry]) -> BTreeMap<String, i64> {
+    let mut subjects = BTreeMap::new();
+    for entry in entries {
+        match subjects.get_mut(&entry.subject) {
+            Some(count) => *count += 1,
+            None => drop(subjects.insert(entry.subject.clone(), 1)),
+        }
+    }
+    subjects
+}
+
 fn after(now: Timestamp, span: SignedDuration) -> Timestamp {
     now.checked_add(span).unwrap_or(Timestamp::MAX)
 }
@@ -185,18 +312,20 @@ fn after(now: Timestamp, span: SignedDuration) -> Timestamp {
 pub fn run(
     mut relay: Relay,
     publish: Box<dyn Publish>,
-    wake: Arc<Notify>,
+    handover: Arc<Handover>,
     clock: SharedClock,
     observer: SharedObserver,
 ) -> BoxFuture<'static, ()> {
     /// After a failure; grows to the poll interval, so that a broker that is down is not hammered.
     const FIRST_PAUSE: Duration = Duration::from_millis(50);
+    /// A settlement that nothing carries takes about as long; what waits behind it is begun then.
+    const SETTLED_WITHIN: Duration = Duration::from_millis(100);
     Box::pin(async move {
         let mut pause = FIRST_PAUSE;
         let mut is_delayed = false;
         loop {
             // Armed before looking: an entry written after the look finds the wake-up already waiting.
-            let woken = wake.notified();
+            let woken = handover.woken();
             let round = relay.round(publish.as_ref(), observer.as_ref(), clock.now()).await;
             match round {
                 Ok(Round::Published(_)) => {
@@ -206,7 +335,11 @@ pub fn run(
                     pause = FIRST_PAUSE;
                 }
                 Ok(Round::Idle | Round::Standby) => {
-                    let _ = tokio::time::timeout(relay.settings.poll, woken).await;
+                    let is_settling = relay.settling.is_under_way();
+                    let pause = if is_settling { SETTLED_WITHIN } else { relay.settings.poll };
+                    if tokio::time::timeout(pause, woken).await.is_err() && !is_settling {
+                        handover.look_again();
+                    }
                 }
                 Ok(Round::Delayed(reason)) => {
                     if !std::mem::replace(&mut is_delayed, true) {

@@ -13,6 +13,7 @@ use saga_core::waiting::Task;
 use uuid::Uuid;
 
 use super::log_line::{self, Change};
+use crate::store::OutboxEntry;
 
 /// What has to be done once a batch is durable.
 pub(super) struct Settlement<S: Service> {
@@ -21,6 +22,8 @@ pub(super) struct Settlement<S: Service> {
     pub(super) tasks: Vec<Task>,
     /// Messages promised.
     pub(super) promised: usize,
+    /// The same, for the relay.
+    pub(super) promises: Vec<OutboxEntry>,
     /// Spans that promise something of a trace that is recorded.
     pub(super) promising: BTreeSet<u64>,
     pub(super) measured: Vec<(Uuid, Measurement)>,
@@ -54,6 +57,7 @@ impl<S: Service> Settlement<S> {
             changed: writes.rows.iter().map(|row| row.key.clone()).collect(),
             tasks: taken,
             promised: writes.outbox.len(),
+            promises: vec![],
             promising: promising(writes),
             measured: std::mem::take(&mut writes.measured),
             took: Duration::ZERO,
@@ -69,6 +73,7 @@ impl<S: Service> Settlement<S> {
             changed: vec![],
             tasks: vec![],
             promised: 0,
+            promises: vec![],
             promising: BTreeSet::new(),
             measured: vec![],
             took: Duration::ZERO,

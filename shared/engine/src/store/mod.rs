@@ -93,6 +93,19 @@ pub struct Published {
     pub delayed: Option<(i64, String)>,
 }
 
+/// Entries that follow each other in line, all of which the broker has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedRun {
+    /// Position of the first.
+    pub first: i64,
+    /// Position of the last.
+    pub last: i64,
+    /// How many there are of each subject.
+    pub subjects: BTreeMap<String, i64>,
+    /// When the broker had them.
+    pub at: Timestamp,
+}
+
 /// What is published again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Republished {
@@ -233,7 +246,10 @@ pub trait Store: Send + Sync + 'static {
     /// Runs one batch as one transaction: loads `reads`, calls `decide`, writes what it returns, commits.
     /// When it answers `Ok`, everything is durable; otherwise nothing happened. After a [`StoreFault::Conflict`] the
     /// caller runs it again; after another fault [of the batch](StoreFault::is_of_the_batch), parts of it may work.
-    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, ()>;
+    ///
+    /// Answers all that the batch has promised, as it stands in line now: whoever publishes that need not read it. Answers
+    /// nothing when it does not know the places, or when anything stands out of line, which goes before.
+    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>>;
 
     /// Takes or renews the relay's lease. `None` while somebody else holds it, for no longer than the same while.
     fn take_lease<'a>(
@@ -248,9 +264,16 @@ pub trait Store: Send + Sync + 'static {
     /// of what is published again. None of it stands behind a failed entry of its saga.
     fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>>;
 
+    /// The position of the last entry, when all entries stand in line: nothing was refused, or is published again.
+    fn line_end(&self) -> Answer<'_, Option<i64>>;
+
     /// Writes down what became of entries that were published, up to the first in line that was not. `false` when the
     /// lease has lapsed: then nothing happened.
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool>;
+
+    /// The same of entries all of which the broker has. Nobody waits for it: it may be carried by another commit. `false`
+    /// also when something stands in line before them; then nothing happened either.
+    fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool>;
 
     /// Puts `FAILED` entries back, with what is held behind them; all of them, or one. Answers how many had failed.
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64>;

@@ -19,5 +19,5 @@ pub fn has_history<D: Decider>(writes: &mut Writes, id: impl ToString, history: 
         let (key, data, causation_id) = (key.clone(), data.as_ref().to_owned(), Uuid::nil());
         writes.events.push(EventWrite { key, version, name: "Happened", data, causation_id });
     }
-    writes.rows.push(RowWrite { key, read_version: 0, version, projected });
+    writes.rows.push(RowWrite { key, read_version: 0, version, projected, searched_by: None });
 }

@@ -217,7 +217,7 @@ async fn record<D: Decider>(store: &SqliteStore, id: impl ToString, history: &[(
         let projected = (RowKind::of::<D>().fold)(&key.id, &mut events).expect("a state has a JSON form");
         let read_version = i64::try_from(before).expect("a short history");
         let version = read_version + 1;
-        let row = RowWrite { key: key.clone(), read_version, version, projected };
+        let row = RowWrite { key: key.clone(), read_version, version, projected, searched_by: None };
         let (name, data, causation_id) = (D::event_name(event), json(event), Uuid::nil());
         let event = EventWrite { key: key.clone(), version, name, data, causation_id };
         let writes =

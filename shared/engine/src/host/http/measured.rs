@@ -10,7 +10,7 @@ use axum::response::Response;
 use saga_core::trace::{TRACEPARENT, TraceContext};
 
 use super::gate::Gate;
-use crate::host::metrics::{Metrics, names};
+use crate::host::metrics::Metrics;
 use crate::runtime::operation::{NO_ROUTE, Operation};
 use crate::runtime::tracer::{self, SpanDetails, Tracer};
 
@@ -85,8 +85,7 @@ impl Drop for Noted {
         let begun = tracer::of_the_answer().filter(|_| parent.is_none() || !is_refused);
         let status = self.status.map_or(HUNG_UP, |status| status.as_u16());
         let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
-        metrics.add(&names::REQUESTS, &[method, route, &status.to_string()], 1);
-        metrics.took(&names::REQUEST_DURATION, &[method, route], took, begun.map(|begun| begun.context));
+        metrics.answered((method, route, &status.to_string()), took, begun.map(|begun| begun.context));
         let Some(begun) = begun else { return };
         let failed = self.status.filter(StatusCode::is_server_error).map(|status| status.to_string());
         if failed.is_some() {

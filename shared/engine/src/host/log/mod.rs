@@ -7,7 +7,7 @@
 mod rotating;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use super::metrics::{Metrics, names};
 
 /// Lines that may wait to be written: what the busiest service says in seconds, and a few megabytes of memory.
 const QUEUE_LINES: usize = 10_000;
+/// So much is written at once.
+const WRITTEN_BYTES: usize = 64 * 1024;
 /// The target of the client's own lines.
 const NATS_CLIENT: &str = "async_nats";
 /// How often lost lines are looked for.
@@ -33,7 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
     /// Levels, in the syntax of `tracing_subscriber::EnvFilter`. The lines about inputs have the target
-    /// [`saga::step`](crate::runtime::log_line::TARGET). The client of NATS is silent unless it is named (`async_nats`).
+    /// [`saga::step`](crate::runtime::log_line::TARGET); those about what went well cost more than much of what they tell
+    /// of, and are written when `info` is asked for. The client of NATS is silent unless it is named (`async_nats`).
     pub filter: String,
     /// `json` for machines, `text` for people.
     pub format: LogFormat,
@@ -58,7 +61,13 @@ pub enum LogFormat {
 impl Default for LogSettings {
     fn default() -> Self {
         let max_bytes = 8 * 1024 * 1024;
-        Self { filter: "info".to_owned(), format: LogFormat::Text, file: None, max_bytes, keep: 3 }
+        Self {
+            filter: "info,saga::step=warn".to_owned(),
+            format: LogFormat::Text,
+            file: None,
+            max_bytes,
+            keep: 3,
+        }
     }
 }
 
@@ -80,6 +89,8 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Log> {
         }
         None => Box::new(io::stderr()),
     };
+    // What is written together is written at once; the thread empties it when no line waits any more.
+    let to: Box<dyn Write + Send> = Box::new(BufWriter::with_capacity(WRITTEN_BYTES, to));
     let (subscriber, log) = writing(settings, to)?;
     subscriber.try_init()?;
     std::panic::set_hook(Box::new(|panic| {

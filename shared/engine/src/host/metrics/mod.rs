@@ -25,20 +25,23 @@ use self::series::Series;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::observer::{InputSettled, Observer};
 
-/// Everything that a service measures. Cheap to clone.
+/// Everything that a service measures. Cheap to clone: every request does so.
 #[derive(Debug, Clone)]
-pub struct Metrics {
-    registry: Arc<Registry>,
-    all: Arc<[Series]>,
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    all: Vec<Series>,
     /// What is measured all the time.
     often: Often,
-    latest: Arc<Mutex<Stats>>,
+    latest: Mutex<Stats>,
     /// Metrics that cannot be measured here, as the log has said.
-    unfit: Arc<Mutex<BTreeSet<&'static str>>>,
+    unfit: Mutex<BTreeSet<&'static str>>,
 }
 
-/// Series that every input adds to: found once.
-#[derive(Debug, Clone)]
+/// Series that every input or request adds to: found once.
+#[derive(Debug)]
 struct Often {
     inputs: Series,
     step_duration: Series,
@@ -46,6 +49,8 @@ struct Often {
     batch_inputs: Series,
     written: Series,
     publish_messages: Series,
+    requests: Series,
+    request_duration: Series,
 }
 
 impl Default for Metrics {
@@ -77,9 +82,11 @@ impl Metrics {
             batch_inputs: of(&names::BATCH_INPUTS),
             written: of(&names::WRITTEN),
             publish_messages: of(&names::PUBLISH_MESSAGES),
+            requests: of(&names::REQUESTS),
+            request_duration: of(&names::REQUEST_DURATION),
         };
-        let (registry, all) = (Arc::new(registry), all.into());
-        let metrics = Self { registry, all, often, latest: Arc::default(), unfit: Arc::default() };
+        let (latest, unfit) = (Mutex::default(), Mutex::default());
+        let metrics = Self(Arc::new(Inner { registry, all, often, latest, unfit }));
         metrics.set(&names::BUILD, &[service, names::VERSION], 1.0);
         metrics
     }
@@ -88,7 +95,7 @@ impl Metrics {
     pub fn expect(&self, steps: &[&str], tasks: &[&str]) {
         let of_messages = steps.iter().chain(tasks).map(|source| (*source, &OF_MESSAGES[..]));
         for (source, outcomes) in of_messages.chain([(COMMAND, &OF_COMMANDS[..]), (DUE, &OF_DUE_ROWS)]) {
-            outcomes.iter().for_each(|outcome| self.often.inputs.show(&[source, outcome]));
+            outcomes.iter().for_each(|outcome| self.0.often.inputs.show(&[source, outcome]));
         }
         for step in steps {
             self.show(&names::FOREIGN, &[step]);
@@ -102,9 +109,9 @@ impl Metrics {
     /// The series of a metric with so many labels. Of one that there is not nothing is measured, which the log says once:
     /// what a service does is not to end with what is counted of it.
     fn of(&self, metric: &Metric, labels: usize) -> Option<&Series> {
-        let series = self.all.iter().find(|series| series.is_of(metric));
+        let series = self.0.all.iter().find(|series| series.is_of(metric));
         let fitting = series.filter(|_| labels == metric.labels.len());
-        if fitting.is_none() && self.unfit.lock().insert(metric.name) {
+        if fitting.is_none() && self.0.unfit.lock().insert(metric.name) {
             let why = match series {
                 Some(_) => format!("it has the labels {:?}, and was given {labels}", metric.labels),
                 None => "this service does not list it among those that it measures".to_owned(),
@@ -151,6 +158,17 @@ impl Metrics {
         }
     }
 
+    /// A request to a route was answered so, or not waited for.
+    pub(super) fn answered(
+        &self,
+        (method, route, status): (&str, &str, &str),
+        took: Duration,
+        trace: Option<TraceContext>,
+    ) {
+        self.0.often.requests.add(&[method, route, status], 1);
+        self.0.often.request_duration.observe(&[method, route], took.as_secs_f64(), trace);
+    }
+
     /// Takes over what the store says of itself; `None` when it does not say.
     pub fn take_stats(&self, stats: Option<Stats>, now: Timestamp) {
         let age =
@@ -168,7 +186,7 @@ impl Metrics {
             self.set(metric, &[], value);
         }
         if let Some(stats) = stats {
-            *self.latest.lock() = stats;
+            *self.0.latest.lock() = stats;
         }
     }
 
@@ -210,7 +228,7 @@ impl Metrics {
     /// What the store last said of itself.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.latest.lock().clone()
+        self.0.latest.lock().clone()
     }
 
     /// The text that `/metrics` answers (OpenMetrics 1.0).
@@ -219,7 +237,7 @@ impl Metrics {
     /// None in practice: writing to a string does not fail.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        prometheus_client::encoding::text::encode(&mut text, &self.0.registry)?;
         Ok(text)
     }
 }
@@ -227,8 +245,8 @@ impl Metrics {
 impl Observer for Metrics {
     fn input_settled(&self, settled: &InputSettled<'_>) {
         let InputSettled { source, outcome, took, trace } = *settled;
-        self.often.inputs.add(&[source, outcome], 1);
-        self.often.step_duration.observe(&[source], took.as_secs_f64(), trace);
+        self.0.often.inputs.add(&[source, outcome], 1);
+        self.0.often.step_duration.observe(&[source], took.as_secs_f64(), trace);
     }
 
     fn measured(&self, measurement: &Measurement, trace: Option<TraceContext>) {
@@ -249,8 +267,8 @@ impl Observer for Metrics {
     }
 
     fn batch_committed(&self, inputs: usize, took: Duration) {
-        self.often.commit_duration.observe(&[], took.as_secs_f64(), None);
-        self.often.batch_inputs.observe(&[], size(inputs), None);
+        self.0.often.commit_duration.observe(&[], took.as_secs_f64(), None);
+        self.0.often.batch_inputs.observe(&[], size(inputs), None);
     }
 
     fn batch_not_stored(&self) {
@@ -258,13 +276,13 @@ impl Observer for Metrics {
     }
 
     fn promised(&self, messages: usize) {
-        self.often.written.add(&[], messages as u64);
+        self.0.often.written.add(&[], messages as u64);
     }
 
     fn published(&self, messages: usize, refused: usize, took: Duration) {
         // A broker that takes nothing says so at once: that is no publish.
         if messages > 0 {
-            self.often.publish_messages.observe(&[], size(messages), None);
+            self.0.often.publish_messages.observe(&[], size(messages), None);
             self.took(&names::PUBLISH_DURATION, &[], took, None);
         }
         self.add(&names::PUBLISHED, &[], messages as u64);

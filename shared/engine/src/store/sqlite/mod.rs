@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ use self::values::oops;
 use self::write::KindSql;
 use super::{
     Answer, Cutoffs, Due, DueQuery, FailingTask, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published,
-    Republished, Store, StoreFault, StoredDeadLetters,
+    PublishedRun, Republished, Store, StoreFault, StoredDeadLetters,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -51,12 +51,25 @@ const CACHE_KIB: i64 = 8 * 1024;
 /// Pages of write-ahead log (4 KiB each) after which it is copied back.
 const CHECKPOINT_PAGES: i64 = 4_000;
 
+/// So long may a job that nobody waits for be carried along until another needs a commit, before it gets its own.
+const CARRIED_FOR: Duration = Duration::from_millis(100);
+
 /// Work inside a write transaction; called again when the transaction has to be repeated.
 type Work = Box<dyn FnMut(&Connection) -> Result<(), StoreFault> + Send>;
 
 struct Job {
     work: Work,
     done: oneshot::Sender<Result<(), StoreFault>>,
+    haste: Haste,
+}
+
+/// Whether somebody waits for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    /// It is committed at once, with whatever else waits.
+    Now,
+    /// It waits for another commit, for [`CARRIED_FOR`] at most.
+    Carried,
 }
 
 enum Writer {
@@ -143,6 +156,14 @@ impl SqliteStore {
     /// Runs `work` in a write transaction, merged with whatever else waits.
     fn write<T: Send + 'static>(
         &self,
+        work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
+    ) -> Answer<'_, T> {
+        self.write_with(Haste::Now, work)
+    }
+
+    fn write_with<T: Send + 'static>(
+        &self,
+        haste: Haste,
         mut work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'_, T> {
         let conn = match &self.writer {
@@ -158,7 +179,7 @@ impl SqliteStore {
                         Ok(())
                     });
                     let (done, finished) = oneshot::channel();
-                    hand_over(&jobs, Job { work, done }).await?;
+                    hand_over(&jobs, Job { work, done, haste }).await?;
                     finished.await.map_err(|_| StoreFault::Closed)??;
                     let answer = slot.lock().take();
                     answer.ok_or(StoreFault::Closed)
@@ -201,7 +222,7 @@ impl Drop for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn transact(&self, reads: Reads, mut decide: Decide) -> Answer<'_, ()> {
+    fn transact(&self, reads: Reads, mut decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
         let kinds = self.kinds.clone();
         self.write(move |conn| {
             let writes = write::decided(conn, &kinds.sql, &reads, &mut decide)?;
@@ -224,9 +245,18 @@ impl Store for SqliteStore {
         self.read(Lane::Relay, move |conn| outbox::pending(conn, limit))
     }
 
+    fn line_end(&self) -> Answer<'_, Option<i64>> {
+        self.read(Lane::Relay, outbox::line_end)
+    }
+
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
         let lease = lease.clone();
         self.write(move |conn| outbox::settle(conn, &lease, &published, now))
+    }
+
+    fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
+        let lease = lease.clone();
+        self.write_with(Haste::Carried, move |conn| outbox::settle_run(conn, &lease, &run))
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
@@ -349,15 +379,28 @@ async fn hand_over(jobs: &SyncSender<Job>, mut job: Job) -> Result<(), StoreFaul
     }
 }
 
+/// The next jobs for one transaction; `None` when there will be none any more.
+fn next_jobs(waiting: &Receiver<Job>) -> Option<Vec<Job>> {
+    let mut jobs = vec![waiting.recv().ok()?];
+    let until = Instant::now() + CARRIED_FOR;
+    while jobs.len() < MERGED_JOBS {
+        let is_carried = jobs.iter().all(|job| job.haste == Haste::Carried);
+        // What is carried waits for others; they are gone when nobody can send any more.
+        let next = match is_carried {
+            true => waiting.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
+            false => waiting.try_recv().ok(),
+        };
+        match next {
+            Some(job) => jobs.push(job),
+            None => break,
+        }
+    }
+    Some(jobs)
+}
+
 /// The writer thread: takes what waits, runs it in one transaction, commits, tells everyone.
 fn write_jobs(conn: &Connection, waiting: &Receiver<Job>, place: &Place, mut marks: MarkFile) {
-    while let Ok(first) = waiting.recv() {
-        let mut jobs = vec![first];
-        while jobs.len() < MERGED_JOBS
-            && let Ok(job) = waiting.try_recv()
-        {
-            jobs.push(job);
-        }
+    while let Some(mut jobs) = next_jobs(waiting) {
         let merged = in_transaction(conn, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
         // After the commit: only then is it known where that went.
         let is_there = place.check().is_ok();

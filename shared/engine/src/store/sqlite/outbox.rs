@@ -12,7 +12,7 @@ use saga_core::waiting::is_over;
 use uuid::Uuid;
 
 use super::values::{micros, oops, timestamp, trace};
-use crate::store::{Lease, OutboxEntry, OutboxItem, Published, Republished, StoreFault};
+use crate::store::{Lease, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, StoreFault};
 
 /// Where the line is published up to.
 const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
@@ -90,6 +90,15 @@ pub(super) fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry
     all().map_err(oops("reading the outbox"))
 }
 
+pub(super) fn line_end(conn: &Connection) -> Result<Option<i64>, StoreFault> {
+    conn.prepare_cached(&format!(
+        "SELECT line.seq FROM (SELECT coalesce(max(seq), 0) AS seq FROM outbox) AS line
+         WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE {OUT_OF_LINE})"
+    ))
+    .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
+    .map_err(oops("looking where the outbox ends"))
+}
+
 pub(super) fn settle(
     conn: &Connection,
     lease: &Lease,
@@ -97,11 +106,7 @@ pub(super) fn settle(
     now: Timestamp,
 ) -> Result<bool, StoreFault> {
     let context = "settling published entries";
-    let fence: Option<i64> = conn
-        .prepare_cached("SELECT fence FROM lease WHERE name = 'relay'")
-        .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
-        .map_err(oops(context))?;
-    if fence != Some(lease.fence) {
+    if !holds(conn, lease).map_err(oops(context))? {
         return Ok(false);
     }
     let settled = || -> rusqlite::Result<()> {
@@ -117,6 +122,37 @@ pub(super) fn settle(
     };
     settled().map_err(oops(context))?;
     Ok(true)
+}
+
+/// Whether a relay still holds its lease.
+fn holds(conn: &Connection, lease: &Lease) -> rusqlite::Result<bool> {
+    let fence: Option<i64> = conn
+        .prepare_cached("SELECT fence FROM lease WHERE name = 'relay'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(fence == Some(lease.fence))
+}
+
+pub(super) fn settle_run(conn: &Connection, lease: &Lease, run: &PublishedRun) -> Result<bool, StoreFault> {
+    let settled = || -> rusqlite::Result<bool> {
+        if !holds(conn, lease)? {
+            return Ok(false);
+        }
+        let is_next: bool = conn
+            .prepare_cached(&format!(
+                "SELECT {POSITION} < ?1 AND NOT EXISTS
+                     (SELECT 1 FROM outbox WHERE seq > {POSITION} AND seq < ?1 AND status = 'PENDING')"
+            ))?
+            .query_row([run.first], |row| row.get(0))?;
+        if is_next {
+            conn.prepare_cached("INSERT INTO publication (up_to, published_at) VALUES (?1, ?2)")?
+                .execute([run.last, micros(run.at)])?;
+            let counts = run.subjects.iter().map(|(subject, count)| (subject.as_str(), *count)).collect();
+            super::write::tally(conn, "published", &counts)?;
+        }
+        Ok(is_next)
+    };
+    settled().map_err(oops("settling published entries"))
 }
 
 /// What was refused steps out of the line; what was only delayed stays first in it.

@@ -432,11 +432,7 @@ pub(super) fn failing_tasks(conn: &Connection, limit: usize) -> Result<Vec<Faili
 
 pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<u64, StoreFault> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let marks = conn.execute(
-        "DELETE FROM inbox WHERE (step, message_id) IN
-         (SELECT step, message_id FROM inbox WHERE handled_at < ?1 ORDER BY handled_at LIMIT ?2)",
-        params![micros(cutoffs.inbox), limit],
-    );
+    let marks = trim_inbox(conn, cutoffs.inbox, limit);
     let keys = conn.execute(
         "DELETE FROM idempotency_key WHERE key IN
          (SELECT key FROM idempotency_key WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)",
@@ -455,4 +451,28 @@ pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<
         .sum::<rusqlite::Result<usize>>()
         .map_err(oops(context))?;
     Ok(u64::try_from(gone).unwrap_or(u64::MAX))
+}
+
+/// Deletes marks from both ends of each step: an id begins with the time of its saga, but for those that earlier builds
+/// derived, which are random and stand mostly behind all others.
+fn trim_inbox(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite::Result<usize> {
+    /// Marks looked at for each that may go: those of old sagas that were handled only lately stand in the way.
+    const LOOKED_AT: i64 = 10;
+    let mut next_step = conn.prepare_cached("SELECT min(step) FROM inbox WHERE step > ?1")?;
+    let (mut gone, mut last) = (0, String::new());
+    while let Some(step) = next_step.query_row([&last], |row| row.get::<_, Option<String>>(0))? {
+        for direction in ["ASC", "DESC"] {
+            let limit = limit - i64::try_from(gone).unwrap_or(limit);
+            gone += conn
+                .prepare_cached(&format!(
+                    "DELETE FROM inbox WHERE step = ?1 AND message_id IN
+                     (SELECT message_id FROM
+                          (SELECT message_id, handled_at FROM inbox WHERE step = ?1 ORDER BY message_id {direction} LIMIT ?4)
+                      WHERE handled_at < ?2 LIMIT ?3)"
+                ))?
+                .execute(params![step, micros(cutoff), limit, limit.saturating_mul(LOOKED_AT)])?;
+        }
+        last = step;
+    }
+    Ok(gone)
 }

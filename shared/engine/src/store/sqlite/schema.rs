@@ -8,7 +8,7 @@ use super::values::{hex, now_micros, oops};
 use crate::store::StoreFault;
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
@@ -16,6 +16,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("migrations/0005_published.sql"),
     include_str!("migrations/0006_published_apart.sql"),
     include_str!("migrations/0007_trace.sql"),
+    include_str!("migrations/0008_inbox.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.

@@ -5,41 +5,81 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 use saga_core::dead_letter::StoredDeadLetter;
-use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, Reads, RowWrite, Writes};
-use saga_core::row::{RowKind, StoredRow};
+use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, Writes};
+use saga_core::row::{Projected, RowKind, StoredRow};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 
 use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
-use crate::store::StoreFault;
+use crate::store::{OutboxEntry, StoreFault};
 
-/// A new entry stands at the end of the line, unless an earlier one of its saga failed: then it is held from the
-/// start. Nothing else might move the line, and it would be said to wait for the broker.
-const INSERT_ENTRY: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, trace, status)
+/// A new entry stands at the end of the line.
+const INSERT_ENTRY: &str =
+    "INSERT INTO outbox (id, saga, subject, payload, created_at, trace) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+/// The same where some are blocked: behind an earlier one of its saga that failed, an entry is held from the start.
+/// Nothing else might move the line, and it would be said to wait for the broker.
+const INSERT_BLOCKED: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, trace, status)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6,
              iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'HELD')), 'HELD', 'PENDING'))";
+
+/// Up to so many searchable values of a kind each is written only when it has changed: an index that is not touched is
+/// a page that is not written. Beyond there would be too many statements.
+const WRITTEN_APART: usize = 6;
 
 /// Statements over the tables of the kinds, made once.
 #[derive(Debug)]
 pub(super) struct KindSql {
     load: String,
     insert: String,
-    update: String,
+    /// By what has changed: one bit for each field, and the highest for the due time. One statement, for all of them,
+    /// when there would be too many.
+    updates: Vec<String>,
 }
 
 impl KindSql {
     pub(super) fn of(kind: &RowKind) -> Self {
         let name = kind.name;
-        let assignments: String =
-            kind.fields.iter().enumerate().map(|(n, field)| format!(", {field} = ?{}", n + 7)).collect();
+        let columns: Vec<&str> = kind.fields.iter().copied().chain(["due"]).collect();
+        let all = (1_usize << columns.len().min(usize::BITS as usize - 1)) - 1;
+        let masks = if columns.len() <= WRITTEN_APART { 0..=all } else { all..=all };
+        let update = |mask: usize| {
+            let changed = columns.iter().enumerate().filter(|(bit, _)| mask & (1 << bit) != 0);
+            let assignments: String =
+                changed.zip(6..).map(|((_, column), place)| format!(", {column} = ?{place}")).collect();
+            format!(
+                "UPDATE row_{name} SET version = ?2, state = ?3, updated_at = ?4{assignments}
+                 WHERE id = ?1 AND version = ?5"
+            )
+        };
         Self {
             load: format!("SELECT version, state FROM row_{name} WHERE id = ?1"),
             insert: insert_sql(kind),
-            update: format!(
-                "UPDATE row_{name} SET version = ?2, state = ?3, updated_at = ?4, due = ?5{assignments}
-                 WHERE id = ?1 AND version = ?6"
-            ),
+            updates: masks.map(update).collect(),
         }
+    }
+
+    /// The statement that updates a row, and the searchable values that it writes.
+    fn update<'a>(&'a self, row: &'a RowWrite) -> (&'a str, Vec<Value>) {
+        let RowWrite { projected: Projected { fields, due, .. }, searched_by, .. } = row;
+        let due = Value::from(due.map(micros));
+        if let (Some(before), true) = (searched_by, self.updates.len() > 1) {
+            let is_changed = fields
+                .iter()
+                .zip(&before.fields)
+                .map(|(now, before)| now != before)
+                .chain([row.projected.due != before.due]);
+            let is_changed: Vec<bool> = is_changed.collect();
+            let mask = is_changed
+                .iter()
+                .enumerate()
+                .fold(0, |mask, (bit, changed)| mask | usize::from(*changed) << bit);
+            let values = fields.iter().map(field_value).chain([due]).zip(is_changed);
+            let values = values.filter_map(|(value, is_changed)| is_changed.then_some(value)).collect();
+            return (&self.updates[mask], values);
+        }
+        let all = self.updates.last().map_or("", String::as_str);
+        (all, fields.iter().map(field_value).chain([due]).collect())
     }
 }
 
@@ -140,14 +180,16 @@ pub(super) fn write(
     conn: &Connection,
     kinds: &BTreeMap<&'static str, KindSql>,
     writes: &Writes,
-) -> Result<(), StoreFault> {
+) -> Result<Vec<OutboxEntry>, StoreFault> {
     let at = micros(writes.decided_at);
     for row in &writes.rows {
         write_row(conn, kinds, row, at)?;
     }
-    write_history(conn, writes, at).map_err(oops("writing events and outbox"))?;
+    write_events(conn, writes, at).map_err(oops("writing events"))?;
+    let promised = write_outbox(conn, writes, at).map_err(oops("writing the outbox"))?;
     write_messages(conn, writes, at).map_err(oops("writing inbox, retries and dead letters"))?;
-    write_tasks(conn, writes).map_err(oops("writing tasks"))
+    write_tasks(conn, writes).map_err(oops("writing tasks"))?;
+    Ok(promised)
 }
 
 fn write_row(
@@ -159,26 +201,30 @@ fn write_row(
     let Some(sql) = kinds.get(row.key.kind) else {
         return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", row.key.kind)));
     };
-    let context = "writing a row";
-    let due = row.projected.due.map(micros);
     let (id, version, state) = (&row.key.id, row.version, &row.projected.state);
-    let is_new = row.read_version == 0;
-    let fields: Vec<Value> = row.projected.fields.iter().map(field_value).collect();
-    let insert_head: [&dyn ToSql; 6] = [id, &version, state, &at, &at, &due];
-    let update_head: [&dyn ToSql; 6] = [id, &version, state, &at, &due, &row.read_version];
-    let (sql, head) = if is_new { (&sql.insert, insert_head) } else { (&sql.update, update_head) };
-    let values = head.into_iter().chain(fields.iter().map(|field| field as &dyn ToSql));
+    let (sql, head, searched): (&str, [&dyn ToSql; 5], Vec<Value>) = match row.read_version {
+        0 => {
+            let due = Value::from(row.projected.due.map(micros));
+            let searched = std::iter::once(due).chain(row.projected.fields.iter().map(field_value));
+            (&sql.insert, [id, &version, state, &at, &at], searched.collect())
+        }
+        _ => {
+            let (sql, searched) = sql.update(row);
+            (sql, [id, &version, state, &at, &row.read_version], searched)
+        }
+    };
+    let values = head.into_iter().chain(searched.iter().map(|value| value as &dyn ToSql));
     let changed = conn
         .prepare_cached(sql)
         .and_then(|mut statement| statement.execute(rusqlite::params_from_iter(values)))
-        .map_err(oops(context))?;
+        .map_err(oops("writing a row"))?;
     match changed {
         1 => Ok(()),
         _ => Err(StoreFault::Conflict(row.key.clone())),
     }
 }
 
-fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
+fn write_events(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
     let mut insert = conn.prepare_cached(
         "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -200,18 +246,39 @@ fn write_history(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resul
             told
         ])?;
     }
-    let mut insert = conn.prepare_cached(INSERT_ENTRY)?;
-    for entry in &writes.outbox {
-        insert.execute(params![
-            entry.id,
-            entry.saga,
-            entry.subject,
-            &entry.payload[..],
-            at,
-            trace(entry.trace)
-        ])?;
-    }
     Ok(())
+}
+
+/// Answers the entries, unless anything stands out of line: what is tried again goes before them.
+fn write_outbox(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<Vec<OutboxEntry>> {
+    if writes.outbox.is_empty() {
+        return Ok(vec![]);
+    }
+    // Asked once: nothing else writes here meanwhile, and these entries hold nobody.
+    let (is_any_blocked, is_any_out_of_line): (bool, bool) = conn
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM outbox WHERE status IN ('FAILED', 'HELD')),
+                    EXISTS (SELECT 1 FROM outbox WHERE status <> 'PENDING')",
+        )?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut insert = conn.prepare_cached(if is_any_blocked { INSERT_BLOCKED } else { INSERT_ENTRY })?;
+    let mut promised = Vec::with_capacity(writes.outbox.len());
+    for entry in &writes.outbox {
+        let OutboxWrite { id, saga, subject, payload, trace: context, .. } = entry;
+        let seq = insert.insert(params![id, saga, subject, &payload[..], at, trace(*context)])?;
+        promised.push(OutboxEntry {
+            seq,
+            id: *id,
+            saga: *saga,
+            subject: subject.clone(),
+            payload: payload.clone(),
+            trace: *context,
+        });
+    }
+    if is_any_out_of_line {
+        promised.clear();
+    }
+    Ok(promised)
 }
 
 fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {

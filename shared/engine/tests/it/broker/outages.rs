@@ -8,10 +8,10 @@ use saga_core::service::Service as _;
 use saga_engine::nats::{NatsBus, Publisher};
 use saga_engine::runtime::bus::Publish as _;
 use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::handover::Handover;
 use saga_engine::runtime::relay::{self, Relay, RelaySettings};
 use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::all_done;
@@ -32,10 +32,10 @@ async fn a_broker_that_is_killed_again_and_again_loses_nothing_and_doubles_nothi
     let open = |name: &str| -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(&folder.path().join(name), Depot::rows()).expect("a new database"))
     };
-    let (courier, wake) = (open("courier.db"), Arc::new(Notify::new()));
+    let (courier, wake) = (open("courier.db"), Arc::new(Handover::default()));
     let courier_relay = relaying(&courier, &bus, "courier", wake.clone());
     let mut harness = EngineHarness::over(open("depot.db"), Pace::default()).await;
-    let shop_relay = relaying(&harness.store, &bus, "depot", harness.engine.relay_wake());
+    let shop_relay = relaying(&harness.store, &bus, "depot", harness.engine.relay());
     harness.ask(DepotCommand::List("tea")).await;
     harness.listens(&bus, FILLING);
 
@@ -43,7 +43,7 @@ async fn a_broker_that_is_killed_again_and_again_loses_nothing_and_doubles_nothi
     for (index, chunk) in numbers.chunks(10).enumerate() {
         let outbox = chunk.iter().map(|number| promise(*number)).collect();
         commit(courier.as_ref(), Writes { outbox, ..Writes::default() }).await.expect("the store works");
-        wake.notify_one();
+        wake.look_again();
         let said = u64::try_from((index + 1) * 10).expect("a small number");
         match index {
             19 | 39 => nats.kill(),
@@ -170,7 +170,7 @@ fn relaying(
     store: &Arc<dyn Store>,
     bus: &NatsBus,
     service: &'static str,
-    wake: Arc<Notify>,
+    wake: Arc<Handover>,
 ) -> JoinHandle<()> {
     let relay = Relay::new(store.clone(), format!("{service}-1"), RelaySettings::default());
     tokio::spawn(relay::run(

@@ -125,7 +125,7 @@ async fn a_call_whose_lease_lapsed_while_it_waited_is_not_made_twice_at_once() -
     wait_until("the first call is under way", async || harness.supplier.called().len() == 1).await;
     let second = Input::command(id(8), id(8), DepotCommand::Supply("tea"), None);
     assert_eq!(harness.settle(second).await, "done");
-    let waiting = saga_core::ids::task_id("depot:command", id(8), 0);
+    let waiting = saga_core::ids::task_id(id(8), "depot:command", id(8), 0);
     let is_claimed_anew = async || {
         let reads = Reads { tasks: [waiting].into(), ..Reads::default() };
         load(harness.store.as_ref(), reads).await.is_ok_and(|loaded| loaded.tasks[&waiting] >= 4)

@@ -129,8 +129,8 @@ async fn who_waits_for_a_row_wakes_with_its_change() {
 #[tokio::test]
 async fn the_relay_is_woken_by_the_commit_that_has_something_to_publish() {
     let harness = EngineHarness::new().await;
-    let wake = harness.engine.relay_wake();
-    let mut woken = Box::pin(wake.notified());
+    let relay = harness.engine.relay();
+    let mut woken = Box::pin(relay.woken());
     done(harness.ask(DepotCommand::List("tea")).await);
     assert!(futures::poll!(&mut woken).is_pending(), "nothing to publish");
     done(harness.ask(DepotCommand::Put("tea", 3)).await);

@@ -145,7 +145,7 @@ async fn what_a_message_causes_names_it_as_its_cause() -> Result<(), StoreFault>
     let causes: Vec<_> = envelopes.iter().map(|envelope| envelope.causation_id).collect();
     assert_eq!(causes, [id(1), id(2)]);
     assert_ne!(envelopes[0].id, envelopes[1].id);
-    let expected = saga_core::ids::message_id("depot:shelf-filling", id(1), 0);
+    let expected = saga_core::ids::message_id(envelopes[0].correlation_id, "depot:shelf-filling", id(1), 0);
     assert_eq!((envelopes[0].id, told[0].id), (expected, expected));
     assert_eq!(envelopes[0].message_type, "ParcelsStored");
     assert_eq!((&envelopes[0].producer[..], &told[0].subject[..]), ("depot", "depot.stored"));

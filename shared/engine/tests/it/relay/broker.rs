@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use saga_core::decision::{OutboxWrite, Writes};
 use saga_engine::runtime::bus::Publish;
 use saga_engine::runtime::clock::SystemClock;
+use saga_engine::runtime::handover::Handover;
 use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
 use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
@@ -42,10 +43,10 @@ pub fn running(
     store: &Arc<dyn Store>,
     broker: &Arc<Broker>,
     observer: SharedObserver,
-) -> (JoinHandle<()>, Arc<Notify>) {
+) -> (JoinHandle<()>, Arc<Handover>) {
     let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
     let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
-    let wake = Arc::new(Notify::new());
+    let wake = Arc::new(Handover::default());
     let publisher = Box::new(Shared(broker.clone()));
     let running = relay::run(relay, publisher, wake.clone(), Arc::new(SystemClock), observer);
     (tokio::spawn(running), wake)

@@ -1,6 +1,7 @@
 //! The relay, one round at a time, with a broker that does as it is told and a clock that is an argument.
 
 mod broker;
+mod handed_over;
 mod refused;
 
 use std::sync::Arc;
@@ -155,7 +156,7 @@ async fn the_loop_is_woken_by_what_is_written() -> Outcome {
     let (running, wake) = running(&store, &broker, Arc::new(metrics.clone()));
     for number in 1..=3 {
         commit(store.as_ref(), promises([number])).await?;
-        wake.notify_one();
+        wake.look_again();
         let count = usize::try_from(number).expect("a small number");
         wait_until("it is published", async || broker.arrived().len() == count).await;
     }
@@ -173,7 +174,7 @@ async fn what_is_written_during_a_round_is_published_in_the_next() -> Outcome {
     let (running, wake) = running(&store, &broker, Arc::new(()));
     wait_until("the first is under way", async || broker.arrived().len() == 1).await;
     commit(store.as_ref(), promises([2])).await?;
-    wake.notify_one();
+    wake.look_again();
     broker.goes_on();
     wait_until("the second follows", async || broker.arrived() == [1, 2]).await;
     running.abort();

@@ -11,7 +11,7 @@ use saga_core::query::Query;
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::{OutboxEntry, Store, StoreFault};
 use tempfile::TempDir;
 
 use crate::support::{
@@ -270,7 +270,7 @@ async fn a_reader_sees_the_last_commit_and_not_the_one_under_way() -> Outcome {
     let pending = in_time("a reader that does not wait for the writer", store.pending(9)).await?;
     assert_eq!(pending.iter().map(|entry| entry.id).collect::<Vec<_>>(), [id(1)]);
     barrier.open();
-    in_time("the blocked batch", blocked).await
+    in_time("the blocked batch", blocked).await.map(drop)
 }
 
 /// Holds the writer inside a decision, until opened.
@@ -288,7 +288,7 @@ impl Barrier {
         (Self { opening, opened: Arc::new(Mutex::new(opened)), entering }, entered)
     }
 
-    fn block(&self, store: &dyn Store) -> impl Future<Output = Outcome> {
+    fn block(&self, store: &dyn Store) -> impl Future<Output = Result<Vec<OutboxEntry>, StoreFault>> {
         let (opened, entering) = (self.opened.clone(), self.entering.clone());
         let decide = move |_: Loaded| {
             let _ = entering.send(());

@@ -291,7 +291,7 @@ pub fn in_memory() -> Arc<dyn Store> {
 fn carriage(pace: Pace) -> Carriage {
     Carriage {
         rules: rules(pace),
-        bounds: Bounds { batch_max: pace.due_limit, queue: 1024 },
+        bounds: Bounds { batch_max: pace.due_limit, queue: 1024, gather: Duration::from_millis(15) },
         tasks: TaskBounds { backlog: pace.backlog, concurrency: pace.concurrency },
         call_timeout: pace.call_timeout,
         timer_poll: pace.poll,

@@ -8,7 +8,7 @@ use saga_core::decision::{EventWrite, KeyedAnswer, Loaded, OutboxWrite, Reads, R
 use saga_core::ids;
 use saga_core::row::{RowKey, RowKind};
 use saga_core::waiting::{Retry, Task};
-use saga_engine::store::{DueQuery, Store, StoreFault};
+use saga_engine::store::{DueQuery, OutboxEntry, Store, StoreFault};
 use uuid::Uuid;
 
 use super::shelf::{Shelf, ShelfEvent};
@@ -46,7 +46,7 @@ pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Write
     };
     let events: Vec<_> = (read_version + 1..).zip(new).map(event).collect();
     let version = events.last().map_or(read_version, |event| event.version);
-    let rows = vec![RowWrite { key: shelf(label), read_version, version, projected }];
+    let rows = vec![RowWrite { key: shelf(label), read_version, version, projected, searched_by: None }];
     Writes { rows, events, decided_at: at(0), ..Writes::default() }
 }
 
@@ -125,6 +125,11 @@ pub fn keyed(key: &str, reply: &str) -> (String, KeyedAnswer) {
 
 /// Commits `writes`, whatever is there.
 pub async fn commit(store: &dyn Store, writes: Writes) -> Result<(), StoreFault> {
+    promised(store, writes).await.map(drop)
+}
+
+/// The same, and what of it whoever publishes need not read.
+pub async fn promised(store: &dyn Store, writes: Writes) -> Result<Vec<OutboxEntry>, StoreFault> {
     store.transact(Reads::default(), Box::new(move |_| writes.clone())).await
 }
 
