@@ -8,6 +8,8 @@ mod connection;
 mod deliveries;
 mod entry;
 mod marking;
+mod pack;
+mod packed;
 mod permissions;
 mod publisher;
 mod pulling;
