@@ -20,3 +20,4 @@ pub use deliveries::Reach;
 pub use entry::TlsSettings;
 pub use permissions::Permissions;
 pub use publisher::Publisher;
+pub use pulling::payloads_of;

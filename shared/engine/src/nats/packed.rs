@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use tracing::debug;
 use uuid::Uuid;
@@ -16,10 +18,18 @@ use crate::store::OutboxEntry;
 /// Messages sent before the first acknowledgement is awaited: an outage leaves at most these unclear.
 const WINDOW: usize = 32;
 
-/// Publishes entries until something is not taken, and answers what has arrived for certain. What is behind something
-/// of its saga has arrived only if that has.
-pub(super) async fn publish(bus: &NatsBus, entries: &[OutboxEntry], mark: Option<&str>) -> BTreeSet<i64> {
-    let mut arrived = BTreeSet::new();
+/// What became of entries: nothing has arrived that is behind something of its saga that has not.
+#[derive(Default)]
+pub(super) struct Arrived {
+    /// Those on the broker's disk.
+    pub(super) entries: BTreeSet<i64>,
+    /// The first one that the broker does not answer for, and why: the others would wait for it in vain, too.
+    pub(super) delayed: Option<(i64, String)>,
+}
+
+/// Publishes entries until something is not taken.
+pub(super) async fn publish(bus: &NatsBus, entries: &[OutboxEntry], mark: Option<&str>) -> Arrived {
+    let mut arrived = Arrived::default();
     let mut rest = entries;
     while !rest.is_empty() {
         let (packs, left) = packs_of(rest, bus.settings.pack);
@@ -37,7 +47,11 @@ pub(super) async fn publish(bus: &NatsBus, entries: &[OutboxEntry], mark: Option
                 Err(error) => Err(error),
             };
             match answer {
-                Ok(_) => arrived.extend(entries.iter().map(|entry| entry.seq)),
+                Ok(_) => arrived.entries.extend(entries.iter().map(|entry| entry.seq)),
+                Err(error) if is_silence(&error) => {
+                    let first = entries.first().map(|entry| (entry.seq, error_chain(&error)));
+                    return Arrived { delayed: first, ..arrived };
+                }
                 Err(error) => {
                     debug!(facts = entries.len(), "not taken together, going single: {error}");
                     is_whole = false;
@@ -49,6 +63,11 @@ pub(super) async fn publish(bus: &NatsBus, entries: &[OutboxEntry], mark: Option
         }
     }
     arrived
+}
+
+/// Whether nobody answered: that says nothing of the message.
+fn is_silence(error: &PublishError) -> bool {
+    matches!(error.kind(), PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe)
 }
 
 /// The packs that may be on their way together, and what comes after them: each saga is in one of them alone, so that

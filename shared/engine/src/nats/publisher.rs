@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::atomic_batch::{self, BATCH_MAX};
 use super::connection::NatsBus;
 use super::marking::{self, Marker};
-use super::packed;
+use super::packed::{self, Arrived};
 use crate::runtime::bus::Publish;
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
@@ -91,9 +91,10 @@ impl Publisher {
         if self.bus.settings.pack <= 1 {
             return self.publish_each(entries, mark.as_deref()).await;
         }
-        let arrived = packed::publish(&self.bus, entries, mark.as_deref()).await;
-        if arrived.len() == entries.len() {
-            return Published { done: arrived.into_iter().collect(), ..Published::default() };
+        let Arrived { entries: arrived, delayed } =
+            packed::publish(&self.bus, entries, mark.as_deref()).await;
+        if arrived.len() == entries.len() || delayed.is_some() {
+            return Published { done: arrived.into_iter().collect(), delayed, ..Published::default() };
         }
         // Whatever is wrong with a pack, its facts alone tell which of them is to blame.
         let rest: Vec<_> = entries.iter().filter(|entry| !arrived.contains(&entry.seq)).cloned().collect();

@@ -76,6 +76,13 @@ pub(super) fn facts_of(payload: &Bytes, headers: Option<&HeaderMap>) -> Vec<Pack
     }
 }
 
+/// The payloads of the facts that a message carries, for readers that are no step (a load generator, a test).
+#[must_use]
+pub fn payloads_of(message: &async_nats::Message) -> Vec<Bytes> {
+    let facts = facts_of(&message.payload, message.headers.as_ref());
+    facts.into_iter().map(|fact| fact.payload).collect()
+}
+
 /// Headers, in the order of their names.
 fn headers_of(headers: Option<&HeaderMap>) -> Vec<(String, String)> {
     let all = headers.into_iter().flat_map(HeaderMap::iter);

@@ -136,6 +136,51 @@ async fn what_is_too_large_is_refused_and_its_company_arrives() {
     assert_eq!((refused, published.done.len(), published.delayed), (vec![5, 10], 18, None));
 }
 
+/// Law 1: whatever dies meanwhile, each fact is heard, and handled once.
+#[tokio::test]
+async fn a_broker_that_is_killed_again_and_again_loses_nothing_that_travels_together() {
+    let mut nats = Nats::start().await;
+    let bus = connected(BusSettings { ack_wait: Duration::from_millis(500), ..packed(&nats) }).await;
+    let harness = listening(&bus, Pace::default()).await;
+    let mut left: Vec<_> = (1..=1_000).map(said).collect();
+    for _ in 0..3 {
+        let publisher = publisher(&bus);
+        let mut some: Vec<_> = left.iter().take(400).cloned().collect();
+        let (published, ()) = tokio::join!(publisher.publish(&some), async { nats.kill() });
+        assert_eq!(published.refused, []);
+        some.retain(|entry| published.done.contains(&entry.seq));
+        left.retain(|entry| !some.iter().any(|done| done.seq == entry.seq));
+        nats.restart().await;
+        wait_until("it is back", async || bus.is_connected()).await;
+    }
+    let publisher = publisher(&bus);
+    let has_arrived = async || {
+        let published = publisher.publish(&left).await;
+        left.retain(|entry| !published.done.contains(&entry.seq));
+        left.is_empty()
+    };
+    wait_until("everything has arrived", has_arrived).await;
+    harness.has_handled(FILLING, 1_000).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert_eq!(harness.tea().await.pieces, 1_000);
+}
+
+/// A broker that does not answer says nothing of the facts: the first one is waited with, and nobody waits twice.
+#[tokio::test]
+async fn a_silent_broker_delays_the_first_and_is_asked_once() {
+    let nats = Nats::start().await;
+    let bus = packing(&nats).await;
+    let publisher = publisher(&bus);
+    nats.freeze();
+    let entries: Vec<_> = (1..=300).map(said).collect();
+    let began = tokio::time::Instant::now();
+    let published = in_time("an answer", publisher.publish(&entries)).await;
+    assert_eq!((published.done.len(), published.refused.len()), (0, 0));
+    assert_eq!(published.delayed.map(|(seq, _)| seq), Some(1));
+    let limit = packed(&nats).publish_timeout;
+    assert!(began.elapsed() < 2 * limit, "{:?} instead of {limit:?}", began.elapsed());
+}
+
 fn packed(nats: &Nats) -> BusSettings {
     BusSettings { pack: 100, ..nats.settings() }
 }
