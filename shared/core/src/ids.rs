@@ -49,6 +49,12 @@ pub fn of_stream_position(stream: &str, sequence: u64) -> Uuid {
     derived(&["position", stream, &sequence.to_string()])
 }
 
+/// The same of one of several facts that share a place there: `part` tells which of them it is.
+#[must_use]
+pub fn of_stream_part(stream: &str, sequence: u64, part: &str) -> Uuid {
+    derived(&["position", stream, &sequence.to_string(), part])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -189,7 +189,7 @@ impl<S: Service> Input<S> {
     /// A message that the broker delivers to a step, known by its place there when it has no id of its own.
     #[must_use]
     pub fn delivered(step: &'static Step, payload: Bytes, delivery: Delivery, jitter: u32) -> Self {
-        let fallback_id = ids::of_stream_position(&delivery.stream, delivery.sequence);
+        let fallback_id = delivery.place_id();
         Self::heard(step, payload, fallback_id, Some(delivery), jitter)
     }
 

@@ -252,7 +252,7 @@ impl BusMessage for SimMessage {
         self.bus.broker.lock().delivery(self.index)
     }
 
-    async fn acknowledge(&self) -> Result<(), BusError> {
+    async fn acknowledge(self) -> Result<(), BusError> {
         let bus = &self.bus;
         bus.process.moment("before it acknowledges").await;
         sleep(bus.sim().up_to(2)).await;

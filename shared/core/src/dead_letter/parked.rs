@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::ids;
 use crate::trace::{TRACEPARENT, TraceContext};
 
 /// What a dead letter was before it was parked.
@@ -45,7 +46,20 @@ pub struct Delivery {
     pub headers: Vec<(String, String)>,
 }
 
+/// The header of a fact that shares its place in the stream with others: which of how many it is, e.g. `3/64`.
+const PART: &str = "Saga-Pack";
+
 impl Delivery {
+    /// The id of what was delivered when it has none of its own: its place is unique, and the part of it if several
+    /// facts share one.
+    #[must_use]
+    pub(crate) fn place_id(&self) -> Uuid {
+        match self.headers.iter().find(|(name, _)| name == PART) {
+            Some((_, part)) => ids::of_stream_part(&self.stream, self.sequence, part),
+            None => ids::of_stream_position(&self.stream, self.sequence),
+        }
+    }
+
     /// Where the message stands in its trace, as its header says.
     #[must_use]
     pub fn trace(&self) -> Option<TraceContext> {

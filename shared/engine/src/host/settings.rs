@@ -310,6 +310,7 @@ impl<X> Settings<X> {
             (self.task.backlog >= 1, "task.backlog must be at least 1"),
             (self.bus.pull >= 1, "bus.pull must be at least 1"),
             (self.bus.max_ack_pending >= 1, "bus.max_ack_pending must be at least 1"),
+            ((1..=1_000).contains(&self.bus.pack), "bus.pack must be from 1 to 1000"),
             (self.bus.max_deliver >= 2, "bus.max_deliver must be at least 2"),
             (!self.bus.publish_timeout.is_zero(), "bus.publish_timeout must be longer than 0s"),
             (!self.bus.ack_wait.is_zero(), "bus.ack_wait must be longer than 0s"),

@@ -3,6 +3,8 @@
 //!
 //! Source: NATS ADR-1 (JSON API: `io.nats.jetstream.advisory.v1.max_deliver` and `….terminated`).
 
+use std::collections::VecDeque;
+
 use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -13,8 +15,9 @@ use serde::Deserialize;
 use tracing::error;
 
 use super::connection::{ADVISORY_KINDS, NatsBus};
+use super::pack::Packed;
 use super::permissions::{ADVISORY_STREAM, advisories_of};
-use super::pulling::{headers_of, in_words, messages_of, said_on, stored, tell};
+use super::pulling::{facts_of, in_words, messages_of, said_on, stored, tell};
 use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
 
 /// Advisories asked for at once: one that waits here for another would come again, and count as told twice.
@@ -49,6 +52,8 @@ pub struct Advisories {
     messages: pull::Stream,
     /// The one that is being taken care of.
     current: Option<Message>,
+    /// Facts that came together with the one that was told last, and are yet to be told.
+    more: VecDeque<GivenUp>,
 }
 
 impl Advisories {
@@ -75,7 +80,7 @@ impl Advisories {
         let creating = bus.jetstream.create_consumer_on_stream(config, ADVISORY_STREAM);
         let consumer = bus.in_time(creating).await.map_err(in_words)?;
         let messages = messages_of(bus, &consumer, PULL).await?;
-        Ok(Self { bus: bus.clone(), messages, current: None })
+        Ok(Self { bus: bus.clone(), messages, current: None, more: VecDeque::new() })
     }
 }
 
@@ -92,6 +97,9 @@ impl GivenUps for Advisories {
     }
 
     async fn acknowledge(&mut self) -> Result<(), BusError> {
+        if !self.more.is_empty() {
+            return Ok(());
+        }
         match self.current.take() {
             Some(message) => tell(&self.bus, &message, AckKind::Ack).await,
             None => Ok(()),
@@ -105,6 +113,9 @@ impl Advisories {
     }
 
     async fn hear(&mut self) -> Result<GivenUp, BusError> {
+        if let Some(given_up) = self.more.pop_front() {
+            return Ok(given_up);
+        }
         loop {
             let message = self.messages.next().await.ok_or("the stream of advisories ended")?;
             let message = message.map_err(|error| error_chain(&error))?;
@@ -115,10 +126,15 @@ impl Advisories {
             self.current = Some(message);
             match read {
                 Ok(advisory) => {
-                    let (payload, delivery) = fetch(&self.bus, &advisory).await?;
+                    let facts = fetch(&self.bus, &advisory).await?;
                     let why = advisory.why(is_terminated);
-                    let durable = advisory.consumer;
-                    return Ok(GivenUp { durable, payload, delivery, why, is_terminated, told });
+                    self.more.extend(facts.into_iter().map(|(payload, delivery)| {
+                        let (durable, why) = (advisory.consumer.clone(), why.clone());
+                        GivenUp { durable, payload, delivery, why, is_terminated, told }
+                    }));
+                    if let Some(first) = self.more.pop_front() {
+                        return Ok(first);
+                    }
                 }
                 Err(error) => {
                     error!(%subject, "an advisory that cannot be read: {error}");
@@ -129,8 +145,8 @@ impl Advisories {
     }
 }
 
-/// The message as the stream has it; empty when the stream no longer does.
-async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<(Bytes, Delivery), BusError> {
+/// The facts of the message as the stream has it; an empty one when the stream no longer does.
+async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<Vec<(Bytes, Delivery)>, BusError> {
     let (stream, sequence) = (&advisory.stream, advisory.stream_seq);
     let found = async {
         let stream = bus.jetstream.get_stream_no_info(stream).await?;
@@ -141,11 +157,16 @@ async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<(Bytes, Delivery), 
         Some(stored) => {
             let headers = Some(&stored.headers);
             let subject = said_on(&stored.subject, headers);
-            (stored.payload, Delivery { subject, headers: headers_of(headers), ..place })
+            let facts = facts_of(&stored.payload, headers).into_iter();
+            let there = |fact: Packed| {
+                let (subject, headers) = (subject.clone(), fact.headers);
+                (fact.payload, Delivery { subject, headers, ..place.clone() })
+            };
+            facts.map(there).collect()
         }
         None => {
             error!(stream, sequence, "given up, and gone from its stream");
-            (Bytes::new(), place)
+            vec![(Bytes::new(), place)]
         }
     })
 }

@@ -1,5 +1,8 @@
 //! Shell: one durable pull consumer for each subscription of each step.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::Subject;
@@ -9,11 +12,13 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use saga_core::dead_letter::Delivery;
 use saga_core::retry::error_chain;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::advisories::Advisories;
 use super::connection::{BusFault, NatsBus};
-use super::pulling::{Pull, headers_of, in_words, messages_of, said_on, tell};
+use super::pack::Packed;
+use super::pulling::{Pull, facts_of, in_words, messages_of, said_on};
 use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable};
 
 /// How often it is tried whether another service has made its stream.
@@ -30,10 +35,12 @@ impl Bus for NatsBus {
     async fn consume(&self, durable: Durable) -> Result<NatsDeliveries, BusError> {
         let consumer = ensure(self, durable).await.map_err(|fault| error_chain(&fault))?;
         Ok(NatsDeliveries {
-            bus: self.clone(),
+            bus: Arc::new(self.clone()),
             consumer,
             messages: None,
-            stream: durable.subscription.stream(),
+            stream: durable.subscription.stream().into(),
+            unpacked: VecDeque::new(),
+            room: Arc::new(Semaphore::new(self.settings.max_ack_pending as usize)),
         })
     }
 
@@ -47,7 +54,7 @@ impl Bus for NatsBus {
 
     async fn in_progress(&self, reply: &Option<Subject>) -> Result<(), BusError> {
         match reply {
-            Some(reply) => say_in_progress(self, reply.clone()).await,
+            Some(reply) => say(self, reply.clone(), AckKind::Progress).await,
             None => Ok(()),
         }
     }
@@ -95,8 +102,9 @@ impl NatsBus {
     }
 }
 
-fn say_in_progress(bus: &NatsBus, reply: Subject) -> BoxFuture<'_, Result<(), BusError>> {
-    let saying = bus.client.publish(reply, AckKind::Progress.into());
+/// Tells the broker what became of a delivery.
+fn say(bus: &NatsBus, reply: Subject, what: AckKind) -> BoxFuture<'_, Result<(), BusError>> {
+    let saying = bus.client.publish(reply, what.into());
     Box::pin(async move { bus.in_time(saying).await.map_err(in_words) })
 }
 
@@ -133,18 +141,38 @@ fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFaul
     })
 }
 
-/// Messages of one pull consumer.
+/// Facts of one pull consumer.
 pub struct NatsDeliveries {
-    bus: NatsBus,
+    bus: Arc<NatsBus>,
     consumer: Pull,
     /// Pulled many at once; begun with the first [`Deliveries::next`].
     messages: Option<pull::Stream>,
-    stream: String,
+    stream: Arc<str>,
+    /// What came in one message with a fact that was answered, and was not answered yet.
+    unpacked: VecDeque<NatsMessage>,
+    /// For as many facts as messages may be under way: a pack is one of those to the broker, and many here.
+    room: Arc<Semaphore>,
 }
 
 impl NatsDeliveries {
-    fn delivered(&self, message: Message) -> NatsMessage {
-        NatsMessage { bus: self.bus.clone(), message, stream: self.stream.clone() }
+    /// Takes a message apart: what it carries waits to be answered.
+    fn unpack(&mut self, message: Message) {
+        let (sequence, is_redelivery) =
+            message.info().map_or((0, false), |info| (info.stream_sequence, info.delivered > 1));
+        let facts = facts_of(&message.payload, message.headers.as_ref());
+        let subject = said_on(&message.subject, message.headers.as_ref());
+        let (bus, stream, unsettled) = (self.bus.clone(), self.stream.clone(), AtomicUsize::new(facts.len()));
+        let whole = Arc::new(Whole {
+            bus,
+            reply: message.message.reply,
+            unsettled,
+            stream,
+            sequence,
+            subject,
+            is_redelivery,
+        });
+        let of_whole = |fact| NatsMessage { whole: whole.clone(), fact, _room: None };
+        self.unpacked.extend(facts.into_iter().map(of_whole));
     }
 }
 
@@ -152,15 +180,22 @@ impl Deliveries for NatsDeliveries {
     type Message = NatsMessage;
 
     async fn next(&mut self) -> Result<NatsMessage, BusError> {
-        let messages = match &mut self.messages {
-            Some(messages) => messages,
-            None => {
-                let messages = messages_of(&self.bus, &self.consumer, self.bus.settings.pull).await?;
-                self.messages.insert(messages)
+        let room = self.room.clone().acquire_owned().await.map_err(|closed| closed.to_string())?;
+        loop {
+            if let Some(message) = self.unpacked.pop_front() {
+                return Ok(NatsMessage { _room: Some(room), ..message });
             }
-        };
-        let message = messages.next().await.ok_or("the stream of messages ended")?;
-        message.map(|message| self.delivered(message)).map_err(|error| error_chain(&error))
+            let messages = match &mut self.messages {
+                Some(messages) => messages,
+                None => {
+                    let messages = messages_of(&self.bus, &self.consumer, self.bus.settings.pull).await?;
+                    self.messages.insert(messages)
+                }
+            };
+            let message = messages.next().await.ok_or("the stream of messages ended")?;
+            let message = message.map_err(|error| error_chain(&error))?;
+            self.unpack(message);
+        }
     }
 
     async fn fetch(&mut self, most: usize) -> Result<Vec<NatsMessage>, BusError> {
@@ -177,8 +212,16 @@ impl NatsDeliveries {
     /// At most so many messages: those that come within this time, or those that are there at once.
     ///
     /// A request that gets lost with its broker is never answered: the client would wait for ever.
-    fn pull(&self, most: usize, time: Option<Duration>) -> BoxFuture<'_, Result<Vec<NatsMessage>, BusError>> {
+    fn pull(
+        &mut self,
+        most: usize,
+        time: Option<Duration>,
+    ) -> BoxFuture<'_, Result<Vec<NatsMessage>, BusError>> {
         Box::pin(async move {
+            // What came before its turn is there.
+            if !self.unpacked.is_empty() {
+                return Ok(self.unpacked.drain(..most.min(self.unpacked.len())).collect());
+            }
             let patience = self.bus.settings.publish_timeout;
             let until = Instant::now() + time.unwrap_or_default() + patience;
             let asking = async {
@@ -188,26 +231,44 @@ impl NatsDeliveries {
                 }
             };
             let mut batch = self.bus.in_time(asking).await.map_err(in_words)?;
-            let mut messages = Vec::new();
             let problem = loop {
                 match timeout_at(until, batch.next()).await {
-                    Ok(Some(Ok(message))) => messages.push(self.delivered(message)),
-                    Ok(None) => return Ok(messages),
-                    Ok(Some(Err(error))) => break error.to_string(),
-                    Err(_) => break format!("no answer to a request for messages within {patience:?}"),
+                    Ok(Some(Ok(message))) => self.unpack(message),
+                    Ok(None) => break None,
+                    Ok(Some(Err(error))) => break Some(error.to_string()),
+                    Err(_) => break Some(format!("no answer to a request for messages within {patience:?}")),
                 }
             };
             // What has come is handled; what is wrong shows again with the next request.
-            if messages.is_empty() { Err(problem) } else { Ok(messages) }
+            match problem {
+                Some(problem) if self.unpacked.is_empty() => Err(problem),
+                Some(_) | None => Ok(self.unpacked.drain(..most.min(self.unpacked.len())).collect()),
+            }
         })
     }
 }
 
-/// A message of JetStream that was delivered.
+/// A message as the broker delivered it.
+struct Whole {
+    bus: Arc<NatsBus>,
+    /// Where its acknowledgement goes.
+    reply: Option<Subject>,
+    /// Facts of it that are not settled.
+    unsettled: AtomicUsize,
+    stream: Arc<str>,
+    sequence: u64,
+    /// Where it was said.
+    subject: String,
+    is_redelivery: bool,
+}
+
+/// A fact of JetStream that was delivered, in a message of its own or with others: that is acknowledged once each of
+/// them is, and otherwise all of them come again.
 pub struct NatsMessage {
-    bus: NatsBus,
-    message: Message,
-    stream: String,
+    whole: Arc<Whole>,
+    fact: Packed,
+    /// What it takes up as long as it is under way.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl BusMessage for NatsMessage {
@@ -215,25 +276,30 @@ impl BusMessage for NatsMessage {
     type Hold = Option<Subject>;
 
     fn hold(&self) -> Option<Subject> {
-        self.message.reply.clone()
+        self.whole.reply.clone()
     }
 
     fn payload(&self) -> Bytes {
-        self.message.payload.clone()
+        self.fact.payload.clone()
     }
 
     fn delivery(&self) -> Delivery {
-        let sequence = self.message.info().map_or(0, |info| info.stream_sequence);
-        let headers = headers_of(self.message.headers.as_ref());
-        let subject = said_on(&self.message.subject, self.message.headers.as_ref());
-        Delivery { stream: self.stream.clone(), sequence, subject, headers }
+        let Whole { stream, sequence, subject, .. } = &*self.whole;
+        let headers = self.fact.headers.clone();
+        Delivery { stream: stream.to_string(), sequence: *sequence, subject: subject.clone(), headers }
     }
 
     fn is_redelivery(&self) -> bool {
-        self.message.info().is_ok_and(|info| info.delivered > 1)
+        self.whole.is_redelivery
     }
 
-    async fn acknowledge(&self) -> Result<(), BusError> {
-        tell(&self.bus, &self.message, AckKind::Ack).await
+    async fn acknowledge(self) -> Result<(), BusError> {
+        let Whole { bus, reply, unsettled, .. } = &*self.whole;
+        match reply {
+            Some(reply) if unsettled.fetch_sub(1, Ordering::AcqRel) == 1 => {
+                say(bus, reply.clone(), AckKind::Ack).await
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 }

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::atomic_batch::{self, BATCH_MAX};
 use super::connection::NatsBus;
 use super::marking::{self, Marker};
+use super::packed::{self, Arrived};
 use crate::runtime::bus::Publish;
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
@@ -83,17 +84,34 @@ impl Publisher {
     }
 
     async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
-        let mut published = Published::default();
         let mark = match &self.marker {
             Some(marker) => marker.say().await,
             None => None,
         };
+        if self.bus.settings.pack <= 1 {
+            return self.publish_each(entries, mark.as_deref()).await;
+        }
+        let Arrived { entries: arrived, delayed } =
+            packed::publish(&self.bus, entries, mark.as_deref()).await;
+        if arrived.len() == entries.len() || delayed.is_some() {
+            return Published { done: arrived.into_iter().collect(), delayed, ..Published::default() };
+        }
+        // Whatever is wrong with a pack, its facts alone tell which of them is to blame.
+        let rest: Vec<_> = entries.iter().filter(|entry| !arrived.contains(&entry.seq)).cloned().collect();
+        let mut published = self.publish_each(&rest, mark.as_deref()).await;
+        published.done.extend(arrived);
+        published
+    }
+
+    /// Each fact in a message of its own.
+    async fn publish_each(&self, entries: &[OutboxEntry], mark: Option<&str>) -> Published {
+        let mut published = Published::default();
         // Sagas of what was refused: what follows it waits.
         let mut blocked = BTreeSet::new();
         for chunk in entries.chunks(BATCH_MAX) {
             let is_free = blocked.is_empty() || !chunk.iter().any(|entry| blocked.contains(&entry.saga));
             if chunk.len() >= BATCH_FROM && is_free {
-                match atomic_batch::publish(&self.bus, chunk, mark.as_deref()).await {
+                match atomic_batch::publish(&self.bus, chunk, mark).await {
                     Ok(()) => {
                         published.done.extend(chunk.iter().map(|entry| entry.seq));
                         continue;
@@ -104,7 +122,7 @@ impl Publisher {
                     }
                 }
             }
-            if !self.publish_singly(chunk, mark.as_deref(), &mut published, &mut blocked).await {
+            if !self.publish_singly(chunk, mark, &mut published, &mut blocked).await {
                 break;
             }
         }

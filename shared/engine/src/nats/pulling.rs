@@ -6,10 +6,12 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use async_nats::{HeaderMap, HeaderValue};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use saga_core::retry::error_chain;
 
 use super::connection::{BoxedError, NatsBus};
+use super::pack::{self, Packed};
 use crate::runtime::bus::BusError;
 
 /// One request for messages lasts this long; the broker beats twice meanwhile, so a dead one is noticed.
@@ -64,8 +66,25 @@ pub(super) fn said_on(subject: &str, headers: Option<&HeaderMap>) -> String {
     elsewhere.map_or_else(|| subject.to_owned(), |original| format!("{original:?}, copied to {subject}"))
 }
 
+/// The facts that a message carries, each with its headers: one, or those of a pack. What says that it is a pack and is
+/// none is one message, which nobody can read.
+pub(super) fn facts_of(payload: &Bytes, headers: Option<&HeaderMap>) -> Vec<Packed> {
+    let count = headers.and_then(|headers| headers.get(pack::HEADER));
+    match count.and_then(|count| pack::unpack(count.as_str(), payload)) {
+        Some(facts) => facts,
+        None => vec![Packed { payload: payload.clone(), headers: headers_of(headers) }],
+    }
+}
+
+/// The payloads of the facts that a message carries, for readers that are no step (a load generator, a test).
+#[must_use]
+pub fn payloads_of(message: &async_nats::Message) -> Vec<Bytes> {
+    let facts = facts_of(&message.payload, message.headers.as_ref());
+    facts.into_iter().map(|fact| fact.payload).collect()
+}
+
 /// Headers, in the order of their names.
-pub(super) fn headers_of(headers: Option<&HeaderMap>) -> Vec<(String, String)> {
+fn headers_of(headers: Option<&HeaderMap>) -> Vec<(String, String)> {
     let all = headers.into_iter().flat_map(HeaderMap::iter);
     let mut headers: Vec<_> = all
         .flat_map(|(name, values)| values.iter().map(|value| (name.to_string(), value.to_string())))

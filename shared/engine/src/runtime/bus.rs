@@ -96,7 +96,7 @@ pub trait Deliveries: Send {
 /// A message that was delivered, and waits for its acknowledgement: without one it comes again.
 pub trait BusMessage: Send + 'static {
     /// What names this delivery to the broker, at little cost.
-    type Hold: Clone + Send + Sync + 'static;
+    type Hold: Clone + PartialEq + Send + Sync + 'static;
 
     /// As [`BusMessage::Hold`].
     fn hold(&self) -> Self::Hold;
@@ -112,8 +112,8 @@ pub trait BusMessage: Send + 'static {
         false
     }
 
-    /// Tells the broker that it need not come again.
-    fn acknowledge(&self) -> impl Future<Output = Result<(), BusError>> + Send;
+    /// Tells the broker that it need not come again; once, so it takes the message.
+    fn acknowledge(self) -> impl Future<Output = Result<(), BusError>> + Send;
 }
 
 /// A message that the broker delivers no more.

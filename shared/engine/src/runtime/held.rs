@@ -36,7 +36,7 @@ impl<H> Clone for Held<H> {
     }
 }
 
-impl<H: Clone> Held<H> {
+impl<H: Clone + PartialEq> Held<H> {
     pub(super) fn nothing() -> Self {
         Self(Arc::new(Mutex::new(Slots { slots: vec![], free: vec![], tellings: 0 })))
     }
@@ -64,7 +64,10 @@ impl<H: Clone> Held<H> {
         let tellings = all.tellings;
         all.tellings += 1;
         let held = all.slots.iter().flatten().filter(|(since, _)| *since < tellings);
-        held.map(|(_, hold)| hold.clone()).collect()
+        let mut told: Vec<_> = held.map(|(_, hold)| hold.clone()).collect();
+        // What came together lies together mostly, and is one delivery.
+        told.dedup();
+        told
     }
 }
 

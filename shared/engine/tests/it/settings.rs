@@ -251,6 +251,8 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("task.timeout=2m", "task.lease"),
         ("bus.pull=0", "bus.pull"),
         ("bus.max_ack_pending=0", "bus.max_ack_pending"),
+        ("bus.pack=0", "bus.pack"),
+        ("bus.pack=1001", "bus.pack"),
         ("bus.max_deliver=1", "bus.max_deliver"),
         ("bus.publish_timeout=0s", "bus.publish_timeout"),
         ("bus.replicas=0", "bus.replicas"),

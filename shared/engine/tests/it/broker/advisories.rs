@@ -95,6 +95,24 @@ async fn given_up_bytes_that_are_no_message_are_parked_under_their_place() {
     assert_eq!(dead_letter.payload_base64, STANDARD.encode("garbage"));
 }
 
+/// What travelled together is given up together, and each of it is tried once more.
+#[tokio::test]
+async fn every_fact_of_a_given_up_pack_is_tried_once_more() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    let settings = BusSettings { pack: 100, ..nats.settings() };
+    let packing = NatsBus::connect(settings, "courier").await.expect("an address");
+    packing.reached().await.expect("a new broker");
+    say(&packing, 7..=9).await;
+    given_up(&bus, &durable).await;
+    assert_eq!(advisories(&bus).await, 1, "they were one message");
+    let harness = hearing(&bus).await;
+    harness.has_handled(FILLING, 3).await;
+    all_advisories_heard(&bus).await;
+    assert_eq!((harness.tea().await.pieces, harness.stats().await.dead_letters), (3, 0));
+}
+
 /// What was handled meanwhile (it was only the acknowledgement that got lost) stays handled.
 #[tokio::test]
 async fn a_given_up_message_that_was_handled_or_waits_is_not_parked() {

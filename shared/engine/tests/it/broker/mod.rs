@@ -9,6 +9,7 @@ mod holding;
 mod losing;
 mod marking;
 mod outages;
+mod packs;
 mod publishing;
 mod replays;
 mod shut;

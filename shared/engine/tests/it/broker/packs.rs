@@ -1,0 +1,201 @@
+//! Facts that travel together: what arrives, how often, and when the broker is told.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use saga_engine::nats::{BusSettings, NatsBus, Publisher};
+use saga_engine::runtime::bus::{Bus as _, BusMessage as _, Deliveries as _, Publish as _};
+use saga_engine::store::OutboxEntry;
+
+use super::all_done;
+use super::consuming::{durable_of, listening, said, waiting};
+use crate::support::{FILLING, Nats, PRODUCERS, Pace, in_time, no_faults, parked, stored, wait_until};
+
+#[tokio::test]
+async fn facts_that_travel_together_are_each_heard_once_and_the_broker_is_told() {
+    let nats = Nats::start().await;
+    let bus = packing(&nats).await;
+    let harness = listening(&bus, Pace::default()).await;
+    let entries: Vec<_> = (1..=300).map(said).collect();
+    let seqs: Vec<_> = entries.iter().map(|entry| entry.seq).collect();
+    assert_eq!(all_done(publisher(&bus).publish(&entries).await), seqs);
+    harness.has_handled(FILLING, 300).await;
+    assert_eq!(harness.tea().await.pieces, 300);
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert!(stored(&bus, "COURIER").await.len() < 30, "they went one by one");
+}
+
+/// Law 1: repeating is harmless, whatever travels with what.
+#[tokio::test]
+async fn facts_that_are_repeated_in_other_company_are_handled_once() {
+    let nats = Nats::start().await;
+    let bus = packing(&nats).await;
+    let harness = listening(&bus, Pace::default()).await;
+    for _ in 0..2 {
+        all_done(publisher(&bus).publish(&(1..=20).map(said).collect::<Vec<_>>()).await);
+    }
+    assert_eq!(stored(&bus, "COURIER").await.len(), 1, "the same pack is known");
+    all_done(publisher(&bus).publish(&(11..=30).map(said).collect::<Vec<_>>()).await);
+    harness.has_handled(FILLING, 30).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert_eq!(harness.tea().await.pieces, 30);
+}
+
+/// Law 1: what is not settled comes again, and with it what came with it.
+#[tokio::test]
+async fn a_pack_is_acknowledged_only_once_all_of_it_is() {
+    let nats = Nats::start().await;
+    let settings = BusSettings { ack_wait: Duration::from_millis(300), ..packed(&nats) };
+    let bus = connected(settings).await;
+    all_done(publisher(&bus).publish(&(1..=5).map(said).collect::<Vec<_>>()).await);
+    let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
+    for left_alone in [Some(2), Some(4), None] {
+        for place in 0..5 {
+            let message = in_time("it comes", deliveries.next()).await.expect("a message");
+            assert_eq!(message.payload(), said(place + 1).payload);
+            assert_eq!(message.is_redelivery(), left_alone != Some(2));
+            if left_alone != Some(place) {
+                message.acknowledge().await.expect("the broker is there");
+            }
+        }
+        if left_alone.is_some() {
+            assert_eq!(waiting(&bus, FILLING).await, 1, "one of it was left alone");
+        }
+    }
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+}
+
+/// While a breaker ramps up, one is asked for at a time: what came with it waits its turn.
+#[tokio::test]
+async fn who_asks_for_few_gets_few_of_a_pack() {
+    let nats = Nats::start().await;
+    let bus = packing(&nats).await;
+    all_done(publisher(&bus).publish(&(1..=7).map(said).collect::<Vec<_>>()).await);
+    let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
+    let mut came = deliveries.fetch(1).await.expect("there is one");
+    assert_eq!(came.len(), 1);
+    came.extend(deliveries.fetch(3).await.expect("there are more"));
+    came.extend(deliveries.next_within(Duration::from_secs(1)).await.expect("there is one"));
+    came.push(deliveries.next().await.expect("there is one"));
+    came.extend(deliveries.fetch(9).await.expect("there is one"));
+    let payloads: Vec<_> = came.iter().map(|message| message.payload()).collect();
+    assert_eq!(payloads, (1..=7).map(|number| said(number).payload).collect::<Vec<_>>());
+}
+
+/// Bounds: a pack is one message to the broker, and many facts here.
+#[tokio::test]
+async fn no_more_facts_are_under_way_than_messages_may_be() {
+    let nats = Nats::start().await;
+    let bus = connected(BusSettings { max_ack_pending: 3, ..packed(&nats) }).await;
+    all_done(publisher(&bus).publish(&(1..=5).map(said).collect::<Vec<_>>()).await);
+    let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
+    let mut under_way = Vec::new();
+    for _ in 0..3 {
+        under_way.push(in_time("there is room", deliveries.next()).await.expect("a message"));
+    }
+    let fourth = tokio::time::timeout(Duration::from_millis(100), deliveries.next()).await;
+    assert!(fourth.is_err(), "there was room for a fourth");
+    under_way.pop();
+    in_time("there is room again", deliveries.next()).await.expect("a message");
+}
+
+/// Law 2: each of them is parked under a place of its own, and the rest goes on.
+#[tokio::test]
+async fn what_cannot_be_read_in_a_pack_is_parked_each_by_itself() {
+    let nats = Nats::start().await;
+    let bus = packing(&nats).await;
+    let harness = listening(&bus, Pace::default()).await;
+    let garbage = |number| OutboxEntry { payload: Bytes::from_static(b"\xff garbage"), ..said(number) };
+    all_done(publisher(&bus).publish(&[garbage(1), said(2), garbage(3)]).await);
+    // What says that it is a pack and is none.
+    let claimed = async_nats::HeaderMap::from_iter([(
+        "Saga-Pack".parse::<async_nats::HeaderName>().expect("a name"),
+        "7".parse::<async_nats::HeaderValue>().expect("a value"),
+    )]);
+    let sent = bus.jetstream().publish_with_headers("courier.parcels_arrived", claimed, "none".into()).await;
+    sent.expect("published").await.expect("stored");
+    harness.has_handled(FILLING, 1).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
+    let parked: Vec<_> = parked.iter().filter(|dead_letter| dead_letter.step == FILLING.name).collect();
+    let mut payloads: Vec<_> = parked.iter().map(|dead_letter| dead_letter.payload_base64.as_str()).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, ["/yBnYXJiYWdl", "/yBnYXJiYWdl", "bm9uZQ=="]);
+}
+
+/// Law 2: what will never fit is refused alone.
+#[tokio::test]
+async fn what_is_too_large_is_refused_and_its_company_arrives() {
+    let nats = Nats::start().await;
+    let bus = packing(&nats).await;
+    let mut entries: Vec<_> = (1..=20).map(said).collect();
+    entries[4].payload = vec![b'x'; 1024 * 1024 + 1].into();
+    entries[9].subject = "nobodys.business".to_owned();
+    let published = publisher(&bus).publish(&entries).await;
+    let refused: Vec<_> = published.refused.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!((refused, published.done.len(), published.delayed), (vec![5, 10], 18, None));
+}
+
+/// Law 1: whatever dies meanwhile, each fact is heard, and handled once.
+#[tokio::test]
+async fn a_broker_that_is_killed_again_and_again_loses_nothing_that_travels_together() {
+    let mut nats = Nats::start().await;
+    let bus = connected(BusSettings { ack_wait: Duration::from_millis(500), ..packed(&nats) }).await;
+    let harness = listening(&bus, Pace::default()).await;
+    let mut left: Vec<_> = (1..=1_000).map(said).collect();
+    for _ in 0..3 {
+        let publisher = publisher(&bus);
+        let mut some: Vec<_> = left.iter().take(400).cloned().collect();
+        let (published, ()) = tokio::join!(publisher.publish(&some), async { nats.kill() });
+        assert_eq!(published.refused, []);
+        some.retain(|entry| published.done.contains(&entry.seq));
+        left.retain(|entry| !some.iter().any(|done| done.seq == entry.seq));
+        nats.restart().await;
+        wait_until("it is back", async || bus.is_connected()).await;
+    }
+    let publisher = publisher(&bus);
+    let has_arrived = async || {
+        let published = publisher.publish(&left).await;
+        left.retain(|entry| !published.done.contains(&entry.seq));
+        left.is_empty()
+    };
+    wait_until("everything has arrived", has_arrived).await;
+    harness.has_handled(FILLING, 1_000).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert_eq!(harness.tea().await.pieces, 1_000);
+}
+
+/// A broker that does not answer says nothing of the facts: the first one is waited with, and nobody waits twice.
+#[tokio::test]
+async fn a_silent_broker_delays_the_first_and_is_asked_once() {
+    let nats = Nats::start().await;
+    let bus = packing(&nats).await;
+    let publisher = publisher(&bus);
+    nats.freeze();
+    let entries: Vec<_> = (1..=300).map(said).collect();
+    let began = tokio::time::Instant::now();
+    let published = in_time("an answer", publisher.publish(&entries)).await;
+    assert_eq!((published.done.len(), published.refused.len()), (0, 0));
+    assert_eq!(published.delayed.map(|(seq, _)| seq), Some(1));
+    let limit = packed(&nats).publish_timeout;
+    assert!(began.elapsed() < 2 * limit, "{:?} instead of {limit:?}", began.elapsed());
+}
+
+fn packed(nats: &Nats) -> BusSettings {
+    BusSettings { pack: 100, ..nats.settings() }
+}
+
+async fn packing(nats: &Nats) -> NatsBus {
+    connected(packed(nats)).await
+}
+
+async fn connected(settings: BusSettings) -> NatsBus {
+    let bus = NatsBus::connect(settings, "test").await.expect("an address");
+    bus.reached().await.expect("a new broker");
+    bus.ensure_streams(&PRODUCERS).await.expect("streams");
+    bus
+}
+
+fn publisher(bus: &NatsBus) -> Publisher {
+    Publisher::new(bus.clone(), "courier", no_faults())
+}
