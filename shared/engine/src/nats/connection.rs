@@ -53,9 +53,9 @@ pub struct BusSettings {
     pub max_ack_pending: u32,
     /// Messages asked for at once.
     pub pull: usize,
-    /// Facts of one subject that may travel in one message of the broker; 1: each travels alone. Together they cost the
-    /// broker a tenth: it stores, syncs, delivers and is told one message, in place of so many. Whoever hears them
-    /// must know packs, as every build does that has this setting.
+    /// Facts of one subject that may travel in one message of the broker, when so many wait; 1: each travels alone.
+    /// Together they cost the broker a tenth: it stores, syncs, delivers and is told one message, in place of so many.
+    /// Whoever hears them must know packs, as every build does that has this setting: 1 until all run such a build.
     pub pack: usize,
     /// How long the broker may take to acknowledge a publish.
     #[serde(with = "humantime_serde")]
@@ -74,8 +74,8 @@ impl Default for BusSettings {
             ack_wait: Duration::from_secs(10),
             max_deliver: 50,
             max_ack_pending: 2_000,
-            pull: 500,
-            pack: 1,
+            pull: 100,
+            pack: 100,
             publish_timeout: Duration::from_secs(3),
         }
     }

@@ -118,6 +118,8 @@ impl Nats {
             url: format!("nats://127.0.0.1:{}", self.port),
             ack_wait: Duration::from_secs(1),
             publish_timeout: Duration::from_secs(1),
+            // Each message is counted here; what travels together has tests of its own.
+            pack: 1,
             ..BusSettings::default()
         }
     }
