@@ -29,7 +29,7 @@ async fn a_run_counts_what_the_system_did_and_is_good() {
     ];
     let run = system.try_sagactl(&arguments);
     let report = report_of(&run);
-    let mut complaints = report["complaints"].as_array().expect("a list").clone();
+    let mut complaints = report["reasons"].as_array().expect("a list").clone();
     assert_eq!(run.status.success(), complaints.is_empty(), "{report:#}");
     // A machine with other things to do may well be too slow even for this.
     complaints.retain(|complaint| {
@@ -51,7 +51,7 @@ async fn a_run_whose_orders_are_refused_is_not_good() {
     let report = report_of(&run);
     assert!(report["errors_by_reason"]["503"].as_u64() > Some(0), "{report:#}");
     assert_eq!(run.status.code(), Some(1), "{report:#}");
-    assert!(report["complaints"][0].as_str().is_some_and(|first| first.contains("not taken")), "{report:#}");
+    assert!(report["reasons"][0].as_str().is_some_and(|first| first.contains("not taken")), "{report:#}");
 }
 
 #[tokio::test]
