@@ -11,6 +11,7 @@ use async_nats::jetstream::{self, Context, stream};
 use async_nats::{Client, HeaderMap};
 use bytes::Bytes;
 use futures::StreamExt as _;
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -38,7 +39,9 @@ const CONSUMERS: [(&str, &str, &str); 7] = [
 ];
 /// Deliveries of one saga.
 const DELIVERIES: u64 = 8;
-/// Sagas that are published and not yet heard to their end.
+/// Who publishes at the same time: while one waits for the disk, the broker has something to do.
+const PUBLISHERS: u64 = 3;
+/// Sagas that each has published and are not yet heard to their end.
 const AHEAD: u64 = 4_096;
 /// As the system's consumers have it.
 const ACK_PENDING: i64 = 4_096;
@@ -63,20 +66,14 @@ pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> any
         let jetstream = jetstream::new(server.connect().await?);
         consume(&jetstream, name, durable, filter, heard.clone()).await?;
     }
-    let client = server.connect().await?;
     let (us_of_broker, us_of_self) = (cpu_us(server.pid())?, cpu_us(std::process::id())?);
-    let (began, mut sagas) = (Instant::now(), 0);
-    while began.elapsed() < length {
-        if sagas > heard.load(Ordering::Relaxed) / DELIVERIES + AHEAD {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            continue;
-        }
-        // All four messages of so many sagas: two batches for the first stream, one for each of the others.
-        for (_, subject, bytes) in MESSAGES {
-            publish(&client, subject, bytes).await?;
-        }
-        sagas += BATCH as u64;
+    let began = Instant::now();
+    let mut clients = Vec::new();
+    for _ in 0..PUBLISHERS {
+        clients.push(server.connect().await?);
     }
+    let publishers = clients.iter().map(|client| publish_until(client, began + length, &heard));
+    let sagas = try_join_all(publishers).await?.into_iter().sum::<u64>();
     let until = Instant::now() + Duration::from_secs(30);
     while heard.load(Ordering::Relaxed) < sagas * DELIVERIES && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -95,6 +92,20 @@ pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> any
         "client_cpu_us_per_saga": per_saga(cpu_us(std::process::id())? - us_of_self),
         "batch": BATCH,
     }))
+}
+
+/// All messages of so many sagas at a time, each subject's as a batch, until then. Answers how many sagas.
+async fn publish_until(client: &Client, until: Instant, heard: &AtomicU64) -> anyhow::Result<u64> {
+    let mut sagas = 0;
+    while Instant::now() < until {
+        if sagas > heard.load(Ordering::Relaxed) / DELIVERIES / PUBLISHERS + AHEAD {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            continue;
+        }
+        try_join_all(MESSAGES.map(|(_, subject, bytes)| publish(client, subject, bytes))).await?;
+        sagas += BATCH as u64;
+    }
+    Ok(sagas)
 }
 
 async fn consume(

@@ -1,4 +1,4 @@
-//! Shell: what this machine is, without its name, its paths or its people.
+//! Shell: what this machine is, and which SQLite runs on it, without its name, its paths or its people.
 
 use std::fs;
 use std::path::Path;
@@ -20,6 +20,7 @@ pub fn look(folder: &Path) -> anyhow::Result<Value> {
         "memory_mib": number_in(&memory, "MemTotal") / 1024,
         "kernel": fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
         "architecture": std::env::consts::ARCH,
+        "sqlite": rusqlite::version(),
         "file_system": file_system,
         "disk": disk(&device),
     }))
