@@ -78,7 +78,7 @@ bench_drain() {
   # The order service takes what it can promise to publish; a broker that is gone is no reason to refuse, its age is.
   start_system "$bin" --set order.service.deadline=30m --set order.service.shed_held_up=10m
   timeout 900 "$sagactl" --data "$data" load --rate "$per_second" --duration "$((drain_orders * 1000 / per_second))ms" \
-    --mix happy=100 --drain 10m --timeline --json >"$folder/drain.json" 2>"$folder/load.err" &
+    --mix happy=100 --drain 5m --timeline --json >"$folder/drain.json" 2>"$folder/load.err" &
   local load=$!
   wait_for 60 first_order_is_there || die "no order comes"
   control kill nats
@@ -88,12 +88,14 @@ bench_drain() {
   show "  the broker is back"
   wait "$load" || true
   jq -e .started "$folder/drain.json" >/dev/null || die "the run failed: $(tail -n 2 "$folder/load.err")"
-  # From the second in which the queue was longest and began to end, to the last in which anything ended.
+  # From the second in which the queue was longest on: those in which anything ended, and of these the whole ones, which
+  # are all but the first and the last.
   local drain
   drain=$(jq '(.timeline | map(.in_flight) | max) as $queued | (.timeline | map(.in_flight == $queued) | rindex(true)) as $peak
-    | (.timeline[$peak + 1:] | map(.ended)) as $ends | ($ends | map(. > 0)) as $ended
-    | ($ends[($ended | index(true)):($ended | rindex(true)) + 1]) as $busy
-    | {queued: $queued, per_s: (($busy | add) / ($busy | length) | round), seconds: ($busy | length), valid, reasons, errors_by_reason,
+    | (.timeline[$peak:] | map(.ended | select(. > 0))) as $ends
+    | (if ($ends | length) > 3 then $ends[1:-1] else $ends end) as $whole
+    | {queued: $queued, per_s: (if $whole == [] then 0 else ($whole | add) / ($whole | length) | round end),
+       seconds: ($ends | length), valid, reasons, errors_by_reason,
        settings: ["order.service.deadline=30m", "order.service.shed_held_up=10m"], rss_mib}' "$folder/drain.json")
   queued=$(jq .queued <<<"$drain")
   show "$(jq -r '"  \(.queued) orders were queued, and ended at \(.per_s)/s within \(.seconds) s"' <<<"$drain")"

@@ -41,10 +41,18 @@ pub enum Heard {
     Other(Box<HeardFact>),
 }
 
-/// What is published from now on. The streams last as long as what they come from.
+/// What is published from now on.
 pub struct Facts {
-    _bus: NatsBus,
-    streams: Vec<Ordered>,
+    sources: Vec<(Source, Ordered)>,
+}
+
+/// Whose facts they are, and which is the next: when the broker has forgotten the consumer, as one that was restarted has,
+/// another goes on from there.
+struct Source {
+    bus: NatsBus,
+    producer: &'static str,
+    facts: &'static [FactType],
+    next: u64,
 }
 
 /// Begins with the next fact that is published.
@@ -54,67 +62,88 @@ pub async fn listen(reach: &Reach) -> anyhow::Result<Facts> {
     let bus = NatsBus::connect_as(settings, SAGACTL, "sagactl-load").await?;
     let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
-    let mut streams = Vec::new();
+    let mut sources = Vec::new();
     for (producer, facts) in PRODUCERS {
-        streams.push(subscribe(&bus, producer, facts).await?);
+        let name = stream_of(producer);
+        let stream = bus.jetstream().get_stream(&name).await;
+        let stream = stream.with_context(|| format!("stream {name} is not there"))?;
+        let next = stream.cached_info().state.last_sequence + 1;
+        let source = Source { bus: bus.clone(), producer, facts, next };
+        let messages = source.subscribe().await?;
+        sources.push((source, messages));
     }
-    Ok(Facts { _bus: bus, streams })
+    Ok(Facts { sources })
 }
 
 impl Facts {
     /// Tells all of them, until the process ends.
     pub fn tell(self, to: impl Fn(Uuid, Heard) + Send + Sync + 'static) {
         let to = Arc::new(to);
-        for stream in self.streams {
-            tokio::spawn(hear(stream, to.clone()));
+        for (source, messages) in self.sources {
+            tokio::spawn(source.hear(messages, to.clone()));
         }
     }
 }
 
-async fn subscribe(bus: &NatsBus, producer: &str, facts: &[FactType]) -> anyhow::Result<Ordered> {
-    let name = stream_of(producer);
-    let stream =
-        bus.jetstream().get_stream(&name).await.with_context(|| format!("stream {name} is not there"))?;
-    let types = facts.iter().map(|fact| fact.message_type()).chain(DEAD_LETTER_TYPES);
-    let start_sequence = stream.cached_info().state.last_sequence + 1;
-    let config = OrderedConfig {
-        filter_subjects: types.map(|message_type| message_type.subject(producer, "")).collect(),
-        // By number, not "new": when the client makes the consumer anew, nothing in between is missed.
-        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
-        ..OrderedConfig::default()
-    };
-    let consumer =
-        stream.create_consumer(config).await.with_context(|| format!("stream {name} cannot be read"))?;
-    consumer.messages().await.with_context(|| format!("stream {name} cannot be read"))
-}
-
-async fn hear(mut messages: Ordered, to: Arc<impl Fn(Uuid, Heard)>) {
-    let confirmed = FactType::OrderConfirmed.message_type().subject("order", "");
-    loop {
-        let message = match timeout(ASK_AGAIN, messages.next()).await {
-            Err(_elapsed) => continue,
-            Ok(Some(Ok(message))) => message,
-            Ok(Some(Err(error))) => {
-                // The stream mends itself; an order whose facts are lost all the same counts as unfinished.
-                note(&format!("the broker: {error}"));
-                tokio::time::sleep(ASK_AGAIN).await;
-                continue;
-            }
-            Ok(None) => return,
+impl Source {
+    async fn subscribe(&self) -> anyhow::Result<Ordered> {
+        let name = stream_of(self.producer);
+        let unreadable = || format!("stream {name} cannot be read");
+        let types = self.facts.iter().map(|fact| fact.message_type()).chain(DEAD_LETTER_TYPES);
+        let config = OrderedConfig {
+            filter_subjects: types.map(|message_type| message_type.subject(self.producer, "")).collect(),
+            // By number, not "new": when the consumer is made anew, nothing in between is missed.
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
+            ..OrderedConfig::default()
         };
-        if *message.subject == *confirmed {
-            // Anything else than this is a fact of nobody.
-            if let Ok(Head { correlation_id }) = serde_json::from_slice(&message.payload) {
-                to(correlation_id, Heard::Confirmed);
-            }
-            continue;
-        }
-        let opened = Envelope::from_bytes(&message.payload)
-            .and_then(|envelope| envelope.open::<OperatorMessage<Fact>>());
-        let Ok(opened) = opened else { continue };
-        let Some(order) = opened.fact.saga() else { continue };
-        to(order, Heard::Other(Box::new(HeardFact::of(&opened))));
+        let stream = self.bus.jetstream().get_stream(&name).await.with_context(unreadable)?;
+        let consumer = stream.create_consumer(config).await.with_context(unreadable)?;
+        consumer.messages().await.with_context(unreadable)
     }
+
+    async fn hear(mut self, mut messages: Ordered, to: Arc<impl Fn(Uuid, Heard)>) {
+        let confirmed = FactType::OrderConfirmed.message_type().subject("order", "");
+        loop {
+            let message = match timeout(ASK_AGAIN, messages.next()).await {
+                Err(_elapsed) => continue,
+                Ok(Some(Ok(message))) => message,
+                Ok(broken @ (Some(Err(_)) | None)) => {
+                    if let Some(Err(error)) = broken {
+                        note(&format!("the broker: {error}"));
+                    }
+                    messages = self.subscribe_anew().await;
+                    continue;
+                }
+            };
+            if let Ok(info) = message.info() {
+                self.next = info.stream_sequence + 1;
+            }
+            if let Some((order, heard)) = heard(&message, &confirmed) {
+                to(order, heard);
+            }
+        }
+    }
+
+    /// As soon as the broker lets it.
+    async fn subscribe_anew(&self) -> Ordered {
+        loop {
+            tokio::time::sleep(ASK_AGAIN).await;
+            if let Ok(messages) = self.subscribe().await {
+                return messages;
+            }
+        }
+    }
+}
+
+/// What a message says of whose order; `None` of what says nothing of any.
+fn heard(message: &async_nats::Message, confirmed: &str) -> Option<(Uuid, Heard)> {
+    if *message.subject == *confirmed {
+        let Head { correlation_id } = serde_json::from_slice(&message.payload).ok()?;
+        return Some((correlation_id, Heard::Confirmed));
+    }
+    let envelope = Envelope::from_bytes(&message.payload).ok()?;
+    let opened = envelope.open::<OperatorMessage<Fact>>().ok()?;
+    Some((opened.fact.saga()?, Heard::Other(Box::new(HeardFact::of(&opened)))))
 }
 
 /// Of an envelope, whose it is.

@@ -239,17 +239,21 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
 
     fn sample(&mut self) {
         let now = self.shared.began.elapsed();
-        let mut measured = self.shared.measured();
-        measured.sample(now);
+        self.shared.measured().sample(now);
         self.looks += 1;
         if self.looks.is_multiple_of(LOOKS_PER_SECOND) {
-            measured.ledger.drop_strangers(now);
-            let in_flight = measured.ledger.in_flight();
-            if let Some(timeline) = &mut measured.timeline {
-                close_second(timeline, in_flight, &(self.look)());
-            }
+            self.shared.measured().ledger.drop_strangers(now);
+            self.close_second();
         }
-        self.progress.show(now, &measured.ledger);
+        self.progress.show(now, &self.shared.measured().ledger);
+    }
+
+    fn close_second(&self) {
+        let measured = &mut *self.shared.measured();
+        let in_flight = measured.ledger.in_flight();
+        if let Some(timeline) = &mut measured.timeline {
+            close_second(timeline, in_flight, &(self.look)());
+        }
     }
 
     async fn drain(&mut self, sample: &mut tokio::time::Interval) {
@@ -267,6 +271,8 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
                 }
             }
         }
+        // The last second is a part of one.
+        self.close_second();
     }
 }
 
