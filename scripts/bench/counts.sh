@@ -7,19 +7,20 @@ readonly counted_calls=(fsync fdatasync pwrite64 pread64 write writev sendto rec
 bench_counts() {
   title "counts: what a saga costs, by process, at three quarters of the highest rate"
   need_sustained
-  local per_second sagas messages load
+  local per_second messages sagas load
   per_second=$(of_sustained 75)
-  sagas=$((per_second * counts_s))
   start_system "$bin"
   timeout 600 "$sagactl" --data "$data" load --rate "$per_second" --warmup "${warmup_s}s" --duration "$((counts_s * 2 + 4))s" \
     --mix happy=100 --json >"$folder/run.json" 2>"$folder/load.err" &
   load=$!
   wait_for 60 first_order_is_there || die "no order comes"
   sleep "$warmup_s"
-  messages=$(published)
+  messages=$(published) sagas=$(ended)
   used_while "$counts_s" "$folder/counts"
-  messages=$((($(published) - messages) * 100 / sagas))
-  count_calls "$sagas"
+  messages=$(($(published) - messages)) sagas=$(($(ended) - sagas))
+  ((sagas > 0)) || die "no order ended while it was counted"
+  messages=$((messages * 100 / sagas))
+  count_calls
   wait "$load" || true
   against "$folder/run.json" counts
   "$tool" used "$folder/counts.before" "$folder/counts.after" "$sagas" >"$folder/used.json"
@@ -50,12 +51,20 @@ published() {
   echo "$all"
 }
 
-# count_calls SAGAS: system calls of each process while so many sagas end, per saga. By the kernel's tracepoints where
-# they can be had: strace stops a process at each call, which makes batches larger than they are.
+# Orders that have ended so far.
+ended() {
+  local row
+  row=$(progress)
+  echo "${row#* }"
+}
+
+# count_calls: system calls of each process for a while, per saga that ends meanwhile. By the kernel's tracepoints where they
+# can be had: strace stops a process at each call, which makes batches larger than they are.
 count_calls() {
-  local sagas=$1 all pid name jobs=() job call events=''
+  local sagas all pid name jobs=() job call events=''
   mapfile -t all < <(pids)
   echo '{}' >"$folder/calls.json"
+  sagas=$(ended)
   for call in "${counted_calls[@]}"; do events+=",syscalls:sys_enter_$call"; done
   if have perf && perf stat --event raw_syscalls:sys_enter true >/dev/null 2>&1; then
     counted_by='tracepoints of the kernel'
@@ -66,7 +75,7 @@ count_calls() {
       jobs+=($!)
     done
     for job in "${jobs[@]}"; do wait "$job" || true; done
-    merge_calls "$sagas" "${all[@]}"
+    merge_calls "$(($(ended) - sagas))" "${all[@]}"
   elif have strace; then
     counted_by='strace, which slows them'
     for name in "${all[@]}"; do
@@ -78,7 +87,7 @@ count_calls() {
       awk '$1 ~ /^[0-9]+$/ { print $1 ",," ($2 == "total" ? "raw_syscalls:sys_enter" : "syscalls:sys_enter_" $2) }' \
         "$folder/strace.${name%=*}" >"$folder/calls.${name%=*}"
     done
-    merge_calls "$sagas" "${all[@]}"
+    merge_calls "$(($(ended) - sagas))" "${all[@]}"
   else
     counted_by=nobody
   fi
@@ -93,5 +102,5 @@ merge_calls() {
     awk -F , -v name="$name" '$1 ~ /^[0-9]+$/ {
       call = $3 ~ /^raw_/ ? "syscalls" : $3; sub(/^syscalls:sys_enter_/, "", call); print name, call, $1 }' "$folder/calls.$name"
   done | jq -R -n --argjson sagas "$sagas" '[inputs | split(" ")] | reduce .[] as [$name, $call, $count] ({};
-    .[$name][$call] = (($count | tonumber) * 1000 / $sagas | round / 1000))' >"$folder/calls.json"
+    .[$name][$call] = (($count | tonumber) * 1000 / ([$sagas, 1] | max) | round / 1000))' >"$folder/calls.json"
 }

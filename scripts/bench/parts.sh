@@ -87,7 +87,9 @@ bench_drain() {
   control start nats
   show "  the broker is back"
   wait "$load" || true
-  jq -e .started "$folder/drain.json" >/dev/null || die "the run failed: $(tail -n 2 "$folder/load.err")"
+  # That orders pile up is what is wanted here.
+  jq -e '.reasons |= map(select(startswith("orders piled up") | not)) | .valid = (.reasons == [])' "$folder/drain.json" \
+    >"$folder/run.json" || die "the run failed: $(tail -n 2 "$folder/load.err")"
   # From the second in which the queue was longest on: those in which anything ended, and of these the whole ones, which
   # are all but the first and the last.
   local drain
@@ -96,10 +98,10 @@ bench_drain() {
     | (if ($ends | length) > 3 then $ends[1:-1] else $ends end) as $whole
     | {queued: $queued, per_s: (if $whole == [] then 0 else ($whole | add) / ($whole | length) | round end),
        seconds: ($ends | length), valid, reasons, errors_by_reason,
-       settings: ["order.service.deadline=30m", "order.service.shed_held_up=10m"], rss_mib}' "$folder/drain.json")
+       settings: ["order.service.deadline=30m", "order.service.shed_held_up=10m"], rss_mib}' "$folder/run.json")
   queued=$(jq .queued <<<"$drain")
   show "$(jq -r '"  \(.queued) orders were queued, and ended at \(.per_s)/s within \(.seconds) s"' <<<"$drain")"
-  against "$folder/drain.json" drain
+  against "$folder/run.json" drain
   must "at least nine in ten orders had to wait: $queued" test "$((queued * 10))" -ge "$((drain_orders * 9))"
   note drain "$drain"
   stop_system
