@@ -35,7 +35,12 @@ pub fn lines(title: &str, x_label: &str, y_label: &str, series: &[Series], most:
     for step in 0..=GRID {
         let x = x_max * f64::from(step) / f64::from(GRID);
         let at = LEFT + (WIDTH - LEFT - RIGHT) * x / x_max;
-        let _ = write!(svg, r#"<text x="{at:.1}" y="{:.1}" text-anchor="middle">{}</text>"#, HEIGHT - BOTTOM + 16.0, short(x));
+        let _ = write!(
+            svg,
+            r#"<text x="{at:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
+            HEIGHT - BOTTOM + 16.0,
+            short(x)
+        );
     }
     for (number, Series { name, points }) in series.iter().enumerate() {
         let class = number % 4;
@@ -141,7 +146,10 @@ mod tests {
     #[test]
     fn a_bar_says_its_value_and_what_stands_in_a_name_is_text() {
         let svg = bars("CPU", "ms", &[("a<b".to_owned(), 0.25), ("c".to_owned(), 0.5)]);
-        assert!(svg.contains("a&lt;b") && svg.contains(">0.25</text>") && svg.contains(">0.50</text>"), "{svg}");
+        assert!(
+            svg.contains("a&lt;b") && svg.contains(">0.25</text>") && svg.contains(">0.50</text>"),
+            "{svg}"
+        );
         assert!(bars("none", "", &[]).ends_with("</svg>\n"));
         assert_eq!([short(0.0), short(1.25), short(12.5)], ["0", "1.2", "12"]);
     }

@@ -70,7 +70,8 @@ mod tests {
     fn what_was_used_is_shared_by_the_sagas_in_between() {
         let own = look(&[("own".to_owned(), std::process::id())]).expect("it runs");
         assert!(own["own"]["rss_kib"].as_u64() > Some(0), "{own:#}");
-        let (before, after) = (json!({"a": {"cpu_us": 1_000}}), json!({"a": {"cpu_us": 3_001, "rss_kib": 7}}));
+        let (before, after) =
+            (json!({"a": {"cpu_us": 1_000}}), json!({"a": {"cpu_us": 3_001, "rss_kib": 7}}));
         let used = between(&before, &after, 2);
         assert_eq!((&used["a"]["cpu_us"], &used["a"]["rss_kib"]), (&1000.5.into(), &7.into()));
         assert_eq!(used["a"]["switches_voluntary"], 0.0);

@@ -11,7 +11,8 @@ use crate::proc::number_in;
 /// Processor, memory, kernel, file system and disk; `folder` is on the disk that is meant.
 pub fn look(folder: &Path) -> anyhow::Result<Value> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
-    let model = cpus.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
+    let model =
+        cpus.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
     let memory = fs::read_to_string("/proc/meminfo")?;
     let (device, file_system) = mounted(&fs::canonicalize(folder)?)?;
     Ok(json!({
@@ -59,7 +60,10 @@ mod tests {
     #[test]
     fn a_machine_says_what_it_is() {
         let machine = look(Path::new("/tmp")).expect("a machine");
-        assert!(machine["cores"].as_u64() > Some(0) && machine["memory_mib"].as_u64() > Some(100), "{machine:#}");
+        assert!(
+            machine["cores"].as_u64() > Some(0) && machine["memory_mib"].as_u64() > Some(100),
+            "{machine:#}"
+        );
         assert!(machine["file_system"].as_str().is_some_and(|kind| !kind.is_empty()), "{machine:#}");
     }
 }

@@ -113,7 +113,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Arguments::Machine { folder } => say(&machine::look(&folder)?),
         Arguments::Usage { processes } => say(&counts::look(&processes)?),
-        Arguments::Used { before, after, sagas } => say(&counts::between(&read(&before)?, &read(&after)?, sagas)),
+        Arguments::Used { before, after, sagas } => {
+            say(&counts::between(&read(&before)?, &read(&after)?, sagas))
+        }
         Arguments::Table { results } => print(&page::table(&read(&results)?)),
         Arguments::Page { results, folder } => {
             std::fs::create_dir_all(&folder)?;

@@ -23,7 +23,8 @@ pub fn table(results: &Value) -> String {
     let rows = rows(results);
     let wide = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
     let (what, value) = (wide(|row| &row.what), wide(|row| &row.value));
-    let mut text = head(results).into_iter().map(|(name, said)| format!("{name:12} {said}\n")).collect::<String>();
+    let mut text =
+        head(results).into_iter().map(|(name, said)| format!("{name:12} {said}\n")).collect::<String>();
     text.push('\n');
     for row in &rows {
         let _ = writeln!(text, "{:what$}  {:>value$}  {}", row.what, row.value, row.beside);
@@ -141,25 +142,45 @@ fn rows(results: &Value) -> Vec<Row> {
         let events = text(&floor["store"]["events_per_s"]);
         row("floor: the store, 256 per transaction".into(), format!("{events} events/s"), String::new());
         let cpu = text(&floor["broker"]["broker_cpu_us_per_saga"]);
-        row("floor: the broker, batches of 256".into(), format!("{sagas:.0} sagas/s"), format!("{cpu} µs of its CPU per saga"));
+        row(
+            "floor: the broker, batches of 256".into(),
+            format!("{sagas:.0} sagas/s"),
+            format!("{cpu} µs of its CPU per saga"),
+        );
     }
     if let Some(idle) = results.get("idle") {
         let times = number(&idle["latency_ms"]["p50"]).zip(fsync_ms).map(|(p50, fsync)| p50 / fsync);
         let beside = times.map(|times| format!("{times:.1} fsyncs")).unwrap_or_default();
         row("one order at rest".into(), ms(&idle["latency_ms"]), beside);
-        row("CPU while nothing happens".into(), format!("{} ms per s", text(&idle["cpu_ms_per_s"])), String::new());
+        row(
+            "CPU while nothing happens".into(),
+            format!("{} ms per s", text(&idle["cpu_ms_per_s"])),
+            String::new(),
+        );
     }
     if let Some(throughput) = results.get("throughput") {
         let rate = number(&throughput["sustained_per_s"]);
         row("sustained, p99 ≤ 250 ms".into(), format!("{:.0} sagas/s", rate.unwrap_or(0.0)), share(rate));
         let at = &throughput["at_sustained"];
         row("  its latency".into(), ms(&at["latency_ms"]), String::new());
-        row("  its CPU, all processes".into(), format!("{} ms per saga", text(&at["cpu_ms_per_order"])), String::new());
-        row("  its memory, all processes".into(), format!("{} MiB", text(&at["rss_mib_total"])), String::new());
+        row(
+            "  its CPU, all processes".into(),
+            format!("{} ms per saga", text(&at["cpu_ms_per_order"])),
+            String::new(),
+        );
+        row(
+            "  its memory, all processes".into(),
+            format!("{} MiB", text(&at["rss_mib_total"])),
+            String::new(),
+        );
         for closed in throughput["closed"].as_array().into_iter().flatten() {
             let rate = number(&closed["rate_in_time"]);
             let what = format!("{} clients that wait", text(&closed["clients"]));
-            row(what, format!("{:.0} sagas/s, {}", rate.unwrap_or(0.0), ms(&closed["latency_ms"])), share(rate));
+            row(
+                what,
+                format!("{:.0} sagas/s, {}", rate.unwrap_or(0.0), ms(&closed["latency_ms"])),
+                share(rate),
+            );
         }
     }
     for at in results["latency"]["at"].as_array().into_iter().flatten() {
@@ -177,7 +198,11 @@ fn of_the_rest(results: &Value, row: &mut impl FnMut(String, String, String)) {
     }
     for of in results["store"]["sizes"].as_array().into_iter().flatten() {
         let beside = format!("{} µs of CPU each", text(&of["cpu_us_per_event"]));
-        row(format!("store alone, {} per transaction", text(&of["batch"])), format!("{} events/s", text(&of["events_per_s"])), beside);
+        row(
+            format!("store alone, {} per transaction", text(&of["batch"])),
+            format!("{} events/s", text(&of["events_per_s"])),
+            beside,
+        );
     }
     if let Some(relay) = results.get("relay") {
         let beside = format!("{} µs of CPU each", text(&relay["cpu_us_per_entry"]));
@@ -187,13 +212,25 @@ fn of_the_rest(results: &Value, row: &mut impl FnMut(String, String, String)) {
         row(format!("mixed, at {}/s", text(&mixed["rate"])), ms(&mixed["latency_ms"]), String::new());
     }
     if let Some(overload) = results.get("overload") {
-        let beside = format!("{} refused, p99 {} ms", text(&overload["shed"]), text(&overload["shed_latency_ms"]["p99"]));
+        let beside = format!(
+            "{} refused, p99 {} ms",
+            text(&overload["shed"]),
+            text(&overload["shed_latency_ms"]["p99"])
+        );
         row(format!("overload, {}/s", text(&overload["rate"])), ms(&overload["latency_ms"]), beside);
-        row("  memory, highest".into(), format!("{} MiB", text(&overload["rss_mib_max"])), format!("order {} MiB", text(&overload["order_rss_mib_max"])));
+        row(
+            "  memory, highest".into(),
+            format!("{} MiB", text(&overload["rss_mib_max"])),
+            format!("order {} MiB", text(&overload["order_rss_mib_max"])),
+        );
     }
     if let Some(soak) = results.get("soak") {
         let memory = format!("memory {} → {} MiB", text(&soak["rss_mib_first"]), text(&soak["rss_mib_last"]));
-        row(format!("soak, {} s at {}/s", text(&soak["duration_s"]), text(&soak["rate"])), ms(&soak["latency_ms"]), memory);
+        row(
+            format!("soak, {} s at {}/s", text(&soak["duration_s"]), text(&soak["rate"])),
+            ms(&soak["latency_ms"]),
+            memory,
+        );
     }
     let Some(counts) = results.get("counts") else { return };
     for (name, label) in [
@@ -215,7 +252,9 @@ fn of_the_rest(results: &Value, row: &mut impl FnMut(String, String, String)) {
 fn charts(results: &Value) -> Vec<(&'static str, String)> {
     let mut charts = Vec::new();
     let points = |from: &Value, x: &[&str], y: &[&str]| {
-        let at = |value: &Value, path: &[&str]| path.iter().fold(value.clone(), |value, name| value[name].clone()).as_f64();
+        let at = |value: &Value, path: &[&str]| {
+            path.iter().fold(value.clone(), |value, name| value[name].clone()).as_f64()
+        };
         let mut points: Vec<_> =
             from.as_array().into_iter().flatten().filter_map(|of| Some((at(of, x)?, at(of, y)?))).collect();
         points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -223,12 +262,17 @@ fn charts(results: &Value) -> Vec<(&'static str, String)> {
     };
     let steps = &results["throughput"]["steps"];
     if steps.as_array().is_some_and(|steps| !steps.is_empty()) {
-        let series = ["p50", "p99"].map(|name| Series { name, points: points(steps, &["rate_wanted"], &["latency_ms", name]) });
-        charts.push(("latency", lines("Latency by rate, open loop", "orders/s", "ms", &series, Some(HIGHEST_MS))));
+        let series = ["p50", "p99"]
+            .map(|name| Series { name, points: points(steps, &["rate_wanted"], &["latency_ms", name]) });
+        charts.push((
+            "latency",
+            lines("Latency by rate, open loop", "orders/s", "ms", &series, Some(HIGHEST_MS)),
+        ));
     }
     let per_process = results["throughput"]["at_sustained"]["cpu_ms"].as_object();
     if let Some(per_process) = per_process {
-        let all: Vec<_> = per_process.iter().map(|(name, ms)| (name.clone(), number(ms).unwrap_or(0.0))).collect();
+        let all: Vec<_> =
+            per_process.iter().map(|(name, ms)| (name.clone(), number(ms).unwrap_or(0.0))).collect();
         let orders = number(&results["throughput"]["at_sustained"]["completed"]).unwrap_or(1.0).max(1.0);
         let shares: Vec<_> = all.into_iter().map(|(name, ms)| (name, ms / orders)).collect();
         charts.push(("cpu", bars("CPU per saga, by process", "ms", &shares)));
@@ -238,9 +282,16 @@ fn charts(results: &Value) -> Vec<(&'static str, String)> {
         let series = [("ended/s", "ended"), ("refused/s", "refused"), ("sent/s", "sent")]
             .map(|(name, field)| Series { name, points: points(seconds, &["at"], &[field]) });
         charts.push(("overload", lines("Overload, second by second", "s", "orders/s", &series, None)));
-        let series = [("p99 of what ended", "p99_ms"), ("p99 of a refusal", "refusal_p99_ms"), ("MiB held", "rss_mib")]
-            .map(|(name, field)| Series { name, points: points(seconds, &["at"], &[field]) });
-        charts.push(("overload-latency", lines("Overload, latency and memory", "s", "ms, MiB", &series, Some(HIGHEST_MS))));
+        let series = [
+            ("p99 of what ended", "p99_ms"),
+            ("p99 of a refusal", "refusal_p99_ms"),
+            ("MiB held", "rss_mib"),
+        ]
+        .map(|(name, field)| Series { name, points: points(seconds, &["at"], &[field]) });
+        charts.push((
+            "overload-latency",
+            lines("Overload, latency and memory", "s", "ms, MiB", &series, Some(HIGHEST_MS)),
+        ));
     }
     charts
 }
@@ -280,7 +331,8 @@ mod tests {
     fn a_page_names_its_charts() {
         let files = files(&results()).expect("JSON");
         let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
-        let wanted = ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg", "README.md", "results.json"];
+        let wanted =
+            ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg", "README.md", "results.json"];
         assert_eq!(names, wanted);
         let page = &files[4].1;
         assert!(wanted[..4].iter().all(|name| page.contains(&format!("({name})"))), "{page}");

@@ -123,8 +123,7 @@ impl Shared {
             // The facts tell what becomes of it.
             Ok(_cancelled) => {}
             Err(refused) => {
-                let reason =
-                    if is_placing { refused.reason } else { format!("cancel: {}", refused.reason) };
+                let reason = if is_placing { refused.reason } else { format!("cancel: {}", refused.reason) };
                 let refused = Refused { reason, ..refused };
                 measured.refused(number, refused, sent.saturating_duration_since(self.began), now);
             }

@@ -237,7 +237,11 @@ mod tests {
         let ended = ledger.confirmed(ORDER, ms(215));
         assert_eq!(ended, Some(Ended { latency: Some(ms(15)), at: ms(215) }));
         assert_eq!((ledger.counts().completed, ledger.in_flight()), (1, 109));
-        assert_eq!(ledger.answered(9, Uuid::from_u128(8), ms(216)), (None, None), "it belongs to the warm-up");
+        assert_eq!(
+            ledger.answered(9, Uuid::from_u128(8), ms(216)),
+            (None, None),
+            "it belongs to the warm-up"
+        );
     }
 
     #[test]
@@ -253,7 +257,11 @@ mod tests {
         }
         let (_, ended) = ledger.answered(21, other, ms(230));
         assert_eq!(ended.map(|ended| ended.at), Some(ms(213)));
-        assert_eq!((ledger.counts().compensated, ledger.counts().unexpected), (1, 1), "it was to be confirmed");
+        assert_eq!(
+            (ledger.counts().compensated, ledger.counts().unexpected),
+            (1, 1),
+            "it was to be confirmed"
+        );
     }
 
     #[test]
@@ -273,7 +281,10 @@ mod tests {
         assert_eq!((ledger.in_flight(), ledger.counts().started), (109, 99));
         // An order of the warm-up was never counted.
         assert_eq!(ledger.refuse(3, "503".to_owned()), None);
-        assert_eq!((ledger.counts().started, ledger.counts().errors["503"], ledger.in_flight()), (99, 2, 108));
+        assert_eq!(
+            (ledger.counts().started, ledger.counts().errors["503"], ledger.in_flight()),
+            (99, 2, 108)
+        );
         // One that could not be cancelled is forgotten.
         ledger.answered(31, ORDER, ms(315));
         ledger.refuse(31, "cancel: 409".to_owned());

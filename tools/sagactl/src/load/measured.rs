@@ -204,7 +204,10 @@ mod tests {
         for at in [100, 600, 1_100, 600_000] {
             measured.sample(ms(at));
         }
-        assert!(!measured.backlog.grew(Duration::ZERO, ms(601_000), 0), "it was looked at, and had not grown");
+        assert!(
+            !measured.backlog.grew(Duration::ZERO, ms(601_000), 0),
+            "it was looked at, and had not grown"
+        );
         measured.sample(ms(151_000));
         (200..900).for_each(|number| measured.ledger.start(number, ms(200)));
         measured.sample(ms(599_000));
@@ -220,7 +223,10 @@ mod tests {
         measured.refused(14, Refused::broken("connection broke"), ms(150), ms(190));
         assert_eq!(measured.refusals.count(), 1);
         assert_about(measured.refusals.percentiles().p99, 4.0);
-        assert_eq!(measured.ledger.counts().errors, [("503".into(), 2), ("connection broke".into(), 1)].into());
+        assert_eq!(
+            measured.ledger.counts().errors,
+            [("503".into(), 2), ("connection broke".into(), 1)].into()
+        );
     }
 
     #[test]

@@ -111,7 +111,8 @@ impl Report {
         };
         let shed = run.refusals.count();
         let tolerated = if tolerance.may_shed { shed } else { 0 };
-        let mut reasons = reasons(counts, tolerated, failed, unfinished, backlog_grew, reconciliation.verdict);
+        let mut reasons =
+            reasons(counts, tolerated, failed, unfinished, backlog_grew, reconciliation.verdict);
         // A hundredth: more, and latencies are the generator's rather than the system's.
         if generator.late > run.late.count() / 100 {
             let late = generator.late;
@@ -142,10 +143,7 @@ impl Report {
             backlog_grew,
             generator,
             reconciliation,
-            cpu_ms_per_order: per_order(
-                Duration::from_millis(cost.cpu_ms.values().sum()),
-                run.ended_in_time,
-            ),
+            cpu_ms_per_order: per_order(Duration::from_millis(cost.cpu_ms.values().sum()), run.ended_in_time),
             cpu_ms: cost.cpu_ms.clone(),
             rss_mib_total: (rss_mib.values().sum::<f64>() * 10.0).round() / 10.0,
             rss_mib,

@@ -110,11 +110,14 @@ impl Sender {
             while let Some(job) = next {
                 let outcome = timeout(TIMEOUT, line.exchange(&self.pool.authority, &job.request)).await;
                 let is_broken = !matches!(outcome, Ok(Ok(_)));
-                self.tell(&job, match outcome {
-                    Ok(Ok(answer)) => answer,
-                    Ok(Err(_broke)) => Err(Refused::broken("connection broke")),
-                    Err(_elapsed) => Err(Refused::broken("no answer in time")),
-                });
+                self.tell(
+                    &job,
+                    match outcome {
+                        Ok(Ok(answer)) => answer,
+                        Ok(Err(_broke)) => Err(Refused::broken("connection broke")),
+                        Err(_elapsed) => Err(Refused::broken("no answer in time")),
+                    },
+                );
                 if is_broken {
                     break;
                 }
@@ -249,7 +252,8 @@ mod tests {
     #[test]
     fn who_is_refused_knows_whether_to_come_again() {
         let refused = |head: &str| outcome(&format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n"));
-        let said = |reason: &str, may_come_again| Some(Err(Refused { reason: reason.to_owned(), may_come_again }));
+        let said =
+            |reason: &str, may_come_again| Some(Err(Refused { reason: reason.to_owned(), may_come_again }));
         assert_eq!(refused("503 Service Unavailable\r\nretry-after: 5"), said("503", true));
         assert_eq!(refused("503 Service Unavailable"), said("503", false));
         assert_eq!(refused("422 Unprocessable\r\nretry-after: 5"), said("422", false));
@@ -257,7 +261,9 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_an_error() {
-        for bad in ["nonsense\r\n\r\n", "HTTP/1.1 202 A\r\n\r\n", "HTTP/1.1 202 A\r\ncontent-length: 0\r\n\r\n"] {
+        for bad in
+            ["nonsense\r\n\r\n", "HTTP/1.1 202 A\r\n\r\n", "HTTP/1.1 202 A\r\ncontent-length: 0\r\n\r\n"]
+        {
             assert!(outcome_of(bad.as_bytes(), &Request::Place(String::new())).is_err(), "{bad}");
         }
     }
