@@ -16,8 +16,9 @@ const STYLE: &str = "<style>\
 svg{font:12px system-ui,sans-serif;--ink:#1f2328;--soft:#8c959f;--a:#0969da;--b:#bc4c00;--c:#1a7f37;--d:#8250df}\
 @media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--soft:#6e7681;--a:#58a6ff;--b:#ffa657;--c:#56d364;--d:#d2a8ff}}\
 text{fill:var(--ink)}.g{stroke:var(--soft);stroke-width:.5}.t{font-size:15px;font-weight:600}\
-.s0{stroke:var(--a);fill:var(--a)}.s1{stroke:var(--b);fill:var(--b)}.s2{stroke:var(--c);fill:var(--c)}\
-.s3{stroke:var(--d);fill:var(--d)}polyline{fill:none!important;stroke-width:2}</style>";
+.s0{stroke:var(--a)}.s1{stroke:var(--b)}.s2{stroke:var(--c)}.s3{stroke:var(--d)}\
+rect.s0{fill:var(--a)}rect.s1{fill:var(--b)}rect.s2{fill:var(--c)}rect.s3{fill:var(--d)}\
+polyline{fill:none;stroke-width:2}</style>";
 
 /// One line of a chart.
 pub struct Series {

@@ -173,6 +173,7 @@ mod tests {
         measured
     }
 
+    #[expect(clippy::float_arithmetic, reason = "a histogram tells three digits")]
     #[track_caller]
     fn assert_about(shown: f64, wanted: f64) {
         assert!((wanted..wanted * 1.002).contains(&shown), "{shown} for {wanted}");
