@@ -28,12 +28,16 @@ describe() {
   note quick "$([[ $quick == yes ]] && echo true || echo false)"
 }
 
-# conclude: the table; with --write, the page and its charts.
+# conclude: the table; with --write, the page and its charts, unless something did not hold.
 conclude() {
   printf '%s\n' "$results" >"$folder/results.json"
   title "results"
   show "$("$tool" table "$folder/results.json")"
   [[ $writing == yes ]] || return 0
+  if ((failed > 0)); then
+    show "" "  not written: what did not hold is no result"
+    return 0
+  fi
   "$tool" page "$folder/results.json" "$root/docs/benchmarks"
   show "" "  written: docs/benchmarks/"
 }
