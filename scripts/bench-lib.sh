@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # What the benchmarks share: systems of their own, on free ports, and what they say. To be sourced after lib.sh.
 
-json=no keep=no building=yes failed=0 results='{}'
+json=no keep=no building=yes builder=build failed=0 results='{}'
 folder='' systems=()
 
 # begin: everything is built, and there is a temporary folder that goes when the script does.
@@ -10,7 +10,7 @@ begin() {
   # The broker for programs in other folders, too.
   NATS_SERVER_BIN=$(nats_server)
   export NATS_SERVER_BIN
-  [[ $building == no ]] || build >&2
+  [[ $building == no ]] || "$builder" >&2
   [[ -x $sagactl ]] || die "nothing is built (leave out --no-build)"
   folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-bench.XXXXXX")
   trap clean_up EXIT

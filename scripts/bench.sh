@@ -3,19 +3,46 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$root/scripts/bench-lib.sh"
+source "$root/scripts/bench/runs.sh"
+source "$root/scripts/bench/parts.sh"
+source "$root/scripts/bench/counts.sh"
+source "$root/scripts/bench/report.sh"
 
 usage() {
   cat <<USAGE
 usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
 
+  all               how fast it is, and what that costs: idle, throughput, latency, drain, store, relay, mixed, overload,
+                    history, soak, counts, beside the floor of this machine; each can be named instead
+    idle            one order at a time, and what all processes use while nothing happens
+    throughput      the highest rate at which p99 stays within 250 ms and nothing piles up; and clients that wait
+    latency         at 25, 50 and 75 % of that rate
+    drain           10,000 orders while the broker is down: how fast they end when it is back
+    store, relay    the two alone
+    mixed           10 % declined, 5 % out of stock, 5 % cancelled by their customers, at half of that rate
+    overload        3 times that rate, then half of it: latency of what is taken, and of refusals; memory
+    history         beside the data that --history names
+    soak            half of that rate for 30 minutes
+    counts          CPU time, context switches, system calls, bytes and messages per saga, by process
+
+  promises          breaker, dead-letters, outage and night (without a benchmark: the same)
   breaker           what asking a circuit breaker costs
   dead-letters      10,000 dead letters: how long lists and groups take, how fast a redrive of all is
   outage            200 orders per second while the bank is dead for 60 s: memory, losses, how fast the backlog drains
   happy DIR         this build against the programs in DIR, by turns: throughput, latency, CPU per saga
   traces            the same for traces on, at their default sampling, against off
   night             an operator's night: scripts/night.sh, which has options of its own
-  all               breaker, dead-letters, outage and night (without a benchmark: the same)
 
+  of \`all\` and its parts:
+  --skip PART       all but this; may be given more than once
+  --quick           short runs, to try all of it within minutes: no result
+  --sustained N     the highest rate, when it is known already: it is not looked for
+  --soak S          seconds of soak (1800)
+  --history DIR     the folder of a system that is down, with many finished orders; it is copied
+  --profile NAME    which build is measured (dist: optimised across crates, as in images)
+  --write           write docs/benchmarks: the page, its charts, the results as JSON
+
+  of the others:
   --letters N       dead letters (10000)
   --rate N          orders per second: of outage (200), of happy and traces (500), of the orders for dead-letters (500)
   --outage S        seconds that the bank is dead (60)
@@ -30,22 +57,70 @@ Everything runs in a temporary folder and on free ports. Exit code 0 when all th
 USAGE
 }
 
-wanted=() other='' endpoint=''
+wanted=() skipped=() other='' endpoint='' history=''
+parts=(idle throughput latency drain store relay mixed overload history soak counts)
+quick=no writing=no profile=release tool='' counted_by=nobody
+# The highest rate, once it is known.
+sustained=0
+# Lengths of `all`, in seconds; --quick has shorter ones.
+warmup_s=3 step_s=10 floor_s=5 rest_s=10 overload_s=20 soak_s=1800 counts_s=10
+first_rate=400 within_percent=5 rest_orders=200 drain_orders=10000
+closed_clients=(64 256 1024)
 letters=10000 rate='' outage_s=60 pairs=4 duration_s=20
 
 main() {
   parse "$@"
-  begin
   local benchmark
+  if is_of_all "${wanted[0]}"; then
+    bin=${CARGO_TARGET_DIR:-$root/target}/$profile
+    sagactl=$bin/sagactl tool=$bin/bench builder=build_dist
+  fi
+  begin
+  if [[ -n $tool ]]; then
+    describe
+    bench_floor
+  fi
   for benchmark in "${wanted[@]}"; do
     "bench_${benchmark//-/_}"
   done
+  [[ -z $tool ]] || conclude
   end
 }
 
+# is_of_all PART
+is_of_all() {
+  local part
+  for part in "${parts[@]}"; do [[ $part != "$1" ]] || return 0; done
+  return 1
+}
+
+# What the promises need is measured of the build that everybody has, speed of the one for images: not in one run.
 parse() {
+  local chosen='' part kept=()
   while (($# > 0)); do
     case $1 in
+      --sustained | --soak)
+        [[ ${2:-} =~ ^[1-9][0-9]{0,6}$ ]] || refuse "$1 needs a number"
+        if [[ $1 == --soak ]]; then soak_s=$2; else sustained=$2; fi
+        shift
+        ;;
+      --skip)
+        is_of_all "${2:-}" || refuse "--skip needs a part of all: ${parts[*]}"
+        skipped+=("$2")
+        shift
+        ;;
+      --history)
+        [[ -d ${2:-} ]] || refuse "--history needs a folder (there is no ${2:-DIR})"
+        history=$(cd "$2" && pwd)
+        shift
+        ;;
+      --profile)
+        [[ ${2:-} =~ ^[a-z]+$ ]] || refuse "--profile needs a name, as Cargo.toml has it"
+        chosen=$2
+        shift
+        ;;
+      --quick) quick=yes ;;
+      --write) writing=yes ;;
       --letters | --rate | --outage | --pairs | --duration)
         [[ ${2:-} =~ ^[1-9][0-9]{0,6}$ ]] || refuse "$1 needs a number"
         case $1 in
@@ -57,7 +132,8 @@ parse() {
         esac
         shift
         ;;
-      all) wanted+=(breaker dead-letters outage night) ;;
+      all) wanted+=("${parts[@]}") ;;
+      promises) wanted+=(breaker dead-letters outage night) ;;
       breaker | dead-letters | outage | night) wanted+=("$1") ;;
       traces)
         have python3 || refuse "traces needs python3, for a collector"
@@ -70,11 +146,35 @@ parse() {
         wanted+=(happy) other=$(cd "$2" && pwd)
         shift
         ;;
-      *) common_option "$1" ;;
+      *)
+        if is_of_all "$1"; then wanted+=("$1"); else common_option "$1"; fi
+        ;;
     esac
     shift
   done
   ((${#wanted[@]} > 0)) || wanted=(breaker dead-letters outage night)
+  for part in "${wanted[@]}"; do
+    [[ " ${skipped[*]-} " == *" $part "* ]] || kept+=("$part")
+  done
+  ((${#kept[@]} > 0)) || refuse "nothing is left to measure"
+  wanted=("${kept[@]}")
+  local of_all=0
+  for part in "${wanted[@]}"; do if is_of_all "$part"; then of_all=$((of_all + 1)); fi; done
+  ((of_all == 0 || of_all == ${#wanted[@]})) || refuse "parts of all and others are not measured in one run"
+  if ((of_all > 0)); then
+    [[ -r /proc/self/stat ]] || refuse "all reads what processes use from /proc, which is not here"
+    profile=${chosen:-dist}
+  elif [[ $writing == yes || $quick == yes || -n $chosen ]]; then
+    refuse "--write, --quick and --profile are for all and its parts"
+  fi
+  [[ $quick == no ]] || be_quick
+}
+
+be_quick() {
+  warmup_s=1 step_s=3 floor_s=1 rest_s=3 overload_s=5 counts_s=3
+  within_percent=30 rest_orders=30 drain_orders=2000
+  closed_clients=(64 256)
+  ((soak_s < 1800)) || soak_s=8
 }
 
 # --- night ------------------------------------------------------------------------------------------------

@@ -66,6 +66,6 @@ prometheus_of() {
 
 # build: every program in release mode. Cargo shows its own progress; one line when nothing is to do.
 build() {
-  # All programs of the local system; the simulation is no part of it.
-  cargo build --manifest-path "$root/Cargo.toml" --release --bins --workspace --exclude simulation
+  # All programs of the local system; the simulation and the tools of the benchmarks are no part of it.
+  cargo build --manifest-path "$root/Cargo.toml" --release --bins --workspace --exclude simulation --exclude bench
 }

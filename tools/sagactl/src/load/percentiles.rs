@@ -23,6 +23,17 @@ impl Latencies {
         self.0.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
+    /// How many took longer.
+    pub fn beyond(&self, limit: Duration) -> u64 {
+        let limit = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+        self.0.len() - self.0.count_between(0, limit)
+    }
+
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
     /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.0.len()
@@ -43,9 +54,9 @@ impl Latencies {
 /// Latencies in milliseconds, as a report has them.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Percentiles {
-    p50: f64,
+    pub p50: f64,
     p90: f64,
-    p99: f64,
+    pub p99: f64,
     p999: f64,
     max: f64,
 }
@@ -84,12 +95,15 @@ mod tests {
         for (found, wanted) in [(p50, 50.0), (p90, 90.0), (p99, 99.0), (p999, 99.9), (max, 100.0)] {
             assert!((wanted..wanted * 1.002).contains(&found), "{found} for {wanted}");
         }
+        assert_eq!(latencies.beyond(Duration::from_millis(60)), 400, "to three digits");
         latencies.record(Duration::from_hours(3));
         assert!(latencies.percentiles().max >= 600_000.0, "as long as can be told apart");
         let shown = percentile_table(
             &[("to the end", Percentiles { p50: 1.25, ..latencies.percentiles() })],
             &View::FILE,
         );
+        latencies.clear();
+        assert_eq!(latencies.count(), 0);
         assert!(shown.contains("to the end") && shown.contains("1.2") && shown.contains("p99.9"), "{shown}");
     }
 }

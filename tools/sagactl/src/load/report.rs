@@ -6,9 +6,11 @@ use std::time::Duration;
 use contract::overview::Verdict;
 use serde::Serialize;
 
+use super::cost::Cost;
 use super::ledger::Counts;
 use super::measured::Measured;
 use super::percentiles::{Percentiles, percentile_table};
+use super::timeline::Second;
 use crate::local::Member;
 use crate::output::{View, say, say_json, view};
 use crate::reconciliation::Reconciliation;
@@ -17,10 +19,22 @@ use crate::reconciliation::Reconciliation;
 const CANNOT_BE_TOLD: &str =
     "cannot be told yet: something is under way, or a service does not answer; ask later with sagactl audit";
 
+/// An order that is sent this much later than it was due is late.
+const LATE: Duration = Duration::from_millis(100);
+
 /// What a run showed.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    rate_wanted: u32,
+    /// Whether nothing speaks against it.
+    valid: bool,
+    /// What speaks against it.
+    reasons: Vec<String>,
+    /// Of an open loop: orders per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_wanted: Option<u32>,
+    /// Of a closed loop: clients that wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clients: Option<u64>,
     /// Orders that ended, per second from the first one's end to the last one's, and no shorter than the run.
     rate_achieved: f64,
     /// Orders that ended while orders were sent, per second of the run.
@@ -40,37 +54,80 @@ pub struct Report {
     errors_by_reason: BTreeMap<String, u64>,
     latency_ms: Percentiles,
     http_latency_ms: Percentiles,
+    /// Orders that were refused, told when to come again, and how long that took.
+    shed: u64,
+    shed_latency_ms: Percentiles,
     backlog_grew: bool,
+    generator: Generator,
     #[serde(flatten)]
     reconciliation: Reconciliation,
+    /// Time on processors of each process, while orders were sent and measured; and of all of them, per order.
+    cpu_ms: BTreeMap<Member, u64>,
+    cpu_ms_per_order: f64,
     rss_mib: BTreeMap<Member, f64>,
     rss_mib_total: f64,
-    /// What speaks against the run; empty when it was good.
-    complaints: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<Vec<Second>>,
+}
+
+/// What the generator itself did.
+#[derive(Debug, Serialize)]
+struct Generator {
+    cpu_us_per_order: f64,
+    /// From due to sent.
+    late_ms: Percentiles,
+    /// Orders that were sent much later than they were due.
+    late: u64,
+}
+
+/// What does not speak against a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Tolerance {
+    /// That orders are shed.
+    pub may_shed: bool,
 }
 
 impl Report {
     #[expect(clippy::float_arithmetic, reason = "shown to people")]
     pub fn of(
         run: &Measured,
-        rate_wanted: u32,
+        tolerance: Tolerance,
+        cost: &Cost,
         rss_mib: BTreeMap<Member, f64>,
         reconciliation: Reconciliation,
     ) -> Self {
         let counts = run.ledger.counts();
-        let (from, until) = (run.schedule.due(run.schedule.first_measured), run.schedule.end());
+        let (from, until) = (run.schedule.measured_from(), run.schedule.end());
         let failed = run.ledger.failed();
         let unfinished = run.ledger.in_flight().saturating_sub(failed);
         let ending = run.ends.map_or(Duration::ZERO, |(first, last)| last - first);
-        let backlog_grew = run.backlog.grew(from, until, rate_wanted);
-        let complaints = complaints(counts, failed, unfinished, backlog_grew, reconciliation.verdict);
+        let rate_wanted = run.schedule.highest_rate();
+        // Clients that wait pile nothing up.
+        let backlog_grew = rate_wanted.is_some_and(|rate| run.backlog.grew(from, until, rate));
+        let generator = Generator {
+            cpu_us_per_order: per_order(cost.generator, run.late.count()) * 1_000.0,
+            late_ms: run.late.percentiles(),
+            late: run.late.beyond(LATE),
+        };
+        let shed = run.refusals.count();
+        let tolerated = if tolerance.may_shed { shed } else { 0 };
+        let mut reasons =
+            reasons(counts, tolerated, failed, unfinished, backlog_grew, reconciliation.verdict);
+        // A hundredth: more, and latencies are the generator's rather than the system's.
+        if generator.late > run.late.count() / 100 {
+            let late = generator.late;
+            reasons.push(format!("the generator could not keep its rate: {late} orders were sent too late"));
+        }
         Self {
+            valid: reasons.is_empty(),
+            reasons,
             rate_wanted,
+            clients: run.schedule.clients(),
             rate_achieved: per_second(counts.completed + counts.compensated, ending.max(until - from)),
             rate_in_time: per_second(run.ended_in_time, until - from),
             ending_s: ending.as_secs_f64(),
             duration_s: (until - from).as_secs_f64(),
-            warmup_orders: run.schedule.first_measured,
+            warmup_orders: counts.warmup,
             started: counts.started,
             completed: counts.completed,
             compensated: counts.compensated,
@@ -81,29 +138,35 @@ impl Report {
             errors_by_reason: counts.errors.clone(),
             latency_ms: run.latencies.percentiles(),
             http_latency_ms: run.http_latencies.percentiles(),
+            shed,
+            shed_latency_ms: run.refusals.percentiles(),
             backlog_grew,
+            generator,
             reconciliation,
+            cpu_ms_per_order: per_order(Duration::from_millis(cost.cpu_ms.values().sum()), run.ended_in_time),
+            cpu_ms: cost.cpu_ms.clone(),
             rss_mib_total: (rss_mib.values().sum::<f64>() * 10.0).round() / 10.0,
             rss_mib,
-            complaints,
+            timeline: run.timeline.as_ref().map(|timeline| timeline.seconds().to_vec()),
         }
     }
 
     /// Whether every order was taken and ended as it had to, the system kept up, and stock, money and messages agree.
     pub const fn is_good(&self) -> bool {
-        self.complaints.is_empty()
+        self.valid
     }
 }
 
-fn complaints(
+fn reasons(
     counts: &Counts,
+    tolerated: u64,
     failed: u64,
     unfinished: u64,
     backlog_grew: bool,
     verdict: Verdict,
 ) -> Vec<String> {
     let numbers = [
-        (counts.errors.values().sum(), "orders were not taken"),
+        (counts.errors.values().sum::<u64>().saturating_sub(tolerated), "orders were not taken"),
         (counts.unexpected, "orders ended otherwise than their kind says"),
         (failed, "orders need a human: their compensation is parked"),
         (unfinished, "orders have not ended"),
@@ -117,6 +180,15 @@ fn complaints(
         Verdict::Unbalanced => Some("the books do not balance".to_owned()),
     };
     numbers.chain(backlog).chain(ledgers).collect()
+}
+
+/// Milliseconds, to a thousandth.
+#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "shown to people, far below 2^52")]
+fn per_order(time: Duration, orders: u64) -> f64 {
+    if orders == 0 {
+        return 0.0;
+    }
+    (time.as_secs_f64() * 1_000_000.0 / orders as f64).round() / 1_000.0
 }
 
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "shown to people, far below 2^52")]
@@ -140,9 +212,9 @@ fn shown(report: &Report, view: &View) -> String {
     let errors = report.errors_by_reason.iter().map(|(reason, count)| format!("  {count} × {reason}"));
     let lines = [
         format!(
-            "{:.1} orders/s ended of {} wanted, within the {}s of the run{}",
+            "{:.1} orders/s ended{}, within the {}s of the run{}",
             report.rate_in_time,
-            report.rate_wanted,
+            wanted(report),
             report.duration_s,
             stragglers(report)
         ),
@@ -160,11 +232,29 @@ fn shown(report: &Report, view: &View) -> String {
     let rest = [
         percentile_table(&latencies, view),
         backlog(report),
+        cost(report),
         format!("memory  {} = {:.0} MiB", memory.join(" + "), report.rss_mib_total),
         verdict(&report.reconciliation),
     ];
-    let complaints = report.complaints.iter().map(|complaint| format!("✗ {complaint}"));
-    lines.into_iter().chain(errors).chain(rest).chain(complaints).collect::<Vec<_>>().join("\n")
+    let reasons = report.reasons.iter().map(|reason| format!("✗ {reason}"));
+    lines.into_iter().chain(errors).chain(rest).chain(reasons).collect::<Vec<_>>().join("\n")
+}
+
+/// What was wanted, of an open loop; of a closed one, who waited.
+fn wanted(report: &Report) -> String {
+    let of_rate = report.rate_wanted.map(|rate| format!(" of {rate} wanted"));
+    of_rate.or(report.clients.map(|clients| format!(" for {clients} clients"))).unwrap_or_default()
+}
+
+#[expect(clippy::float_arithmetic, reason = "shown to people")]
+fn cost(report: &Report) -> String {
+    let all: Vec<_> = report.cpu_ms.iter().map(|(member, ms)| format!("{member} {ms}")).collect();
+    format!(
+        "cpu ms  {}: {:.2} per order; the generator {:.3} more",
+        all.join(" + "),
+        report.cpu_ms_per_order,
+        report.generator.cpu_us_per_order / 1_000.0
+    )
 }
 
 /// What the rate is with those that ended after the run, if any did.
@@ -200,17 +290,22 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::load::measured::Arrival;
+    use crate::load::measured::Refused;
+    use crate::load::options::Mix;
     use crate::load::schedule::Schedule;
+
+    const STRICT: Tolerance = Tolerance { may_shed: false };
 
     #[test]
     fn whatever_went_wrong_speaks_against_a_run() {
         let counts = Counts { started: 10, completed: 8, compensated: 2, ..Counts::default() };
-        assert_eq!(complaints(&counts, 0, 0, false, Verdict::Balanced), [""; 0]);
+        assert_eq!(reasons(&counts, 0, 0, 0, false, Verdict::Balanced), [""; 0]);
         let refused = Counts { errors: [("503".to_owned(), 3)].into(), ..Counts::default() };
-        assert_eq!(complaints(&refused, 0, 0, false, Verdict::Balanced), ["3 orders were not taken"]);
+        assert_eq!(reasons(&refused, 0, 0, 0, false, Verdict::Balanced), ["3 orders were not taken"]);
+        assert_eq!(reasons(&refused, 2, 0, 0, false, Verdict::Balanced), ["1 orders were not taken"]);
+        assert_eq!(reasons(&refused, 3, 0, 0, false, Verdict::Balanced), [""; 0]);
         let odd = Counts { unexpected: 2, ..counts.clone() };
-        assert_eq!(complaints(&odd, 0, 0, false, Verdict::Balanced).len(), 1);
+        assert_eq!(reasons(&odd, 0, 0, 0, false, Verdict::Balanced).len(), 1);
         for (failed, unfinished, backlog_grew, verdict) in [
             (1, 0, false, Verdict::Balanced),
             (0, 1, false, Verdict::Balanced),
@@ -218,7 +313,7 @@ mod tests {
             (0, 0, false, Verdict::InFlight),
             (0, 0, false, Verdict::Unbalanced),
         ] {
-            assert_eq!(complaints(&counts, failed, unfinished, backlog_grew, verdict).len(), 1);
+            assert_eq!(reasons(&counts, 0, failed, unfinished, backlog_grew, verdict).len(), 1);
         }
     }
 
@@ -230,45 +325,64 @@ mod tests {
         assert_eq!(says(Verdict::Balanced), "books   balance");
     }
 
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Ten orders per second, the first ten as warm-up, all sent when they are due.
+    fn run() -> Measured {
+        let schedule = Schedule::at_rate(10, ms(1_000), ms(2_000), Mix::HAPPY, "run");
+        let mut run = Measured::new(schedule, None).expect("a histogram");
+        for number in 0..30 {
+            let due = run.schedule.due(number).expect("it is due");
+            run.start(number, due, due);
+        }
+        run
+    }
+
+    fn report(run: &Measured, tolerance: Tolerance, verdict: Verdict) -> (bool, serde_json::Value) {
+        let memory = [(Member::ORDER, 10.04), (Member::ADMIN, 20.02)].into();
+        let cpu_ms = [(Member::ORDER, 40), (Member::ADMIN, 45)].into();
+        let cost = Cost { generator: Duration::from_micros(950), cpu_ms };
+        let reconciliation = Reconciliation { verdict, report: serde_json::Value::Null };
+        let report = Report::of(run, tolerance, &cost, memory, reconciliation);
+        (report.is_good(), serde_json::to_value(report).expect("JSON"))
+    }
+
     /// Rates count from the first end to the last, and no less than as long as orders were sent.
     #[test]
     fn a_report_says_what_was_measured() {
-        let mix = "happy=100".parse().expect("a mix");
-        let schedule = Schedule::new(10, Duration::from_secs(1), Duration::from_secs(2), mix, "run");
-        let mut run = Measured::new(schedule).expect("a histogram");
-        (0..30).for_each(|number| run.ledger.start(number));
-        run.ledger.refuse(12, "503".to_owned());
+        let mut run = run();
+        run.refused(12, Refused { reason: "503".to_owned(), may_come_again: true }, ms(1_200), ms(1_204));
         for number in 13..30_u128 {
-            let declined =
-                ["OrderCreated", "PaymentFailed", "OrderCancelled", "StockReleased", "PaymentVoided"];
-            let facts = if number == 29 { &declined[..] } else { &["OrderCreated", "OrderConfirmed"] };
-            for said in facts {
-                let customer = (*said == "OrderCreated").then(|| format!("load-run-{number}"));
+            let (order, at) = (Uuid::from_u128(number), ms(3_000));
+            run.answered(u64::try_from(number).expect("a small number"), order, at);
+            if number < 29 {
+                run.confirmed(order, at);
+                continue;
+            }
+            for said in ["PaymentFailed", "OrderCancelled", "StockReleased", "PaymentVoided"] {
                 let fact = HeardFact {
-                    message_id: Uuid::new_v5(&Uuid::from_u128(number), said.as_bytes()),
-                    message_type: (*said).to_owned(),
+                    message_id: Uuid::new_v5(&order, said.as_bytes()),
+                    message_type: said.to_owned(),
                     producer: "test".to_owned(),
                     causation_id: Uuid::nil(),
                     occurred_at: jiff::Timestamp::UNIX_EPOCH,
-                    detail: FactDetail { customer, ..FactDetail::default() },
+                    detail: FactDetail::default(),
                 };
-                run.take_in(Arrival::Fact(Uuid::from_u128(number), Box::new(fact)), Duration::from_secs(3));
+                run.hear(order, &fact, at);
             }
         }
-        let report = |run: &Measured, verdict| {
-            let memory = [(Member::ORDER, 10.04), (Member::ADMIN, 20.02)].into();
-            let reconciliation = Reconciliation { verdict, report: serde_json::Value::Null };
-            let report = Report::of(run, 10, memory, reconciliation);
-            (report.is_good(), serde_json::to_value(report).expect("JSON"))
-        };
-        let (is_good, of_short) = report(&run, Verdict::Balanced);
+        let (is_good, of_short) = report(&run, STRICT, Verdict::Balanced);
         assert!(!is_good);
-        let complaints = [
+        let reasons = [
             "1 orders were not taken",
             "1 orders ended otherwise than their kind says",
             "12 orders have not ended",
         ];
         for (member, value) in [
+            ("valid", serde_json::json!(false)),
+            ("rate_wanted", serde_json::json!(10)),
             ("rate_achieved", serde_json::json!(8.5)),
             ("duration_s", serde_json::json!(2.0)),
             ("warmup_orders", serde_json::json!(10)),
@@ -278,17 +392,22 @@ mod tests {
             ("unexpected", serde_json::json!(1)),
             ("unfinished", serde_json::json!(12)),
             ("errors", serde_json::json!(1)),
+            ("shed", serde_json::json!(1)),
             ("rss_mib_total", serde_json::json!(30.1)),
-            ("complaints", serde_json::json!(complaints)),
+            ("cpu_ms_per_order", serde_json::json!(5.0)),
+            ("reasons", serde_json::json!(reasons)),
         ] {
             assert_eq!(of_short[member], value, "{member}");
         }
+        assert_eq!(of_short["generator"]["cpu_us_per_order"], 48.0, "of the twenty that were measured");
+        assert!(of_short.get("clients").is_none() && of_short.get("timeline").is_none());
         // Ends that took longer than the sending make the rate less.
         run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
-        let (_, of_long) = report(&run, Verdict::Balanced);
+        let (_, of_long) = report(&run, STRICT, Verdict::Balanced);
         assert_eq!((&of_long["rate_achieved"], &of_long["rate_in_time"]), (&1.7.into(), &8.5.into()));
         let reconciliation = Reconciliation { verdict: Verdict::Balanced, report: serde_json::Value::Null };
-        let said = shown(&Report::of(&run, 10, BTreeMap::new(), reconciliation), &View::FILE);
+        let of_none = Report::of(&run, STRICT, &Cost::default(), BTreeMap::new(), reconciliation);
+        let said = shown(&of_none, &View::FILE);
         assert!(
             said.starts_with(
                 "8.5 orders/s ended of 10 wanted, within the 2s of the run; 1.7/s with those that ended later, over 10s\n"
@@ -296,12 +415,26 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("backlog did not grow while orders were sent; 12 have not ended"), "{said}");
-        assert_eq!(report(&run, Verdict::Unbalanced).1["complaints"][3], "the books do not balance");
-        let mix = "happy=100".parse().expect("a mix");
-        let none = Schedule::new(10, Duration::ZERO, Duration::from_secs(2), mix, "run");
-        assert!(
-            report(&Measured::new(none).expect("a histogram"), Verdict::Balanced).0,
-            "nothing speaks against it"
-        );
+        assert_eq!(report(&run, STRICT, Verdict::Unbalanced).1["reasons"][3], "the books do not balance");
+        let tolerant = report(&run, Tolerance { may_shed: true }, Verdict::Balanced).1;
+        assert_eq!(tolerant["reasons"][0], reasons[1]);
+    }
+
+    /// It would be its own latency that it reports.
+    #[test]
+    fn a_generator_that_falls_behind_speaks_against_its_run() {
+        let schedule = Schedule::at_rate(200, Duration::ZERO, ms(1_000), Mix::HAPPY, "run");
+        for (late, is_good) in [(2, true), (3, false)] {
+            let mut run = Measured::new(schedule.clone(), None).expect("a histogram");
+            for number in 0..200 {
+                let due = run.schedule.due(number).expect("it is due");
+                run.start(number, due, if number < late { due + LATE * 2 } else { due });
+                let order = Uuid::from_u128(u128::from(number));
+                run.answered(number, order, due);
+                run.confirmed(order, due);
+            }
+            let (found, shown) = report(&run, STRICT, Verdict::Balanced);
+            assert_eq!((found, &shown["generator"]["late"]), (is_good, &late.into()), "{shown:#}");
+        }
     }
 }

@@ -40,7 +40,7 @@ pub async fn run(reach: &Reach, count: u32, json: bool) -> anyhow::Result<ExitCo
     shelf::fill(&http, reach, count + WARM_UP).await?;
     let run_id = format!("{:08x}", fastrand::u32(..));
     let length = Duration::from_secs(count + WARM_UP);
-    let schedule = Schedule::new(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
+    let schedule = Schedule::at_rate(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
     let mut latencies = Latencies::new()?;
     let run = async {
         measure(reach, &schedule, &mut latencies).await?;
@@ -72,8 +72,9 @@ pub async fn run(reach: &Reach, count: u32, json: bool) -> anyhow::Result<ExitCo
 async fn measure(reach: &Reach, schedule: &Schedule, latencies: &mut Latencies) -> anyhow::Result<()> {
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
     let url = format!("{}/api/orders", reach.url_of(Member::ORDER));
-    let bar = ProgressBar::with_draw_target(Some(schedule.orders), ProgressDrawTarget::stderr_with_hz(5));
-    for number in 0..schedule.orders {
+    let orders = schedule.most_orders();
+    let bar = ProgressBar::with_draw_target(Some(orders), ProgressDrawTarget::stderr_with_hz(5));
+    for number in 0..orders {
         let body = schedule.body(number);
         let sent = Instant::now();
         let request =

@@ -43,6 +43,7 @@ pub use self::member::{Member, Ports};
 pub use self::plan::Setting;
 pub use self::reach::Reach;
 pub use self::running::RunningSystem;
+pub use self::status::Usage;
 pub use self::supervise::ShutdownSignal;
 pub use self::system::System;
 pub use self::users::SAGACTL;

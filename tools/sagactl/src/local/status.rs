@@ -46,9 +46,21 @@ async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
     }
 }
 
-/// Resident memory of what runs, by name.
-pub fn memory(system: &System) -> std::collections::BTreeMap<Member, f64> {
-    let running = |member| process::find(system, member).map(|running| (member, mib(running.rss_bytes)));
+/// What a process holds, and has used since it started.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    /// Resident memory.
+    pub rss_mib: f64,
+    /// Time on processors.
+    pub cpu_ms: u64,
+}
+
+/// The same of what runs, by name.
+pub fn usage(system: &System) -> std::collections::BTreeMap<Member, Usage> {
+    let running = |member| {
+        let running = process::find(system, member)?;
+        Some((member, Usage { rss_mib: mib(running.rss_bytes), cpu_ms: running.cpu_ms }))
+    };
     Member::all().filter_map(running).collect()
 }
 

@@ -156,6 +156,7 @@ async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
         ("start bank".to_owned(), 0),
         ("up --detach".to_owned(), 3),
         ("load --rest 1".to_owned(), 1),
+        ("load --clients 1 --duration 100ms --drain 1s".to_owned(), 1),
         ("audit --wait 0s".to_owned(), 2),
         ("audit --accept nope --reason x".to_owned(), 2),
         // It starts a system of its own; that it refuses in words is enough here.

@@ -29,7 +29,7 @@ async fn a_run_counts_what_the_system_did_and_is_good() {
     ];
     let run = system.try_sagactl(&arguments);
     let report = report_of(&run);
-    let mut complaints = report["complaints"].as_array().expect("a list").clone();
+    let mut complaints = report["reasons"].as_array().expect("a list").clone();
     assert_eq!(run.status.success(), complaints.is_empty(), "{report:#}");
     // A machine with other things to do may well be too slow even for this.
     complaints.retain(|complaint| {
@@ -42,6 +42,74 @@ async fn a_run_counts_what_the_system_did_and_is_good() {
     assert_eq!((&summary["confirmed"], &summary["cancelled"]), (&80.into(), &20.into()), "{summary:#}");
 }
 
+/// Who waits for the end of an order before the next is sent cannot pile anything up, and ends with the run. Some cancel.
+#[tokio::test]
+async fn clients_that_wait_send_one_order_at_a_time() {
+    let system = System::start(&[]);
+    let mix = "happy=50,declined=20,out_of_stock=10,cancelled=20";
+    let arguments = [
+        "load",
+        "--clients",
+        "4",
+        "--warmup",
+        "500ms",
+        "--duration",
+        "2s",
+        "--mix",
+        mix,
+        "--timeline",
+        "--json",
+    ];
+    let run = system.try_sagactl(&arguments);
+    let report = report_of(&run);
+    assert_eq!((&report["reasons"], run.status.code()), (&Value::Array(vec![]), Some(0)), "{report:#}");
+    assert_eq!((&report["valid"], &report["clients"]), (&true.into(), &4.into()), "{report:#}");
+    let count = |name: &str| report[name].as_u64().expect("a count");
+    assert!(count("started") > 0 && count("compensated") > 0, "{report:#}");
+    assert_eq!(count("started"), count("completed") + count("compensated"), "{report:#}");
+    let seconds = report["timeline"].as_array().expect("seconds");
+    let in_flight = |second: &Value| second["in_flight"].as_u64().expect("a count");
+    assert!(seconds.len() >= 2 && seconds.iter().all(|second| in_flight(second) <= 4), "{report:#}");
+    let of_all = ["order", "inventory", "payment", "admin", "bank", "nats"];
+    assert!(of_all.iter().all(|name| report["cpu_ms"][name].is_u64()), "{report:#}");
+    assert!(report["generator"]["cpu_us_per_order"].as_f64() > Some(0.0), "{report:#}");
+}
+
+/// A broker that was restarted knows nothing of who listened: what was published meanwhile is heard all the same.
+#[tokio::test]
+async fn a_run_goes_on_behind_a_restart_of_the_broker_and_at_another_rate() {
+    let system = System::start(&["order.service.deadline=10m"]);
+    let arguments = [
+        "load",
+        "--rate",
+        "20",
+        "--duration",
+        "3s",
+        "--then",
+        "5=3s",
+        "--drain",
+        "60s",
+        "--mix",
+        "happy=100",
+        "--may-shed",
+        "--timeline",
+        "--json",
+    ];
+    let mut load = system.command(&arguments);
+    let load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
+    wait_until("orders are sent", async || {
+        system.sagactl_json(&["saga", "list"])["items"].as_array().is_some_and(|sagas| !sagas.is_empty())
+    })
+    .await;
+    system.sagactl(&["kill", "nats"]);
+    system.sagactl(&["start", "nats"]);
+    let run = load.wait_with_output().expect("it ends");
+    let report = report_of(&run);
+    let started = report["started"].as_u64().expect("a count");
+    assert_eq!((&report["completed"], &report["unfinished"]), (&started.into(), &0.into()), "{report:#}");
+    assert_eq!(started + report["shed"].as_u64().expect("a count"), 75, "{report:#}");
+}
+
 /// A system that refuses every order is not a quick one.
 #[tokio::test]
 async fn a_run_whose_orders_are_refused_is_not_good() {
@@ -51,7 +119,13 @@ async fn a_run_whose_orders_are_refused_is_not_good() {
     let report = report_of(&run);
     assert!(report["errors_by_reason"]["503"].as_u64() > Some(0), "{report:#}");
     assert_eq!(run.status.code(), Some(1), "{report:#}");
-    assert!(report["complaints"][0].as_str().is_some_and(|first| first.contains("not taken")), "{report:#}");
+    assert!(report["reasons"][0].as_str().is_some_and(|first| first.contains("not taken")), "{report:#}");
+    assert_eq!((&report["valid"], &report["shed"]), (&false.into(), &report["errors"]), "{report:#}");
+    // Who may shed, and tells when to come again, may do so.
+    let run = system.try_sagactl(&["load", "--rate", "400", "--duration", "1s", "--may-shed", "--json"]);
+    let report = report_of(&run);
+    let reasons = report["reasons"].as_array().expect("a list");
+    assert!(!reasons.iter().any(|reason| reason.to_string().contains("not taken")), "{report:#}");
 }
 
 #[tokio::test]

@@ -1,0 +1,106 @@
+# shellcheck shell=bash disable=SC2154
+# What a saga costs, counted by the kernel, by process. To be sourced by bench.sh.
+
+# The system calls that are told apart; the rest is in the sum.
+readonly counted_calls=(fsync fdatasync pwrite64 pread64 write writev sendto recvfrom read openat unlink unlinkat mkdirat epoll_wait futex)
+
+bench_counts() {
+  title "counts: what a saga costs, by process, at three quarters of the highest rate"
+  need_sustained
+  local per_second messages sagas load
+  per_second=$(of_sustained 75)
+  start_system "$bin"
+  timeout 600 "$sagactl" --data "$data" load --rate "$per_second" --warmup "${warmup_s}s" --duration "$((counts_s * 2 + 4))s" \
+    --mix happy=100 --json >"$folder/run.json" 2>"$folder/load.err" &
+  load=$!
+  wait_for 60 first_order_is_there || die "no order comes"
+  sleep "$warmup_s"
+  messages=$(published) sagas=$(ended)
+  used_while "$counts_s" "$folder/counts"
+  messages=$(($(published) - messages)) sagas=$(($(ended) - sagas))
+  ((sagas > 0)) || die "no order ended while it was counted"
+  messages=$((messages * 100 / sagas))
+  count_calls
+  wait "$load" || true
+  against "$folder/run.json" counts
+  "$tool" used "$folder/counts.before" "$folder/counts.after" "$sagas" >"$folder/used.json"
+  local counts
+  counts=$(jq -n --slurpfile used "$folder/used.json" --slurpfile calls "$folder/calls.json" --argjson messages "$messages" \
+    --argjson rate "$per_second" --slurpfile run "$folder/run.json" --arg by "$counted_by" '
+    def sum(f): map(f) | add // 0 | . * 1000 | round / 1000;
+    ($used[0] | with_entries(.value += ($calls[0][.key] // {}))) as $each | ($each | [.[]]) as $all
+    | {rate: $rate, by: $by, valid: $run[0].valid, reasons: $run[0].reasons, each: $each, all: ({
+        cpu_us: ($all | sum(.cpu_us)), switches: ($all | sum(.switches_voluntary + .switches_involuntary)),
+        bytes_written: ($all | sum(.bytes_written)), rss_mib: ($all | map(.rss_kib) | add / 1024 | round), messages: ($messages / 100)}
+      + if $by == "nobody" then {} else {fsync: ($all | sum((.fsync // 0) + (.fdatasync // 0))), pwrite: ($all | sum(.pwrite64 // 0)),
+        write: ($all | sum((.write // 0) + (.writev // 0))), syscalls: ($all | sum(.syscalls // 0))} end)}')
+  show "$(jq -r '.each | to_entries[] | "\(.key)\t\(.value.cpu_us)\t\(.value.switches_voluntary + .value.switches_involuntary)\t\((.value.fsync // 0) + (.value.fdatasync // 0))\t\(.value.pwrite64 // "-")\t\(.value.syscalls // "-")\t\(.value.bytes_written)\t\(.value.rss_kib)"' <<<"$counts" |
+    awk -F '\t' 'BEGIN { printf "  %-10s %9s %9s %8s %8s %9s %12s %9s\n", "per saga", "CPU µs", "switches", "fsyncs", "pwrites", "syscalls", "bytes", "KiB held" }
+      { printf "  %-10s %8.1f %9.2f %8.3f %8.2f %9.1f %12.0f %9d\n", $1, $2, $3, $4, $5, $6, $7, $8 }')"
+  show "$(jq -r '"  all: \(.all.cpu_us) µs, \(.all.messages) messages; system calls counted by \(.by)"' <<<"$counts")"
+  note counts "$counts"
+  stop_system
+}
+
+# Messages that the services have published so far.
+published() {
+  local url all=0
+  for url in "$order" "$inventory" "$payment"; do
+    all=$((all + $(get "$url/internal/machinery" '[.published[]] | add // 0')))
+  done
+  echo "$all"
+}
+
+# Orders that have ended so far.
+ended() {
+  local row
+  row=$(progress)
+  echo "${row#* }"
+}
+
+# count_calls: system calls of each process for a while, per saga that ends meanwhile. By the kernel's tracepoints where they
+# can be had: strace stops a process at each call, which makes batches larger than they are.
+count_calls() {
+  local sagas all pid name jobs=() job call events=''
+  mapfile -t all < <(pids)
+  echo '{}' >"$folder/calls.json"
+  sagas=$(ended)
+  for call in "${counted_calls[@]}"; do events+=",syscalls:sys_enter_$call"; done
+  if have perf && perf stat --event raw_syscalls:sys_enter true >/dev/null 2>&1; then
+    counted_by='tracepoints of the kernel'
+    for name in "${all[@]}"; do
+      pid=${name#*=} name=${name%=*}
+      perf stat --field-separator , --event "raw_syscalls:sys_enter,instructions$events" --pid "$pid" \
+        --output "$folder/calls.$name" -- sleep "$counts_s" >/dev/null 2>&1 &
+      jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do wait "$job" || true; done
+    merge_calls "$(($(ended) - sagas))" "${all[@]}"
+  elif have strace; then
+    counted_by='strace, which slows them'
+    for name in "${all[@]}"; do
+      timeout --signal=INT "$counts_s" strace -f -c -U calls,name -o "$folder/strace.${name%=*}" -p "${name#*=}" 2>/dev/null &
+      jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do wait "$job" || true; done
+    for name in "${all[@]}"; do
+      awk '$1 ~ /^[0-9]+$/ { print $1 ",," ($2 == "total" ? "raw_syscalls:sys_enter" : "syscalls:sys_enter_" $2) }' \
+        "$folder/strace.${name%=*}" >"$folder/calls.${name%=*}"
+    done
+    merge_calls "$(($(ended) - sagas))" "${all[@]}"
+  else
+    counted_by=nobody
+  fi
+}
+
+# merge_calls SAGAS NAME=PID…: the counts of all processes as one object, per saga. Of each there is a file of lines like
+# VALUE,UNIT,EVENT,…; what the machine does not count is "<not supported>".
+merge_calls() {
+  local sagas=$1 name
+  for name in "${@:2}"; do
+    name=${name%=*}
+    awk -F , -v name="$name" '$1 ~ /^[0-9]+$/ {
+      call = $3 ~ /^raw_/ ? "syscalls" : $3; sub(/^syscalls:sys_enter_/, "", call); print name, call, $1 }' "$folder/calls.$name"
+  done | jq -R -n --argjson sagas "$sagas" '[inputs | split(" ")] | reduce .[] as [$name, $call, $count] ({};
+    .[$name][$call] = (($count | tonumber) * 1000 / ([$sagas, 1] | max) | round / 1000))' >"$folder/calls.json"
+}

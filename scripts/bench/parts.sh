@@ -1,0 +1,196 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# The parts of `bench.sh all`. Each starts systems of its own and stops them. To be sourced by bench.sh.
+
+bench_floor() {
+  title "floor: the machine without the system"
+  local floor
+  floor=$("$tool" floor "$folder" --seconds "$floor_s") || die "the floor could not be measured"
+  show "$(jq -r '"  one fsync: p50 \(.fsync.p50_us) µs; the store: \(.store.events_per_s) events/s; the broker: \(.broker.sagas_per_s) sagas/s, \(.broker.broker_cpu_us_per_saga) µs of its CPU per saga"' <<<"$floor")"
+  note floor "$floor"
+}
+
+# --- at rest ----------------------------------------------------------------------------------------------
+
+bench_idle() {
+  title "idle: one order at a time, and nothing at all"
+  start_system "$bin"
+  timeout 900 "$sagactl" --data "$data" load --rest "$rest_orders" --json >"$folder/idle.json" 2>"$folder/load.err" || {
+    tail -n 5 "$folder/load.err" >&2
+    failed=$((failed + 1))
+  }
+  used_while "$rest_s" "$folder/rest"
+  local idle
+  idle=$(jq --slurpfile used <("$tool" used "$folder/rest.before" "$folder/rest.after" "$rest_s") '{latency_ms, orders,
+    cpu_ms_per_s: ([$used[0][].cpu_us] | add / 100 | round / 10), cpu_us_per_s: ($used[0] | map_values(.cpu_us)),
+    rss_mib: ([$used[0][].rss_kib] | add / 1024 | round)}' "$folder/idle.json")
+  show "$(jq -r '"  p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; at rest \(.cpu_ms_per_s) ms of CPU per second, \(.rss_mib) MiB"' <<<"$idle")"
+  note idle "$idle"
+  stop_system
+}
+
+# --- how much ---------------------------------------------------------------------------------------------
+
+bench_throughput() {
+  title "throughput: the highest rate with p99 ≤ $limit_p99_ms ms, and clients that wait"
+  local clients
+  start_system "$bin"
+  search
+  must "a rate holds" test "$sustained" -gt 0
+  show "  sustained: $sustained orders/s"
+  stop_system
+  : >"$folder/closed"
+  for clients in "${closed_clients[@]}"; do
+    start_system "$bin"
+    load "$folder/run.json" --clients "$clients" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 ||
+      die "the run with $clients clients failed"
+    show "$(jq -r '"  \(.clients) clients: \(.rate_in_time)/s, p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
+    against "$folder/run.json" "$clients clients"
+    in_short "$folder/run.json" >>"$folder/closed"
+    stop_system
+  done
+  note throughput "$(jq -n --slurpfile steps "$folder/steps" --slurpfile closed "$folder/closed" --argjson sustained "$sustained" '
+    {sustained_per_s: $sustained, at_sustained: ([$steps[] | select(.held and .rate_wanted == $sustained)] | last),
+     steps: $steps, closed: $closed, reasons: ($closed | map(.reasons[]))}')"
+}
+
+bench_latency() {
+  title "latency: at 25, 50 and 75 % of the highest rate"
+  need_sustained
+  local percent
+  : >"$folder/at"
+  start_system "$bin"
+  for percent in 25 50 75; do
+    load "$folder/run.json" --rate "$(of_sustained "$percent")" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 ||
+      die "the run at $percent % failed"
+    show "$(jq -r --arg percent "$percent" '"  \($percent) %, \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
+    against "$folder/run.json" "$percent %"
+    in_short "$folder/run.json" | jq --argjson percent "$percent" '. + {percent: $percent, rate: .rate_wanted}' >>"$folder/at"
+  done
+  stop_system
+  note latency "$(jq -s '{at: ., reasons: map(.reasons[])}' "$folder/at")"
+}
+
+# --- after an outage --------------------------------------------------------------------------------------
+
+bench_drain() {
+  local per_second=1000 queued
+  title "drain: $drain_orders orders while the broker is down"
+  # The order service takes what it can promise to publish; a broker that is gone is no reason to refuse, its age is.
+  start_system "$bin" --set order.service.deadline=30m --set order.service.shed_held_up=10m
+  timeout 900 "$sagactl" --data "$data" load --rate "$per_second" --duration "$((drain_orders * 1000 / per_second))ms" \
+    --mix happy=100 --drain 5m --timeline --json >"$folder/drain.json" 2>"$folder/load.err" &
+  local load=$!
+  wait_for 60 first_order_is_there || die "no order comes"
+  control kill nats
+  show "  the broker is dead"
+  sleep "$((drain_orders / per_second + 2))"
+  control start nats
+  show "  the broker is back"
+  wait "$load" || true
+  # That orders pile up is what is wanted here.
+  jq -e '.reasons |= map(select(startswith("orders piled up") | not)) | .valid = (.reasons == [])' "$folder/drain.json" \
+    >"$folder/run.json" || die "the run failed: $(tail -n 2 "$folder/load.err")"
+  # From the second in which the queue was longest on: those in which anything ended, and of these the whole ones, which
+  # are all but the first and the last.
+  local drain
+  drain=$(jq '(.timeline | map(.in_flight) | max) as $queued | (.timeline | map(.in_flight == $queued) | rindex(true)) as $peak
+    | (.timeline[$peak:] | map(.ended | select(. > 0))) as $ends
+    | (if ($ends | length) > 3 then $ends[1:-1] else $ends end) as $whole
+    | {queued: $queued, per_s: (if $whole == [] then 0 else ($whole | add) / ($whole | length) | round end),
+       seconds: ($ends | length), valid, reasons, errors_by_reason,
+       settings: ["order.service.deadline=30m", "order.service.shed_held_up=10m"], rss_mib}' "$folder/run.json")
+  queued=$(jq .queued <<<"$drain")
+  show "$(jq -r '"  \(.queued) orders were queued, and ended at \(.per_s)/s within \(.seconds) s"' <<<"$drain")"
+  against "$folder/run.json" drain
+  must "at least nine in ten orders had to wait: $queued" test "$((queued * 10))" -ge "$((drain_orders * 9))"
+  note drain "$drain"
+  stop_system
+}
+
+# --- alone ------------------------------------------------------------------------------------------------
+
+bench_store() {
+  title "store: alone"
+  local sizes
+  sizes=$("$tool" store "$folder" --seconds "$((floor_s * 2))") || die "the store could not be measured"
+  show "$(jq -r '.[] | "  \(.batch) per transaction: \(.events_per_s) events/s, \(.cpu_us_per_event) µs of CPU each"' <<<"$sizes")"
+  note store "$(jq '{sizes: .}' <<<"$sizes")"
+}
+
+bench_relay() {
+  title "relay: alone, with a broker that takes everything"
+  local relay
+  relay=$("$tool" relay "$folder" --seconds "$floor_s") || die "the relay could not be measured"
+  show "$(jq -r '"  \(.entries_per_s) messages/s, \(.entries_per_round) a round, \(.cpu_us_per_entry) µs of CPU each"' <<<"$relay")"
+  note relay "$relay"
+}
+
+# --- not only the happy -----------------------------------------------------------------------------------
+
+bench_mixed() {
+  title "mixed: 10 % declined, 5 % out of stock, 5 % cancelled by their customers"
+  need_sustained
+  start_system "$bin"
+  load "$folder/run.json" --rate "$(of_sustained 50)" --warmup "${warmup_s}s" --duration "${step_s}s" \
+    --mix happy=80,declined=10,out_of_stock=5,cancelled=5 || die "the run failed"
+  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; \(.completed) confirmed, \(.compensated) undone, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
+  against "$folder/run.json" mixed
+  note mixed "$(in_short "$folder/run.json" | jq '. + {rate: .rate_wanted}')"
+  stop_system
+}
+
+bench_overload() {
+  title "overload: 3 times the highest rate for $overload_s s, then half of it"
+  need_sustained
+  start_system "$bin"
+  load "$folder/run.json" --rate "$((sustained * 3))" --duration "${overload_s}s" --then "$(of_sustained 50)=${overload_s}s" \
+    --drain 2m --mix happy=100 --may-shed --timeline || die "the run failed"
+  local overload
+  overload=$(jq '{rate: .rate_wanted, valid, reasons, started, shed, shed_latency_ms, latency_ms, http_latency_ms, errors_by_reason,
+    rss_mib_max: (.timeline | map(.rss_mib) | max), order_rss_mib_max: (.timeline | map(.order_rss_mib) | max), rss_mib, timeline}' \
+    "$folder/run.json")
+  show "$(jq -r '"  \(.shed) refused with 503 and Retry-After within \(.shed_latency_ms.p99) ms (p99); of what was taken p99 \(.latency_ms.p99) ms; at most \(.rss_mib_max) MiB, order \(.order_rss_mib_max)"' <<<"$overload")"
+  against "$folder/run.json" overload
+  note overload "$overload"
+  stop_system
+}
+
+# --- over time --------------------------------------------------------------------------------------------
+
+# With the databases and streams of many finished orders: --history names a folder with them.
+bench_history() {
+  title "history: beside many finished orders"
+  if [[ -z $history ]]; then
+    show "  left out: --history DIR names the data of a system with many finished orders"
+    return
+  fi
+  need_sustained
+  local base
+  base=$(free_ports)
+  data=$folder/history
+  cp -R "$history" "$data"
+  systems=("$sagactl" "$data")
+  timeout 900 "$sagactl" --data "$data" up --detach --port-base "$base" >"$folder/up.log" 2>&1 || die "it did not start: $(tail -n 2 "$folder/up.log")"
+  load "$folder/run.json" --rate "$(of_sustained 75)" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || die "the run failed"
+  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB"' "$folder/run.json")"
+  against "$folder/run.json" history
+  note history "$(in_short "$folder/run.json")"
+  stop_system
+}
+
+bench_soak() {
+  title "soak: $soak_s s at half of the highest rate"
+  need_sustained
+  start_system "$bin"
+  load "$folder/run.json" --rate "$(of_sustained 50)" --warmup "${warmup_s}s" --duration "${soak_s}s" --mix happy=100 --timeline ||
+    die "the run failed"
+  local soak
+  soak=$(jq '(.timeline | length) as $all | ([($all / 10 | floor), 1] | max) as $tenth
+    | {rate: .rate_wanted, duration_s, valid, reasons, started, latency_ms, cpu_ms_per_order, rss_mib,
+       rss_mib_first: .timeline[$tenth].rss_mib, rss_mib_last: .timeline[-1].rss_mib,
+       timeline: [.timeline | to_entries[] | select(.key % $tenth == 0) | .value]}' "$folder/run.json")
+  show "$(jq -r '"  \(.rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; memory \(.rss_mib_first) → \(.rss_mib_last) MiB"' <<<"$soak")"
+  against "$folder/run.json" soak
+  note soak "$soak"
+  stop_system
+}

@@ -1,0 +1,43 @@
+# shellcheck shell=bash disable=SC2154
+# What is said of a run of `bench.sh all`: the machine, the versions, how durable it was; and the page. To be sourced by
+# bench.sh.
+
+# build_dist: the programs as images have them, and the tools beside them.
+build_dist() {
+  cargo build --manifest-path "$root/Cargo.toml" --profile "$profile" --bins --workspace --exclude simulation
+}
+
+# describe: what is measured and on what, from a system that runs for that.
+describe() {
+  local revision broker machine
+  start_system "$bin"
+  # As the broker that runs was told.
+  broker=$(grep -rhoE --include='*.conf' 'sync_interval: *[a-z0-9]+' "$data" | head -n 1) || broker='sync_interval: the default'
+  stop_system
+  revision=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
+  [[ -z $(git -C "$root" status --porcelain 2>/dev/null) ]] || revision+=', dirty'
+  machine=$("$tool" machine "$folder") || die "the machine could not be looked at"
+  note machine "$(jq 'del(.sqlite)' <<<"$machine")"
+  note versions "$(jq -n --arg revision "$revision" --arg profile "$profile" --arg rustc "$(version_of rustc || echo unknown)" \
+    --arg nats "$(version_of "$NATS_SERVER_BIN" || echo unknown)" --argjson machine "$machine" \
+    '{revision: $revision, profile: $profile, rustc: $rustc, nats_server: $nats, sqlite: $machine.sqlite}')"
+  # What the engine tells every connection that writes.
+  note durability "$(jq -n --arg broker "${broker##*: }" --arg store \
+    "$(grep -rhoE '"synchronous", "[A-Z]+"' "$root/shared/engine/src/store/sqlite" | grep -oE '[A-Z]{2,}' | head -n 1)" \
+    '{sqlite_synchronous: (if $store == "" then "unknown" else $store end), jetstream_sync_interval: $broker}')"
+  note quick "$([[ $quick == yes ]] && echo true || echo false)"
+}
+
+# conclude: the table; with --write, the page and its charts, unless something did not hold.
+conclude() {
+  printf '%s\n' "$results" >"$folder/results.json"
+  title "results"
+  show "$("$tool" table "$folder/results.json")"
+  [[ $writing == yes ]] || return 0
+  if ((failed > 0)); then
+    show "" "  not written: what did not hold is no result"
+    return 0
+  fi
+  "$tool" page "$folder/results.json" "$root/docs/benchmarks"
+  show "" "  written: docs/benchmarks/"
+}

@@ -1,0 +1,93 @@
+# shellcheck shell=bash disable=SC2154
+# How the parts of `bench.sh all` load a system, judge a run and look for the highest rate. To be sourced by bench.sh.
+
+# What a step of the search must hold: p99 in milliseconds, and the share of the wanted rate that must end in time.
+readonly limit_p99_ms=250 least_share=97
+
+# load FILE FLAGS…: a run; its report is in FILE, whether or not it is good. Fails when there is none.
+load() {
+  local file=$1
+  shift
+  timeout 4000 "$sagactl" --data "$data" load --json "$@" >"$file" 2>"$folder/load.err" || true
+  jq -e .started "$file" >/dev/null 2>&1 || {
+    tail -n 5 "$folder/load.err" >&2
+    return 1
+  }
+}
+
+# in_short FILE: what of a report is kept.
+in_short() {
+  jq 'del(.audit, .timeline, .ending_s, .warmup_orders, .report) | del(.shed_latency_ms | select(.p50 == 0))' "$1"
+}
+
+# against FILE NAME: what speaks against a part whose report this is, said and counted.
+against() {
+  local reason
+  while read -r reason; do
+    show "  ✘ $2: $reason"
+    failed=$((failed + 1))
+  done < <(jq -r '.reasons[]' "$1")
+}
+
+# step RATE: one step of the search; shows it, keeps it, and says whether it held.
+step() {
+  local file=$folder/step.json held
+  load "$file" --rate "$1" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || return 1
+  held=$(jq --argjson limit "$limit_p99_ms" --argjson share "$least_share" \
+    '.valid and .latency_ms.p99 <= $limit and .rate_in_time * 100 >= .rate_wanted * $share' "$file")
+  in_short "$file" | jq -c --argjson held "$held" '. + {held: $held}' >>"$folder/steps"
+  show "$(jq -r --arg held "$([[ $held == true ]] && echo '✔' || echo '✘')" \
+    '"  \($held) \(.rate_wanted)/s: \(.rate_in_time)/s ended, p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU\(.reasons | map("; " + .) | join(""))"' "$file")"
+  # What is still under way would be in the way of the next step.
+  [[ $(jq '.unfinished + .failed' "$file") == 0 ]] || { stop_system && start_system "$bin"; }
+  [[ $held == true ]]
+}
+
+# search: the highest rate that holds, by doubling and then halving the distance; leaves it in $sustained.
+search() {
+  local low=0 high=0 rate=$first_rate
+  : >"$folder/steps"
+  while ((high == 0)); do
+    if step "$rate"; then low=$rate rate=$((rate * 2)); else high=$rate; fi
+    ((rate <= 50000)) || high=$rate
+  done
+  if ((low == 0)); then
+    while ((low == 0 && high > 20)); do
+      rate=$((high / 2))
+      if step "$rate"; then low=$rate; else high=$rate; fi
+    done
+  fi
+  while ((low > 0 && (high - low) * 100 > low * within_percent)); do
+    rate=$(((low + high) / 2))
+    if step "$rate"; then low=$rate; else high=$rate; fi
+  done
+  sustained=$low
+}
+
+# of_sustained PERCENT: that share of the highest rate, which is looked for when nobody has yet.
+of_sustained() {
+  echo $(((sustained * $1 + 50) / 100))
+}
+
+# need_sustained: the parts behind `throughput` go by its rate, or by --sustained.
+need_sustained() {
+  if ((sustained == 0)); then
+    show "  looking for the highest rate first (--sustained N says it)"
+    start_system "$bin"
+    search
+    stop_system
+  fi
+  ((sustained > 0)) || die "no rate holds: at none ended all orders with a p99 of $limit_p99_ms ms"
+}
+
+# pids: NAME=PID of all processes of the system.
+pids() { status | jq -r '.processes[] | select(.pid) | "\(.name)=\(.pid)"'; }
+
+# used_while SECONDS FILE: what the processes used meanwhile, for `bench used`: FILE.before and FILE.after.
+used_while() {
+  local all
+  mapfile -t all < <(pids)
+  "$tool" usage "${all[@]}" >"$2.before"
+  sleep "$1"
+  "$tool" usage "${all[@]}" >"$2.after"
+}

@@ -1,0 +1,17 @@
+//! Shell: what the machine can do at all: results of different machines compare as shares of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{broker, fsync, store};
+
+/// One fsync, the broker alone, the store alone, one after another.
+pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> anyhow::Result<Value> {
+    let folder = tempfile::tempdir_in(folder)?;
+    let fsync = fsync::measure(folder.path(), length.min(Duration::from_secs(2)))?;
+    let store = store::of(folder.path(), store::BATCH, length).await?;
+    let broker = broker::measure(folder.path(), nats_server, length).await?;
+    Ok(json!({ "fsync": fsync, "store": store, "broker": broker }))
+}

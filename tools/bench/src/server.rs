@@ -1,0 +1,61 @@
+//! Shell: a broker of its own, as durable as the system's, for as long as it is measured.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use async_nats::Client;
+
+/// It starts within a moment.
+const STARTS_WITHIN: Duration = Duration::from_secs(10);
+
+/// A broker that ends with this value.
+pub struct Server {
+    child: Child,
+    pub url: String,
+}
+
+impl Server {
+    /// Starts it with an empty store below `folder`, on a port that nobody has.
+    pub async fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let config = folder.join("nats.conf");
+        let store = folder.join("jetstream");
+        // As the system's own: every acknowledgement is on the disk.
+        let text = format!(
+            "host: 127.0.0.1\nport: {port}\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+            store.display()
+        );
+        std::fs::write(&config, text)?;
+        let mut command = Command::new(program);
+        command.arg("-c").arg(&config).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+        let server = Self { child, url: format!("nats://127.0.0.1:{port}") };
+        let until = Instant::now() + STARTS_WITHIN;
+        while server.connect().await.is_err() {
+            if Instant::now() > until {
+                bail!("the broker does not answer at {}", server.url);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(server)
+    }
+
+    pub async fn connect(&self) -> anyhow::Result<Client> {
+        Ok(async_nats::connect(&self.url).await?)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; its store goes with the folder.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

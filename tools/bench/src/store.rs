@@ -1,0 +1,126 @@
+//! Shell: the store alone: the writes of a saga's step, so many in a transaction.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use saga_core::decider::Decider;
+use saga_core::decision::{EventWrite, OutboxWrite, Reads, RowWrite, Writes};
+use saga_core::ids::message_id;
+use saga_core::row::{Projected, RowKey, RowKind};
+use saga_engine::store::Store;
+use saga_engine::store::sqlite::SqliteStore;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::proc::cpu_us;
+
+/// Events in a transaction, when there are many.
+pub const BATCH: usize = 256;
+/// Bytes of an event, of a row and of a message, as those of a payment have about.
+const EVENT: usize = 120;
+const STATE: usize = 260;
+const MESSAGE: usize = 480;
+const STEP: &str = "bench-step";
+
+/// By size of the transaction: alone, few, many.
+pub async fn measure(folder: &Path, length: Duration) -> anyhow::Result<Value> {
+    let mut sizes = Vec::new();
+    for batch in [1, 16, 64, BATCH] {
+        let folder = tempfile::tempdir_in(folder)?;
+        sizes.push(of(folder.path(), batch, length / 4).await?);
+    }
+    Ok(Value::from(sizes))
+}
+
+/// Transactions of this size: each event looks for its message in the inbox, writes a row, itself, a promise and a mark.
+pub async fn of(folder: &Path, batch: usize, length: Duration) -> anyhow::Result<Value> {
+    let store = open(folder)?;
+    let (began, us_before) = (Instant::now(), cpu_us(std::process::id())?);
+    let mut transactions = 0;
+    while began.elapsed() < length {
+        write(store.as_ref(), batch).await?;
+        transactions += 1;
+    }
+    let events = transactions * batch as u64;
+    let us = cpu_us(std::process::id())? - us_before;
+    Ok(json!({
+        "batch": batch,
+        "events_per_s": u128::from(events) * 1_000 / began.elapsed().as_millis().max(1),
+        "cpu_us_per_event": us / events.max(1),
+    }))
+}
+
+/// An empty database.
+pub fn open(folder: &Path) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(Arc::new(SqliteStore::open(&folder.join("store.db"), vec![RowKind::of::<Ticket>()])?))
+}
+
+/// One transaction of so many events, each of a saga of its own.
+pub async fn write(store: &dyn Store, events: usize) -> anyhow::Result<()> {
+    let sagas: Vec<_> = (0..events).map(|_| Uuid::now_v7()).collect();
+    let mut reads = Reads::default();
+    for saga in &sagas {
+        reads.rows.insert(RowKey::of::<Ticket>(saga));
+        reads.inbox.insert((STEP, message_id("elsewhere", *saga, 0)));
+    }
+    let decide = move |_| writes(&sagas);
+    Ok(store.transact(reads, Box::new(decide)).await?)
+}
+
+fn writes(sagas: &[Uuid]) -> Writes {
+    let mut writes = Writes { decided_at: Timestamp::now(), ..Writes::default() };
+    for (index, saga) in sagas.iter().enumerate() {
+        let (key, causation_id) = (RowKey::of::<Ticket>(saga), message_id("elsewhere", *saga, 0));
+        writes.rows.push(RowWrite {
+            key: key.clone(),
+            read_version: 0,
+            version: 1,
+            projected: Projected { state: text(STATE), fields: vec![], due: None },
+        });
+        writes.events.push(EventWrite { key, version: 1, name: "Written", data: text(EVENT), causation_id });
+        writes.outbox.push(OutboxWrite {
+            id: message_id("bench", causation_id, 0),
+            saga: *saga,
+            subject: "bench.written".to_owned(),
+            payload: Bytes::from(text(MESSAGE)),
+            event: Some(index),
+            trace: None,
+        });
+        writes.inbox.push((STEP, causation_id));
+    }
+    writes
+}
+
+/// JSON of so many bytes.
+fn text(bytes: usize) -> String {
+    format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8))
+}
+
+/// What is stored: it decides nothing.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Ticket {
+    x: String,
+}
+
+impl Decider for Ticket {
+    const KIND: &'static str = "ticket";
+    type Command = String;
+    type Event = String;
+    type Rejection = String;
+
+    fn decide(&self, command: &String) -> Result<Vec<String>, String> {
+        Ok(vec![command.clone()])
+    }
+
+    fn evolve(&mut self, event: &String) {
+        self.x.clone_from(event);
+    }
+
+    fn event_name(_: &String) -> &'static str {
+        "Written"
+    }
+}
