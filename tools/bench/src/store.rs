@@ -65,25 +65,27 @@ pub async fn write(store: &dyn Store, events: usize) -> anyhow::Result<()> {
     let mut reads = Reads::default();
     for saga in &sagas {
         reads.rows.insert(RowKey::of::<Ticket>(saga));
-        reads.inbox.insert((STEP, message_id("elsewhere", *saga, 0)));
+        reads.inbox.insert((STEP, message_id(*saga, "elsewhere", *saga, 0)));
     }
     let decide = move |_| writes(&sagas);
-    Ok(store.transact(reads, Box::new(decide)).await?)
+    store.transact(reads, Box::new(decide)).await?;
+    Ok(())
 }
 
 fn writes(sagas: &[Uuid]) -> Writes {
     let mut writes = Writes { decided_at: Timestamp::now(), ..Writes::default() };
     for (index, saga) in sagas.iter().enumerate() {
-        let (key, causation_id) = (RowKey::of::<Ticket>(saga), message_id("elsewhere", *saga, 0));
+        let (key, causation_id) = (RowKey::of::<Ticket>(saga), message_id(*saga, "elsewhere", *saga, 0));
         writes.rows.push(RowWrite {
             key: key.clone(),
             read_version: 0,
             version: 1,
             projected: Projected { state: text(STATE), fields: vec![], due: None },
+            searched_by: None,
         });
         writes.events.push(EventWrite { key, version: 1, name: "Written", data: text(EVENT), causation_id });
         writes.outbox.push(OutboxWrite {
-            id: message_id("bench", causation_id, 0),
+            id: message_id(*saga, "bench", causation_id, 0),
             saga: *saga,
             subject: "bench.written".to_owned(),
             payload: Bytes::from(text(MESSAGE)),

@@ -14,7 +14,7 @@ use futures::StreamExt as _;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
 use saga_core::message::{Envelope, Message as _};
 use saga_core::service::stream_of;
-use saga_engine::nats::NatsBus;
+use saga_engine::nats::{NatsBus, payloads_of};
 use serde::Deserialize;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -118,8 +118,10 @@ impl Source {
             if let Ok(info) = message.info() {
                 self.next = info.stream_sequence + 1;
             }
-            if let Some((order, heard)) = heard(&message, &confirmed) {
-                to(order, heard);
+            for payload in payloads_of(&message) {
+                if let Some((order, heard)) = heard(&message.subject, &payload, &confirmed) {
+                    to(order, heard);
+                }
             }
         }
     }
@@ -135,13 +137,13 @@ impl Source {
     }
 }
 
-/// What a message says of whose order; `None` of what says nothing of any.
-fn heard(message: &async_nats::Message, confirmed: &str) -> Option<(Uuid, Heard)> {
-    if *message.subject == *confirmed {
-        let Head { correlation_id } = serde_json::from_slice(&message.payload).ok()?;
+/// What a fact says of whose order; `None` of what says nothing of any.
+fn heard(subject: &str, payload: &[u8], confirmed: &str) -> Option<(Uuid, Heard)> {
+    if subject == confirmed {
+        let Head { correlation_id } = serde_json::from_slice(payload).ok()?;
         return Some((correlation_id, Heard::Confirmed));
     }
-    let envelope = Envelope::from_bytes(&message.payload).ok()?;
+    let envelope = Envelope::from_bytes(payload).ok()?;
     let opened = envelope.open::<OperatorMessage<Fact>>().ok()?;
     Some((opened.fact.saga()?, Heard::Other(Box::new(HeardFact::of(&opened)))))
 }
