@@ -11,11 +11,13 @@ use crate::store::{Lease, PublishedRun, Store, StoreFault};
 
 /// What a publish brought to the broker, and how long it took.
 type Batch = (usize, Duration);
+/// A settlement that has been handed to the store.
+type UnderWay = AbortOnDropHandle<Result<bool, StoreFault>>;
 
 /// The settlement under way, and what is still to be settled.
 pub(super) struct Settling {
     store: Arc<dyn Store>,
-    under_way: Option<(AbortOnDropHandle<Result<bool, StoreFault>>, Vec<Batch>)>,
+    under_way: Option<(UnderWay, Vec<Batch>)>,
     waiting: Option<(Lease, PublishedRun, Vec<Batch>)>,
 }
 
