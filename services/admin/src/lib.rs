@@ -169,6 +169,9 @@ const DEFAULTS: &str = r#"
 [http]
 bind = "127.0.0.1:8080"
 body_limit_bytes = 524288
+# What it hears of each saga stands in the logs of those who say it.
+[log]
+filter = "info,saga::step=warn"
 # Nobody waits for the view. When much comes it waits until a saga has come some steps further: the row that it is kept
 # in is written once then.
 [engine]

@@ -1,4 +1,4 @@
-//! Pure: several facts of one subject in one message of the broker, which costs it about what a single one costs.
+//! Shell: several facts of one subject in one message of the broker, which costs it about what a single one costs.
 //!
 //! Each fact is a line that tells its length and where it stands in its trace (`612 00-…-01`, or `612 -`), then its
 //! payload byte for byte, then a line feed.

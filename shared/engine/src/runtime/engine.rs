@@ -127,6 +127,8 @@ pub struct Loop<S: Service> {
     parts: Parts<S>,
     waiting: mpsc::Receiver<Pending<S>>,
     engine: Engine<S>,
+    /// Whether so much comes that the log tells only of what went wrong.
+    is_busy: bool,
 }
 
 impl<S: Service> Engine<S> {
@@ -140,7 +142,7 @@ impl<S: Service> Engine<S> {
         let (clock, tracer) = (parts.clock.clone(), parts.tracer.clone());
         let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks, clock, tracer };
         let engine = Self { inner: Arc::new(inner) };
-        let looping = Loop { parts, waiting, engine: engine.clone() };
+        let looping = Loop { parts, waiting, engine: engine.clone(), is_busy: false };
         (engine, looping)
     }
 
@@ -292,6 +294,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
             let _ = looping.waiting.recv_many(&mut gathered, room).now_or_never();
         }
         gathering.taken(gathered.len(), origin.elapsed());
+        looping.is_busy = gathering.is_busy();
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
         looping.store(Arc::new(inputs), settled.into_iter()).await;
@@ -433,7 +436,8 @@ impl<S: Service> Loop<S> {
             if input.is_foreign() && matches!(outcome, Outcome::Message(MessageOutcome::Dead(_))) {
                 self.parts.observer.foreign_parked(source);
             }
-            log_line::say(input, &outcome, log_line::changes_of(input.id, &mut changes));
+            let changes = log_line::changes_of(input.id, &mut changes);
+            log_line::say(input, &outcome, changes, self.is_busy);
             spans.end(input, &outcome, seen.begun, took);
             on_settled(outcome);
         }

@@ -8,6 +8,8 @@ use std::time::Duration;
 /// Inputs per second at which a batch waits as long as it may; at half of that a quarter, so that a service which is only
 /// half at work answers nearly as soon as one at rest.
 const FULL_RATE: u64 = 4_000;
+/// From so many inputs per second on a line of log for each costs more than many of them tell.
+const BUSY_RATE: u64 = 500;
 /// What came in the meantime is counted at most so often.
 const COUNTED_EVERY: Duration = Duration::from_millis(50);
 /// A pause this long is a rest: what came before says nothing any more.
@@ -43,6 +45,11 @@ impl Gathering {
         let rate = self.count.saturating_mul(1_000_000) / micros;
         self.rate = if since >= REST { rate } else { (self.rate + rate) / 2 };
         (self.count, self.counted_at) = (0, at);
+    }
+
+    /// Whether so much comes that nobody reads a line about each.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.rate >= BUSY_RATE
     }
 
     /// How long the next batch may wait, counted from its first input.

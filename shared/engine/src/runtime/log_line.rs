@@ -1,4 +1,5 @@
-//! Shell: what the log says of an input once it is settled: one line, at `info` when it changed something.
+//! Shell: what the log says of an input once it is settled: one line, at `info` when it changed something and there are
+//! not too many of them to be read.
 
 use saga_core::decision::Writes;
 use saga_core::input::{CommandOutcome, DueOutcome, Input, MessageOutcome, Outcome};
@@ -34,8 +35,8 @@ pub(super) fn changes_of<'a>(id: Uuid, changes: &mut &'a [Change]) -> &'a [Chang
     own
 }
 
-/// Says what became of an input that changed this.
-pub(super) fn say<S: Service>(input: &Input<S>, outcome: &Outcome<S>, changes: &[Change]) {
+/// Says what became of an input that changed this; in a busy service at `debug` when it went well.
+pub(super) fn say<S: Service>(input: &Input<S>, outcome: &Outcome<S>, changes: &[Change], is_busy: bool) {
     let (correlation_id, message_id, step) = (input.correlation_id, input.id, input.source());
     let (causation_id, attempt) = (input.causation_id().map(tracing::field::display), input.attempt());
     let trace_id = input.trace.map(|trace| tracing::field::display(trace.written_id()));
@@ -50,6 +51,7 @@ pub(super) fn say<S: Service>(input: &Input<S>, outcome: &Outcome<S>, changes: &
         | Outcome::Message(MessageOutcome::Done)
         | Outcome::Due(DueOutcome::Done) => match changes {
             [] => line!(debug, "changes nothing"),
+            [..] if is_busy => line!(debug, "{}", in_words(changes)),
             [..] => line!(info, "{}", in_words(changes)),
         },
         Outcome::Command(CommandOutcome::Replayed(_) | CommandOutcome::KeyReused)

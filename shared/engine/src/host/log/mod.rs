@@ -35,8 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
     /// Levels, in the syntax of `tracing_subscriber::EnvFilter`. The lines about inputs have the target
-    /// [`saga::step`](crate::runtime::log_line::TARGET); those about what went well cost more than much of what they tell
-    /// of, and are written when `info` is asked for. The client of NATS is silent unless it is named (`async_nats`).
+    /// [`saga::step`](crate::runtime::log_line::TARGET). The client of NATS is silent unless it is named (`async_nats`).
     pub filter: String,
     /// `json` for machines, `text` for people.
     pub format: LogFormat,
@@ -61,13 +60,7 @@ pub enum LogFormat {
 impl Default for LogSettings {
     fn default() -> Self {
         let max_bytes = 8 * 1024 * 1024;
-        Self {
-            filter: "info,saga::step=warn".to_owned(),
-            format: LogFormat::Text,
-            file: None,
-            max_bytes,
-            keep: 3,
-        }
+        Self { filter: "info".to_owned(), format: LogFormat::Text, file: None, max_bytes, keep: 3 }
     }
 }
 
