@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-/// Inputs per second at which a batch waits as long as it may; at half of that a quarter, so that a service which is only
+/// Inputs per second at which a batch waits as long as it may; at half of that an eighth, so that a service which is only
 /// half at work answers nearly as soon as one at rest.
-const FULL_RATE: u64 = 4_000;
+const FULL_RATE: u64 = 6_000;
 /// From so many inputs per second on a line of log for each costs more than many of them tell.
 const BUSY_RATE: u64 = 500;
 /// What came in the meantime is counted at most so often.
@@ -56,7 +56,7 @@ impl Gathering {
     pub(super) fn window(&self) -> Option<Duration> {
         let rate = self.rate.min(FULL_RATE);
         let longest = u64::try_from(self.longest.as_micros()).unwrap_or(u64::MAX);
-        let window = longest.saturating_mul(rate * rate) / (FULL_RATE * FULL_RATE);
+        let window = longest.saturating_mul(rate.pow(3)) / FULL_RATE.pow(3);
         Some(Duration::from_micros(window)).filter(|window| *window >= SHORTEST)
     }
 }
@@ -78,9 +78,9 @@ mod tests {
     fn it_waits_for_nothing_at_rest_and_longer_the_more_comes() {
         assert_eq!(Gathering::new(Duration::from_millis(15)).window(), None);
         assert_eq!(window_at(100), None);
-        let (half, full) = (window_at(2_000), window_at(4_000));
+        let (half, full) = (window_at(FULL_RATE / 2), window_at(FULL_RATE));
         assert!(half < full, "{half:?} at half the rate, {full:?} at the whole");
-        assert!(half.is_some_and(|half| half < Duration::from_millis(5)), "{half:?}");
+        assert!(half.is_some_and(|half| half < Duration::from_millis(3)), "{half:?}");
         assert!(full.is_some_and(|full| full > Duration::from_millis(13)), "{full:?}");
     }
 
