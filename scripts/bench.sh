@@ -39,7 +39,7 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   --sustained N     the highest rate, when it is known already: it is not looked for
   --soak S          seconds of soak (1800)
   --history DIR     the folder of a system that is down, with many finished orders; it is copied
-  --profile NAME    which build is measured (dist: optimised across crates, as in images)
+  --profile NAME    which build is measured (dist: optimised across crates)
   --write           write docs/benchmarks: the page, its charts, the results as JSON
 
   of the others:

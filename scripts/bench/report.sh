@@ -2,7 +2,7 @@
 # What is said of a run of `bench.sh all`: the machine, the versions, how durable it was; and the page. To be sourced by
 # bench.sh.
 
-# build_dist: the programs as images have them, and the tools beside them.
+# build_dist: the programs, optimised across crates, and the tools beside them.
 build_dist() {
   cargo build --manifest-path "$root/Cargo.toml" --profile "$profile" --bins --workspace --exclude simulation
 }
