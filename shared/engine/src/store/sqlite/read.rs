@@ -10,6 +10,7 @@ use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Order, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::waiting::{Retry, Task, latest_end};
+use uuid::Uuid;
 
 use super::readers::Lane;
 use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp, trace};
@@ -453,24 +454,23 @@ pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<
     Ok(u64::try_from(gone).unwrap_or(u64::MAX))
 }
 
-/// Deletes marks from both ends of each step: an id begins with the time of its saga, but for those that earlier builds
-/// derived, which are random and stand mostly behind all others.
+/// Deletes marks of each step: from the first on, since an id begins with the time of its saga; and from anywhere on, for
+/// those that do not, as earlier builds derived them, and as dead letters still are.
 fn trim_inbox(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite::Result<usize> {
     /// Marks looked at for each that may go: those of old sagas that were handled only lately stand in the way.
     const LOOKED_AT: i64 = 10;
+    const GO: &str = "DELETE FROM inbox WHERE step = ?1 AND message_id IN
+         (SELECT message_id FROM
+              (SELECT message_id, handled_at FROM inbox WHERE step = ?1 AND message_id >= ?5 ORDER BY message_id LIMIT ?4)
+          WHERE handled_at < ?2 LIMIT ?3)";
     let mut next_step = conn.prepare_cached("SELECT min(step) FROM inbox WHERE step > ?1")?;
     let (mut gone, mut last) = (0, String::new());
     while let Some(step) = next_step.query_row([&last], |row| row.get::<_, Option<String>>(0))? {
-        for direction in ["ASC", "DESC"] {
+        for first in [Uuid::nil(), Uuid::from_u128(fastrand::u128(..))] {
             let limit = limit - i64::try_from(gone).unwrap_or(limit);
-            gone += conn
-                .prepare_cached(&format!(
-                    "DELETE FROM inbox WHERE step = ?1 AND message_id IN
-                     (SELECT message_id FROM
-                          (SELECT message_id, handled_at FROM inbox WHERE step = ?1 ORDER BY message_id {direction} LIMIT ?4)
-                      WHERE handled_at < ?2 LIMIT ?3)"
-                ))?
-                .execute(params![step, micros(cutoff), limit, limit.saturating_mul(LOOKED_AT)])?;
+            let looked_at = limit.saturating_mul(LOOKED_AT);
+            gone +=
+                conn.prepare_cached(GO)?.execute(params![step, micros(cutoff), limit, looked_at, first])?;
         }
         last = step;
     }

@@ -141,6 +141,7 @@ macro_rules! conformance {
                 a_kind_that_nobody_declared_cannot_be_rebuilt,
                 the_machinery_counts_what_waits,
                 finished_things_are_trimmed_by_age_in_chunks,
+                old_marks_are_trimmed_wherever_they_stand,
             }
         }
     };

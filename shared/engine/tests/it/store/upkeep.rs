@@ -5,6 +5,7 @@ use std::sync::Arc;
 use saga_core::decision::{InboxState, Reads, Writes};
 use saga_core::query::Query;
 use saga_engine::store::{Cutoffs, Store, StoreFault};
+use uuid::Uuid;
 
 use crate::support::{
     ShelfEvent, at, commit, dead, due_query, id, keyed, load, promises, put, recorded, retry, state, task,
@@ -76,6 +77,26 @@ pub async fn the_machinery_counts_what_waits(store: &Arc<dyn Store>) -> Promise 
     assert_eq!(tallies.retrying, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
     assert_eq!(tallies.dead, [("filling".to_owned(), 1)].into());
     Ok(())
+}
+
+/// Ids of what belongs to no saga are random: what is old among them stands behind whatever is young.
+pub async fn old_marks_are_trimmed_wherever_they_stand(store: &Arc<dyn Store>) -> Promise {
+    let marks = |places: std::ops::Range<u128>, second| {
+        let inbox = places.map(|place| ("filling", Uuid::from_u128(u128::MAX / 200 * place))).collect();
+        Writes { inbox, decided_at: at(second), ..Writes::default() }
+    };
+    for (places, second) in [(0..90, 9), (90..110, 1), (110..200, 9)] {
+        commit(store.as_ref(), marks(places, second)).await?;
+    }
+    let cutoffs = Cutoffs { inbox: at(5), keys: at(0), published: at(0) };
+    let mut gone = 0;
+    for _ in 0..1_000 {
+        gone += store.trim(cutoffs, 3).await?;
+        if gone == 20 {
+            return Ok(());
+        }
+    }
+    panic!("{gone} of 20 old marks went");
 }
 
 /// Trimming bounds the database without touching what is young, and counts outlive it.
