@@ -8,6 +8,6 @@ pub use self::message::{
     OPERATOR_COMMANDS, OperatorCommand, OperatorCommandKind, OperatorMessage, ReplayEffect, ReplayRequested,
 };
 pub use self::parked::{
-    DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, EditedMessage, OriginalMessage,
+    DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, EditedMessage, OriginalMessage, PACK_HEADER,
     StoredDeadLetter,
 };

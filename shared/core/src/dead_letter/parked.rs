@@ -46,15 +46,16 @@ pub struct Delivery {
     pub headers: Vec<(String, String)>,
 }
 
-/// The header of a fact that shares its place in the stream with others: which of how many it is, e.g. `3/64`.
-const PART: &str = "Saga-Pack";
+/// The header of a fact that shares its place in the stream with others: which of how many it is, e.g. `3/64`. Of the
+/// message that carries them all it says how many they are.
+pub const PACK_HEADER: &str = "Saga-Pack";
 
 impl Delivery {
     /// The id of what was delivered when it has none of its own: its place is unique, and the part of it if several
     /// facts share one.
     #[must_use]
     pub(crate) fn place_id(&self) -> Uuid {
-        match self.headers.iter().find(|(name, _)| name == PART) {
+        match self.headers.iter().find(|(name, _)| name == PACK_HEADER) {
             Some((_, part)) => ids::of_stream_part(&self.stream, self.sequence, part),
             None => ids::of_stream_position(&self.stream, self.sequence),
         }

@@ -12,7 +12,7 @@ use crate::store::OutboxEntry;
 
 /// The header that says how many facts a message carries; a message without it is one fact. A fact that came in a
 /// pack bears it too, as `3/64`: the third of them.
-pub(super) const HEADER: &str = "Saga-Pack";
+pub(super) use saga_core::dead_letter::PACK_HEADER as HEADER;
 
 /// What a pack holds at most, in bytes, but for a fact that is larger by itself: a consumer asks for many messages at
 /// once, and this bounds what it has to hold.

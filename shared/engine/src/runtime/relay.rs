@@ -185,14 +185,13 @@ impl Relay {
         }
         let entries = self.store.pending(self.settings.batch).await?;
         let (count, is_all) = (entries.len(), entries.len() < self.settings.batch);
-        let last = entries.iter().map(|entry| entry.seq).max();
-        if entries.is_empty() {
+        let Some(last) = entries.iter().map(|entry| entry.seq).max() else {
             self.published = end;
             return Ok(Round::Idle);
-        }
+        };
         let (published, took) = self.publish(&entries, publish, now).await;
         let is_all = is_all && published.done.len() == count;
-        self.published = end.filter(|_| is_all).max(last.filter(|_| is_all && end.is_some()));
+        self.published = end.filter(|_| is_all).map(|end| end.max(last));
         self.settle(lease, entries, published, took, observer, now).await
     }
 

@@ -39,9 +39,7 @@ impl Settling {
             }
             None => self.waiting = Some((lease, run, vec![batch])),
         }
-        if self.under_way.is_none() {
-            self.start();
-        }
+        self.start();
     }
 
     /// Whether anything is not settled yet.
@@ -72,6 +70,7 @@ impl Settling {
         }
     }
 
+    /// Begins with what waits, unless a settlement is under way.
     fn start(&mut self) {
         if self.under_way.is_some() {
             return;

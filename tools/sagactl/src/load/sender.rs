@@ -130,12 +130,12 @@ impl Sender {
             // Closed by the other side, and at the same moment given a request: that goes out anew.
             jobs.close();
             self.pool.lines.lock().count -= 1;
-            if let Ok(job) = jobs.try_recv()
-                && !self.send(job.number, job.request)
-            {
-                let is_placing = true;
-                let outcome = Err(Refused::broken("shed by the generator"));
-                (self.pool.answer)(Answer { number: job.number, sent: job.sent, outcome, is_placing });
+            if let Ok(Job { number, request, sent }) = jobs.try_recv() {
+                let is_placing = matches!(request, Request::Place(_));
+                if !self.send(number, request) {
+                    let outcome = Err(Refused::broken("shed by the generator"));
+                    (self.pool.answer)(Answer { number, sent, outcome, is_placing });
+                }
             }
         } else {
             self.pool.lines.lock().count -= 1;

@@ -64,18 +64,14 @@ impl KindSql {
         let RowWrite { projected: Projected { fields, due, .. }, searched_by, .. } = row;
         let due = Value::from(due.map(micros));
         if let (Some(before), true) = (searched_by, self.updates.len() > 1) {
-            let is_changed = fields
-                .iter()
-                .zip(&before.fields)
-                .map(|(now, before)| now != before)
-                .chain([row.projected.due != before.due]);
-            let is_changed: Vec<bool> = is_changed.collect();
-            let mask = is_changed
-                .iter()
-                .enumerate()
-                .fold(0, |mask, (bit, changed)| mask | usize::from(*changed) << bit);
-            let values = fields.iter().map(field_value).chain([due]).zip(is_changed);
-            let values = values.filter_map(|(value, is_changed)| is_changed.then_some(value)).collect();
+            let is_changed = fields.iter().zip(&before.fields).map(|(now, before)| now != before);
+            let is_changed = is_changed.chain([row.projected.due != before.due]);
+            let (mut mask, mut values) = (0, Vec::new());
+            let all = fields.iter().map(field_value).chain([due]).zip(is_changed).enumerate();
+            for (bit, (value, _)) in all.filter(|(_, (_, is_changed))| *is_changed) {
+                mask |= 1 << bit;
+                values.push(value);
+            }
             return (&self.updates[mask], values);
         }
         let all = self.updates.last().map_or("", String::as_str);
