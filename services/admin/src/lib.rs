@@ -205,5 +205,6 @@ pub fn program() -> Program<AdminService, AdminSettings> {
             ]
         },
         refuses: |_| None,
+        under_way: None,
     }
 }

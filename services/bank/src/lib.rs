@@ -58,5 +58,6 @@ pub fn program() -> Program<BankService, BankSettings> {
         metrics: &[],
         background: |_| Vec::new(),
         refuses: |_| None,
+        under_way: None,
     }
 }

@@ -82,5 +82,6 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
         metrics: &contract::metrics::OF_INVENTORY,
         background: |app| vec![Box::pin(monitor::run(app.clone())), Box::pin(held::run(app))],
         refuses: |_| None,
+        under_way: None,
     }
 }

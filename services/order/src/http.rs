@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use contract::order::{CancelReason, SECRETS};
@@ -20,6 +21,7 @@ use saga_engine::host::http::{
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
 };
+use saga_engine::host::shedding::{LetIn, SharedShedding};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
@@ -110,10 +112,12 @@ enum Method {
         headers(("Location", description = "where the order is"), ("Preference-Applied", description = "the wait that was granted"))),
     (status = 202, description = "placed", body = OrderView, headers(("Location", description = "where the order is"))),
     (status = 422, description = "invalid, or the key belongs to another request"),
-    (status = 503, description = "too much waits for the broker"),
+    (status = 503, description = "too many orders are under way, or too much waits for the broker; `Retry-After` says when to come again"),
 ))]
 async fn place(
     State(app): State<OrderApp>,
+    // Before the body is read: what is refused is to cost little.
+    LetInFirst(let_in): LetInFirst,
     headers: HeaderMap,
     Body(body, bytes): Body<PlaceOrder>,
 ) -> Result<Response, Problem> {
@@ -130,6 +134,8 @@ async fn place(
         patience: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
     });
     let placed = answered(app.engine.ask(order, command, key).await?, problem)?.order;
+    // It has begun by now, and is known by that.
+    drop(let_in);
     let location = (header::LOCATION, format!("/api/orders/{}", placed.id));
     if let Some(wait) = wait_preference(&headers) {
         let current = wait_until_settled(&app, placed.id, wait).await?;
@@ -140,6 +146,18 @@ async fn place(
         }
     }
     Ok((StatusCode::ACCEPTED, [location], Json(placed)).into_response())
+}
+
+/// Room for one more order under way.
+struct LetInFirst(Option<LetIn>);
+
+impl FromRequestParts<OrderApp> for LetInFirst {
+    type Rejection = Problem;
+
+    async fn from_request_parts(_: &mut Parts, app: &OrderApp) -> Result<Self, Problem> {
+        let let_in = app.shedding.as_ref().map(SharedShedding::let_in).transpose();
+        let_in.map(Self).map_err(|overload| Problem::unavailable(format!("orders: {overload}"), 1))
+    }
 }
 
 /// Why no new order is taken: what it would promise could not be told for too long.

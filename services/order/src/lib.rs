@@ -14,11 +14,15 @@ use contract::FactType::{
     StockReservationFailed,
 };
 use contract::topology;
+use saga_core::decider::Decider as _;
 use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
+use saga_core::shedding::Bounds;
 use saga_engine::host::app::{App, Program, no_calls};
+use saga_engine::host::shedding::UnderWay;
 use serde::{Deserialize, Serialize};
 
+use self::domain::Order;
 use self::policy::OrderService;
 
 /// The order service's name.
@@ -59,6 +63,13 @@ pub struct OrderSettings {
     /// … or while the broker, although connected, has taken no messages for longer than this.
     #[serde(with = "humantime_serde")]
     pub shed_held_up: Duration,
+    /// And they are refused while so many orders are pending that a new one would wait for longer than this …
+    #[serde(with = "humantime_serde")]
+    pub shed_wait: Duration,
+    /// … which fewer than this never are; …
+    pub shed_under_way_from: u64,
+    /// … or while more than this are pending, as in a long outage of what they wait for.
+    pub shed_under_way: u64,
 }
 
 const DEFAULTS: &str = r#"
@@ -69,6 +80,9 @@ deadline = "60s"
 shed_lag = "2m"
 shed_pending = 200000
 shed_held_up = "10s"
+shed_wait = "250ms"
+shed_under_way_from = 750
+shed_under_way = 50000
 "#;
 
 /// The running service, as its routes see it.
@@ -89,5 +103,16 @@ pub fn program() -> Program<OrderService, OrderSettings> {
         metrics: &contract::metrics::OF_ORDER,
         background: |_| Vec::new(),
         refuses: http::overload,
+        under_way: Some(UnderWay {
+            bounds: |settings| Bounds {
+                few: settings.shed_under_way_from,
+                wait: settings.shed_wait,
+                most: settings.shed_under_way,
+            },
+            rows: (Order::KIND, "status", "PENDING"),
+            began: &contract::metrics::PLACED,
+            ended: &contract::metrics::ORDER_DURATION,
+            by_the_whole_way: contract::metrics::BY_THE_WHOLE_WAY,
+        }),
     }
 }

@@ -1,7 +1,7 @@
 //! Pure: whenever they say X, the order service does Y.
 
 use contract::inventory::{PriceChanged, ProductListed};
-use contract::metrics::{AMOUNT, count_money};
+use contract::metrics::{AMOUNT, ORDER_DURATION, PLACED, count_money};
 use contract::money::Money;
 use contract::order::{
     CancelReason, DeadlineExtended, DeadlineExtensionRequested, Line, OrderCancelled, OrderConfirmed,
@@ -13,6 +13,7 @@ use contract::topology::OPERATOR;
 use contract::{Fact, FactType};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::message::{Message as _, Received};
+use saga_core::metric::Measurement;
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::service::{Reaction, Refusal, Service, Step};
 use saga_core::{Policy, UnitOfWork};
@@ -122,6 +123,7 @@ impl Policy<Fact> for Order {
         let order = order_id(id);
         match event {
             OrderEvent::Placed(Placed { lines, payment, deadline, .. }) => {
+                work.measure(Measurement::more(&PLACED, &[], 1));
                 count_money(&AMOUNT, payment.total, "placed", work);
                 work.publish(OrderCreated {
                     order,
@@ -131,12 +133,14 @@ impl Policy<Fact> for Order {
                 });
             }
             OrderEvent::Confirmed => {
+                measure_time(before, "confirmed", work);
                 count_worth(before, "confirmed", work);
                 work.publish(OrderConfirmed { order, lines: stock_lines(before) });
             }
             OrderEvent::Cancelled(reason) => {
                 // What is under way is what was placed, and neither confirmed nor cancelled: what had been confirmed is not.
                 let happened = if matches!(before, Self::Confirmed(_)) { "taken_back" } else { "cancelled" };
+                measure_time(before, reason.as_str(), work);
                 count_worth(before, happened, work);
                 work.publish(OrderCancelled { order, lines: stock_lines(before), reason: *reason });
             }
@@ -144,6 +148,14 @@ impl Policy<Fact> for Order {
                 work.publish(DeadlineExtended { order, deadline: *until });
             }
         }
+    }
+}
+
+/// Measures how long an order was under way that no longer is.
+fn measure_time(before: &Order, outcome: &str, work: &mut Work<'_>) {
+    if let Order::Pending(placed) = before {
+        let took = work.now().duration_since(placed.placed_at);
+        work.measure(Measurement::took(&ORDER_DURATION, &[outcome], took));
     }
 }
 

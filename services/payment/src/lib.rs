@@ -72,5 +72,6 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         metrics: &contract::metrics::OF_PAYMENT,
         background: |app| vec![Box::pin(answering::run(app))],
         refuses: |_| None,
+        under_way: None,
     }
 }

@@ -94,6 +94,20 @@ pub const AMOUNT: Metric = Metric::counter(
      taken_back, which had been confirmed before it was cancelled",
 );
 
+/// Orders placed.
+pub const PLACED: Metric = Metric::counter("order_placed_total", &[], "Orders placed, as order has them");
+/// How long orders wait.
+pub const ORDER_DURATION: Metric = Metric::histogram(
+    "order_duration_seconds",
+    &["outcome"],
+    LONG,
+    "Time from placing an order until it was confirmed, or cancelled for the reason: confirmed, out_of_stock, \
+     payment_failed, timed_out, customer_request, operator",
+)
+.knowing(&[&["confirmed"], &["out_of_stock"], &["payment_failed"]]);
+/// Outcomes of orders that have been with every service.
+pub const BY_THE_WHOLE_WAY: &[&str] = &["confirmed", "payment_failed"];
+
 // Dead letters, as admin knows them.
 
 /// Those that are not over.
@@ -190,7 +204,7 @@ pub const OF_ADMIN: [&Metric; 18] = [
 ];
 
 /// What order counts.
-pub const OF_ORDER: [&Metric; 1] = [&AMOUNT];
+pub const OF_ORDER: [&Metric; 3] = [&PLACED, &ORDER_DURATION, &AMOUNT];
 
 /// What inventory counts.
 pub const OF_INVENTORY: [&Metric; 2] = [&UNITS, &HELD_UNITS];

@@ -22,6 +22,7 @@
 //! - [`retry`]: what a failed try means, and when the next one is.
 //! - [`breaker`]: when to stop calling what does not answer, and how to begin again.
 //! - [`admission`]: whether a step may take a message now, and a task make its call.
+//! - [`shedding`]: whether something new may begin, with all that is under way.
 //! - [`fault`]: the kinds of faults that can be injected on purpose.
 //!
 //! *What is seen from outside*
@@ -54,6 +55,7 @@ pub mod revision;
 pub mod row;
 pub mod secrets;
 pub mod service;
+pub mod shedding;
 pub mod testing;
 pub mod trace;
 pub mod unit_of_work;

@@ -116,6 +116,7 @@ impl AdminHarness {
             settings,
             met,
             refuses: program.refuses,
+            shedding: None,
             stop,
         });
         for work in (program.background)(app.clone()) {

@@ -17,6 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use super::http::Outgoing;
 use super::metrics::Metrics;
 use super::settings::Settings;
+use super::shedding::{SharedShedding, UnderWay};
 use super::standing::Standing;
 use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
@@ -62,6 +63,8 @@ pub struct AppParts<S: Service, X> {
     pub met: CancellationToken,
     /// As [`Program::refuses`].
     pub refuses: fn(&App<S, X>) -> Option<String>,
+    /// What it has under way, of [`Program::under_way`].
+    pub shedding: Option<SharedShedding>,
     /// Resolves when the service stops.
     pub stop: CancellationToken,
 }
@@ -160,6 +163,8 @@ pub struct Program<S: Service, X> {
     pub background: fn(App<S, X>) -> Vec<Background>,
     /// Why it refuses for now what it promises to take, which ends its readiness; beside what ends everybody's.
     pub refuses: fn(&App<S, X>) -> Option<String>,
+    /// What it begins that others end, when there is a bound to how much of it is under way.
+    pub under_way: Option<UnderWay<X>>,
 }
 
 /// For services that call nobody.

@@ -16,6 +16,7 @@ pub mod reading;
 pub mod resilience;
 mod run;
 pub mod settings;
+pub mod shedding;
 pub mod standing;
 pub mod timekeeping;
 pub mod trace;

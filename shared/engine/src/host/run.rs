@@ -23,6 +23,7 @@ use super::log::LostLines;
 use super::metrics::{Metrics, names};
 use super::readiness;
 use super::settings::Settings;
+use super::shedding::SharedShedding;
 use super::standing::Standing;
 use super::trace::{self, Tracing};
 use super::{http, internal_api, meeting, timekeeping, upkeep};
@@ -83,6 +84,12 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     };
     let metrics = Metrics::new(S::NAME, program.metrics);
     metrics.expect(&steps, program.tasks);
+    let shedding = match &program.under_way {
+        Some(under_way) => {
+            Some(SharedShedding::of(under_way, &settings.service, store.as_ref(), &metrics).await?)
+        }
+        None => None,
+    };
     let tracing = Tracing::of(&settings.trace, S::NAME, &settings.instance, &metrics)?;
     let tracer = tracing.tracer.clone();
     let faults = Faults::new(settings.faults.clone(), program.faults, steps);
@@ -119,6 +126,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         settings,
         met,
         refuses: program.refuses,
+        shedding,
         stop,
     });
 

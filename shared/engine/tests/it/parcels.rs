@@ -128,6 +128,7 @@ fn program() -> Program<Depot, NoSettings> {
         access: &Access::CLOSED,
         background: |_| vec![],
         refuses: |_| None,
+        under_way: None,
     }
 }
 

@@ -28,6 +28,35 @@ async fn orders_are_refused_while_too_much_waits_to_be_published() {
     system.assert_reconciled().await;
 }
 
+/// However long what orders wait for is away, no more of them are under way than may be; which a restart does not forget.
+#[tokio::test]
+async fn no_more_orders_are_under_way_than_may_be() {
+    let system = System::start(&["order.service.shed_under_way=5", "order.service.deadline=10m"]);
+    system.list("pen", 100).await;
+    system.sagactl(&["faults", "inject", "payment", "pause", "--step", "payment-processing"]);
+    let place = async || {
+        let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
+        request.send().await.expect("an answer")
+    };
+    for _ in 0..5 {
+        assert_eq!(place().await.status(), StatusCode::ACCEPTED);
+    }
+    for is_restarted in [false, true] {
+        if is_restarted {
+            system.sagactl(&["kill", "order"]);
+            system.sagactl(&["start", "order"]);
+        }
+        let refused = place().await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused.headers().get("Retry-After").and_then(|value| value.to_str().ok()), Some("1"));
+        let detail = refused.text().await.expect("a body");
+        assert!(detail.contains("5 are under way"), "{detail}");
+    }
+    system.sagactl(&["faults", "clear", "payment"]);
+    wait_until("orders are taken again", async || place().await.status() == StatusCode::ACCEPTED).await;
+    system.assert_reconciled().await;
+}
+
 /// A product that runs low gets new pieces by itself, unless it is not to.
 #[tokio::test]
 async fn what_runs_low_is_replenished_unless_it_is_not_to_be() {

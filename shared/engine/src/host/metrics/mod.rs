@@ -5,7 +5,8 @@ mod process;
 mod series;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -36,8 +37,19 @@ struct Inner {
     /// What is measured all the time.
     often: Often,
     latest: Mutex<Stats>,
+    /// Who else hears of what is measured of the service's own.
+    told: OnceLock<Told>,
     /// Metrics that cannot be measured here, as the log has said.
     unfit: Mutex<BTreeSet<&'static str>>,
+}
+
+/// Hears of a measurement.
+struct Told(Box<dyn Fn(&Measurement) + Send + Sync>);
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Told")
+    }
 }
 
 /// Series that every input or request adds to: found once.
@@ -86,7 +98,7 @@ impl Metrics {
             request_duration: of(&names::REQUEST_DURATION),
         };
         let (latest, unfit) = (Mutex::default(), Mutex::default());
-        let metrics = Self(Arc::new(Inner { registry, all, often, latest, unfit }));
+        let metrics = Self(Arc::new(Inner { registry, all, often, latest, unfit, told: OnceLock::new() }));
         metrics.set(&names::BUILD, &[service, names::VERSION], 1.0);
         metrics
     }
@@ -104,6 +116,11 @@ impl Metrics {
             let ends = [CallEnd::Answered, CallEnd::Refused, CallEnd::Failed];
             ends.iter().for_each(|end| self.show(&names::CALLS, &[task, end.as_str()]));
         }
+    }
+
+    /// From now on this one hears of each measurement of the service's own, once it is durable. There can be one.
+    pub fn tell(&self, told: impl Fn(&Measurement) + Send + Sync + 'static) {
+        let _ = self.0.told.set(Told(Box::new(told)));
     }
 
     /// The series of a metric with so many labels. Of one that there is not nothing is measured, which the log says once:
@@ -250,6 +267,9 @@ impl Observer for Metrics {
     }
 
     fn measured(&self, measurement: &Measurement, trace: Option<TraceContext>) {
+        if let Some(Told(told)) = self.0.told.get() {
+            told(measurement);
+        }
         let labels: Vec<&str> = measurement.labels.iter().map(String::as_str).collect();
         match measurement.measured {
             Measured::More(more) => self.add(measurement.metric, &labels, more),
