@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use saga_core::dead_letter::Delivery;
-use saga_core::input::Input;
+use saga_core::input::{Input, MessageOutcome, Outcome};
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::service::Service;
 use tokio::time::{sleep, timeout};
@@ -41,25 +41,46 @@ async fn listen<S: Service, B: Bus>(
     admissions: &BTreeMap<String, StepAdmission>,
 ) -> Result<(), BusError> {
     let mut given_ups = bus.given_ups(durables).await?;
+    let mut blamed = None;
     loop {
-        let given_up = given_ups.next().await?;
+        let mut given_up = given_ups.next().await?;
+        let Delivery { stream, sequence, .. } = &given_up.delivery;
+        let place = (given_up.durable.clone(), stream.clone(), *sequence);
+        // Whoever died of what came before in the same message did not get to this: it is told for the first time.
+        if blamed.as_ref() == Some(&place) {
+            given_up.told = 1;
+        }
         if let Some(admission) = admissions.get(&given_up.durable) {
+            let is_too_often = given_up.told > TRIED_UNTIL_TOLD;
             let mut taken = std::pin::pin!(until_taken(engine, admission, given_up));
             // As long as it takes it is told to this process alone, and counts as told once.
-            while timeout(bus.ack_wait() / 3, &mut taken).await.is_err() {
-                given_ups.in_progress().await?;
+            let outcome = loop {
+                match timeout(bus.ack_wait() / 3, &mut taken).await {
+                    Ok(outcome) => break outcome,
+                    Err(_) => given_ups.in_progress().await?,
+                }
+            };
+            if is_too_often && matches!(outcome, Outcome::Message(MessageOutcome::Dead(_))) {
+                blamed = Some(place);
             }
         }
         given_ups.acknowledge().await?;
     }
 }
 
-/// Takes it as soon as anything can be stored.
-async fn until_taken<S: Service>(engine: &Engine<S>, admission: &StepAdmission, given_up: GivenUp) {
+/// Takes it as soon as anything can be stored. Answers what became of it.
+async fn until_taken<S: Service>(
+    engine: &Engine<S>,
+    admission: &StepAdmission,
+    given_up: GivenUp,
+) -> Outcome<S> {
     let Delivery { stream, sequence, .. } = &given_up.delivery;
     warn!(step = admission.step().name, stream, sequence, "{}", given_up.why);
-    while take(engine, admission, given_up.clone()).await.is_err() {
-        sleep(PAUSE).await;
+    loop {
+        match take(engine, admission, given_up.clone()).await {
+            Ok(outcome) => return outcome,
+            Err(Unavailable) => sleep(PAUSE).await,
+        }
     }
 }
 
@@ -69,12 +90,12 @@ async fn take<S: Service>(
     engine: &Engine<S>,
     admission: &StepAdmission,
     given_up: GivenUp,
-) -> Result<(), Unavailable> {
+) -> Result<Outcome<S>, Unavailable> {
     let step = admission.step();
     let failure = failure(admission, &given_up);
     let GivenUp { payload, delivery, .. } = given_up;
     let input = Input::delivered(step, payload, delivery, fastrand::u32(..)).failing(failure);
-    engine.settle(input).await.map(drop)
+    engine.settle(input).await
 }
 
 /// Why it is not tried now, if it is not.

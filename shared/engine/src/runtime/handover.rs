@@ -82,8 +82,10 @@ impl Handover {
         }
     }
 
-    /// The relay reads the outbox now: what changes from here on may be missed by that look.
+    /// The relay reads the outbox now, which holds all that is here: what changes from here on may be missed by that look.
     pub(super) fn look_now(&self) {
-        self.state.lock().look = false;
+        let mut state = self.state.lock();
+        state.entries.clear();
+        state.look = false;
     }
 }

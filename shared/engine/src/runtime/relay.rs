@@ -282,6 +282,10 @@ impl Relay {
         let (until, renew_at) = (after(now, span), after(now, span / 2));
         let held = self.held.as_ref().map(|(lease, _)| lease);
         let lease = self.store.take_lease(held, &self.owner, now, until).await?;
+        // Taken anew, it may have been somebody else's in between, who may have published anything.
+        if lease.as_ref() != held {
+            self.published = None;
+        }
         self.held = lease.clone().map(|lease| (lease, renew_at));
         Ok(lease)
     }

@@ -113,6 +113,28 @@ async fn every_fact_of_a_given_up_pack_is_tried_once_more() {
     assert_eq!((harness.tea().await.pieces, harness.stats().await.dead_letters), (3, 0));
 }
 
+/// Law 2: one fact that kills whoever takes it is parked; what travelled with it has done nothing, and is handled.
+#[tokio::test]
+async fn of_a_pack_that_was_told_in_vain_only_the_fact_that_was_next_is_parked() {
+    let nats = Nats::start().await;
+    let bus = impatient(&nats).await;
+    let durable = foreign(&bus).await;
+    let settings = BusSettings { pack: 100, ..nats.settings() };
+    let packing = NatsBus::connect(settings, "courier").await.expect("an address");
+    packing.reached().await.expect("a new broker");
+    say(&packing, 7..=10).await;
+    given_up(&bus, &durable).await;
+    told_in_vain(&bus, 1).await;
+    let mut harness = EngineHarness::over(in_memory(), Pace::default()).await;
+    harness.ask(DepotCommand::List("tea")).await;
+    // Those who died handled the first before they came to the second.
+    harness.settle_together(vec![heard(arrived(id(7), "tea", 1))]).await;
+    harness.hears_advisories(&bus);
+    harness.has_handled(FILLING, 3).await;
+    all_advisories_heard(&bus).await;
+    assert_eq!((harness.the_dead_letter().await.message_id, harness.tea().await.pieces), (id(8), 3));
+}
+
 /// What was handled meanwhile (it was only the acknowledgement that got lost) stays handled.
 #[tokio::test]
 async fn a_given_up_message_that_was_handled_or_waits_is_not_parked() {

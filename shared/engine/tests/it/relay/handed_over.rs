@@ -142,3 +142,41 @@ async fn nothing_is_handed_over_while_anything_stands_out_of_line() -> Outcome {
     assert_eq!(promised(store.as_ref(), promises([4])).await?.len(), 1);
     Ok(())
 }
+
+/// Fencing: while nobody renewed it, another had the lease, and was told that something is refused.
+#[tokio::test]
+async fn who_takes_the_lease_back_looks_what_the_other_did_with_what_was_handed_over() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut relay, handover) = fed(&store, &broker).await?;
+    let mut other = self::relay(&store, "depot-2");
+    handover.give(promised(store.as_ref(), promises([1])).await?);
+    broker.always_refuses(1);
+    round(&mut other, &broker, 20).await?;
+    assert_eq!(store.stats().await?.outbox_failed, 1);
+    assert_eq!(round(&mut relay, &broker, 40).await?, Round::Idle);
+    broker.takes_all_again();
+    assert_eq!(store.retry_failed(None).await?, 1);
+    while round(&mut relay, &broker, 41).await? != Round::Idle {}
+    assert_eq!(broker.arrived(), [1]);
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 1)].into(), "counted once");
+    Ok(())
+}
+
+/// Bounds: while the broker is away everything waits in the outbox, and not in memory as well.
+#[tokio::test]
+async fn what_the_relay_reads_anyway_is_not_kept_in_memory() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut relay, handover) = fed(&store, &broker).await?;
+    broker.takes_nothing();
+    let mut payloads = Vec::new();
+    for number in 1..=20 {
+        let promised = promised(store.as_ref(), promises([number])).await?;
+        payloads.extend(promised.iter().map(|entry| entry.payload.clone()));
+        handover.give(promised);
+        round(&mut relay, &broker, 1).await?;
+    }
+    assert_eq!(payloads.len(), 20);
+    let kept = payloads.iter().filter(|payload| !payload.is_unique()).count();
+    assert_eq!(kept, 0, "of what waits in the outbox");
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! The relay, one round at a time, with a broker that does as it is told and a clock that is an argument.
 
+mod any_order;
 mod broker;
 mod handed_over;
 mod refused;

@@ -1,0 +1,220 @@
+//! Whatever happens between engine, relay, broker and operator, in whatever order: nothing is lost, nothing of a saga
+//! overtakes what is before it, and each message counts once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use saga_core::decision::{OutboxWrite, Writes};
+use saga_engine::runtime::bus::Publish;
+use saga_engine::runtime::handover::Handover;
+use saga_engine::runtime::relay::{Relay, Round};
+use saga_engine::store::{OutboxEntry, Published, Store};
+
+use crate::support::{at, id, in_memory, promise, promised};
+
+use super::broker::relay;
+
+/// Worlds that are tried.
+const SEEDS: u64 = 100;
+/// What happens in each.
+const STEPS: usize = 120;
+const SAGAS: u128 = 5;
+
+#[tokio::test]
+async fn whatever_happens_each_message_arrives_in_its_sagas_order_and_counts_once() {
+    for seed in 0..SEEDS {
+        World::new(seed).runs().await;
+    }
+}
+
+/// A broker in some mood, which keeps to what [`Publish`] promises.
+struct Moody {
+    arrived: Mutex<Vec<OutboxEntry>>,
+    rng: Mutex<Rng>,
+    /// Percent of publishes in which something goes wrong.
+    trouble: Mutex<u8>,
+}
+
+impl Moody {
+    /// Anything may be refused, delayed or go unanswered; what is behind such a one in its saga is not taken.
+    fn take(&self, entries: &[OutboxEntry]) -> Published {
+        let (mut rng, mut published) = (self.rng.lock(), Published::default());
+        let is_troubled = rng.u8(..100) < *self.trouble.lock();
+        let mut blocked = Vec::new();
+        for entry in entries {
+            if blocked.contains(&entry.saga) {
+                continue;
+            }
+            let is_behind = published.delayed.is_some();
+            match if is_troubled { rng.u8(..10) } else { 9 } {
+                0 if !is_behind => {
+                    published.refused.push((entry.seq, "never".to_owned()));
+                    blocked.push(entry.saga);
+                }
+                mood @ 1..=3 => {
+                    if mood == 1 {
+                        self.arrived.lock().push(entry.clone());
+                    }
+                    published.delayed.get_or_insert((entry.seq, "no answer".to_owned()));
+                    blocked.push(entry.saga);
+                }
+                _ => {
+                    self.arrived.lock().push(entry.clone());
+                    published.done.push(entry.seq);
+                }
+            }
+        }
+        published
+    }
+}
+
+impl Publish for Moody {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        Box::pin(async {
+            let published = self.take(entries);
+            if self.rng.lock().bool() {
+                tokio::task::yield_now().await;
+            }
+            published
+        })
+    }
+}
+
+struct World {
+    seed: u64,
+    rng: Rng,
+    store: Arc<dyn Store>,
+    broker: Moody,
+    relay: Relay,
+    handover: Arc<Handover>,
+    /// Stands by on the same database.
+    other: Relay,
+    second: i64,
+    promised: BTreeMap<u128, Vec<u128>>,
+    count: u128,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (store, handover) = (in_memory(), Arc::new(Handover::default()));
+        let rng = Rng::with_seed(seed);
+        let broker = Moody {
+            arrived: Mutex::default(),
+            rng: Mutex::new(Rng::with_seed(seed + 1_000_000)),
+            trouble: Mutex::new(0),
+        };
+        let (relay, other) =
+            (relay(&store, "depot-1").fed_by(handover.clone()), self::relay(&store, "depot-2"));
+        Self {
+            seed,
+            rng,
+            store,
+            broker,
+            relay,
+            handover,
+            other,
+            second: 0,
+            promised: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    async fn runs(mut self) {
+        for _ in 0..STEPS {
+            self.step().await;
+        }
+        *self.broker.trouble.lock() = 0;
+        self.ends().await;
+        self.is_right().await;
+    }
+
+    async fn step(&mut self) {
+        match self.rng.u8(..100) {
+            0..30 => self.commits().await,
+            30..75 => drop(self.round().await),
+            75..80 => *self.broker.trouble.lock() = self.rng.u8(..100),
+            80..83 => drop(self.store.retry_failed(None).await.expect("it works")),
+            83..86 => {
+                let failed = self.store.outbox(100).await.expect("it works");
+                let failed = failed.iter().filter(|item| item.status == "FAILED").collect::<Vec<_>>();
+                if let Some(item) = self.rng.choice(failed) {
+                    self.store.retry_failed(Some(item.seq)).await.expect("it works");
+                    self.handover.look_again();
+                }
+            }
+            86..89 => {
+                let since = at(self.rng.i64(0..=self.second));
+                self.store.republish(since, 0, 100).await.expect("it works");
+                if self.rng.bool() {
+                    self.handover.look_again();
+                }
+            }
+            89..92 => {
+                self.handover = Arc::new(Handover::default());
+                self.relay = relay(&self.store, "depot-1").fed_by(self.handover.clone());
+            }
+            92..94 => {
+                self.second += 20;
+                drop(self.other.round(&self.broker, &(), at(self.second)).await.expect("it works"));
+                self.second += if self.rng.bool() { 20 } else { 0 };
+            }
+            94..97 => self.second += self.rng.i64(0..70),
+            _ => tokio::task::yield_now().await,
+        }
+    }
+
+    async fn commits(&mut self) {
+        let mut writes = Writes { decided_at: at(self.second), ..Writes::default() };
+        for _ in 0..self.rng.usize(1..=4) {
+            self.count += 1;
+            let saga = self.rng.u128(0..SAGAS);
+            self.promised.entry(saga).or_default().push(self.count);
+            let subject = format!("depot.{}", self.rng.u8(..2));
+            writes.outbox.push(OutboxWrite { saga: id(saga), subject, ..promise(self.count, None) });
+        }
+        let promised = promised(self.store.as_ref(), writes).await.expect("it works");
+        // Now and then nobody hears of it: the commit was unclear.
+        if self.rng.u8(..10) > 0 {
+            self.handover.give(promised);
+        }
+    }
+
+    async fn round(&mut self) -> Round {
+        self.relay.round(&self.broker, &(), at(self.second)).await.expect("it works")
+    }
+
+    async fn ends(&mut self) {
+        for _ in 0..100 {
+            self.store.retry_failed(None).await.expect("it works");
+            self.handover.look_again();
+            self.second += 1;
+            let round = self.round().await;
+            tokio::task::yield_now().await;
+            let stats = self.store.stats().await.expect("it works");
+            if round == Round::Idle
+                && stats.outbox_pending + stats.outbox_failed + stats.outbox_republishing == 0
+            {
+                return;
+            }
+        }
+        panic!("seed {}: it never ends: {:?}", self.seed, self.store.outbox(9).await);
+    }
+
+    async fn is_right(&self) {
+        let mut arrived: BTreeMap<u128, Vec<u128>> = BTreeMap::new();
+        for entry in self.broker.arrived.lock().iter() {
+            let (saga, number) = (entry.saga.as_u128(), entry.id.as_u128());
+            let of_saga = arrived.entry(saga).or_default();
+            if !of_saga.contains(&number) {
+                of_saga.push(number);
+            }
+        }
+        assert_eq!(arrived, self.promised, "seed {}", self.seed);
+        let published = self.store.tallies().await.expect("it works").published;
+        let published: u64 = published.values().sum();
+        assert_eq!(u128::from(published), self.count, "seed {}", self.seed);
+    }
+}
