@@ -104,6 +104,8 @@ pub enum ProductRejection {
 impl Decider for Product {
     const KIND: &'static str = "product";
     const FIELDS: &'static [&'static str] = &["on_hand", "replenish"];
+    /// Every order adds to it.
+    const HISTORY_LEAVES: bool = true;
     type Command = ProductCommand;
     type Event = ProductEvent;
     type Rejection = ProductRejection;

@@ -30,17 +30,20 @@ impl From<i64> for FieldValue {
 
 /// A decider: `decide` answers a command, `evolve` folds what happened.
 ///
-/// The state of a row always equals the fold of its events over `Default`, so rows can be dropped and
-/// rebuilt. `decide` is total: it answers events, nothing at all (it is so already), or a rejection, and
+/// The state of a row always equals the fold of its events over `Default`, or over a snapshot of those that have left,
+/// so rows can be dropped and rebuilt. `decide` is total: it answers events, nothing at all (it is so already), or a rejection, and
 /// never fails otherwise. `evolve` never fails and never refuses.
 pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Name of the kind of row; also its table.
     const KIND: &'static str;
     /// Names of the searchable fields, in the order of [`Decider::fields`].
     const FIELDS: &'static [&'static str] = &[];
+    /// Whether the old events of a row may leave while it lives on, once a retention says so: for rows whose history has
+    /// no end, and is read by nobody but people. A snapshot of their fold stands for them then.
+    const HISTORY_LEAVES: bool = false;
     /// What may be asked of the row, and refused.
     type Command;
-    /// What happened to the row; kept for ever, and all that its state is made of.
+    /// What happened to the row: all that its state is made of.
     type Event: Clone + Debug + Serialize + DeserializeOwned;
     /// The business says no.
     type Rejection;

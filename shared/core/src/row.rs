@@ -94,15 +94,18 @@ pub struct RowKind {
     pub formerly: Option<&'static str>,
     /// Searchable fields; each is an indexed column.
     pub fields: &'static [&'static str],
-    /// Folds the whole history of the row with this id, oldest event first.
-    pub fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
+    /// Whether old events of rows that live on may leave ([`Decider::HISTORY_LEAVES`]).
+    pub history_leaves: bool,
+    /// Folds the history of the row with this id, oldest event first, over the state of a snapshot if there is one.
+    pub fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
 }
 
 impl RowKind {
     /// The declaration of `D`.
     #[must_use]
     pub fn of<D: Decider>() -> Self {
-        Self { name: D::KIND, formerly: None, fields: D::FIELDS, fold: fold::<D> }
+        let (name, fields, history_leaves) = (D::KIND, D::FIELDS, D::HISTORY_LEAVES);
+        Self { name, formerly: None, fields, history_leaves, fold: fold::<D> }
     }
 
     /// The same, called `name` by earlier builds.
@@ -112,8 +115,12 @@ impl RowKind {
     }
 }
 
-fn fold<D: Decider>(id: &str, events: &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> {
-    let mut state = D::default();
+fn fold<D: Decider>(
+    id: &str,
+    snapshot: Option<&str>,
+    events: &mut dyn Iterator<Item = String>,
+) -> serde_json::Result<Projected> {
+    let mut state: D = snapshot.map(serde_json::from_str).transpose()?.unwrap_or_default();
     for event in events {
         state.evolve(&serde_json::from_str(&event)?);
     }

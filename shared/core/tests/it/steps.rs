@@ -169,7 +169,8 @@ impl Service for Bare {
             name,
             formerly: None,
             fields: &[],
-            fold: |_, _| unreachable!("no row is folded"),
+            history_leaves: false,
+            fold: |_, _, _| unreachable!("no row is folded"),
         };
         vec![kind("tin"), kind("other")]
     }

@@ -43,6 +43,7 @@ pub struct Nothing;
 impl Decider for Shelf {
     const KIND: &'static str = "shelf";
     const FIELDS: &'static [&'static str] = &["status", "pieces"];
+    const HISTORY_LEAVES: bool = true;
     type Command = ShelfCommand;
     type Event = ShelfEvent;
     type Rejection = Nothing;
