@@ -2,7 +2,7 @@
 
 use contract::money::Money;
 use contract::order::StockLine;
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::{Decider, FieldValue, Leaves};
 use serde::{Deserialize, Serialize};
 
 /// A product and its stock. Always: on hand + reserved + sold = supplied.
@@ -105,7 +105,7 @@ impl Decider for Product {
     const KIND: &'static str = "product";
     const FIELDS: &'static [&'static str] = &["on_hand", "replenish"];
     /// Every order adds to it.
-    const HISTORY_LEAVES: bool = true;
+    const LEAVES: Leaves = Leaves::Events;
     type Command = ProductCommand;
     type Event = ProductEvent;
     type Rejection = ProductRejection;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::decider::Sums;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
@@ -240,7 +241,7 @@ pub struct Cutoffs {
 /// What may leave the tables for good, and go to an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct Departures {
-    /// Of rows that live on, events older than this ([`saga_core::decider::Decider::HISTORY_LEAVES`]).
+    /// Events older than this, and finished rows whose last event is ([`saga_core::decider::Leaves`]).
     pub history: Timestamp,
     /// Dead letters that were resolved, or given up, before this.
     pub dead_letters: Timestamp,
@@ -270,6 +271,26 @@ pub struct Snapshot {
     pub created_at: Timestamp,
 }
 
+/// A finished row that leaves, with all its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeavingRow {
+    /// The row.
+    pub key: RowKey,
+    /// Its version: if it has another by then, it stays.
+    pub version: i64,
+    /// What counts for ever of it.
+    pub carried: Sums,
+}
+
+/// What of a kind of rows has left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Finished rows of sagas with lower ids may have left; none of others has.
+    pub before: Option<Uuid>,
+    /// What counts for ever of them, by name.
+    pub carried: BTreeMap<String, i64>,
+}
+
 /// What one look has found that is to leave.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Leaving {
@@ -277,6 +298,10 @@ pub struct Leaving {
     pub events: Vec<LeavingEvent>,
     /// What stands for them afterwards: with each, all events of its row up to its version leave.
     pub snapshots: Vec<Snapshot>,
+    /// Finished rows: their events are among those.
+    pub rows: Vec<LeavingRow>,
+    /// No row of a saga with this id or a higher one leaves.
+    pub before: Option<Uuid>,
     /// Dead letters that are over.
     pub dead_letters: Vec<StoredDeadLetter>,
     /// Where the look began in the history.
@@ -398,6 +423,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// What may leave next: about `limit` events, and as many dead letters. Nothing has left yet.
     fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving>;
+
+    /// What of the rows of a kind has left.
+    fn left(&self, kind: &'static str) -> Answer<'_, Left>;
 
     /// Has it leave, but for what has changed meanwhile. Nobody waits for it: it may be carried by another commit.
     /// Answers how much has left.

@@ -113,6 +113,7 @@ impl Kept {
                 .filter_map(|id| Some((*id, self.dead_letters.get(id)?.clone())))
                 .collect(),
             also_read: BTreeSet::new(),
+            left_before: None,
         }
     }
 

@@ -38,8 +38,9 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, LeavingEvent, Mark,
-    OutboxEntry, OutboxItem, Published, PublishedRun, Republished, Store, StoreFault, StoredDeadLetters,
+    Answer, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, LeavingEvent, Left,
+    Mark, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, Store, StoreFault,
+    StoredDeadLetters,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -365,6 +366,10 @@ impl Store for SqliteStore {
     fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {
         let kinds = self.kinds.clone();
         self.read(Lane::Audit, move |conn| departures::find(conn, &kinds.declared, before, limit))
+    }
+
+    fn left(&self, kind: &'static str) -> Answer<'_, Left> {
+        self.read(Lane::Scan, move |conn| departures::left_of(conn, kind))
     }
 
     fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {

@@ -8,7 +8,7 @@ use super::values::{hex, now_micros, oops};
 use crate::store::StoreFault;
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 9] = [
+const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
@@ -18,6 +18,7 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("migrations/0007_trace.sql"),
     include_str!("migrations/0008_inbox.sql"),
     include_str!("migrations/0009_leaving.sql"),
+    include_str!("migrations/0010_left.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.
@@ -110,6 +111,7 @@ fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFaul
         if known > 0 {
             conn.execute("UPDATE event SET kind = ?2 WHERE kind = ?1", [former, name])?;
             conn.execute("UPDATE snapshot SET kind = ?2 WHERE kind = ?1", [former, name])?;
+            conn.execute("UPDATE carried SET kind = ?2 WHERE kind = ?1", [former, name])?;
             conn.execute_batch(&format!("DROP TABLE IF EXISTS row_{former}"))?;
         }
         Ok(known > 0)

@@ -3,6 +3,7 @@
 mod batches;
 mod dead_letters;
 mod departures;
+mod leaving_rows;
 mod messages;
 mod outbox;
 mod queries;
