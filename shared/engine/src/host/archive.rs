@@ -222,7 +222,11 @@ pub async fn depart(
             Some(archive) => write_down(archive, leaving).await.map_err(NotLeft::Archive)?,
             None => leaving,
         };
-        store.depart(leaving).await?;
+        let has_moved = leaving.from != leaving.up_to;
+        if store.depart(leaving).await? == 0 && !has_moved {
+            // All of it has changed meanwhile: another time.
+            return Ok(());
+        }
         tokio::time::sleep(BREATH).await;
     }
 }

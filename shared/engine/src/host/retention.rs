@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use saga_core::decider::Leaves;
+use saga_core::row::RowKind;
 use serde::{Deserialize, Serialize};
 
 use super::archive::Period;
@@ -27,7 +29,8 @@ pub struct RetentionSettings {
     /// Dead letters that were resolved or given up; those that wait for somebody are kept whatever it says. A step knows by
     /// them what it has handled, as by its inbox marks.
     pub dead_letter: Kept,
-    /// Events of rows that live on and whose history has no end.
+    /// Finished rows, with all their events, and old events of rows that live on and whose history has no end. What others
+    /// may still ask of leaves `bus.retention` later.
     pub history: Kept,
     /// The folder to which events and dead letters go when they leave the database; without one they are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,10 +117,17 @@ impl RetentionSettings {
         }
     }
 
-    /// What may leave the database at this time, for the archive if there is one.
+    /// What may leave the database of a service with these rows at this time, for the archive if there is one. What is said
+    /// by those whose rows leave first may be `delivered` so much later.
     #[must_use]
-    pub fn departures(&self, now: Timestamp) -> Departures {
-        Departures { history: self.history.before(now), dead_letters: self.dead_letter.before(now) }
+    pub fn departures(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> Departures {
+        let waits = rows.iter().any(|kind| kind.leaves == Leaves::Rows);
+        let delivered = if waits { delivered } else { Duration::ZERO };
+        let history = match self.history {
+            Kept::ForEver => Kept::ForEver,
+            Kept::For(time) => Kept::For(time.saturating_add(delivered)),
+        };
+        Departures { history: history.before(now), dead_letters: self.dead_letter.before(now) }
     }
 
     /// Why this cannot be; `delivered` is how long the broker keeps facts.
@@ -136,6 +146,10 @@ impl RetentionSettings {
             (
                 self.history.is_at_least(self.inbox),
                 "history must not be shorter than retention.inbox: what is delivered late is looked up in it",
+            ),
+            (
+                self.history.is_at_least(self.idempotency_key),
+                "history must not be shorter than retention.idempotency_key: what is asked again is looked up in it",
             ),
         ];
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(*why))

@@ -9,6 +9,7 @@ use super::archive::{Archive, BREATH, depart};
 use crate::runtime::clock::Clock as _;
 
 pub(super) async fn trim<S: Service, X: Send + Sync + 'static>(app: App<S, X>, archive: Option<Archive>) {
+    let rows = S::rows();
     loop {
         tokio::time::sleep(app.settings.retention.every).await;
         let retention = &app.settings.retention;
@@ -23,7 +24,7 @@ pub(super) async fn trim<S: Service, X: Send + Sync + 'static>(app: App<S, X>, a
                 }
             }
         }
-        let before = retention.departures(app.clock.now());
+        let before = retention.departures(app.clock.now(), &rows, app.settings.bus.retention);
         if let Err(fault) = depart(app.store.as_ref(), archive.as_ref(), before, retention.chunk).await {
             error!("what is old cannot leave: {}", error_chain(&fault));
         }

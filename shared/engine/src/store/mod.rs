@@ -421,7 +421,7 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes the rows of `kind` and folds them anew from the events. Answers how many rows there are.
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64>;
 
-    /// What may leave next: about `limit` events, and as many dead letters. Nothing has left yet.
+    /// What may leave next: about `limit` events, and once there are none as many dead letters. Nothing has left yet.
     fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving>;
 
     /// What of the rows of a kind has left.

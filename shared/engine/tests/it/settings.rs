@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::{Breaker, BreakerPolicy, State, Verdict, Window};
+use saga_core::decider::Leaves;
+use saga_core::row::RowKind;
 use saga_engine::host::retention::Kept;
 use saga_engine::host::settings::{self, BadSettings, RetentionSettings, Settings, Sources};
 use serde::Deserialize;
 use tempfile::TempDir;
+
+use crate::support::Shelf;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -415,12 +419,26 @@ fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
     let defaults = retention(&[]).expect("the defaults");
     assert_eq!((defaults.history, defaults.dead_letter.to_string().as_str()), (Kept::ForEver, "30days"));
     let now: jiff::Timestamp = "2026-03-03T12:00:00Z".parse().expect("a time");
-    assert_eq!(defaults.departures(now).history, jiff::Timestamp::MIN);
+    let week = Duration::from_hours(24 * 7);
+    assert_eq!(defaults.departures(now, &[], week).history, jiff::Timestamp::MIN);
     let told = ["retention.history=90d", "retention.dead_letter=for ever", "retention.archive_by=day"];
     let told = retention(&told).expect("good settings");
-    assert_eq!(told.departures(now).history.to_string(), "2025-12-03T12:00:00Z");
-    assert_eq!(told.departures(now).dead_letters, jiff::Timestamp::MIN);
+    let of = |leaves| told.departures(now, &[RowKind { leaves, ..RowKind::of::<Shelf>() }], week);
+    for leaves in [Leaves::Nothing, Leaves::Events, Leaves::RowsFirst] {
+        assert_eq!(of(leaves).history.to_string(), "2025-12-03T12:00:00Z", "{leaves:?}");
+    }
+    let late = of(Leaves::Rows);
+    assert_eq!(
+        late.history.to_string(),
+        "2025-11-26T12:00:00Z",
+        "what leaves first may be heard so much later"
+    );
+    assert_eq!(late.dead_letters, jiff::Timestamp::MIN);
     for (flag, said) in [
+        (
+            "retention.idempotency_key=100d",
+            "retention.history must not be shorter than retention.idempotency_key",
+        ),
         ("retention.history=7d", "retention.history must not be shorter than retention.inbox"),
         ("retention.dead_letter=1h", "retention.dead_letter must not be shorter than retention.inbox"),
         ("retention.inbox=6d", "retention.inbox must not be shorter than bus.retention"),
@@ -428,7 +446,7 @@ fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
         ("retention.archive_by=year", "archive_by"),
         ("retention.chunk=0", "retention.chunk"),
     ] {
-        let why = retention(&[flag]).expect_err(flag).to_string();
+        let why = retention(&["retention.history=90d", flag]).expect_err(flag).to_string();
         assert!(why.contains(said), "{flag}: {why}");
     }
 }

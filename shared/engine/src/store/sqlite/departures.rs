@@ -55,7 +55,11 @@ pub(super) fn find(
         }
         .map_err(oops(context))?;
     }
-    leaving.dead_letters = dead_letters(conn, micros(before.dead_letters), limit).map_err(oops(context))?;
+    // At the end of the history: each look at them comes past those that are young.
+    if leaving.events.is_empty() {
+        leaving.dead_letters =
+            dead_letters(conn, micros(before.dead_letters), limit).map_err(oops(context))?;
+    }
     Ok(leaving)
 }
 
@@ -216,7 +220,11 @@ fn dead_letters(conn: &Connection, cutoff: i64, limit: i64) -> rusqlite::Result<
         "SELECT letter, status, revision, message_id FROM dead_letter
          WHERE status IN ('RESOLVED', 'DISCARDED') AND max(last_failed_at, revision) < ?1 LIMIT ?2",
     )?;
-    select.query_map(params![cutoff, limit], stored_dead_letter)?.collect()
+    let found = select.query_map(params![cutoff, limit], stored_dead_letter)?;
+    // One that is damaged keeps no other.
+    Ok(found
+        .filter_map(|letter| letter.inspect_err(|why| error!("a dead letter stays: {why}")).ok())
+        .collect())
 }
 
 /// Has it leave, but for what has changed meanwhile.

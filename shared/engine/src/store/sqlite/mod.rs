@@ -369,7 +369,7 @@ impl Store for SqliteStore {
     }
 
     fn left(&self, kind: &'static str) -> Answer<'_, Left> {
-        self.read(Lane::Scan, move |conn| departures::left_of(conn, kind))
+        self.read(Lane::Row, move |conn| departures::left_of(conn, kind))
     }
 
     fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
