@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use contract::overview::{BooksLook, Verdict};
-use saga_core::decider::Decider;
+use saga_core::decider::{Decider, Leaves};
 use serde::{Deserialize, Serialize};
 
 /// The id of the one row.
@@ -71,6 +71,7 @@ impl From<Books> for Stored {
 
 impl Decider for Books {
     const KIND: &'static str = "books";
+    const LEAVES: Leaves = Leaves::Events;
     type Command = BooksCommand;
     type Event = BooksEvent;
     type Rejection = Infallible;

@@ -2,7 +2,7 @@
 
 use contract::money::Money;
 use contract::order::StockLine;
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::{Decider, FieldValue, Leaves, Sums};
 use serde::{Deserialize, Serialize};
 
 /// A product and its stock. Always: on hand + reserved + sold = supplied.
@@ -104,6 +104,8 @@ pub enum ProductRejection {
 impl Decider for Product {
     const KIND: &'static str = "product";
     const FIELDS: &'static [&'static str] = &["on_hand", "replenish"];
+    /// Every order adds to it.
+    const LEAVES: Leaves = Leaves::Events;
     type Command = ProductCommand;
     type Event = ProductEvent;
     type Rejection = ProductRejection;
@@ -252,6 +254,7 @@ pub enum ReservationRejection {
 impl Decider for Reservation {
     const KIND: &'static str = "reservation";
     const FIELDS: &'static [&'static str] = &["status"];
+    const LEAVES: Leaves = Leaves::Rows;
     type Command = ReservationCommand;
     type Event = ReservationEvent;
     type Rejection = ReservationRejection;
@@ -295,6 +298,18 @@ impl Decider for Reservation {
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
         vec![self.status().into()]
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            Self::New | Self::Held(_) => false,
+            Self::Refused | Self::Sold(_) | Self::Released | Self::Void => true,
+        }
+    }
+
+    /// Pieces sold: their products count them for ever.
+    fn carried(&self) -> Sums {
+        self.lines().iter().map(|line| (line.sku.clone(), i64::from(line.quantity))).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use contract::money::Money;
 use contract::order::{CancelReason, Line, PaymentContext};
 use jiff::Timestamp;
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::{Decider, FieldValue, Leaves};
 use serde::{Deserialize, Serialize};
 
 /// An order as it was placed.
@@ -86,6 +86,8 @@ pub enum OrderRejection {
 impl Decider for Order {
     const KIND: &'static str = "order";
     const FIELDS: &'static [&'static str] = &["customer", "status"];
+    /// Its customer may cancel it as long as it is here.
+    const LEAVES: Leaves = Leaves::RowsFirst;
     type Command = OrderCommand;
     type Event = OrderEvent;
     type Rejection = OrderRejection;
@@ -161,6 +163,10 @@ impl Decider for Order {
         let customer =
             self.placed().map_or(FieldValue::Null, |placed| placed.payment.customer.as_str().into());
         vec![customer, self.status().into()]
+    }
+
+    fn is_finished(&self) -> bool {
+        self.is_settled()
     }
 
     fn due(&self) -> Option<Timestamp> {

@@ -212,8 +212,20 @@ async fn wait_until_settled(app: &OrderApp, id: Uuid, wait: Duration) -> Result<
 
 async fn load(app: &OrderApp, id: Uuid) -> Result<(Order, OrderView), Problem> {
     let row = app.store.row(RowKey::of::<Order>(id)).await?;
-    let row = row.ok_or_else(|| Problem::not_found(format_args!("order {id}")))?;
+    let Some(row) = row else { return Err(missing(app, id).await?) };
     parse(&row)
+}
+
+/// Of an order that is not there: it may have left with its age.
+async fn missing(app: &OrderApp, id: Uuid) -> Result<Problem, Problem> {
+    let left = app.store.left(Order::KIND).await?;
+    Ok(match left.before {
+        Some(before) if id < before => {
+            let detail = format!("order {id} is not here: orders of its age have left (retention.history)");
+            Problem::new(StatusCode::NOT_FOUND, detail)
+        }
+        Some(_) | None => Problem::not_found(format_args!("order {id}")),
+    })
 }
 
 fn parse(row: &FoundRow) -> Result<(Order, OrderView), Problem> {

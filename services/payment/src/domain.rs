@@ -3,7 +3,7 @@
 use contract::order::PaymentContext;
 use contract::payment::PaymentFailure;
 use contract::payment_id;
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::{Decider, FieldValue, Leaves};
 use serde::{Deserialize, Serialize};
 
 /// A payment. There is one per order, whatever is asked how often.
@@ -136,6 +136,7 @@ pub enum PaymentRejection {
 impl Decider for Payment {
     const KIND: &'static str = "payment";
     const FIELDS: &'static [&'static str] = &["status", "payment_id"];
+    const LEAVES: Leaves = Leaves::Rows;
     type Command = PaymentCommand;
     type Event = PaymentEvent;
     type Rejection = PaymentRejection;
@@ -290,6 +291,20 @@ impl Decider for Payment {
     fn fields(&self, order: &str) -> Vec<FieldValue> {
         let id = order.parse().map(|order| payment_id(order).to_string());
         vec![self.status().into(), id.map_or(FieldValue::Null, FieldValue::Text)]
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            Self::Captured(..) | Self::Failed(..) | Self::Refunded(..) | Self::Void => true,
+            Self::New
+            | Self::Charging(_)
+            | Self::Doomed(_)
+            | Self::Reversing(_)
+            | Self::Voiding(_)
+            | Self::Refunding(..)
+            // What is settled outside may be taken up again.
+            | Self::Settled(_) => false,
+        }
     }
 }
 

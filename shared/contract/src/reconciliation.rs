@@ -117,6 +117,9 @@ pub struct StockEntry {
     /// Grows with every change of any kind: two answers with the same one tell of the same moment.
     #[serde(default)]
     pub version: i64,
+    /// Pieces of those sold whose reservations have left with their age.
+    #[serde(default)]
+    pub left: u64,
 }
 
 /// A product in the order service's copy of the catalogue.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::{Decider, FieldValue, Leaves};
 use saga_core::message::Message;
 use saga_core::revision;
 use serde::{Deserialize, Serialize, Serializer};
@@ -254,6 +254,7 @@ impl SagaView {
 impl Decider for SagaView {
     const KIND: &'static str = "saga";
     const FIELDS: &'static [&'static str] = &["status", "next_step", "customer", "deadline", "finished"];
+    const LEAVES: Leaves = Leaves::Rows;
     type Command = SagaCommand;
     type Event = SagaEvent;
     type Rejection = SettlementRejection;
@@ -312,6 +313,12 @@ impl Decider for SagaView {
             self.deadline.map_or(FieldValue::Null, |deadline| deadline.as_microsecond().into()),
             i64::from(status.is_terminal()).into(),
         ]
+    }
+
+    /// What a human has settled is held against what is said of it as long as that stands.
+    fn is_finished(&self) -> bool {
+        let has_ended = matches!(self.status_by_itself(), SagaStatus::Completed | SagaStatus::Compensated);
+        has_ended && self.settled.is_none() && self.in_the_way().next().is_none()
     }
 }
 

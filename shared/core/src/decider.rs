@@ -28,19 +28,50 @@ impl From<i64> for FieldValue {
     }
 }
 
+/// Sums by name.
+pub type Sums = Vec<(String, i64)>;
+
+/// What of a kind of rows leaves its database once it is old, where a retention says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaves {
+    /// Nothing.
+    Nothing,
+    /// Old events of rows that live on: of those whose history has no end, and is read by nobody but people. A snapshot of
+    /// their fold stands for them then.
+    Events,
+    /// Rows that are [finished](Decider::is_finished), with all their events. They are called by their saga's id, which
+    /// begins with its time. They wait until nothing can come any more from those that leave [first](Leaves::RowsFirst).
+    Rows,
+    /// The same of rows by which people ask for something of a saga: once they have left, nobody asks any more.
+    RowsFirst,
+}
+
+impl Leaves {
+    /// Whether whole rows leave.
+    #[must_use]
+    pub const fn is_rows(self) -> bool {
+        match self {
+            Self::Rows | Self::RowsFirst => true,
+            Self::Nothing | Self::Events => false,
+        }
+    }
+}
+
 /// A decider: `decide` answers a command, `evolve` folds what happened.
 ///
-/// The state of a row always equals the fold of its events over `Default`, so rows can be dropped and
-/// rebuilt. `decide` is total: it answers events, nothing at all (it is so already), or a rejection, and
+/// The state of a row always equals the fold of its events over `Default`, or over a snapshot of those that have left,
+/// so rows can be dropped and rebuilt. `decide` is total: it answers events, nothing at all (it is so already), or a rejection, and
 /// never fails otherwise. `evolve` never fails and never refuses.
 pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Name of the kind of row; also its table.
     const KIND: &'static str;
     /// Names of the searchable fields, in the order of [`Decider::fields`].
     const FIELDS: &'static [&'static str] = &[];
+    /// What of these rows leaves once it is old.
+    const LEAVES: Leaves = Leaves::Nothing;
     /// What may be asked of the row, and refused.
     type Command;
-    /// What happened to the row; kept for ever, and all that its state is made of.
+    /// What happened to the row: all that its state is made of.
     type Event: Clone + Debug + Serialize + DeserializeOwned;
     /// The business says no.
     type Rejection;
@@ -60,6 +91,16 @@ pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send
     /// The searchable values of the row `id`, as many as [`Decider::FIELDS`].
     fn fields(&self, id: &str) -> Vec<FieldValue> {
         let _ = id;
+        vec![]
+    }
+
+    /// Whether nothing is to come to this row any more, unless people ask for it: it may leave.
+    fn is_finished(&self) -> bool {
+        false
+    }
+
+    /// What of a finished row counts for ever, though it has left: sums by name.
+    fn carried(&self) -> Sums {
         vec![]
     }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use jiff::Timestamp;
 
-use crate::decider::{Decider, FieldValue};
+use crate::decider::{Decider, FieldValue, Leaves, Sums};
 
 /// Names one row. Ordered, so that rows are read and locked in one order everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,15 +94,20 @@ pub struct RowKind {
     pub formerly: Option<&'static str>,
     /// Searchable fields; each is an indexed column.
     pub fields: &'static [&'static str],
-    /// Folds the whole history of the row with this id, oldest event first.
-    pub fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
+    /// What leaves once it is old.
+    pub leaves: Leaves,
+    /// What is [carried](Decider::carried) of the row in this state, as JSON; `None` while it is not finished.
+    pub finished: fn(&str) -> serde_json::Result<Option<Sums>>,
+    /// Folds the history of the row with this id, oldest event first, over the state of a snapshot if there is one.
+    pub fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
 }
 
 impl RowKind {
     /// The declaration of `D`.
     #[must_use]
     pub fn of<D: Decider>() -> Self {
-        Self { name: D::KIND, formerly: None, fields: D::FIELDS, fold: fold::<D> }
+        let (name, fields, leaves) = (D::KIND, D::FIELDS, D::LEAVES);
+        Self { name, formerly: None, fields, leaves, finished: finished::<D>, fold: fold::<D> }
     }
 
     /// The same, called `name` by earlier builds.
@@ -112,12 +117,21 @@ impl RowKind {
     }
 }
 
-fn fold<D: Decider>(id: &str, events: &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> {
-    let mut state = D::default();
+fn fold<D: Decider>(
+    id: &str,
+    snapshot: Option<&str>,
+    events: &mut dyn Iterator<Item = String>,
+) -> serde_json::Result<Projected> {
+    let mut state: D = snapshot.map(serde_json::from_str).transpose()?.unwrap_or_default();
     for event in events {
         state.evolve(&serde_json::from_str(&event)?);
     }
     state.projected(id)
+}
+
+fn finished<D: Decider>(state: &str) -> serde_json::Result<Option<Sums>> {
+    let state: D = serde_json::from_str(state)?;
+    Ok(state.is_finished().then(|| state.carried()))
 }
 
 /// For what rows and events of earlier builds lack: left out while it is 0, as they are written as those were.

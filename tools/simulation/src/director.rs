@@ -12,7 +12,7 @@ use saga_core::input::Input;
 use saga_core::message::Envelope;
 use saga_engine::runtime::admission::BreakerAction;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Cutoffs, Store as _};
+use saga_engine::store::{Cutoffs, Departures, Store as _};
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -248,8 +248,14 @@ impl World {
         }
         let cutoffs =
             Cutoffs { inbox: self.sim.at(inbox), keys: self.sim.at(keys), published: self.sim.at(inbox) };
-        let gone: u64 =
-            self.stores().into_iter().map(|(_, store)| ready(store.trim(cutoffs, 100)).unwrap_or(0)).sum();
+        // The laws read whole histories.
+        let before = Departures { history: Timestamp::MIN, dead_letters: self.sim.at(inbox) };
+        let depart = |store: &SqliteStore| {
+            let leaving = ready(store.departures(before, 100)).unwrap_or_default();
+            ready(store.depart(leaving)).unwrap_or(0)
+        };
+        let trim = |store: &SqliteStore| ready(store.trim(cutoffs, 100)).unwrap_or(0);
+        let gone: u64 = self.stores().into_iter().map(|(_, store)| trim(store) + depart(store)).sum();
         self.sim.note(|| format!("{gone} finished entries are trimmed"));
         self.sim.count_many(Ending::Trimmed, gone);
     }

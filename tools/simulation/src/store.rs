@@ -11,8 +11,8 @@ use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
-    Answer, Cutoffs, Due, DueQuery, FailingTask, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published,
-    PublishedRun, Republished, Store, StoreFault, StoredDeadLetters,
+    Answer, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, Left, Mark,
+    OutboxEntry, OutboxItem, Published, PublishedRun, Republished, Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -297,6 +297,18 @@ impl Store for SimStore {
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
         self.inner.rebuild(kind)
+    }
+
+    fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {
+        self.inner.departures(before, limit)
+    }
+
+    fn left(&self, kind: &'static str) -> Answer<'_, Left> {
+        self.inner.left(kind)
+    }
+
+    fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
+        self.inner.depart(leaving)
     }
 
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {

@@ -84,6 +84,22 @@ impl Account {
         faults.0
     }
 
+    /// What is still open of an order so old that the rest of it may have left.
+    #[must_use]
+    pub fn open(&self) -> Vec<Found> {
+        let order = self.order.as_ref().filter(|order| order.state == OrderState::Pending);
+        let reservation = self.reservation.as_ref();
+        let reservation = reservation.filter(|reservation| reservation.state == ReservationState::Held);
+        let left = "though the order is so old that what is finished of it may have left";
+        let pending =
+            order.map(|_| (Rule::EveryOrderEnds, format!("neither confirmed nor cancelled, {left}")));
+        let held = reservation.map(|_| (Rule::StockBack, format!("stock is held, {left}")));
+        let called =
+            self.has_open_call().then(|| (Rule::MoneyBack, format!("the bank is to be asked, {left}")));
+        let found = |(rule, detail)| Found { since: self.since(rule), ..Found::plain(rule, detail) };
+        [pending, held, called].into_iter().flatten().map(found).collect()
+    }
+
     /// The same, each with how much and since when.
     #[must_use]
     pub fn found(&self, standard: Standard<'_>) -> Vec<Found> {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use contract::reconciliation::{ChargeEntry, OrderEntry, PaymentEntry, ReservationEntry};
 use contract::saga_view::SagaView;
+use uuid::Uuid;
 
 use super::account::Account;
 
@@ -15,11 +16,13 @@ pub struct Pages<T> {
     /// Where the next page starts; nothing before the first.
     after: Option<String>,
     is_over: bool,
+    /// Of sagas with lower ids, entries may be missing.
+    left_before: Option<Uuid>,
 }
 
 impl<T> Pages<T> {
     fn of(key: fn(&T) -> String) -> Self {
-        Self { key, waiting: VecDeque::new(), after: None, is_over: false }
+        Self { key, waiting: VecDeque::new(), after: None, is_over: false, left_before: None }
     }
 
     /// Whether a page is needed before anything more can be said.
@@ -39,6 +42,11 @@ impl<T> Pages<T> {
         self.waiting.extend(entries.into_iter().map(|entry| ((self.key)(&entry), entry)));
         self.is_over = next.is_none();
         self.after = next;
+    }
+
+    /// Takes note that of sagas with lower ids entries may be missing.
+    pub fn lack_before(&mut self, saga: Option<Uuid>) {
+        self.left_before = self.left_before.max(saga);
     }
 
     /// No more of it can be had.
@@ -96,6 +104,14 @@ impl Accounts {
             || payments.wants_more()
             || charges.wants_more()
             || views.wants_more()
+    }
+
+    /// Of sagas with lower ids, entries of some ledger may be missing: they have left with their age.
+    #[must_use]
+    pub fn left_before(&self) -> Option<Uuid> {
+        let Self { orders, reservations, payments, charges, views } = self;
+        let left = [orders.left_before, reservations.left_before, payments.left_before, charges.left_before];
+        left.into_iter().max().flatten().max(views.left_before)
     }
 
     /// The next account in the order of their keys, which are the orders' ids; `None` when a page is needed, and at

@@ -18,6 +18,7 @@ use saga_engine::host::reading::{Page, Range, entries_page};
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
+use uuid::Uuid;
 
 use super::account::Account;
 use super::accounts::{Accounts, Pages, View};
@@ -75,6 +76,8 @@ pub(super) struct Fresh {
     pub accounts: BTreeMap<String, Account>,
     pub stock: Vec<StockEntry>,
     pub copies: Vec<CopyEntry>,
+    /// Of sagas with lower ids, entries may be missing.
+    pub left_before: Option<Uuid>,
 }
 
 impl Asking<'_> {
@@ -200,6 +203,7 @@ impl Asking<'_> {
                     }
                 }
             }
+            ledgers.lack_before(accounts.left_before());
             let Some((key, account)) = accounts.pop() else { return unanswered };
             ledgers.account(&key, &account);
         }
@@ -220,7 +224,8 @@ impl Asking<'_> {
         }
         let asked = self.services.page(service, path, pages.after());
         let page = self.within(self.until, service, path, asked).await;
-        let Page { entries, next, unreadable } = page.inspect_err(|_| pages.end())?;
+        let Page { entries, next, unreadable, left_before } = page.inspect_err(|_| pages.end())?;
+        pages.lack_before(left_before);
         pages.take(entries, next);
         Ok((service, unreadable))
     }
@@ -232,7 +237,8 @@ impl Asking<'_> {
         }
         let range = Range { after: pages.after().map(str::to_owned), only: None };
         let page = self.views(range).await;
-        let Page { entries, next, unreadable } = page.inspect_err(|_| pages.end())?;
+        let Page { entries, next, unreadable, left_before } = page.inspect_err(|_| pages.end())?;
+        pages.lack_before(left_before);
         pages.take(entries, next);
         Ok((crate::NAME, unreadable))
     }
@@ -251,20 +257,23 @@ impl Asking<'_> {
         let mut fresh = Fresh::default();
         let mut accounts = Accounts::default();
         if !orders.is_empty() {
-            accounts.orders.take(self.only(ORDERS, orders).await?, None);
-            accounts.reservations.take(self.only(RESERVATIONS, orders).await?, None);
-            accounts.payments.take(self.only(PAYMENTS, orders).await?, None);
-            accounts.charges.take(self.only(CHARGES, orders).await?, None);
+            self.again(ORDERS, orders, &mut accounts.orders).await?;
+            self.again(RESERVATIONS, orders, &mut accounts.reservations).await?;
+            self.again(PAYMENTS, orders, &mut accounts.payments).await?;
+            self.again(CHARGES, orders, &mut accounts.charges).await?;
             let only = Range { after: None, only: Some(orders.join(",")) };
-            accounts.views.take(self.views(only).await?.entries, None);
+            let views = self.views(only).await?;
+            accounts.views.lack_before(views.left_before);
+            accounts.views.take(views.entries, None);
+            fresh.left_before = accounts.left_before();
             while let Some((key, account)) = accounts.pop() {
                 fresh.accounts.insert(key, account);
             }
         }
         for skus in skus.chunks(saga_engine::host::reading::ONLY) {
             // The copies after the orders that were made by them.
-            fresh.stock.extend(self.only(STOCK, skus).await?);
-            fresh.copies.extend(self.only(COPIES, skus).await?);
+            fresh.stock.extend(self.only(STOCK, skus).await?.entries);
+            fresh.copies.extend(self.only(COPIES, skus).await?.entries);
         }
         Ok(fresh)
     }
@@ -273,9 +282,21 @@ impl Asking<'_> {
         &self,
         (service, path): (&str, &str),
         ids: &[&str],
-    ) -> Result<Vec<T>, Unanswered> {
+    ) -> Result<Page<T>, Unanswered> {
         let asked = self.services.only(service, path, ids);
-        let page: Page<T> = self.within(self.until, service, path, asked).await?;
-        Ok(page.entries)
+        self.within(self.until, service, path, asked).await
+    }
+
+    /// What a ledger says now of these orders.
+    async fn again<T: DeserializeOwned>(
+        &self,
+        ledger: (&str, &str),
+        orders: &[&str],
+        pages: &mut Pages<T>,
+    ) -> Result<(), Unanswered> {
+        let page = self.only(ledger, orders).await?;
+        pages.lack_before(page.left_before);
+        pages.take(page.entries, None);
+        Ok(())
     }
 }

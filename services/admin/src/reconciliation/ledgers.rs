@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use saga_core::machinery::{Machinery, StepState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::account::{Account, Standard};
 use super::findings::{Findings, Found, Rule};
@@ -74,6 +75,8 @@ pub struct Ledgers {
     settled: SettledItems,
     /// The first accounts of which something looks wrong, to be looked at again.
     suspects: BTreeMap<String, Account>,
+    /// Of sagas with lower ids, entries may have left.
+    left_before: Option<Uuid>,
     /// Some ledger is missing: what is compared with another means nothing.
     is_partial: bool,
     /// It is known of each product whether it moved while the reservations were read.
@@ -122,6 +125,7 @@ impl Ledgers {
             findings: Findings::default(),
             settled: SettledItems::default(),
             suspects: BTreeMap::new(),
+            left_before: None,
             is_partial: false,
             is_stock_checked: false,
         }
@@ -130,6 +134,16 @@ impl Ledgers {
     /// Some ledger cannot be had: from now on only what is wrong by itself counts.
     pub const fn lack(&mut self) {
         self.is_partial = true;
+    }
+
+    /// Of sagas with lower ids, entries may be missing from now on: they have left with their age.
+    pub fn lack_before(&mut self, saga: Option<Uuid>) {
+        self.left_before = self.left_before.max(saga);
+    }
+
+    /// Whether parts of an account may have left. Then no part is held against another: only what is open is wrong.
+    fn is_old(&self, key: &str) -> bool {
+        self.left_before.is_some_and(|before| key.parse::<Uuid>().is_ok_and(|order| order < before))
     }
 
     /// Takes a product's stock once more, after the reservations: products and reservations change together, so one
@@ -172,7 +186,10 @@ impl Ledgers {
 
     /// Takes all that is known of one order.
     pub fn account(&mut self, key: &str, account: &Account) {
-        let (found, settled) = account.judged(key, self.standard());
+        let (found, settled) = match self.is_old(key) {
+            true => (account.open(), vec![]),
+            false => account.judged(key, self.standard()),
+        };
         if !self.is_partial {
             self.settled.take(settled);
         }
@@ -281,7 +298,8 @@ impl Sku {
     fn faults(&self, is_stock_checked: bool) -> Vec<Found> {
         let mut faults = Vec::new();
         let (reserved, sold) = self.stock.as_ref().map_or((0, 0), |stock| (stock.reserved, stock.sold));
-        for (what, product, orders) in [("reserved", reserved, self.held), ("sold", sold, self.sold)] {
+        let left = self.stock.as_ref().map_or(0, |stock| stock.left);
+        for (what, product, orders) in [("reserved", reserved, self.held), ("sold", sold, self.sold + left)] {
             if product != orders {
                 let detail = format!("{what}: the product says {product}, orders say {orders}");
                 faults.push(Found {

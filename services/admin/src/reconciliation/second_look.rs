@@ -99,6 +99,7 @@ fn compared(heard: &Heard, fresh: &Fresh, baselines: &BTreeMap<String, Baseline>
     let mut ledgers = Ledgers::new(heard.clock_of_orders(), baselines.clone());
     fresh.copies.iter().for_each(|copy: &CopyEntry| ledgers.copy(copy.clone()));
     fresh.stock.iter().for_each(|stock: &StockEntry| ledgers.stock(stock.clone()));
+    ledgers.lack_before(fresh.left_before);
     fresh.accounts.iter().for_each(|(key, account)| ledgers.account(key, account));
     ledgers.messages(&heard.machinery);
     ledgers.close().findings.listed

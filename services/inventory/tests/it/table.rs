@@ -8,6 +8,7 @@ use contract::order::StockLine;
 use inventory::domain::{Product, ProductCommand, Reservation, ReservationCommand};
 
 use crate::given::{euros, listing};
+use saga_core::decider::Decider as _;
 use saga_engine::testing::decider::{Names, table};
 
 #[test]
@@ -39,6 +40,16 @@ fn every_state_of_a_reservation_answers_every_command() {
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("reservation", table(&reservations(), &reservation_commands(), &names));
     });
+}
+
+/// What is sold counts for ever; what is held, or never was, does not.
+#[test]
+fn only_reservations_that_are_over_may_leave_and_what_they_sold_is_carried() {
+    let all = reservations();
+    let over: Vec<_> = all.iter().filter(|one| one.is_finished()).map(Reservation::status).collect();
+    assert_eq!(over, ["REFUSED", "SOLD", "RELEASED", "VOID"]);
+    let carried: Vec<_> = all.iter().filter(|one| one.is_finished()).flat_map(Reservation::carried).collect();
+    assert_eq!(carried, [("beans".to_owned(), 2)]);
 }
 
 /// Commands around what the usual product has: 5 on hand, 4 reserved, 3 sold.

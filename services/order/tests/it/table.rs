@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use order::domain::{CatalogueItem, Order, OrderCommand, Placed, PriceHeard};
 
 use crate::given::{PATIENCE, euros};
+use saga_core::decider::Decider as _;
 use saga_engine::testing::NOON;
 use saga_engine::testing::decider::{Names, table};
 
@@ -40,6 +41,12 @@ fn every_state_of_a_catalogue_item_answers_every_price() {
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("catalogue_item", table(&states, &prices, &names));
     });
+}
+
+#[test]
+fn only_orders_that_have_ended_may_leave() {
+    let over: Vec<_> = states().into_iter().filter(Order::is_finished).map(|order| order.status()).collect();
+    assert_eq!(over, ["CONFIRMED", "CANCELLED"]);
 }
 
 pub fn states() -> Vec<Order> {

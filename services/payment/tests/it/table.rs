@@ -8,6 +8,7 @@ use contract::payment::PaymentFailure;
 use payment::domain::{Payment, PaymentCommand, RefundReason, Settled};
 
 use crate::given::{REFERENCE, context};
+use saga_core::decider::Decider as _;
 use saga_engine::testing::decider::{Names, table};
 
 #[test]
@@ -16,6 +17,14 @@ fn every_state_of_a_payment_answers_every_command() {
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("payment", table(&states(), &commands(), &names));
     });
+}
+
+/// What is open may end with money that goes back.
+#[test]
+fn only_payments_that_are_over_may_leave() {
+    let states = states();
+    let over: Vec<_> = states.iter().filter(|payment| payment.is_finished()).map(Payment::status).collect();
+    assert_eq!(over, ["CAPTURED", "FAILED", "FAILED", "REFUNDED", "VOID"]);
 }
 
 pub fn states() -> Vec<Payment> {

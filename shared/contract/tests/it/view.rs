@@ -156,6 +156,33 @@ fn after(said: &[FactType]) -> SagaView {
     view
 }
 
+/// The rest is somebody's to see to, or is held against what an operator settled.
+#[test]
+fn only_sagas_that_have_ended_and_wait_for_nobody_may_leave() {
+    use FactType::{
+        OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, PaymentRefunded, StockReleased,
+        StockReserved,
+    };
+    let hear = |facts: &[FactType]| {
+        let mut view = SagaView::default();
+        for (second, fact) in facts.iter().enumerate() {
+            view.hear(&heard(second, OperatorMessage::Fact(example(*fact))));
+        }
+        view
+    };
+    let under_way = [OrderCreated, StockReserved, PaymentProcessed];
+    let confirmed = [&under_way[..], &[OrderConfirmed]].concat();
+    let cancelled = [&confirmed[..], &[OrderCancelled, StockReleased]].concat();
+    let undone = [&cancelled[..], &[PaymentRefunded]].concat();
+    let finished = [&under_way[..], &confirmed, &cancelled, &undone].map(|facts| hear(facts).is_finished());
+    assert_eq!(finished, [false, true, false, true]);
+    let mut parked = hear(&undone);
+    parked.hear(&heard(50, dead_lettered().into()));
+    assert!(!parked.is_finished(), "a human is to see to it");
+    parked.hear(&heard(51, resolved().into()));
+    assert!(parked.is_finished());
+}
+
 fn heard(second: usize, fact: OperatorMessage<Fact>) -> HeardFact {
     HeardFact::of(&Received {
         id: id(second as u128),

@@ -42,6 +42,8 @@ pub struct Loaded {
     pub keys: BTreeMap<String, KeyedAnswer>,
     /// The dead letters that are there.
     pub dead_letters: BTreeMap<Uuid, StoredDeadLetter>,
+    /// Finished rows of sagas with lower ids may have left.
+    pub left_before: Option<Uuid>,
 }
 
 /// What a step knows of a message.

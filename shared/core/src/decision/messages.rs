@@ -12,6 +12,7 @@ use crate::dead_letter::{DeadLetterOrigin, OperatorCommand, ReplayEffect};
 use crate::input::{Content, Delivered, Input, MessageOutcome};
 use crate::message::Message as _;
 use crate::retry::{FailedTry, FailureKind, error_links};
+use crate::row::{RowKey, RowKind};
 use crate::service::Service;
 use crate::waiting::Retry;
 
@@ -63,6 +64,12 @@ impl<S: Service> Batch<'_, S> {
             Failure::Failed(FailedTry { chain: error_links(error), kind: FailureKind::Permanent })
         })?;
         match content {
+            Content::Fact(message) if self.has_left(message.correlation_id, delivered) => {
+                let saga = message.correlation_id;
+                Err(Failure::permanent(format!(
+                    "what is said is about {saga}, which has left (retention.history)"
+                )))
+            }
             Content::Fact(message) => self.react(input, |service, work| service.hear(step, message, work)),
             Content::Operator(message) => match message.command() {
                 Some(command) => self.operate(&command).map_err(Failure::permanent),
@@ -72,6 +79,16 @@ impl<S: Service> Batch<'_, S> {
                 }
             },
         }
+    }
+
+    /// Whether a message is so late that the row that it is about has left: nobody may begin anew with it.
+    fn has_left(&self, saga: Uuid, delivered: &Delivered<S::Fact>) -> bool {
+        let is_old = self.loaded.left_before.is_some_and(|before| saga < before);
+        let is_gone = |kind: &RowKind| {
+            let key = RowKey { kind: kind.name, id: saga.to_string() };
+            kind.leaves.is_rows() && self.rows.get(&key).is_some_and(|slot| slot.version == 0)
+        };
+        is_old && !delivered.tells_of_a_dead_letter() && S::rows().iter().any(is_gone)
     }
 
     fn operate(&mut self, command: &OperatorCommand<'_>) -> Result<(), String> {

@@ -5,11 +5,12 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use saga_core::decider::Leaves;
 use saga_core::decision::{Loaded, Rules, decide, reads};
 use saga_core::input::Input;
 use saga_core::message::{Envelope, Message, MessageType, raw};
 use saga_core::retry::RetryPolicy;
-use saga_core::row::{RowKey, RowKind};
+use saga_core::row::{RowKey, RowKind, StoredRow};
 use saga_core::service::{Refusal, Service, Step, Subscription, steps_of, stream_of};
 use saga_core::unit_of_work::UnitOfWork;
 use saga_core::waiting::Task;
@@ -56,29 +57,8 @@ fn a_step_says_whom_it_hears_and_what_it_needs() {
 fn what_a_service_does_not_declare_it_refuses_by_name() {
     let now = Timestamp::UNIX_EPOCH;
     let retry = RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO };
-    let rules = Rules {
-        retry,
-        step_retry: BTreeMap::new(),
-        task_retry: retry,
-        owner: String::new(),
-        task_lease: SignedDuration::ZERO,
-        keep_gone_wrong: false,
-        use_inbox: true,
-    };
-    static HEARING: Step =
-        Step::new("listening", &[Subscription::to("shop", &[MessageType::new("Rung", "rung")])]);
-    let envelope = Envelope {
-        id: Uuid::from_u128(1),
-        message_type: "Rung".to_owned(),
-        version: 1,
-        producer: "shop".to_owned(),
-        correlation_id: Uuid::from_u128(2),
-        causation_id: Uuid::nil(),
-        occurred_at: now,
-        data: raw(&()).expect("JSON"),
-    };
-    let payload = serde_json::to_vec(&envelope).expect("JSON");
-    let heard = Input::message(&HEARING, payload.into(), Uuid::nil(), 0);
+    let rules = rules(retry);
+    let heard = rung();
     let task = Task {
         trace: None,
         id: Uuid::from_u128(3),
@@ -127,6 +107,59 @@ fn what_a_service_does_not_declare_it_refuses_by_name() {
     assert_eq!(steps_of::<Bare>().len(), 0, "no operator, no step for one");
 }
 
+fn rules(retry: RetryPolicy) -> Rules {
+    Rules {
+        retry,
+        step_retry: BTreeMap::new(),
+        task_retry: retry,
+        owner: String::new(),
+        task_lease: SignedDuration::ZERO,
+        keep_gone_wrong: false,
+        use_inbox: true,
+    }
+}
+
+/// A message of the second saga.
+fn rung() -> Input<Bare> {
+    static HEARING: Step =
+        Step::new("listening", &[Subscription::to("shop", &[MessageType::new("Rung", "rung")])]);
+    let envelope = Envelope {
+        id: Uuid::from_u128(1),
+        message_type: "Rung".to_owned(),
+        version: 1,
+        producer: "shop".to_owned(),
+        correlation_id: Uuid::from_u128(2),
+        causation_id: Uuid::nil(),
+        occurred_at: Timestamp::UNIX_EPOCH,
+        data: raw(&()).expect("JSON"),
+    };
+    let payload = serde_json::to_vec(&envelope).expect("JSON");
+    Input::message(&HEARING, payload.into(), Uuid::nil(), 0)
+}
+
+/// Its row has left with its age: whoever is told of it all the same must not begin anew.
+#[test]
+fn what_is_said_of_a_saga_that_has_left_waits_for_a_human() {
+    let retry = RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO };
+    let there = StoredRow { version: 1, state: "null".to_owned() };
+    let tin = RowKey { kind: "tin", id: Uuid::from_u128(2).to_string() };
+    let said = |left_before: Option<u128>, rows: BTreeMap<RowKey, StoredRow>| {
+        let loaded = Loaded { left_before: left_before.map(Uuid::from_u128), rows, ..Loaded::default() };
+        let reads = reads(&Bare, &[rung()]);
+        assert!(reads.rows.contains(&tin));
+        let (_, outcomes) = decide(&Bare, &[rung()], loaded, &rules(retry), Timestamp::UNIX_EPOCH);
+        format!("{:?}", outcomes[0])
+    };
+    assert!(said(Some(3), BTreeMap::new()).contains("has left (retention.history)"));
+    for (left_before, rows) in [
+        (None, BTreeMap::new()),
+        (Some(2), BTreeMap::new()),
+        (Some(3), BTreeMap::from([(tin.clone(), there)])),
+    ] {
+        assert!(said(left_before, rows).contains("has no reaction"), "{left_before:?}");
+    }
+}
+
 /// A fact that is for nobody alone.
 #[derive(Debug, Clone, PartialEq)]
 struct Rung;
@@ -165,13 +198,15 @@ impl Service for Bare {
     type Rejection = Infallible;
 
     fn rows() -> Vec<RowKind> {
-        let kind = |name| RowKind {
+        let kind = |name, leaves| RowKind {
             name,
             formerly: None,
             fields: &[],
-            fold: |_, _| unreachable!("no row is folded"),
+            leaves,
+            finished: |_| Ok(None),
+            fold: |_, _, _| unreachable!("no row is folded"),
         };
-        vec![kind("tin"), kind("other")]
+        vec![kind("tin", Leaves::Rows), kind("other", Leaves::Nothing)]
     }
 }
 

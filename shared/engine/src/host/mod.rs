@@ -1,6 +1,7 @@
 //! A service as a process: its settings, its HTTP, what operators ask of it, and how it starts and stops.
 
 pub mod app;
+pub mod archive;
 mod asking;
 pub mod condition;
 pub mod embedded;
@@ -14,6 +15,7 @@ mod process;
 mod readiness;
 pub mod reading;
 pub mod resilience;
+pub mod retention;
 mod run;
 pub mod settings;
 pub mod shedding;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use futures::future::BoxFuture;
 use saga_core::RowKind;
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tracing::error;
 
 use super::app::Program;
+use super::archive::Archive;
 use super::healthy;
 use super::log::{self, LogSettings};
 use super::run::run;
@@ -42,6 +44,9 @@ enum Operation {
     Rebuild {
         /// Kind of rows, e.g. "saga".
         kind: String,
+        /// Bring back first what has left for the archive (`retention.archive`).
+        #[arg(long)]
+        archived: bool,
         #[command(flatten)]
         more: More,
     },
@@ -136,7 +141,13 @@ where
         return outcome;
     };
     let operation = match operation {
-        Operation::Rebuild { kind, .. } => StoreOperation::Rebuild { kind },
+        Operation::Rebuild { kind, archived, .. } => {
+            let archive = match archived {
+                true => Some(settings.open_archive(S::NAME)?.context("retention.archive names no folder")?),
+                false => None,
+            };
+            StoreOperation::Rebuild { kind, archive }
+        }
         Operation::Verify { .. } => StoreOperation::Verify,
         Operation::Healthy { .. } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -160,7 +171,7 @@ fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
 
 /// What is done with the database of a stopped service.
 enum StoreOperation {
-    Rebuild { kind: String },
+    Rebuild { kind: String, archive: Option<Archive> },
     Verify,
 }
 
@@ -178,15 +189,19 @@ fn operate(
         let opening = Opening { service, must_exist, check_within, accept_loss: &accept_loss };
         let store = SqliteStore::open_as(&database, rows, &opening)?;
         match operation {
-            StoreOperation::Rebuild { kind } => {
+            StoreOperation::Rebuild { kind, archive } => {
                 let Some(kind) = names.iter().find(|name| **name == kind) else {
                     return Err(UnknownKind { service, kind, known: names.join(", ") }.into());
                 };
                 let before = store.verify().await?;
+                let brought_back = match archive {
+                    Some(archive) => archive.bring_back(&store, kind).await?,
+                    None => 0,
+                };
                 let rows = store.rebuild(kind).await?;
                 let after = store.verify().await?;
                 let report = serde_json::json!({
-                    "kind": kind, "rows": rows, "digest_before": before.digest, "digest_after": after.digest,
+                    "kind": kind, "rows": rows, "brought_back": brought_back, "digest_before": before.digest, "digest_after": after.digest,
                     "identical": before.digest == after.digest, "differing": after.differing,
                 });
                 print(&report);

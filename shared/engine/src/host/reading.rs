@@ -150,6 +150,9 @@ pub struct Page<T> {
     /// Rows that cannot be read, as `kind/id`: one that is damaged hides no other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
+    /// Finished rows of sagas with lower ids may have left, and are missing here; of no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_before: Option<Uuid>,
 }
 
 /// Entries in one page for machines: enough to be worth a round trip, few enough to stay small.
@@ -171,7 +174,10 @@ pub async fn entries_page<T>(
     entry: impl Fn(&FoundRow) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
     let (rows, next) = rows_page(store, kind, range).await?;
-    Ok(Page::of(kind, rows.iter().map(|row| (row.id.as_str(), entry(row))), next))
+    // Asked after the rows: what has left of them by then is known.
+    let left_before = store.left(kind).await?.before;
+    let page = Page::of(kind, rows.iter().map(|row| (row.id.as_str(), entry(row))), next);
+    Ok(Page { left_before, ..page })
 }
 
 /// The same, of rows with their histories. Not for rows whose history has no end: each is read whole.
@@ -186,7 +192,10 @@ pub async fn entries_with_history<T>(
 ) -> Result<Page<T>, Problem> {
     let (rows, next) = rows_page(store, kind, range).await?;
     let rows = with_histories(store, kind, rows).await?;
-    Ok(Page::of(kind, rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history))), next))
+    // Asked after the histories: what has left of them by then is known.
+    let left_before = store.left(kind).await?.before;
+    let entries = rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history)));
+    Ok(Page { left_before, ..Page::of(kind, entries, next) })
 }
 
 /// These rows, each with its history.
@@ -240,7 +249,7 @@ impl<T> Page<T> {
                 None => unreadable.push(format!("{kind}/{id}")),
             }
         }
-        Self { entries, next, unreadable }
+        Self { entries, next, unreadable, left_before: None }
     }
 }
 

@@ -72,6 +72,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
     let (gate, outgoing) = (Gate::new(&settings.http, program.access)?, Outgoing::of(&settings.http)?);
+    let archive = settings.open_archive(S::NAME)?;
     let store = Arc::new(settings.open_store(S::NAME, S::rows())?);
     // Before anything is decided: how far it had come by itself.
     let came_to = store.mark().await?;
@@ -131,7 +132,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     });
 
     spawn(&mut loops, Box::pin(readiness::watch(app.clone())));
-    spawn(&mut loops, Box::pin(upkeep::trim(app.clone())));
+    spawn(&mut loops, Box::pin(upkeep::trim(app.clone(), archive)));
     spawn(&mut loops, Box::pin(lost.tell(app.metrics.clone())));
     let (failed, failure) = tokio::sync::oneshot::channel();
     if app.bus.is_some() {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use saga_core::admission::TaskBounds;
 use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::Rules;
@@ -13,9 +12,11 @@ use saga_core::retry::RetryPolicy;
 use saga_core::row::RowKind;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
+use super::archive::Archive;
 use super::http::HttpSettings;
 use super::log::LogSettings;
 use super::resilience::{Resilience, RetryOverride};
+pub use super::retention::RetentionSettings;
 use super::timekeeping::ClockSettings;
 use super::trace::TraceSettings;
 use crate::nats::BusSettings;
@@ -24,7 +25,6 @@ use crate::runtime::engine::Bounds;
 use crate::runtime::faults::FaultSettings;
 use crate::runtime::relay::RelaySettings;
 use crate::runtime::{Carriage, signed};
-use crate::store::Cutoffs;
 use crate::store::sqlite::{Opening, SqliteStore};
 
 /// Everything that can be set of a service. `X` is what only this service knows (section `service`).
@@ -193,51 +193,6 @@ impl Default for TaskSettings {
     }
 }
 
-/// How long finished things are kept.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RetentionSettings {
-    /// Inbox marks. At least as long as the broker keeps facts, or an old one would be handled twice.
-    #[serde(with = "humantime_serde")]
-    pub inbox: Duration,
-    /// Answers under idempotency keys.
-    #[serde(with = "humantime_serde")]
-    pub idempotency_key: Duration,
-    /// Facts that the broker has, to be published again should it lose them; counted from their publication.
-    #[serde(with = "humantime_serde")]
-    pub published: Duration,
-    /// Entries that go in one small transaction.
-    pub chunk: usize,
-    /// Pause between looks.
-    #[serde(with = "humantime_serde")]
-    pub every: Duration,
-}
-
-impl RetentionSettings {
-    /// What may go at this time.
-    #[must_use]
-    pub fn cutoffs(&self, now: Timestamp) -> Cutoffs {
-        let before = |age: Duration| now.checked_sub(signed(age)).unwrap_or(Timestamp::MIN);
-        Cutoffs {
-            inbox: before(self.inbox),
-            keys: before(self.idempotency_key),
-            published: before(self.published),
-        }
-    }
-}
-
-impl Default for RetentionSettings {
-    fn default() -> Self {
-        Self {
-            inbox: Duration::from_hours(24 * 8),
-            idempotency_key: Duration::from_hours(24),
-            published: Duration::from_hours(24),
-            chunk: 500,
-            every: Duration::from_mins(1),
-        }
-    }
-}
-
 /// Settings that cannot be used; the sentence names the key.
 #[derive(Debug, thiserror::Error)]
 #[error("settings: {0}")]
@@ -316,16 +271,11 @@ impl<X> Settings<X> {
             (!self.bus.ack_wait.is_zero(), "bus.ack_wait must be longer than 0s"),
             (self.bus.replicas >= 1, "bus.replicas must be at least 1"),
             (!self.task.timeout.is_zero(), "task.timeout must be longer than 0s"),
-            (self.retention.chunk >= 1, "retention.chunk must be at least 1"),
-            (!self.retention.every.is_zero(), "retention.every must be longer than 0s"),
             (self.relay.lease >= Duration::from_secs(1), "relay.lease must be at least 1s"),
             (self.log.max_bytes >= 4096, "log.max_bytes must be at least 4096"),
             (self.task.lease > self.task.timeout, "task.lease must be longer than task.timeout"),
-            (
-                self.retention.inbox >= self.bus.retention,
-                "retention.inbox must not be shorter than bus.retention: a fact delivered late would be handled twice",
-            ),
         ];
+        self.retention.check(self.bus.retention).map_err(|why| BadSettings(format!("retention.{why}")))?;
         if let Some(complaint) = self.bus.tls.complaint() {
             return Err(BadSettings(complaint.to_owned()));
         }
@@ -410,6 +360,19 @@ impl<X> Settings<X> {
     /// As [`SqliteStore::open_as`], and when the URL is of another kind.
     pub fn open_store(&self, service: &str, rows: Vec<RowKind>) -> anyhow::Result<SqliteStore> {
         Ok(SqliteStore::open_as(&self.sqlite_path()?, rows, &self.opening(service))?)
+    }
+
+    /// The archive of `service`, if there is to be one.
+    ///
+    /// # Errors
+    /// When its folder cannot be used.
+    pub fn open_archive(&self, service: &'static str) -> Result<Option<Archive>, BadSettings> {
+        let RetentionSettings { archive, archive_by, .. } = &self.retention;
+        let open = |folder: &PathBuf| {
+            Archive::open(folder, service, *archive_by)
+                .map_err(|error| BadSettings(format!("retention.archive {}: {error}", folder.display())))
+        };
+        archive.as_ref().map(open).transpose()
     }
 
     /// How the database of `service` is opened.

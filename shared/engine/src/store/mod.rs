@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::decider::Sums;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
@@ -237,6 +238,86 @@ pub struct Cutoffs {
     pub published: Timestamp,
 }
 
+/// What may leave the tables for good, and go to an archive.
+#[derive(Debug, Clone, Copy)]
+pub struct Departures {
+    /// Events older than this, and finished rows whose last event is ([`saga_core::decider::Leaves`]).
+    pub history: Timestamp,
+    /// Dead letters that were resolved, or given up, before this.
+    pub dead_letters: Timestamp,
+}
+
+/// An event that leaves the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeavingEvent {
+    /// Kind of its row.
+    pub kind: &'static str,
+    /// Id of its row.
+    pub row: String,
+    /// The event.
+    pub event: StoredEvent,
+}
+
+/// What a row's fold begins from once the events up to there have left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The row.
+    pub key: RowKey,
+    /// Its version after the last event that leaves.
+    pub version: i64,
+    /// Its state then, as JSON.
+    pub state: String,
+    /// When its first event was.
+    pub created_at: Timestamp,
+}
+
+/// A finished row that leaves, with all its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeavingRow {
+    /// The row.
+    pub key: RowKey,
+    /// Its version: if it has another by then, it stays.
+    pub version: i64,
+    /// What counts for ever of it.
+    pub carried: Sums,
+}
+
+/// What of a kind of rows has left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Finished rows of sagas with lower ids may have left; none of others has.
+    pub before: Option<Uuid>,
+    /// What counts for ever of them, by name.
+    pub carried: BTreeMap<String, i64>,
+}
+
+/// What one look has found that is to leave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Leaving {
+    /// All of the events, oldest first of each row.
+    pub events: Vec<LeavingEvent>,
+    /// What stands for them afterwards: with each, all events of its row up to its version leave.
+    pub snapshots: Vec<Snapshot>,
+    /// Finished rows: their events are among those.
+    pub rows: Vec<LeavingRow>,
+    /// No row of a saga with this id or a higher one leaves.
+    pub before: Option<Uuid>,
+    /// Dead letters that are over.
+    pub dead_letters: Vec<StoredDeadLetter>,
+    /// Where the look began in the history.
+    pub from: i64,
+    /// Where it ended.
+    pub up_to: i64,
+}
+
+impl Leaving {
+    /// Whether there is nothing more to look through, and nothing left.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.events.is_empty() && self.dead_letters.is_empty() && self.from == self.up_to
+    }
+}
+
 /// The answer of a [`Store`].
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 
@@ -339,6 +420,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes the rows of `kind` and folds them anew from the events. Answers how many rows there are.
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64>;
+
+    /// What may leave next: about `limit` events, and once there are none as many dead letters. Nothing has left yet.
+    fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving>;
+
+    /// What of the rows of a kind has left.
+    fn left(&self, kind: &'static str) -> Answer<'_, Left>;
+
+    /// Has it leave, but for what has changed meanwhile. Nobody waits for it: it may be carried by another commit.
+    /// Answers how much has left.
+    fn depart(&self, leaving: Leaving) -> Answer<'_, u64>;
 
     /// Deletes finished things older than the cutoffs, at most `limit` of each. Answers how many went.
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64>;

@@ -3,6 +3,7 @@
 //! Where a test shows one of the laws of the README, its comment names the law.
 
 mod admission;
+mod archive;
 mod broker;
 mod engine;
 mod faults;

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::{Breaker, BreakerPolicy, State, Verdict, Window};
+use saga_core::decider::Leaves;
+use saga_core::row::RowKind;
+use saga_engine::host::retention::Kept;
 use saga_engine::host::settings::{self, BadSettings, RetentionSettings, Settings, Sources};
 use serde::Deserialize;
 use tempfile::TempDir;
+
+use crate::support::Shelf;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -406,6 +411,57 @@ fn what_is_kept_is_kept_for_as_long_as_its_own_setting_says() {
     assert_eq!(cutoffs.keys.to_string(), "2026-03-03T10:00:00Z");
     let for_ever = RetentionSettings { inbox: Duration::MAX, ..retention };
     assert_eq!(for_ever.cutoffs(now).inbox, jiff::Timestamp::MIN);
+}
+
+#[test]
+fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
+    let retention = |flags: &[&str]| read("", flags).map(|settings| settings.retention);
+    let defaults = retention(&[]).expect("the defaults");
+    assert_eq!((defaults.history, defaults.dead_letter.to_string().as_str()), (Kept::ForEver, "30days"));
+    let now: jiff::Timestamp = "2026-03-03T12:00:00Z".parse().expect("a time");
+    let week = Duration::from_hours(24 * 7);
+    assert_eq!(defaults.departures(now, &[], week).history, jiff::Timestamp::MIN);
+    let told = ["retention.history=90d", "retention.dead_letter=for ever", "retention.archive_by=day"];
+    let told = retention(&told).expect("good settings");
+    let of = |leaves| told.departures(now, &[RowKind { leaves, ..RowKind::of::<Shelf>() }], week);
+    for leaves in [Leaves::Nothing, Leaves::Events, Leaves::RowsFirst] {
+        assert_eq!(of(leaves).history.to_string(), "2025-12-03T12:00:00Z", "{leaves:?}");
+    }
+    let late = of(Leaves::Rows);
+    assert_eq!(
+        late.history.to_string(),
+        "2025-11-26T12:00:00Z",
+        "what leaves first may be heard so much later"
+    );
+    assert_eq!(late.dead_letters, jiff::Timestamp::MIN);
+    for (flag, said) in [
+        (
+            "retention.idempotency_key=100d",
+            "retention.history must not be shorter than retention.idempotency_key",
+        ),
+        ("retention.history=7d", "retention.history must not be shorter than retention.inbox"),
+        ("retention.dead_letter=1h", "retention.dead_letter must not be shorter than retention.inbox"),
+        ("retention.inbox=6d", "retention.inbox must not be shorter than bus.retention"),
+        ("retention.history=always", "\"always\" is neither \"for ever\" nor a time"),
+        ("retention.archive_by=year", "archive_by"),
+        ("retention.chunk=0", "retention.chunk"),
+    ] {
+        let why = retention(&["retention.history=90d", flag]).expect_err(flag).to_string();
+        assert!(why.contains(said), "{flag}: {why}");
+    }
+}
+
+#[test]
+fn an_archive_that_cannot_be_written_is_said_by_its_setting() {
+    let (folder, file) = file("");
+    let at = |path: &str| {
+        let flag = format!("retention.archive={}", folder.path().join(path).display());
+        read("", &[&flag]).expect("good settings").open_archive("till").map(|archive| archive.is_some())
+    };
+    assert!(at("archive/of the till").expect("a folder that is made"));
+    let why = at(&format!("{}/x", file.display())).expect_err("below a file").to_string();
+    assert!(why.contains("retention.archive") && why.contains("settings.toml"), "{why}");
+    assert!(read("", &[]).expect("the defaults").open_archive("till").expect("none").is_none());
 }
 
 #[test]

@@ -69,6 +69,9 @@ pub enum LocalCommand {
         service: Member,
         /// Kind of rows, e.g. "saga" of admin.
         kind: String,
+        /// Bring back first what has left for the archive (`retention.archive`).
+        #[arg(long)]
+        archived: bool,
     },
     /// List the demo's products, and wait until they can be ordered; `up` does so by itself
     Seed(Whose),
@@ -103,7 +106,9 @@ pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitC
         LocalCommand::Stop(One { name }) => single::stop(&system()?, name).await,
         LocalCommand::Start(options) => single::start(system()?, options).await,
         LocalCommand::Kill(One { name }) => single::kill(&system()?, name).await,
-        LocalCommand::Rebuild { service, kind } => rebuild::run(&system()?, service, &kind),
+        LocalCommand::Rebuild { service, kind, archived } => {
+            rebuild::run(&system()?, service, &kind, archived)
+        }
         LocalCommand::Seed(whose) => seed::run(&reach(&whose, &folder)?).await,
         LocalCommand::Credentials { folder } => credentials::run(&folder),
     }

@@ -11,13 +11,18 @@ use super::told::told;
 use crate::output::exit;
 
 /// `sagactl rebuild SERVICE KIND`: the service's own report goes to standard output as it is.
-pub fn run(system: &System, service: Member, kind: &str) -> anyhow::Result<ExitCode> {
+pub fn run(system: &System, service: Member, kind: &str, archived: bool) -> anyhow::Result<ExitCode> {
     if let Some(running) = process::find(system, service) {
         let stop = told(system.folder(), &format!("stop {service}"));
         return Err(exit::refuse(format!("{service} runs (pid {}): stop it first with {stop}", running.pid)));
     }
     let program = system.program_of(service);
-    let status = Command::new(&program).args(system.arguments_of(service)).args(["rebuild", kind]).status();
+    let archived = archived.then_some("--archived");
+    let status = Command::new(&program)
+        .args(system.arguments_of(service))
+        .args(["rebuild", kind])
+        .args(archived)
+        .status();
     let status = status.with_context(|| process::unstartable(&program))?;
     // It has said why itself.
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))

@@ -214,7 +214,8 @@ async fn record<D: Decider>(store: &SqliteStore, id: impl ToString, history: &[(
     let json = |event: &D::Event| serde_json::to_string(event).expect("an event has a JSON form");
     for (before, (event, second)) in history.iter().enumerate() {
         let mut events = history[..=before].iter().map(|(event, _)| json(event));
-        let projected = (RowKind::of::<D>().fold)(&key.id, &mut events).expect("a state has a JSON form");
+        let projected =
+            (RowKind::of::<D>().fold)(&key.id, None, &mut events).expect("a state has a JSON form");
         let read_version = i64::try_from(before).expect("a short history");
         let version = read_version + 1;
         let row = RowWrite { key: key.clone(), read_version, version, projected, searched_by: None };

@@ -2,6 +2,7 @@
 
 mod corruptions;
 mod draining;
+mod left;
 mod played;
 mod services;
 mod settled;

@@ -222,13 +222,13 @@ fn page_of<T: Clone>(all: &[T], key: fn(&T) -> String, which: &Which<'_>, length
         Which::Only(ids) => {
             let of = |id: &str| all.iter().filter(|entry| key(entry) == id).cloned().collect::<Vec<_>>();
             let entries = ids.iter().flat_map(|id| of(id)).collect();
-            return Page { entries, next: None, unreadable: vec![] };
+            return Page { entries, next: None, unreadable: vec![], left_before: None };
         }
     };
     let mut rest = all.iter().filter(|entry| after.is_none_or(|after| key(entry).as_str() > after));
     let entries: Vec<T> = rest.by_ref().take(length).cloned().collect();
     let next = rest.next().and_then(|_| entries.last()).map(key);
-    Page { entries, next, unreadable: vec![] }
+    Page { entries, next, unreadable: vec![], left_before: None }
 }
 
 /// One more fact is said, and handled; there is always one that is not.

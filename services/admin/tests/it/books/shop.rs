@@ -47,6 +47,8 @@ pub struct Shop {
     pub machinery: Vec<Machinery>,
     pub baselines: BTreeMap<String, Baseline>,
     pub now: Timestamp,
+    /// Of orders with lower ids, reservations may have left.
+    pub left_before: Option<Uuid>,
 }
 
 pub const fn euro(cents: i64) -> Money {
@@ -117,6 +119,7 @@ impl Shop {
             unit_price: Some(euro(cents)),
             revision,
             version: 1,
+            left: 0,
         };
         let copy = |sku: &str, revision, cents: &[i64]| CopyEntry {
             sku: sku.to_owned(),
@@ -143,6 +146,7 @@ impl Shop {
             ],
             baselines: BTreeMap::new(),
             now: at(PENDING, 50),
+            left_before: None,
         }
     }
 
@@ -289,10 +293,12 @@ impl Shop {
                 hand(&mut accounts.orders, &self.orders, |entry| entry.order.to_string(), page);
                 hand(&mut accounts.reservations, &self.reservations, |entry| entry.order.to_string(), page);
                 hand(&mut accounts.payments, &self.payments, |entry| entry.order.to_string(), page);
+                accounts.reservations.lack_before(self.left_before);
                 // Whole references, as the bank does.
                 hand(&mut accounts.charges, &self.charges, |entry| entry.reference.clone(), page.max(3));
                 hand(&mut accounts.views, &self.views, |(saga, _)| saga.clone(), page);
             }
+            ledgers.lack_before(accounts.left_before());
             match accounts.pop() {
                 Some((key, account)) => ledgers.account(&key, &account),
                 None => break,

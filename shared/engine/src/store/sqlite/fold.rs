@@ -17,6 +17,8 @@ const READING: &str = "reading the history";
 /// The events of one row, read one by one: a history may be longer than the memory.
 struct History<'h, 's> {
     id: String,
+    /// What the fold begins from, if the events before it have left.
+    snapshot: Option<Snapshot>,
     /// Of the event that was read last.
     version: i64,
     created_at: i64,
@@ -24,6 +26,27 @@ struct History<'h, 's> {
     /// Events read so far.
     count: u64,
     rest: &'h mut Events<'s>,
+}
+
+/// The state of a row, which stands for the events that have left.
+pub(super) struct Snapshot {
+    pub(super) version: i64,
+    /// As JSON.
+    pub(super) state: String,
+    pub(super) created_at: i64,
+}
+
+impl Snapshot {
+    pub(super) fn of(conn: &Connection, kind: &str, id: &str) -> rusqlite::Result<Option<Self>> {
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(Self { version: row.get(0)?, state: row.get(1)?, created_at: row.get(2)? })
+        };
+        conn.prepare_cached(
+            "SELECT version, state, created_at FROM snapshot WHERE kind = ?1 AND row_id = ?2",
+        )?
+        .query_row([kind, id], read)
+        .optional()
+    }
 }
 
 /// The events of a kind, row by row.
@@ -57,6 +80,13 @@ impl Events<'_> {
         });
         std::mem::replace(&mut self.next, after)
     }
+
+    /// Passes over the events of a row up to a version.
+    fn skip(&mut self, id: &str, up_to: i64) {
+        while self.next.as_ref().is_some_and(|next| next.row_id == id && next.version <= up_to) {
+            self.advance();
+        }
+    }
 }
 
 impl Iterator for History<'_, '_> {
@@ -73,12 +103,14 @@ impl Iterator for History<'_, '_> {
 impl History<'_, '_> {
     /// Whether an event is missing. Known once all are read.
     fn has_gap(&self) -> bool {
-        i64::try_from(self.count) != Ok(self.version)
+        let before = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
+        i64::try_from(self.count) != Ok(self.version - before)
     }
 
     /// The row as its events make it, in the order of the table's columns. All events are read then.
     fn folded(&mut self, kind: &RowKind) -> serde_json::Result<Vec<Value>> {
-        let projected = (kind.fold)(&self.id.clone(), self);
+        let state = self.snapshot.as_ref().map(|snapshot| snapshot.state.clone());
+        let projected = (kind.fold)(&self.id.clone(), state.as_deref(), self);
         self.by_ref().for_each(drop);
         let projected = projected?;
         let due = projected.due.map(|due| due.as_microsecond());
@@ -112,6 +144,7 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
         count += 1;
         Ok(())
     })?;
+    super::departures::carry_no_more(conn, kind).map_err(oops("counting what was brought back"))?;
     Ok(count)
 }
 
@@ -166,10 +199,21 @@ fn for_each_history(
     let rows = statement.query([kind.name]).map_err(oops(READING))?;
     let mut events = Events { rows, next: None, fault: None };
     events.advance();
+    let has_snapshots: bool = conn
+        .query_row("SELECT EXISTS (SELECT 1 FROM snapshot WHERE kind = ?1)", [kind.name], |row| row.get(0))
+        .map_err(oops(READING))?;
     while let Some(first) = &events.next {
-        let (id, version, created_at) = (first.row_id.clone(), first.version, first.at);
-        let (updated_at, count) = (created_at, 0);
-        let mut history = History { id, version, created_at, updated_at, count, rest: &mut events };
+        let (id, at) = (first.row_id.clone(), first.at);
+        let snapshot = match has_snapshots {
+            true => Snapshot::of(conn, kind.name, &id).map_err(oops(READING))?,
+            false => None,
+        };
+        let created_at = snapshot.as_ref().map_or(at, |snapshot| snapshot.created_at);
+        let version = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
+        // What was brought back from an archive is in the snapshot already.
+        events.skip(&id, version);
+        let (updated_at, count, rest) = (at, 0, &mut events);
+        let mut history = History { id, snapshot, version, created_at, updated_at, count, rest };
         each(&mut history)?;
         history.for_each(drop);
         if let Some(fault) = events.fault.take() {

@@ -1,5 +1,6 @@
 //! Shell: the store on SQLite: one writer thread that merges what waits into one commit; readers beside it.
 
+mod departures;
 mod fold;
 mod opening;
 mod outbox;
@@ -37,8 +38,9 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Due, DueQuery, FailingTask, FoldReport, Lease, Mark, OutboxEntry, OutboxItem, Published,
-    PublishedRun, Republished, Store, StoreFault, StoredDeadLetters,
+    Answer, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, LeavingEvent, Left,
+    Mark, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, Store, StoreFault,
+    StoredDeadLetters,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -151,6 +153,15 @@ impl SqliteStore {
         let kinds = Arc::new(Kinds::of(kinds));
         let conn = made_in_memory(&kinds)?;
         Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: None, kinds, place: None, _lock: None })
+    }
+
+    /// Brings back events of a kind that had left; those that are there already are left alone. Where all that a snapshot
+    /// stands for is there again, it is forgotten. The rows of the kind are to be folded anew then.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub async fn bring_back(&self, kind: &'static str, events: Vec<LeavingEvent>) -> Result<u64, StoreFault> {
+        self.write(move |conn| departures::bring_back(conn, kind, &events)).await
     }
 
     /// Runs `work` in a write transaction, merged with whatever else waits.
@@ -350,6 +361,19 @@ impl Store for SqliteStore {
             Some(declared) => fold::rebuild(conn, declared),
             None => Err(StoreFault::Unusable(format!("rows of kind {kind:?} are not declared"))),
         })
+    }
+
+    fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {
+        let kinds = self.kinds.clone();
+        self.read(Lane::Audit, move |conn| departures::find(conn, &kinds.declared, before, limit))
+    }
+
+    fn left(&self, kind: &'static str) -> Answer<'_, Left> {
+        self.read(Lane::Row, move |conn| departures::left_of(conn, kind))
+    }
+
+    fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
+        self.write_with(Haste::Carried, move |conn| departures::leave(conn, &leaving))
     }
 
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {

@@ -189,25 +189,34 @@ pub(super) fn events(
     after: i64,
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreFault> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    history(conn, key.kind, &key.id, after, i64::MAX, limit).map_err(oops("reading the history of a row"))
+}
+
+/// Events of a row behind the version `after`, and before the version `before`.
+pub(super) fn history(
+    conn: &Connection,
+    kind: &str,
+    id: &str,
+    after: i64,
+    before: i64,
+    limit: i64,
+) -> rusqlite::Result<Vec<StoredEvent>> {
     conn.prepare_cached(
         "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL FROM event
-         WHERE kind = ?1 AND row_id = ?2 AND version > ?3 ORDER BY version LIMIT ?4",
-    )
-    .and_then(|mut select| {
-        select
-            .query_map(params![key.kind, key.id, after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok(StoredEvent {
-                    version: row.get(0)?,
-                    name: row.get(1)?,
-                    data: row.get(2)?,
-                    causation_id: row.get(3)?,
-                    recorded_at: timestamp(row.get(4)?),
-                    told: row.get(5)?,
-                })
-            })?
-            .collect()
-    })
-    .map_err(oops("reading the history of a row"))
+         WHERE kind = ?1 AND row_id = ?2 AND version > ?3 AND version < ?4 ORDER BY version LIMIT ?5",
+    )?
+    .query_map(params![kind, id, after, before, limit], |row| {
+        Ok(StoredEvent {
+            version: row.get(0)?,
+            name: row.get(1)?,
+            data: row.get(2)?,
+            causation_id: row.get(3)?,
+            recorded_at: timestamp(row.get(4)?),
+            told: row.get(5)?,
+        })
+    })?
+    .collect()
 }
 
 pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
@@ -256,8 +265,11 @@ pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
              WHERE coalesce(origin, 'message') = 'message' GROUP BY retry.step",
         )?,
         dead: counts(
-            "SELECT step, count(*) FROM dead_letter
-             WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step",
+            "SELECT step, sum(count) FROM
+             (SELECT step, count(*) AS count FROM dead_letter
+              WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step
+              UNION ALL SELECT name, count FROM tally WHERE what = 'dead')
+             GROUP BY step",
         )?,
     })
 }
@@ -439,18 +451,10 @@ pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<
          (SELECT key FROM idempotency_key WHERE created_at < ?1 ORDER BY created_at LIMIT ?2)",
         params![micros(cutoffs.keys), limit],
     );
-    // A dead letter that was handled is remembered as long as an inbox mark would be: it may be the only one.
-    let dead_letters = conn.execute(
-        "DELETE FROM dead_letter WHERE id IN
-         (SELECT id FROM dead_letter WHERE status = 'RESOLVED' AND last_failed_at < ?1 LIMIT ?2)",
-        params![micros(cutoffs.inbox), limit],
-    );
     let published = super::outbox::trim(conn, cutoffs.published, limit);
     let context = "trimming finished entries";
-    let gone = [marks, keys, dead_letters, published]
-        .into_iter()
-        .sum::<rusqlite::Result<usize>>()
-        .map_err(oops(context))?;
+    let gone =
+        [marks, keys, published].into_iter().sum::<rusqlite::Result<usize>>().map_err(oops(context))?;
     Ok(u64::try_from(gone).unwrap_or(u64::MAX))
 }
 

@@ -8,7 +8,7 @@ use super::values::{hex, now_micros, oops};
 use crate::store::StoreFault;
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
@@ -17,6 +17,8 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("migrations/0006_published_apart.sql"),
     include_str!("migrations/0007_trace.sql"),
     include_str!("migrations/0008_inbox.sql"),
+    include_str!("migrations/0009_leaving.sql"),
+    include_str!("migrations/0010_left.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.
@@ -108,6 +110,8 @@ fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFaul
     let renamed = conn.execute("DELETE FROM row_kind WHERE name = ?1", [former]).and_then(|known| {
         if known > 0 {
             conn.execute("UPDATE event SET kind = ?2 WHERE kind = ?1", [former, name])?;
+            conn.execute("UPDATE snapshot SET kind = ?2 WHERE kind = ?1", [former, name])?;
+            conn.execute("UPDATE carried SET kind = ?2 WHERE kind = ?1", [former, name])?;
             conn.execute_batch(&format!("DROP TABLE IF EXISTS row_{former}"))?;
         }
         Ok(known > 0)

@@ -2,6 +2,8 @@
 
 mod batches;
 mod dead_letters;
+mod departures;
+mod leaving_rows;
 mod messages;
 mod outbox;
 mod queries;
@@ -134,6 +136,16 @@ macro_rules! conformance {
                 rows_are_counted_by_the_value_of_a_field_largest_group_first,
                 a_history_is_told_oldest_first,
                 pages_of_a_history_follow_each_other,
+            }
+            departures {
+                old_events_leave_and_a_snapshot_stands_for_them,
+                whatever_has_left_every_row_is_the_fold_of_its_events,
+                what_leaves_is_all_that_there_was,
+                the_last_event_of_a_row_stays_and_how_far_it_had_come_is_known,
+                what_somebody_else_looked_through_leaves_once,
+                a_history_with_a_gap_stays,
+                dead_letters_that_are_over_leave_and_are_counted_for_ever,
+                a_dead_letter_that_is_taken_up_again_stays,
             }
             upkeep {
                 every_row_equals_the_fold_of_its_events,

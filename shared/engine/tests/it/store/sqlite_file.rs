@@ -212,11 +212,12 @@ async fn an_event_that_cannot_be_read_is_found_and_the_others_are_checked() -> O
 #[tokio::test]
 async fn a_kind_with_other_fields_is_folded_anew_when_it_is_opened() -> Outcome {
     fn with_fewer_fields() -> RowKind {
-        let fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<_> = |id, events| {
-            let mut projected = (RowKind::of::<Shelf>().fold)(id, events)?;
-            projected.fields.remove(0);
-            Ok(projected)
-        };
+        let fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<_> =
+            |id, snapshot, events| {
+                let mut projected = (RowKind::of::<Shelf>().fold)(id, snapshot, events)?;
+                projected.fields.remove(0);
+                Ok(projected)
+            };
         RowKind { fields: &["pieces"], fold, ..RowKind::of::<Shelf>() }
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -81,11 +81,12 @@ fn spawned(
 /// A database of so many shelves, whose folds stand before the gate of this name.
 async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<SqliteStore>), StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
-    let fold: fn(&str, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> = match gate {
-        "audits" => |id, events| gated("audits", id, events),
-        "nobody" => |id, events| gated("nobody", id, events),
-        _ => |id, events| gated("long", id, events),
-    };
+    let fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> =
+        match gate {
+            "audits" => |id, snapshot, events| gated("audits", id, snapshot, events),
+            "nobody" => |id, snapshot, events| gated("nobody", id, snapshot, events),
+            _ => |id, snapshot, events| gated("long", id, snapshot, events),
+        };
     let kind = RowKind { fold, ..RowKind::of::<Shelf>() };
     let store = SqliteStore::open(&folder.path().join("depot.db"), vec![kind])?;
     commit(&store, promises([1])).await?;
@@ -102,10 +103,11 @@ async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<Sqlite
 fn gated(
     gate: &'static str,
     id: &str,
+    snapshot: Option<&str>,
     events: &mut dyn Iterator<Item = String>,
 ) -> serde_json::Result<Projected> {
     Gate::of(gate).pass(events.size_hint().0);
-    (RowKind::of::<Shelf>().fold)(id, events)
+    (RowKind::of::<Shelf>().fold)(id, snapshot, events)
 }
 
 /// What folds stand before, and who counts them. A fold is a function: its gate is found by its name.

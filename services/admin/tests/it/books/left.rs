@@ -1,0 +1,66 @@
+//! Pure: orders that have left with their age, of one service before another.
+
+use admin::reconciliation::findings::Rule;
+use contract::reconciliation::PaymentState;
+
+use super::shop::{CANCELLED, CONFIRMED, PENDING, REFUSED, Shop, id};
+
+/// Lets the confirmed and the cancelled order leave the services whose bits are set.
+fn left(services: u32) -> Shop {
+    let mut shop = Shop::consistent();
+    let leave = |service: u32| services & (1 << service) != 0;
+    let is_old = |order: &str| [CONFIRMED, CANCELLED].iter().any(|old| id(*old).to_string() == order);
+    shop.orders.retain(|entry| !leave(0) || !is_old(&entry.order.to_string()));
+    shop.reservations.retain(|entry| !leave(1) || !is_old(&entry.order.to_string()));
+    shop.payments.retain(|entry| !leave(2) || !is_old(&entry.order.to_string()));
+    shop.charges.retain(|entry| !leave(3) || !is_old(&entry.reference));
+    shop.views.retain(|(saga, _)| !leave(4) || !is_old(saga));
+    if leave(1) {
+        // The confirmed order took two cups and a tea.
+        (shop.stock[0].left, shop.stock[2].left) = (2, 1);
+    }
+    shop
+}
+
+#[test]
+fn whichever_services_an_old_order_has_left_nothing_is_wrong() {
+    for services in 0..32 {
+        let mut shop = left(services);
+        shop.left_before = Some(id(REFUSED));
+        assert_eq!(shop.discrepancies(), [""; 0], "{services:b}");
+        for page in 1..=8 {
+            assert_eq!(shop.reconciled(page), shop.reconciled(2_000), "{services:b}, pages of {page}");
+        }
+        // By what has left they are told apart from what was lost.
+        shop.left_before = Some(id(CANCELLED));
+        let is_whole = [0, 31].contains(&services);
+        assert_eq!(shop.discrepancies().is_empty(), is_whole, "{services:b}: {:?}", shop.discrepancies());
+    }
+}
+
+#[test]
+fn what_is_open_of_an_old_order_is_told_whatever_has_left_of_it() {
+    let mut shop = Shop::consistent();
+    shop.left_before = Some(id(PENDING + 1));
+    let rules = |shop: &Shop| -> Vec<String> {
+        shop.reconciled(9).1.listed.into_iter().map(|found| found.rule).collect()
+    };
+    let all = [Rule::EveryOrderEnds, Rule::StockBack, Rule::MoneyBack].map(Rule::text);
+    assert_eq!(rules(&shop), all);
+    shop.orders.remove(PENDING);
+    assert_eq!(rules(&shop), all[1..]);
+    shop.payments[PENDING].settled = true;
+    assert_eq!(rules(&shop), all[1..2]);
+    shop.payments[PENDING].state = PaymentState::Captured;
+    assert_eq!(rules(&shop), all[1..2]);
+}
+
+#[test]
+fn what_reservations_have_sold_that_have_left_still_counts() {
+    let mut shop = left(2);
+    shop.left_before = Some(id(REFUSED));
+    shop.stock[0].left -= 1;
+    let found = shop.discrepancies();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("cup · sold: the product says 2, orders say 1"), "{found:?}");
+}

@@ -1,0 +1,292 @@
+//! Shell: the archive: what has left the database, in files of one period each, JSON Lines (<https://jsonlines.org>).
+//!
+//! What leaves is written here, and synced, before it is deleted there. Between the two the process may end: then it is
+//! written once more, and whoever reads takes it once. What a crash has cut off was never deleted: it is cut off here too
+//! before anything follows it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use saga_core::dead_letter::StoredDeadLetter;
+use saga_core::row::StoredEvent;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Departures, Leaving, LeavingEvent, Store, StoreFault};
+
+/// Small chunks with a breath between them: the engine's batches go first.
+pub(super) const BREATH: Duration = Duration::from_millis(20);
+
+/// What one file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// What happened on a day (UTC).
+    Day,
+    /// What happened in a month (UTC).
+    Month,
+}
+
+/// The archive of one service. Only the process that holds its database writes it.
+#[derive(Debug, Clone)]
+pub struct Archive {
+    folder: PathBuf,
+    service: &'static str,
+    by: Period,
+}
+
+/// A line of a file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Event(Box<EventLine>),
+    DeadLetter(Box<DeadLetterLine>),
+}
+
+/// An event as it was.
+#[derive(Debug, Serialize, Deserialize)]
+struct EventLine {
+    kind: String,
+    row: String,
+    version: i64,
+    name: String,
+    /// As JSON, letter for letter.
+    data: String,
+    causation_id: Uuid,
+    recorded_at: Timestamp,
+    told: bool,
+}
+
+/// A dead letter as it was.
+#[derive(Debug, Serialize, Deserialize)]
+struct DeadLetterLine {
+    status: String,
+    known_as: Uuid,
+    dead_letter: saga_core::dead_letter::DeadLettered,
+}
+
+impl Archive {
+    /// The archive of `service` in a folder, which is made when it is not there.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, or not be written.
+    pub fn open(folder: &Path, service: &'static str, by: Period) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        // Better at the start than in a month.
+        let probe = folder.join(format!(".{service}"));
+        File::create(&probe)?;
+        fs::remove_file(probe)?;
+        Ok(Self { folder: folder.to_owned(), service, by })
+    }
+
+    /// Writes down what is to leave. When this answers, it is on the disk.
+    ///
+    /// # Errors
+    /// When it cannot be written: then it must not leave.
+    pub fn write(&self, leaving: &Leaving) -> io::Result<()> {
+        let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+        let mut line = |at: Timestamp, line: &Line| -> io::Result<()> {
+            let text = files.entry(self.file_of(at)).or_default();
+            serde_json::to_writer(&mut *text, line)?;
+            text.push(b'\n');
+            Ok(())
+        };
+        for LeavingEvent { kind, row, event } in &leaving.events {
+            let StoredEvent { version, name, data, causation_id, recorded_at, told } = event.clone();
+            let (kind, row) = ((*kind).to_owned(), row.clone());
+            let event = EventLine { kind, row, version, name, data, causation_id, recorded_at, told };
+            line(recorded_at, &Line::Event(Box::new(event)))?;
+        }
+        for StoredDeadLetter { dead_letter, status, known_as, .. } in leaving.dead_letters.clone() {
+            let (at, status) = (dead_letter.last_failed_at, status.as_str().to_owned());
+            let letter = DeadLetterLine { status, known_as, dead_letter };
+            line(at, &Line::DeadLetter(Box::new(letter)))?;
+        }
+        let is_new = files.keys().any(|path| !path.exists());
+        for (path, text) in files {
+            append(&path, &text)?;
+        }
+        if is_new {
+            // A file is there for good once its folder is written.
+            File::open(&self.folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn file_of(&self, at: Timestamp) -> PathBuf {
+        let day = at.to_string();
+        let name = match self.by {
+            Period::Day => &day[..10],
+            Period::Month => &day[..7],
+        };
+        self.folder.join(format!("{}-{name}.jsonl", self.service))
+    }
+
+    /// Brings back all events of a kind into its database; its rows are folded anew afterwards. Answers how many they are.
+    ///
+    /// # Errors
+    /// When a file cannot be read, a line of it is damaged, or the database fails. Done again, it goes on.
+    pub async fn bring_back(&self, store: &SqliteStore, kind: &'static str) -> Result<u64, NotBack> {
+        /// Events that are handed over at once.
+        const AT_ONCE: usize = 1_000;
+        let (mut events, mut count) = (Vec::new(), 0);
+        for path in self.files()? {
+            let mut lines = Lines::of(&path)?;
+            while let Some(line) = lines.next_line()? {
+                match line {
+                    Line::Event(event) if event.kind == kind => events.push(event.left(kind)),
+                    Line::Event(_) | Line::DeadLetter(_) => {}
+                }
+                if events.len() >= AT_ONCE {
+                    count += store.bring_back(kind, std::mem::take(&mut events)).await?;
+                }
+            }
+        }
+        Ok(count + store.bring_back(kind, events).await?)
+    }
+
+    /// The files of this service, oldest period first.
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let period = name.strip_prefix(self.service).and_then(|rest| rest.strip_prefix('-'));
+            if period.is_some_and(|period| period.starts_with(|c: char| c.is_ascii_digit()))
+                && name.ends_with(".jsonl")
+            {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+}
+
+impl EventLine {
+    fn left(self, kind: &'static str) -> LeavingEvent {
+        let Self { row, version, name, data, causation_id, recorded_at, told, .. } = self;
+        LeavingEvent {
+            kind,
+            row,
+            event: StoredEvent { version, name, data, causation_id, recorded_at, told },
+        }
+    }
+}
+
+/// Why something that is old could not leave.
+#[derive(Debug, thiserror::Error)]
+pub enum NotLeft {
+    /// The database says no.
+    #[error("the database")]
+    Store(#[from] StoreFault),
+    /// It cannot be written down elsewhere.
+    #[error("retention.archive")]
+    Archive(#[source] io::Error),
+}
+
+/// Why something could not be brought back.
+#[derive(Debug, thiserror::Error)]
+pub enum NotBack {
+    /// The archive cannot be read.
+    #[error("retention.archive")]
+    Archive(#[from] io::Error),
+    /// The database says no.
+    #[error("the database")]
+    Store(#[from] StoreFault),
+}
+
+/// Has everything leave that is old enough, part by part: first it is written down in the archive, if there is one, and
+/// then it is deleted.
+///
+/// # Errors
+/// When it cannot be written down, or not be deleted: what has not left yet stays.
+pub async fn depart(
+    store: &dyn Store,
+    archive: Option<&Archive>,
+    before: Departures,
+    chunk: usize,
+) -> Result<(), NotLeft> {
+    loop {
+        let leaving = store.departures(before, chunk).await?;
+        if leaving.is_over() {
+            return Ok(());
+        }
+        let leaving = match archive.cloned() {
+            Some(archive) => write_down(archive, leaving).await.map_err(NotLeft::Archive)?,
+            None => leaving,
+        };
+        let has_moved = leaving.from != leaving.up_to;
+        if store.depart(leaving).await? == 0 && !has_moved {
+            // All of it has changed meanwhile: another time.
+            return Ok(());
+        }
+        tokio::time::sleep(BREATH).await;
+    }
+}
+
+async fn write_down(archive: Archive, leaving: Leaving) -> io::Result<Leaving> {
+    let writing = tokio::task::spawn_blocking(move || archive.write(&leaving).map(|()| leaving));
+    writing.await.map_err(io::Error::other)?
+}
+
+/// Goes on where the last whole line ends.
+fn append(path: &Path, text: &[u8]) -> io::Result<()> {
+    // Others on this machine need not know what customers ordered.
+    let mut file =
+        File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
+    let end = end_of_lines(&mut file)?;
+    file.set_len(end)?;
+    file.seek(SeekFrom::Start(end))?;
+    file.write_all(text)?;
+    file.sync_data()
+}
+
+/// Where the last whole line ends.
+fn end_of_lines(file: &mut File) -> io::Result<u64> {
+    const STEP: u64 = 64 * 1024;
+    let mut end = file.seek(SeekFrom::End(0))?;
+    while end > 0 {
+        let begin = end.saturating_sub(STEP);
+        let mut bytes = vec![0; usize::try_from(end - begin).unwrap_or_default()];
+        file.seek(SeekFrom::Start(begin))?;
+        file.read_exact(&mut bytes)?;
+        if let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + last as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
+
+/// The lines of a file, one by one.
+struct Lines {
+    path: PathBuf,
+    file: BufReader<File>,
+    number: u64,
+}
+
+impl Lines {
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), file: BufReader::new(File::open(path)?), number: 0 })
+    }
+
+    fn next_line(&mut self) -> io::Result<Option<Line>> {
+        let mut text = Vec::new();
+        self.file.read_until(b'\n', &mut text)?;
+        self.number += 1;
+        // What a crash has cut off is still in the database.
+        if !text.ends_with(b"\n") {
+            return Ok(None);
+        }
+        let damaged =
+            |error| io::Error::other(format!("{}, line {}: {error}", self.path.display(), self.number));
+        serde_json::from_slice(&text).map(Some).map_err(damaged)
+    }
+}

@@ -1,0 +1,358 @@
+//! Shell: what leaves the tables when it is old: events of rows that live on, for which a snapshot stands then; finished
+//! rows with all their events; and dead letters that are over.
+//!
+//! It is found first, by a reader, so that it can be written down elsewhere before it is deleted. The history is looked
+//! through once, from its oldest event on: each that is old lets those before it of the same row leave, and the last of a
+//! finished row lets the row leave. The last event of a row that lives on stays, and so does the last of all, whose position
+//! must not be given twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, OptionalExtension as _, params};
+use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
+use saga_core::decider::Leaves;
+use saga_core::retry::error_chain;
+use saga_core::row::{RowKey, RowKind, StoredEvent};
+use tracing::error;
+use uuid::Uuid;
+
+use super::fold;
+use super::values::{micros, oops, stored_dead_letter, timestamp};
+use super::write::tally;
+use crate::store::{Departures, Leaving, LeavingEvent, LeavingRow, Left, Snapshot, StoreFault};
+
+/// Bytes of events in one look, about: each may carry a whole message.
+const LOOK_BYTES: i64 = 4 * 1024 * 1024;
+
+/// An event that was looked at: where it stands, and which version of its row it made.
+#[derive(Debug, Clone, Copy)]
+struct Looked {
+    first_seq: i64,
+    newest: i64,
+}
+
+/// What may leave next.
+pub(super) fn find(
+    conn: &Connection,
+    kinds: &[RowKind],
+    before: Departures,
+    limit: usize,
+) -> Result<Leaving, StoreFault> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let context = "looking for what may leave";
+    let from = looked_through(conn).map_err(oops(context))?;
+    let mut leaving = Leaving { from, up_to: from, ..Leaving::default() };
+    let looked = look(conn, &mut leaving, micros(before.history), limit).map_err(oops(context))?;
+    leaving.before = first_that_stays(before.history);
+    let mut held = None;
+    for ((kind, id), at) in looked {
+        let Some(kind) = kinds.iter().find(|declared| declared.name == kind) else { continue };
+        match kind.leaves {
+            Leaves::Nothing => Ok(()),
+            Leaves::Events => part(conn, &mut leaving, kind, &id, at, limit),
+            Leaves::Rows | Leaves::RowsFirst => whole(conn, &mut leaving, kind, &id, at, &mut held),
+        }
+        .map_err(oops(context))?;
+    }
+    // At the end of the history: each look at them comes past those that are young.
+    if leaving.events.is_empty() {
+        leaving.dead_letters =
+            dead_letters(conn, micros(before.dead_letters), limit).map_err(oops(context))?;
+    }
+    Ok(leaving)
+}
+
+fn looked_through(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached("SELECT max(up_to) FROM looked_through")?
+        .query_row([], |row| Ok(row.get::<_, Option<i64>>(0)?.unwrap_or(0)))
+}
+
+/// The next old events, by their rows.
+fn look(
+    conn: &Connection,
+    leaving: &mut Leaving,
+    cutoff: i64,
+    limit: i64,
+) -> rusqlite::Result<BTreeMap<(String, String), Looked>> {
+    let mut looked: BTreeMap<_, Looked> = BTreeMap::new();
+    let mut select = conn.prepare_cached(
+        "SELECT seq, kind, row_id, version, recorded_at, length(data) FROM event
+         WHERE seq > ?1 AND seq < (SELECT max(seq) FROM event) ORDER BY seq LIMIT ?2",
+    )?;
+    let (mut rows, mut bytes) = (select.query([leaving.from, limit])?, 0);
+    while let Some(row) = rows.next()? {
+        bytes += row.get::<_, i64>(5)?;
+        if row.get::<_, i64>(4)? >= cutoff || (bytes > LOOK_BYTES && !looked.is_empty()) {
+            break;
+        }
+        let (seq, newest) = (row.get(0)?, row.get(3)?);
+        let at = looked.entry((row.get(1)?, row.get(2)?)).or_insert(Looked { first_seq: seq, newest });
+        at.newest = at.newest.max(newest);
+        leaving.up_to = seq;
+    }
+    Ok(looked)
+}
+
+/// What of one row leaves: all events before the newest that was looked at.
+fn part(
+    conn: &Connection,
+    leaving: &mut Leaving,
+    kind: &RowKind,
+    id: &str,
+    at: Looked,
+    limit: i64,
+) -> rusqlite::Result<()> {
+    let snapshot = fold::Snapshot::of(conn, kind.name, id)?;
+    let events = super::read::history(conn, kind.name, id, 0, at.newest, limit)?;
+    let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(()) };
+    if i64::try_from(events.len()).is_ok_and(|count| count >= limit) {
+        // There are more: it is looked at again.
+        leaving.up_to = leaving.up_to.min(at.first_seq - 1);
+    }
+    let begins_after = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
+    let version = last.version.max(begins_after);
+    let created_at = snapshot.as_ref().map_or(first.recorded_at, |snapshot| timestamp(snapshot.created_at));
+    let folded: Vec<&StoredEvent> = events.iter().filter(|event| event.version > begins_after).collect();
+    let is_whole = (begins_after + 1..).zip(&folded).all(|(version, event)| event.version == version);
+    let mut data = folded.iter().map(|event| event.data.clone());
+    let state = snapshot.as_ref().map(|snapshot| snapshot.state.as_str());
+    match (kind.fold)(id, state, &mut data) {
+        Ok(folded) if is_whole => {
+            let key = RowKey { kind: kind.name, id: id.to_owned() };
+            leaving.snapshots.push(Snapshot { key, version, state: folded.state, created_at });
+            let left =
+                events.into_iter().map(|event| LeavingEvent { kind: kind.name, row: id.to_owned(), event });
+            leaving.events.extend(left);
+        }
+        // A snapshot would hide it.
+        Ok(_) => error!(row = id, kind = kind.name, "a history has a gap: it stays"),
+        Err(why) => error!(row = id, kind = kind.name, "a history stays: {}", error_chain(&why)),
+    }
+    Ok(())
+}
+
+/// Ids from this one on are of sagas that began after this. A clock may have been ahead of ours when one began.
+fn first_that_stays(before: Timestamp) -> Option<Uuid> {
+    const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
+    let began = u128::try_from(before.checked_add(CLOCKS_DIFFER).ok()?.as_millisecond()).ok()?;
+    (began < 1 << 48).then(|| Uuid::from_u128(began << 80))
+}
+
+/// A row that leaves, if it is finished and nothing is to come of it.
+fn whole(
+    conn: &Connection,
+    leaving: &mut Leaving,
+    kind: &RowKind,
+    id: &str,
+    at: Looked,
+    held: &mut Option<BTreeSet<Uuid>>,
+) -> rusqlite::Result<()> {
+    let Ok(saga) = id.parse::<Uuid>() else { return Ok(()) };
+    let row: Option<(i64, String)> = conn
+        .prepare_cached(&format!("SELECT version, state FROM row_{} WHERE id = ?1", kind.name))?
+        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((version, state)) = row.filter(|(version, _)| *version == at.newest) else { return Ok(()) };
+    let carried = (kind.finished)(&state).unwrap_or_else(|why| {
+        error!(row = id, kind = kind.name, "a row stays: {}", error_chain(&why));
+        None
+    });
+    let Some(carried) = carried else { return Ok(()) };
+    let held = match held {
+        Some(held) => held,
+        None => held.insert(held_sagas(conn)?),
+    };
+    if leaving.before.is_none_or(|before| saga >= before) || held.contains(&saga) {
+        return Ok(());
+    }
+    let events = super::read::history(conn, kind.name, id, 0, i64::MAX, i64::MAX)?;
+    if !(1..=version).eq(events.iter().map(|event| event.version)) {
+        // Whoever looks for damage must find it.
+        error!(row = id, kind = kind.name, "a history has a gap: it stays");
+        return Ok(());
+    }
+    let key = RowKey { kind: kind.name, id: id.to_owned() };
+    leaving.rows.push(LeavingRow { key, version, carried });
+    leaving.events.extend(events.into_iter().map(|event| LeavingEvent {
+        kind: kind.name,
+        row: id.to_owned(),
+        event,
+    }));
+    Ok(())
+}
+
+/// Sagas for which something waits: a dead letter, or a call.
+fn held_sagas(conn: &Connection) -> rusqlite::Result<BTreeSet<Uuid>> {
+    let letters: Vec<String> = conn
+        .prepare_cached(
+            "SELECT json_extract(letter, '$.saga') FROM dead_letter
+             WHERE status IN ('PENDING', 'REPLAYING') AND json_extract(letter, '$.saga') IS NOT NULL",
+        )?
+        .query_map([], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    let mut sagas: BTreeSet<Uuid> = letters.iter().filter_map(|saga| saga.parse().ok()).collect();
+    let mut tasks = conn.prepare_cached("SELECT correlation_id FROM task")?;
+    for saga in tasks.query_map([], |row| row.get(0))? {
+        sagas.insert(saga?);
+    }
+    Ok(sagas)
+}
+
+/// Finished rows of sagas with lower ids may have left.
+pub(super) fn left_before(conn: &Connection) -> rusqlite::Result<Option<Uuid>> {
+    conn.prepare_cached("SELECT max(saga) FROM left_before")?.query_row([], |row| row.get(0))
+}
+
+/// What of the rows of a kind has left.
+pub(super) fn left_of(conn: &Connection, kind: &str) -> Result<Left, StoreFault> {
+    let read = || {
+        let mut carried = conn.prepare_cached("SELECT name, sum FROM carried WHERE kind = ?1")?;
+        let carried = carried.query_map([kind], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Left { before: left_before(conn)?, carried: carried.collect::<rusqlite::Result<_>>()? })
+    };
+    read().map_err(oops("reading what has left"))
+}
+
+/// Dead letters that are over: of those the revision is when that was asked for, if it was.
+fn dead_letters(conn: &Connection, cutoff: i64, limit: i64) -> rusqlite::Result<Vec<StoredDeadLetter>> {
+    let mut select = conn.prepare_cached(
+        "SELECT letter, status, revision, message_id FROM dead_letter
+         WHERE status IN ('RESOLVED', 'DISCARDED') AND max(last_failed_at, revision) < ?1 LIMIT ?2",
+    )?;
+    let found = select.query_map(params![cutoff, limit], stored_dead_letter)?;
+    // One that is damaged keeps no other.
+    Ok(found
+        .filter_map(|letter| letter.inspect_err(|why| error!("a dead letter stays: {why}")).ok())
+        .collect())
+}
+
+/// Has it leave, but for what has changed meanwhile.
+pub(super) fn leave(conn: &Connection, leaving: &Leaving) -> Result<u64, StoreFault> {
+    let gone = left(conn, leaving).map_err(oops("having leave what is old"))?;
+    Ok(u64::try_from(gone).unwrap_or(u64::MAX))
+}
+
+fn left(conn: &Connection, leaving: &Leaving) -> rusqlite::Result<usize> {
+    let mut gone = 0;
+    // Somebody else may have looked through the same.
+    if looked_through(conn)? == leaving.from {
+        for Snapshot { key, version, state, created_at } in &leaving.snapshots {
+            conn.prepare_cached(
+                "INSERT OR REPLACE INTO snapshot (kind, row_id, version, state, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![key.kind, key.id, version, state, micros(*created_at)])?;
+            gone += conn
+                .prepare_cached("DELETE FROM event WHERE kind = ?1 AND row_id = ?2 AND version <= ?3")?
+                .execute(params![key.kind, key.id, version])?;
+        }
+        for LeavingRow { key, version, carried } in &leaving.rows {
+            let sql = format!("DELETE FROM row_{} WHERE id = ?1 AND version = ?2", key.kind);
+            // Something has happened to it meanwhile.
+            if conn.prepare_cached(&sql)?.execute(params![key.id, version])? == 0 {
+                continue;
+            }
+            gone += conn
+                .prepare_cached("DELETE FROM event WHERE kind = ?1 AND row_id = ?2")?
+                .execute([key.kind, &key.id])?;
+            for (name, sum) in carried {
+                carry(conn, key.kind, name, *sum)?;
+            }
+        }
+        if !leaving.rows.is_empty() && left_before(conn)? < leaving.before {
+            conn.prepare_cached("DELETE FROM left_before")?.execute([])?;
+            conn.prepare_cached("INSERT INTO left_before (saga) VALUES (?1)")?.execute([leaving.before])?;
+        }
+        conn.prepare_cached("UPDATE looked_through SET up_to = ?1")?.execute([leaving.up_to])?;
+    }
+    let mut given_up: BTreeMap<&str, i64> = BTreeMap::new();
+    for stored in &leaving.dead_letters {
+        let left = conn
+            .prepare_cached(
+                "DELETE FROM dead_letter WHERE id = ?1 AND status = ?2 AND revision = ?3 RETURNING origin",
+            )?
+            .query_map(
+                params![
+                    stored.dead_letter.id,
+                    stored.status.as_str(),
+                    i64::try_from(stored.revision).unwrap_or(i64::MAX)
+                ],
+                |row| row.get::<_, String>(0),
+            )?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        gone += left.len();
+        if stored.status == DeadLetterStatus::Discarded && left.iter().any(|origin| origin == "message") {
+            *given_up.entry(&stored.dead_letter.step).or_default() += 1;
+        }
+    }
+    tally(conn, "dead", &given_up)?;
+    Ok(gone)
+}
+
+fn carry(conn: &Connection, kind: &str, name: &str, sum: i64) -> rusqlite::Result<usize> {
+    conn.prepare_cached(
+        "INSERT INTO carried (kind, name, sum) VALUES (?1, ?2, ?3)
+         ON CONFLICT (kind, name) DO UPDATE SET sum = sum + excluded.sum",
+    )?
+    .execute(params![kind, name, sum])
+}
+
+/// Rows that were brought back are there again: they are carried no more. Called when they are folded anew.
+pub(super) fn carry_no_more(conn: &Connection, kind: &RowKind) -> rusqlite::Result<()> {
+    let states: Vec<String> = conn
+        .prepare(&format!(
+            "SELECT state FROM brought_back JOIN row_{} AS folded ON folded.id = row_id WHERE kind = ?1",
+            kind.name
+        ))?
+        .query_map([kind.name], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for state in states {
+        for (name, sum) in (kind.finished)(&state).ok().flatten().unwrap_or_default() {
+            carry(conn, kind.name, &name, -sum)?;
+        }
+    }
+    conn.execute("DELETE FROM brought_back WHERE kind = ?1", [kind.name]).map(drop)
+}
+
+/// Brings back events that had left. They stand at the end of the history: they are looked through again when all that is
+/// there now is old.
+pub(super) fn bring_back(conn: &Connection, kind: &str, events: &[LeavingEvent]) -> Result<u64, StoreFault> {
+    let back = || {
+        let mut insert = conn.prepare_cached(
+            "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (kind, row_id, version) DO NOTHING",
+        )?;
+        let mut count = 0;
+        // Of a row that has left there is no event; of another there is one at least.
+        let mut mark = conn.prepare_cached(
+            "INSERT OR IGNORE INTO brought_back (kind, row_id)
+             SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM event WHERE kind = ?1 AND row_id = ?2)
+                 AND ?3 < (SELECT max(saga) FROM left_before)",
+        )?;
+        for LeavingEvent { row, event, .. } in events {
+            if let Ok(saga) = row.parse::<Uuid>() {
+                mark.execute(params![kind, row, saga])?;
+            }
+            let StoredEvent { version, name, data, causation_id, recorded_at, told } = event;
+            let told = told.then_some(true);
+            count += insert.execute(params![
+                kind,
+                row,
+                version,
+                name,
+                data,
+                causation_id,
+                micros(*recorded_at),
+                told
+            ])?;
+        }
+        conn.prepare_cached(
+            "DELETE FROM snapshot WHERE kind = ?1 AND version = (SELECT count(*) FROM event
+                 WHERE event.kind = snapshot.kind AND event.row_id = snapshot.row_id AND event.version <= snapshot.version)",
+        )?
+        .execute([kind])?;
+        Ok(count)
+    };
+    let count: rusqlite::Result<usize> = back();
+    count.map(|count| u64::try_from(count).unwrap_or(u64::MAX)).map_err(oops("bringing back what had left"))
+}

@@ -1,0 +1,221 @@
+//! What leaves the database for the archive, and comes back from there.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
+use saga_core::decision::Writes;
+use saga_core::service::Service as _;
+use saga_engine::host::archive::{Archive, NotBack, NotLeft, Period, depart};
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Departures, Store as _, StoreFault};
+use tempfile::TempDir;
+
+use crate::support::{Depot, ShelfEvent, at, commit, dead, put, recorded, shelf};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const DAY: i64 = 24 * 60 * 60;
+
+struct Kept {
+    folder: TempDir,
+    store: Arc<SqliteStore>,
+    archive: Archive,
+}
+
+impl Kept {
+    /// A depot whose shelf of tea gets an event a day, ten days long.
+    async fn for_ten_days(by: Period) -> Result<Self, Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let store = Arc::new(SqliteStore::open(&folder.path().join("depot.db"), Depot::rows())?);
+        let archive = Archive::open(&folder.path().join("archive"), "depot", by)?;
+        for day in 0..10 {
+            let before: Vec<ShelfEvent> = (1..=day).map(put).collect();
+            let writes = recorded("tea", &before, &[put(day + 1)]);
+            commit(store.as_ref(), Writes { decided_at: at(i64::from(day) * DAY), ..writes }).await?;
+        }
+        commit(store.as_ref(), Writes { decided_at: at(99 * DAY), ..recorded("milk", &[], &[put(1)]) })
+            .await?;
+        Ok(Self { folder, store, archive })
+    }
+
+    /// The files of the archive, by their names.
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.folder.path().join("archive")).expect("the archive");
+        let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        files.sort();
+        files
+    }
+
+    fn text(&self) -> String {
+        self.files().iter().map(|file| fs::read_to_string(file).expect("text")).collect()
+    }
+}
+
+fn until_day(day: i64) -> Departures {
+    Departures { history: at(day * DAY), dead_letters: at(day * DAY) }
+}
+
+#[tokio::test]
+async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    let (before, history) = (kept.store.verify().await?, kept.store.events(shelf("tea"), 0, 99).await?);
+    depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 3).await?;
+    assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history[9..]);
+    assert_eq!(kept.store.rebuild("shelf").await?, 2, "from the snapshot");
+    assert_eq!(kept.store.verify().await?.digest, before.digest);
+
+    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    assert_eq!(kept.store.rebuild("shelf").await?, 2);
+    let after = kept.store.verify().await?;
+    assert_eq!(
+        (after.differing, after.digest, after.events),
+        (vec![], before.digest, 11),
+        "from all of them"
+    );
+    assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history);
+    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 0, "a second time there is nothing");
+    Ok(())
+}
+
+/// What is there of a row may have been lost with its table and its snapshot.
+#[tokio::test]
+async fn a_row_is_made_of_the_archive_and_what_has_stayed() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    let before = kept.store.verify().await?;
+    depart(kept.store.as_ref(), Some(&kept.archive), until_day(5), 100).await?;
+    let path = kept.folder.path().join("depot.db");
+    let Kept { folder: _folder, store, archive } = kept;
+    drop(store);
+    rusqlite::Connection::open(&path)?.execute_batch("DELETE FROM snapshot; DELETE FROM row_shelf")?;
+    let store = SqliteStore::open(&path, Depot::rows())?;
+    assert!(!store.verify().await?.differing.is_empty());
+    archive.bring_back(&store, "shelf").await?;
+    store.rebuild("shelf").await?;
+    let after = store.verify().await?;
+    assert_eq!((after.differing, after.digest), (vec![], before.digest));
+    Ok(())
+}
+
+/// A crash after the archive was written: it is written once more, and read once.
+#[tokio::test]
+async fn what_was_written_twice_comes_back_once() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    let history = kept.store.events(shelf("tea"), 0, 99).await?;
+    let leaving = kept.store.departures(until_day(5), 100).await?;
+    assert_eq!(leaving.events.len(), 4);
+    kept.archive.write(&leaving)?;
+    assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history, "nothing has left yet");
+    depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
+    assert_eq!(kept.text().lines().count(), 4 + 9);
+    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history);
+    Ok(())
+}
+
+/// A crash within the writing of the archive.
+#[tokio::test]
+async fn what_was_cut_off_is_written_anew() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    depart(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
+    let file = kept.files().remove(0);
+    for torn in ["{\"event\":{\"kind\":\"torn".to_owned(), "x".repeat(200_000)] {
+        let whole = fs::read_to_string(&file)?;
+        fs::write(&file, format!("{whole}{torn}"))?;
+        assert_eq!(kept.archive.bring_back(&kept.store, "box").await?, 0, "it can be read");
+        let leaving = kept.store.departures(until_day(5), 100).await?;
+        kept.archive.write(&leaving)?;
+        let text = fs::read_to_string(&file)?;
+        assert!(text.starts_with(&whole) && !text.contains(&torn), "{torn}");
+    }
+    depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
+    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_does_not_leave() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    fs::remove_dir_all(kept.folder.path().join("archive"))?;
+    let fault =
+        depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await.expect_err("no folder");
+    assert!(matches!(fault, NotLeft::Archive(_)), "{fault:?}");
+    assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?.len(), 10);
+    // Without one, it is deleted.
+    depart(kept.store.as_ref(), None, until_day(99), 100).await?;
+    assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_damaged_line_is_named() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    depart(kept.store.as_ref(), Some(&kept.archive), until_day(9), 100).await?;
+    let file = kept.files().remove(0);
+    let mut lines: Vec<_> = fs::read_to_string(&file)?.lines().map(str::to_owned).collect();
+    lines[1].truncate(20);
+    fs::write(&file, format!("{}\n", lines.join("\n")))?;
+    let NotBack::Archive(why) = kept.archive.bring_back(&kept.store, "shelf").await.expect_err("damaged")
+    else {
+        panic!("the archive is damaged, not the database");
+    };
+    assert!(why.to_string().contains("depot-2001-09.jsonl, line 2"), "{why}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_period_has_a_file_of_its_own() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Day).await?;
+    fs::write(kept.folder.path().join("archive/depot-again-2001.jsonl"), "of another service\n")?;
+    depart(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
+    let names: Vec<_> =
+        kept.files().iter().filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect();
+    assert_eq!(names, ["depot-2001-09-09.jsonl", "depot-2001-09-10.jsonl", "depot-again-2001.jsonl"]);
+    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn dead_letters_are_written_down_whole() -> Result<(), Box<dyn std::error::Error>> {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    let letter = dead("filling", 7, at(1));
+    commit(kept.store.as_ref(), Writes { parked: vec![letter.clone()], ..Writes::default() }).await?;
+    let known_as = letter.message_id;
+    let (status, revision) = (DeadLetterStatus::Discarded, 1);
+    let stored = StoredDeadLetter { dead_letter: letter.clone(), status, revision, known_as };
+    commit(kept.store.as_ref(), Writes { dead_letters: vec![stored], ..Writes::default() }).await?;
+    let before = Departures { history: Timestamp::MIN, dead_letters: at(DAY) };
+    depart(kept.store.as_ref(), Some(&kept.archive), before, 100).await?;
+    let line: serde_json::Value = serde_json::from_str(&kept.text())?;
+    let line = &line["dead_letter"];
+    assert_eq!(
+        (&line["status"], &line["dead_letter"]),
+        (&"DISCARDED".into(), &serde_json::to_value(&letter)?)
+    );
+    assert!(kept.store.dead_letters(9).await?.readable.is_empty());
+    Ok(())
+}
+
+/// The engine's batches go first, and what leaves meanwhile changes none of them.
+#[tokio::test]
+async fn batches_go_on_while_the_history_leaves() -> Outcome {
+    let kept = Kept::for_ten_days(Period::Month).await?;
+    let leaving = {
+        let (store, archive) = (kept.store.clone(), kept.archive.clone());
+        tokio::spawn(async move { depart(store.as_ref(), Some(&archive), until_day(99), 1).await })
+    };
+    let mut before: Vec<ShelfEvent> = (1..=10).map(put).collect();
+    while !leaving.is_finished() {
+        let writes = Writes { decided_at: at(100 * DAY), ..recorded("tea", &before, &[put(1)]) };
+        commit(kept.store.as_ref(), writes).await?;
+        before.push(put(1));
+    }
+    leaving.await??;
+    assert_eq!(kept.store.verify().await?.differing, [""; 0]);
+    let version = kept.store.row(shelf("tea")).await?.map(|row| row.version);
+    assert_eq!(version, i64::try_from(before.len()).ok());
+    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    kept.store.rebuild("shelf").await.map(drop).map_err(|fault: StoreFault| fault.into())
+}

@@ -1,0 +1,244 @@
+//! Finished rows leave whole, and nothing begins anew where they were.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use saga_core::decider::{Decider, Leaves, Sums};
+use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
+use saga_core::row::{RowKey, RowKind};
+use saga_engine::host::archive::{Archive, Period, depart};
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Departures, Left, Store as _, StoreFault};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::support::{at, commit, dead, load, task, tasks};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// A trip of so many miles, which ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Trip {
+    miles: i64,
+    has_ended: bool,
+}
+
+/// Some miles more; none at its end.
+type Driven = i64;
+
+impl Decider for Trip {
+    const KIND: &'static str = "trip";
+    const LEAVES: Leaves = Leaves::Rows;
+    type Command = ();
+    type Event = Driven;
+    type Rejection = ();
+
+    fn decide(&self, (): &()) -> Result<Vec<Driven>, ()> {
+        Ok(vec![])
+    }
+
+    fn evolve(&mut self, driven: &Driven) {
+        self.miles += driven;
+        self.has_ended |= *driven == 0;
+    }
+
+    fn event_name(_: &Driven) -> &'static str {
+        "Driven"
+    }
+
+    fn is_finished(&self) -> bool {
+        self.has_ended
+    }
+
+    fn carried(&self) -> Sums {
+        vec![("miles".to_owned(), self.miles)]
+    }
+}
+
+/// A saga that began at this second.
+fn saga(second: i64) -> Uuid {
+    let began = u128::try_from(at(second).as_millisecond()).expect("a time after 1970");
+    Uuid::from_u128(began << 80 | 7)
+}
+
+fn trip(second: i64) -> RowKey {
+    RowKey::of::<Trip>(saga(second))
+}
+
+/// What is recorded of a trip that began at the second `began`.
+fn driven(began: i64, before: &[Driven], new: &[Driven]) -> Writes {
+    let key = trip(began);
+    let all = before.iter().chain(new).map(i64::to_string).collect::<Vec<_>>();
+    let kind = RowKind::of::<Trip>();
+    let projected = (kind.fold)(&key.id, None, &mut all.into_iter()).expect("a fold");
+    let read_version = i64::try_from(before.len()).expect("short");
+    let versions = read_version + 1..;
+    let event = |(version, driven): (i64, &Driven)| EventWrite {
+        key: key.clone(),
+        version,
+        name: "Driven",
+        data: driven.to_string(),
+        causation_id: saga(began),
+    };
+    let events: Vec<_> = versions.zip(new).map(event).collect();
+    let version = read_version + i64::try_from(new.len()).expect("short");
+    let rows = vec![RowWrite { key: key.clone(), read_version, version, projected, searched_by: None }];
+    Writes { rows, events, decided_at: at(began), ..Writes::default() }
+}
+
+struct Garage {
+    folder: TempDir,
+    store: Arc<SqliteStore>,
+    archive: Archive,
+}
+
+impl Garage {
+    /// Trips that began at the seconds 1 to 9 and ended, but for the fifth; and a young one.
+    async fn new() -> Result<Self, Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let store = SqliteStore::open(&folder.path().join("garage.db"), vec![RowKind::of::<Trip>()])?;
+        let archive = Archive::open(&folder.path().join("archive"), "garage", Period::Month)?;
+        for second in 1..=9 {
+            let last = if second == 5 { 1 } else { 0 };
+            commit(&store, driven(second, &[], &[second, 10, last])).await?;
+        }
+        commit(&store, driven(500, &[], &[1, 0])).await?;
+        Ok(Self { folder, store: Arc::new(store), archive })
+    }
+
+    async fn leave_before(&self, second: i64) -> Outcome {
+        Ok(depart(self.store.as_ref(), Some(&self.archive), before(second), 4).await?)
+    }
+
+    /// The seconds at which the trips began that are there.
+    async fn trips(&self) -> Result<Vec<i64>, StoreFault> {
+        let mut there = Vec::new();
+        for second in (1..=9).chain([500]) {
+            if self.store.row(trip(second)).await?.is_some() {
+                there.push(second);
+            }
+        }
+        Ok(there)
+    }
+
+    async fn left(&self) -> Result<Left, StoreFault> {
+        self.store.left("trip").await
+    }
+}
+
+fn before(second: i64) -> Departures {
+    Departures { history: at(second), dead_letters: Timestamp::MIN }
+}
+
+#[tokio::test]
+async fn finished_rows_leave_with_their_events_and_what_counts_of_them_stays() -> Outcome {
+    let garage = Garage::new().await?;
+    assert_eq!(garage.left().await?, Left::default());
+    garage.leave_before(4).await?;
+    assert_eq!(garage.trips().await?, [4, 5, 6, 7, 8, 9, 500]);
+    let Left { before, carried } = garage.left().await?;
+    assert_eq!(carried, [("miles".to_owned(), 1 + 2 + 3 + 30)].into());
+    assert!(before.is_some_and(|before| before > saga(4) && before < saga(500)), "{before:?}");
+    assert_eq!(garage.store.events(trip(1), 0, 9).await?, []);
+
+    garage.leave_before(100).await?;
+    assert_eq!(garage.trips().await?, [5, 500], "the fifth goes on");
+    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 45 - 5 + 80)].into());
+    let checked = garage.store.verify().await?;
+    assert_eq!((checked.rows, checked.events, checked.differing), (2, 5, vec![]));
+    Ok(())
+}
+
+/// The walk has passed it: its end comes by when that is old.
+#[tokio::test]
+async fn a_row_that_ends_late_leaves_late() -> Outcome {
+    let garage = Garage::new().await?;
+    garage.leave_before(100).await?;
+    commit(garage.store.as_ref(), Writes { decided_at: at(510), ..driven(5, &[5, 10, 1], &[0]) }).await?;
+    commit(garage.store.as_ref(), Writes { decided_at: at(900), ..driven(900, &[], &[1]) }).await?;
+    garage.leave_before(505).await?;
+    assert_eq!(garage.trips().await?, [5]);
+    garage.leave_before(520).await?;
+    assert_eq!(garage.trips().await?, [0; 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_row_that_changes_before_it_has_left_stays() -> Outcome {
+    let garage = Garage::new().await?;
+    let leaving = garage.store.departures(before(3), 100).await?;
+    assert_eq!(leaving.rows.len(), 2);
+    commit(garage.store.as_ref(), Writes { decided_at: at(600), ..driven(1, &[1, 10, 0], &[7]) }).await?;
+    garage.archive.write(&leaving)?;
+    assert_eq!(garage.store.depart(leaving).await?, 3);
+    assert_eq!(garage.trips().await?, [1, 3, 4, 5, 6, 7, 8, 9, 500]);
+    assert_eq!(garage.store.events(trip(1), 0, 9).await?.len(), 4);
+    assert_eq!(garage.store.verify().await?.differing, [""; 0]);
+    Ok(())
+}
+
+/// Somebody is to see to it yet, or the outside is to answer.
+#[tokio::test]
+async fn a_row_whose_saga_waits_for_something_stays() -> Outcome {
+    let garage = Garage::new().await?;
+    let mut letter = dead("driving", 3, at(1));
+    letter.saga = Some(saga(3));
+    let call = tasks([saga_core::waiting::Task { correlation_id: saga(4), ..task(4, at(1)) }], "us", at(2));
+    commit(garage.store.as_ref(), Writes { parked: vec![letter], ..call }).await?;
+    garage.leave_before(100).await?;
+    assert_eq!(garage.trips().await?, [3, 4, 5, 500]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn rows_come_back_from_the_archive_and_are_carried_no_more() -> Outcome {
+    let garage = Garage::new().await?;
+    let whole = garage.store.verify().await?;
+    garage.leave_before(100).await?;
+    let left = garage.left().await?;
+    // Twice, as after a crash between the two.
+    for _ in 0..2 {
+        garage.archive.bring_back(&garage.store, "trip").await?;
+    }
+    assert_eq!(garage.left().await?, left, "until they are folded");
+    garage.store.rebuild("trip").await?;
+    let back = garage.store.verify().await?;
+    assert_eq!((back.differing, back.digest, back.events), (vec![], whole.digest, whole.events));
+    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 0)].into());
+    garage.store.rebuild("trip").await?;
+    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 0)].into());
+    // They leave again once all that was there is old, too.
+    commit(garage.store.as_ref(), driven(900, &[], &[1])).await?;
+    garage.leave_before(800).await?;
+    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 120 + 1)].into());
+    assert!(garage.folder.path().join("archive").is_dir());
+    Ok(())
+}
+
+/// A batch is told, so that nobody begins anew with what is said too late.
+#[tokio::test]
+async fn a_batch_knows_what_may_have_left() -> Outcome {
+    let garage = Garage::new().await?;
+    let known =
+        async || Ok::<_, StoreFault>(load(garage.store.as_ref(), Reads::default()).await?.left_before);
+    assert_eq!(known().await?, None);
+    garage.leave_before(4).await?;
+    assert_eq!(known().await?, garage.left().await?.before);
+    let first = known().await?;
+    garage.leave_before(100).await?;
+    assert!(known().await? > first, "it only rises");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_history_with_a_gap_keeps_its_row() -> Outcome {
+    let garage = Garage::new().await?;
+    let path = garage.folder.path().join("garage.db");
+    rusqlite::Connection::open(path)?
+        .execute("DELETE FROM event WHERE row_id = ?1 AND version = 2", [trip(2).id])?;
+    garage.leave_before(100).await?;
+    assert_eq!(garage.trips().await?, [2, 5, 500]);
+    assert_eq!(garage.store.verify().await?.differing, [format!("trip/{}", saga(2))]);
+    Ok(())
+}
