@@ -183,9 +183,11 @@ pub(super) fn joined(
         .map_err(oops("counting rows with those they name"))
 }
 
-pub(super) fn events(
+/// Events of a row behind the version `after`, oldest first.
+pub(super) fn history(
     conn: &Connection,
-    key: &RowKey,
+    kind: &str,
+    id: &str,
     after: i64,
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreFault> {
@@ -195,7 +197,7 @@ pub(super) fn events(
     )
     .and_then(|mut select| {
         select
-            .query_map(params![key.kind, key.id, after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+            .query_map(params![kind, id, after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
                 Ok(StoredEvent {
                     version: row.get(0)?,
                     name: row.get(1)?,
