@@ -38,7 +38,8 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   --quick           short runs, to try all of it within minutes: no result
   --sustained N     the highest rate, when it is known already: it is not looked for
   --soak S          seconds of soak (1800)
-  --history DIR     the folder of a system that is down, with many finished orders; it is copied
+  --history DIR     the folder of a system that is down, with many finished orders (bench seed makes them of a few); it is
+                    copied
   --profile NAME    which build is measured (dist: optimised across crates)
   --write           write docs/benchmarks: the page, its charts, the results as JSON
 

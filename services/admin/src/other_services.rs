@@ -14,6 +14,7 @@ use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
 use saga_engine::host::reading::Page;
 use saga_engine::runtime::tracer;
+use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::debug;
@@ -204,14 +205,39 @@ impl OtherServices {
         self.paged(service, path, Some(("only", ids.join(",")))).await
     }
 
+    /// Whether the rows of a service are the folds of their events: the part behind `after`, of about so many events. A
+    /// service of an earlier build answers for all of them.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn folds(
+        &self,
+        service: &str,
+        after: Option<&str>,
+        events: u64,
+    ) -> Result<FoldReport, Problem> {
+        let after = after.map(|after| ("after", after.to_owned()));
+        let which = [("events", events.to_string())].into_iter().chain(after);
+        self.asked(service, "/internal/verify", which.collect()).await
+    }
+
     async fn paged<T: DeserializeOwned>(
         &self,
         service: &str,
         path: &str,
         which: Option<(&str, String)>,
     ) -> Result<Page<T>, Problem> {
+        self.asked(service, path, which.into_iter().collect()).await
+    }
+
+    async fn asked<T: DeserializeOwned>(
+        &self,
+        service: &str,
+        path: &str,
+        which: Vec<(&str, String)>,
+    ) -> Result<T, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let request = self.request(Method::GET, service, path)?.query(&which.map(|which| [which]));
+        let request = self.request(Method::GET, service, path)?.query(&which);
         let response = request.send().await.map_err(unreachable)?;
         response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
     }

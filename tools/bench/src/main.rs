@@ -10,6 +10,9 @@ mod relay;
 mod server;
 mod store;
 
+// A long past.
+mod seed;
+
 // What processes use.
 mod counts;
 mod proc;
@@ -35,6 +38,8 @@ enum Arguments {
     Store(Place),
     /// The relay alone: what it publishes per second of a full outbox
     Relay(Place),
+    /// Many finished orders beside those of a local system that is down, in all of its databases and streams
+    Seed(seed::Wanted),
     /// What this machine is
     Machine {
         /// Folder whose file system is meant.
@@ -111,6 +116,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let length = place.length();
             say(&runtime.block_on(relay::measure(&place.folder, &place.nats_server, length))?)
         }
+        Arguments::Seed(wanted) => say(&runtime.block_on(seed::make(&wanted))?),
         Arguments::Machine { folder } => say(&machine::look(&folder)?),
         Arguments::Usage { processes } => say(&counts::look(&processes)?),
         Arguments::Used { before, after, sagas } => {

@@ -47,6 +47,13 @@ impl Server {
         Ok(async_nats::connect(&self.url).await?)
     }
 
+    /// Ends it as its own system would: it writes down what it knows of its consumers.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        Command::new("kill").arg(self.child.id().to_string()).status()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -263,6 +263,10 @@ impl Store for SimStore {
         self.inner.events(key, after, limit)
     }
 
+    fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>> {
+        self.inner.histories(kind, ids)
+    }
+
     fn mark(&self) -> Answer<'_, Mark> {
         self.inner.mark()
     }
@@ -293,6 +297,10 @@ impl Store for SimStore {
 
     fn verify(&self) -> Answer<'_, FoldReport> {
         self.inner.verify()
+    }
+
+    fn verify_part(&self, after: Option<String>, events: u64) -> Answer<'_, FoldReport> {
+        self.inner.verify_part(after, events)
     }
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use contract::reconciliation::{CopyEntry, StockEntry};
 use contract::saga_view::SagaView;
+use futures::channel::mpsc::{Receiver, Sender, channel};
 use futures::future::join_all;
-use futures::join;
+use futures::{SinkExt as _, StreamExt as _, join};
 use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::machinery::{Machinery, Stats};
@@ -38,6 +39,14 @@ const RESERVATIONS: (&str, &str) = (INVENTORY, "/internal/ledger/reservations");
 const STOCK: (&str, &str) = (INVENTORY, "/internal/ledger/stock");
 const PAYMENTS: (&str, &str) = (PAYMENT, "/internal/ledger");
 const CHARGES: (&str, &str) = (BANK, "/v1/charges");
+
+/// Events of which a service answers at once whether they make its rows: a second's worth at most.
+const FOLDED_AT_ONCE: u64 = 100_000;
+/// Rows of a service that differ from their events and are named, at most.
+const DIFFERING: usize = 100;
+
+/// Pages of a ledger that are there before they are needed: while one is judged, its service reads the next.
+const AHEAD: usize = 1;
 
 /// How a service is, is a short answer, in which it waits two seconds at most for its broker. One that is away must
 /// not use up the time for the others.
@@ -132,27 +141,52 @@ impl Asking<'_> {
         }
         let copies = self.take_all(&away, COPIES, &mut ledgers, Ledgers::copy).await;
         let stock = self.take_all(&away, STOCK, &mut ledgers, Ledgers::stock).await;
-        unanswered.extend(self.take_accounts(&away, &mut ledgers).await);
+        // Beside each other: each service has a connection of its own for either.
+        let (of_accounts, folds) = join!(self.take_accounts(&away, &mut ledgers), self.take_folds(&away));
+        unanswered.extend(of_accounts);
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         let again = self.take_all(&away, STOCK, &mut ledgers, again).await;
         if again.is_ok() && !away.contains(INVENTORY) {
             ledgers.stock_was_read_again();
         }
         unanswered.extend([copies, stock, again].into_iter().filter_map(Result::err));
-        let verified = all().into_iter().filter(|service| !away.contains(service)).map(|service| {
-            let asked = self.services.get::<FoldReport>(service, "/internal/verify");
-            async move { (service, self.within(self.until, service, "its rows", asked).await) }
-        });
-        let own = async { Ok(self.app.store.verify().await?) };
-        let own = self.within(self.until, crate::NAME, "its rows", own);
-        let (verified, own) = join!(join_all(verified), own);
-        for (service, folds) in verified.into_iter().chain([(crate::NAME, own)]) {
+        for (service, folds) in folds {
             match folds {
                 Ok(folds) => ledgers.rows(service, folds.rows, &folds.differing),
                 Err(missing) => unanswered.push(missing),
             }
         }
         (ledgers, unanswered)
+    }
+
+    /// Every row of every service that answers, against its events.
+    async fn take_folds(&self, away: &BTreeSet<&str>) -> Vec<(&'static str, Result<FoldReport, Unanswered>)> {
+        let of = |service: &'static str| async move { (service, self.folds(service).await) };
+        let others = all().into_iter().filter(|service| !away.contains(service));
+        join_all(others.chain([crate::NAME]).map(of)).await
+    }
+
+    /// Part by part: each is answered within the time of one answer, however much there is.
+    async fn folds(&self, service: &str) -> Result<FoldReport, Unanswered> {
+        let mut all = FoldReport::default();
+        let mut after = None;
+        loop {
+            let part = async {
+                match service {
+                    crate::NAME => Ok(self.app.store.verify_part(after, FOLDED_AT_ONCE).await?),
+                    _ => self.services.folds(service, after.as_deref(), FOLDED_AT_ONCE).await,
+                }
+            };
+            let part = self.within(self.until, service, "its rows", part).await?;
+            all.rows += part.rows;
+            all.events += part.events;
+            let room = DIFFERING.saturating_sub(all.differing.len());
+            all.differing.extend(part.differing.into_iter().take(room));
+            after = part.next;
+            if after.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// Every entry of a ledger, page by page.
@@ -180,67 +214,80 @@ impl Asking<'_> {
         }
     }
 
-    /// The ledgers of all services side by side, a page of each at a time.
+    /// The ledgers of all services side by side: a page of each, and the next of each under way meanwhile.
     async fn take_accounts(&self, away: &BTreeSet<&str>, ledgers: &mut Ledgers) -> Vec<Unanswered> {
-        let (mut accounts, mut unanswered) = (Accounts::default(), Vec::new());
-        loop {
-            while accounts.want_more() {
-                let Accounts { orders, reservations, payments, charges, views } = &mut accounts;
-                let (orders, reservations, payments, charges, views) = join!(
-                    self.refill(away, ORDERS, orders),
-                    self.refill(away, RESERVATIONS, reservations),
-                    self.refill(away, PAYMENTS, payments),
-                    self.refill(away, CHARGES, charges),
-                    self.refill_views(views),
-                );
-                for refilled in [orders, reservations, payments, charges, views] {
-                    match refilled {
-                        Ok((service, rows)) => ledgers.unreadable(service, &rows),
-                        Err(missing) => {
-                            ledgers.lack();
-                            unanswered.push(missing);
+        let (to_orders, mut orders) = channel(AHEAD);
+        let (to_reservations, mut reservations) = channel(AHEAD);
+        let (to_payments, mut payments) = channel(AHEAD);
+        let (to_charges, mut charges) = channel(AHEAD);
+        let (to_views, mut views) = channel(AHEAD);
+        let judging = async {
+            let (mut accounts, mut unanswered) = (Accounts::default(), Vec::new());
+            loop {
+                while accounts.want_more() {
+                    for refilled in [
+                        refill(ORDER, &mut accounts.orders, &mut orders).await,
+                        refill(INVENTORY, &mut accounts.reservations, &mut reservations).await,
+                        refill(PAYMENT, &mut accounts.payments, &mut payments).await,
+                        refill(BANK, &mut accounts.charges, &mut charges).await,
+                        refill(crate::NAME, &mut accounts.views, &mut views).await,
+                    ] {
+                        match refilled {
+                            Ok((service, rows)) => ledgers.unreadable(service, &rows),
+                            Err(missing) => {
+                                ledgers.lack();
+                                unanswered.push(missing);
+                            }
                         }
                     }
                 }
+                ledgers.lack_before(accounts.left_before());
+                let Some((key, account)) = accounts.pop() else { return unanswered };
+                ledgers.account(&key, &account);
             }
-            ledgers.lack_before(accounts.left_before());
-            let Some((key, account)) = accounts.pop() else { return unanswered };
-            ledgers.account(&key, &account);
-        }
+        };
+        let (unanswered, ..) = join!(
+            judging,
+            self.send_pages(away, ORDERS, to_orders),
+            self.send_pages(away, RESERVATIONS, to_reservations),
+            self.send_pages(away, PAYMENTS, to_payments),
+            self.send_pages(away, CHARGES, to_charges),
+            self.send_views(to_views),
+        );
+        unanswered
     }
 
-    /// Fetches the next page of a ledger, if it is needed. Answers which rows of it cannot be read.
-    async fn refill<'s, T: DeserializeOwned>(
+    /// Sends every page of a ledger, up to the first that does not come.
+    async fn send_pages<T: DeserializeOwned>(
         &self,
         away: &BTreeSet<&str>,
-        (service, path): (&'s str, &str),
-        pages: &mut Pages<T>,
-    ) -> Result<(&'s str, Vec<String>), Unanswered> {
+        (service, path): (&str, &str),
+        mut to: Sender<Answered<T>>,
+    ) {
         if away.contains(service) {
-            pages.end();
+            return;
         }
-        if !pages.wants_more() {
-            return Ok((service, Vec::new()));
+        let mut after = None;
+        loop {
+            let asked = self.services.page(service, path, after.as_deref());
+            let page = self.within(self.until, service, path, asked).await;
+            after = page.as_ref().ok().and_then(|page| page.next.clone());
+            if to.send(page).await.is_err() || after.is_none() {
+                return;
+            }
         }
-        let asked = self.services.page(service, path, pages.after());
-        let page = self.within(self.until, service, path, asked).await;
-        let Page { entries, next, unreadable, left_before } = page.inspect_err(|_| pages.end())?;
-        pages.lack_before(left_before);
-        pages.take(entries, next);
-        Ok((service, unreadable))
     }
 
     /// The same of admin's own view of the sagas.
-    async fn refill_views(&self, pages: &mut Pages<View>) -> Result<(&'static str, Vec<String>), Unanswered> {
-        if !pages.wants_more() {
-            return Ok((crate::NAME, Vec::new()));
+    async fn send_views(&self, mut to: Sender<Answered<View>>) {
+        let mut after = None;
+        loop {
+            let page = self.views(Range { after, only: None }).await;
+            after = page.as_ref().ok().and_then(|page| page.next.clone());
+            if to.send(page).await.is_err() || after.is_none() {
+                return;
+            }
         }
-        let range = Range { after: pages.after().map(str::to_owned), only: None };
-        let page = self.views(range).await;
-        let Page { entries, next, unreadable, left_before } = page.inspect_err(|_| pages.end())?;
-        pages.lack_before(left_before);
-        pages.take(entries, next);
-        Ok((crate::NAME, unreadable))
     }
 
     async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
@@ -298,5 +345,34 @@ impl Asking<'_> {
         pages.lack_before(page.left_before);
         pages.take(page.entries, None);
         Ok(())
+    }
+}
+
+/// A page of a ledger, or who did not answer.
+type Answered<T> = Result<Page<T>, Unanswered>;
+
+/// Takes the next page of a ledger, if it is needed. Answers which rows of it cannot be read.
+async fn refill<'s, T>(
+    service: &'s str,
+    pages: &mut Pages<T>,
+    from: &mut Receiver<Answered<T>>,
+) -> Result<(&'s str, Vec<String>), Unanswered> {
+    if !pages.wants_more() {
+        return Ok((service, Vec::new()));
+    }
+    match from.next().await {
+        Some(Ok(Page { entries, next, unreadable, left_before })) => {
+            pages.lack_before(left_before);
+            pages.take(entries, next);
+            Ok((service, unreadable))
+        }
+        Some(Err(missing)) => {
+            pages.end();
+            Err(missing)
+        }
+        None => {
+            pages.end();
+            Ok((service, Vec::new()))
+        }
     }
 }

@@ -120,10 +120,22 @@ async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
     timeout(BROKER_ANSWERS_WITHIN, bus.newest(&stream_of(S::NAME))).await.ok()?.ok()
 }
 
+/// Which part of the rows is checked; all of them unless it says how many events are enough.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    after: Option<String>,
+    events: Option<u64>,
+}
+
 async fn verify<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
+    Params(Part { after, events }): Params<Part>,
 ) -> Result<Json<FoldReport>, Problem> {
-    Ok(Json(app.store.verify().await?))
+    Ok(Json(match events {
+        Some(events) => app.store.verify_part(after, events).await?,
+        None => app.store.verify().await?,
+    }))
 }
 
 async fn outbox<S: Service, X: Send + Sync + 'static>(

@@ -1,7 +1,6 @@
 //! Shell: what the routes of every service read: the history of a row, pages of rows.
 
 use futures::future::try_join_all;
-use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, StoredEvent};
@@ -157,8 +156,6 @@ pub struct Page<T> {
 
 /// Entries in one page for machines: enough to be worth a round trip, few enough to stay small.
 pub const ENTRIES_PAGE: usize = 2_000;
-/// Histories that are read at once.
-const HISTORIES_AT_ONCE: usize = 4;
 
 /// A row with its history, oldest event first.
 pub type RowWithHistory = (FoundRow, Vec<StoredEvent>);
@@ -207,17 +204,9 @@ pub async fn with_histories(
     kind: &'static str,
     rows: Vec<FoundRow>,
 ) -> Result<Vec<RowWithHistory>, Problem> {
-    let read = |row: FoundRow| async move {
-        let mut history = Vec::new();
-        let key = RowKey { kind, id: row.id.clone() };
-        for_each_event(store, key, |event| {
-            history.push(event);
-            Ok(())
-        })
-        .await?;
-        Ok::<_, Problem>((row, history))
-    };
-    futures::stream::iter(rows).map(read).buffered(HISTORIES_AT_ONCE).try_collect().await
+    let ids = rows.iter().map(|row| row.id.clone()).collect();
+    let histories = store.histories(kind, ids).await?;
+    Ok(rows.into_iter().zip(histories).collect())
 }
 
 async fn rows_page(

@@ -210,8 +210,11 @@ pub struct FoldReport {
     pub events: u64,
     /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
     pub differing: Vec<String>,
-    /// Digest over all rows, so that two states of a table can be told apart.
+    /// Digest over all rows, so that two states of a table can be told apart; empty of a part of them.
     pub digest: String,
+    /// Where the next part begins, of a check in parts; `None` when all is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// How far a database has come: which one it is, and what it holds that only grows.
@@ -393,6 +396,10 @@ pub trait Store: Send + Sync + 'static {
     /// A page of a row's history, oldest first: at most `limit` events behind the version `after`.
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>>;
 
+    /// The whole histories of these rows, oldest event first, in the order of the ids. Not for rows whose history has no
+    /// end: all of it is in memory.
+    fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>>;
+
     /// How far it has come.
     fn mark(&self) -> Answer<'_, Mark>;
 
@@ -417,6 +424,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Checks every row of every kind against the fold of its events.
     fn verify(&self) -> Answer<'_, FoldReport>;
+
+    /// The same in parts, each of so many events and the rest of the last row's: the part behind `after`, which is the
+    /// [`FoldReport::next`] of the part before; the first without it.
+    fn verify_part(&self, after: Option<String>, events: u64) -> Answer<'_, FoldReport>;
 
     /// Deletes the rows of `kind` and folds them anew from the events. Answers how many rows there are.
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64>;

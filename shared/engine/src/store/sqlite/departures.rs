@@ -104,7 +104,7 @@ fn part(
     limit: i64,
 ) -> rusqlite::Result<()> {
     let snapshot = fold::Snapshot::of(conn, kind.name, id)?;
-    let events = super::read::history(conn, kind.name, id, 0, at.newest, limit)?;
+    let events = super::read::history_between(conn, kind.name, id, 0, at.newest, limit)?;
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(()) };
     if i64::try_from(events.len()).is_ok_and(|count| count >= limit) {
         // There are more: it is looked at again.
@@ -166,7 +166,7 @@ fn whole(
     if leaving.before.is_none_or(|before| saga >= before) || held.contains(&saga) {
         return Ok(());
     }
-    let events = super::read::history(conn, kind.name, id, 0, i64::MAX, i64::MAX)?;
+    let events = super::read::history_between(conn, kind.name, id, 0, i64::MAX, i64::MAX)?;
     if !(1..=version).eq(events.iter().map(|event| event.version)) {
         // Whoever looks for damage must find it.
         error!(row = id, kind = kind.name, "a history has a gap: it stays");

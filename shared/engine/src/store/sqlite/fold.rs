@@ -133,7 +133,7 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
     conn.execute(&delete, []).map_err(oops("deleting the rows of a kind"))?;
     let mut insert = conn.prepare(&insert_sql(kind)).map_err(oops("preparing to write folded rows"))?;
     let mut count = 0;
-    for_each_history(conn, kind, |history| {
+    for_each_history(conn, kind, "", |history| {
         let values = history.folded(kind).map_err(|error| {
             StoreFault::Unusable(format!(
                 "the events of {}/{} cannot be folded: {error}",
@@ -142,7 +142,7 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
         })?;
         insert.execute(rusqlite::params_from_iter(values)).map_err(oops("writing a folded row"))?;
         count += 1;
-        Ok(())
+        Ok(true)
     })?;
     super::departures::carry_no_more(conn, kind).map_err(oops("counting what was brought back"))?;
     Ok(count)
@@ -153,50 +153,111 @@ pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport,
     let mut report = FoldReport::default();
     let mut digest = Sha256::new();
     for kind in kinds {
-        let columns = 6 + kind.fields.len();
-        let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
-        let sql = format!(
-            "SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{} WHERE id = ?1",
-            kind.name
-        );
-        let mut select = conn.prepare(&sql).map_err(oops("preparing to read rows"))?;
-        let mut with_history = 0;
-        for_each_history(conn, kind, |history| {
-            with_history += 1;
-            let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
-            let row: Option<Vec<Value>> =
-                select.query_row([&history.id], read).optional().map_err(oops("reading a row"))?;
-            digest.update(format!("{}/{row:?}\n", kind.name));
-            let is_same = history.folded(kind).is_ok_and(|folded| row == Some(folded));
-            report.events += history.count;
-            if (history.has_gap() || !is_same) && report.differing.len() < NAMED_DIFFERENCES {
-                report.differing.push(format!("{}/{}", kind.name, history.id));
-            }
-            Ok(())
-        })?;
-        report.rows += with_history;
-        let count = format!("SELECT count(*) FROM row_{}", kind.name);
-        let rows: i64 = conn.query_row(&count, [], |row| row.get(0)).map_err(oops("counting rows"))?;
-        let forged = u64::try_from(rows).unwrap_or(0).saturating_sub(with_history);
-        if forged > 0 {
-            report.differing.push(format!("{}: {forged} rows without events", kind.name));
-        }
+        verify_kind(conn, kind, "", u64::MAX, &mut report, |id, row| add(&mut digest, kind, id, row))?;
     }
     report.digest = hex(&digest.finalize());
     Ok(report)
 }
 
+/// The same of the rows behind `after`, a `kind/id`, until so many events are folded.
+pub(super) fn verify_part(
+    conn: &Connection,
+    kinds: &[RowKind],
+    after: Option<&str>,
+    events: u64,
+) -> Result<FoldReport, StoreFault> {
+    let mut report = FoldReport::default();
+    let (first, mut after) = after.and_then(|after| after.split_once('/')).unzip();
+    let rest = kinds.iter().skip_while(|kind| first.is_some_and(|first| first != kind.name));
+    for kind in rest {
+        let id = after.take().unwrap_or_default();
+        if let Some(last) = verify_kind(conn, kind, id, events, &mut report, |_, _| ())? {
+            report.next = Some(format!("{}/{last}", kind.name));
+            break;
+        }
+    }
+    Ok(report)
+}
+
+/// Compares the rows of a kind behind `after`. Answers where it stopped, if it did: there were enough events.
+fn verify_kind(
+    conn: &Connection,
+    kind: &RowKind,
+    after: &str,
+    events: u64,
+    report: &mut FoldReport,
+    mut seen: impl FnMut(&str, Option<&[Value]>),
+) -> Result<Option<String>, StoreFault> {
+    let columns = 6 + kind.fields.len();
+    let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
+    let sql = format!(
+        "SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{} WHERE id = ?1",
+        kind.name
+    );
+    let mut select = conn.prepare(&sql).map_err(oops("preparing to read rows"))?;
+    let (mut with_history, mut last) = (0, None);
+    for_each_history(conn, kind, after, |history| {
+        with_history += 1;
+        let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
+        let row: Option<Vec<Value>> =
+            select.query_row([&history.id], read).optional().map_err(oops("reading a row"))?;
+        seen(&history.id, row.as_deref());
+        let is_same = history.folded(kind).is_ok_and(|folded| row == Some(folded));
+        history.by_ref().for_each(drop);
+        report.events += history.count;
+        if (history.has_gap() || !is_same) && report.differing.len() < NAMED_DIFFERENCES {
+            report.differing.push(format!("{}/{}", kind.name, history.id));
+        }
+        let is_enough = report.events >= events;
+        last = is_enough.then(|| history.id.clone());
+        Ok(!is_enough)
+    })?;
+    report.rows += with_history;
+    let count = format!("SELECT count(*) FROM row_{} WHERE id > ?1 AND (?2 IS NULL OR id <= ?2)", kind.name);
+    let rows: i64 = conn
+        .query_row(&count, rusqlite::params![after, last], |row| row.get(0))
+        .map_err(oops("counting rows"))?;
+    let forged = u64::try_from(rows).unwrap_or(0).saturating_sub(with_history);
+    if forged > 0 {
+        report.differing.push(format!("{}: {forged} rows without events", kind.name));
+    }
+    Ok(last)
+}
+
+/// Adds a row to a digest, each value behind its type and its length.
+fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&[Value]>) {
+    let mut value = |tag: u8, bytes: &[u8]| {
+        digest.update([tag]);
+        digest.update(bytes.len().to_le_bytes());
+        digest.update(bytes);
+    };
+    value(0, kind.name.as_bytes());
+    value(0, id.as_bytes());
+    for column in row.unwrap_or_default() {
+        match column {
+            Value::Null => value(1, &[]),
+            Value::Integer(number) => value(2, &number.to_le_bytes()),
+            Value::Real(number) => value(3, &number.to_le_bytes()),
+            Value::Text(text) => value(4, text.as_bytes()),
+            Value::Blob(bytes) => value(5, bytes),
+        }
+    }
+}
+
+/// Does something with each history of the rows behind `after`, until it is told that it is enough.
 fn for_each_history(
     conn: &Connection,
     kind: &RowKind,
-    mut each: impl FnMut(&mut History<'_, '_>) -> Result<(), StoreFault>,
+    after: &str,
+    mut each: impl FnMut(&mut History<'_, '_>) -> Result<bool, StoreFault>,
 ) -> Result<(), StoreFault> {
     let mut statement = conn
         .prepare(
-            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 ORDER BY row_id, version",
+            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 AND row_id > ?2
+             ORDER BY row_id, version",
         )
         .map_err(oops(READING))?;
-    let rows = statement.query([kind.name]).map_err(oops(READING))?;
+    let rows = statement.query([kind.name, after]).map_err(oops(READING))?;
     let mut events = Events { rows, next: None, fault: None };
     events.advance();
     let has_snapshots: bool = conn
@@ -214,10 +275,13 @@ fn for_each_history(
         events.skip(&id, version);
         let (updated_at, count, rest) = (at, 0, &mut events);
         let mut history = History { id, snapshot, version, created_at, updated_at, count, rest };
-        each(&mut history)?;
+        let goes_on = each(&mut history)?;
         history.for_each(drop);
         if let Some(fault) = events.fault.take() {
             return Err(fault);
+        }
+        if !goes_on {
+            return Ok(());
         }
     }
     events.fault.map_or(Ok(()), Err)

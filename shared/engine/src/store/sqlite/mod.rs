@@ -315,7 +315,13 @@ impl Store for SqliteStore {
     }
 
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
-        self.read(Lane::Row, move |conn| read::events(conn, &key, after, limit))
+        self.read(Lane::Row, move |conn| read::history(conn, key.kind, &key.id, after, limit))
+    }
+
+    fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>> {
+        self.read(Lane::Scan, move |conn| {
+            ids.iter().map(|id| read::history(conn, kind, id, 0, usize::MAX)).collect()
+        })
     }
 
     fn mark(&self) -> Answer<'_, Mark> {
@@ -353,6 +359,11 @@ impl Store for SqliteStore {
     fn verify(&self) -> Answer<'_, FoldReport> {
         let kinds = self.kinds.clone();
         self.read(Lane::Audit, move |conn| fold::verify(conn, &kinds.declared))
+    }
+
+    fn verify_part(&self, after: Option<String>, events: u64) -> Answer<'_, FoldReport> {
+        let kinds = self.kinds.clone();
+        self.read(Lane::Audit, move |conn| fold::verify_part(conn, &kinds.declared, after.as_deref(), events))
     }
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {

@@ -183,18 +183,20 @@ pub(super) fn joined(
         .map_err(oops("counting rows with those they name"))
 }
 
-pub(super) fn events(
+/// Events of a row behind the version `after`, oldest first.
+pub(super) fn history(
     conn: &Connection,
-    key: &RowKey,
+    kind: &str,
+    id: &str,
     after: i64,
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreFault> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    history(conn, key.kind, &key.id, after, i64::MAX, limit).map_err(oops("reading the history of a row"))
+    history_between(conn, kind, id, after, i64::MAX, limit).map_err(oops("reading the history of a row"))
 }
 
 /// Events of a row behind the version `after`, and before the version `before`.
-pub(super) fn history(
+pub(super) fn history_between(
     conn: &Connection,
     kind: &str,
     id: &str,

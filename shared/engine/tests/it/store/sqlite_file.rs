@@ -135,6 +135,43 @@ async fn batches_that_wait_share_a_commit_and_a_failing_one_leaves_it() -> Outco
     Ok(())
 }
 
+/// What differs, checked in parts of so many events, each row once.
+async fn in_parts(store: &SqliteStore, events: u64) -> Result<Vec<String>, StoreFault> {
+    let (mut differing, mut rows, mut after) = (vec![], 0, None);
+    loop {
+        let part = store.verify_part(after, events).await?;
+        differing.extend(part.differing);
+        rows += part.rows;
+        after = part.next;
+        if after.is_none() {
+            assert_eq!(rows, 2, "each once");
+            return Ok(differing);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_was_forged_is_found_in_its_part() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    commit(&store, recorded("tea", &[], &[put(3)])).await?;
+    commit(&store, recorded("milk", &[], &[put(1)])).await?;
+    for forged in ["a", "n", "z"] {
+        by_hand(
+            folder.path(),
+            &format!(
+                "INSERT INTO row_shelf (id, version, state, created_at, updated_at)
+                 SELECT '{forged}', version, state, created_at, updated_at FROM row_shelf WHERE id = 'tea'"
+            ),
+        );
+        for events in 1..=3 {
+            assert_eq!(in_parts(&store, events).await?, ["shelf: 1 rows without events"], "{forged}");
+        }
+        by_hand(folder.path(), &format!("DELETE FROM row_shelf WHERE id = '{forged}'"));
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_row_that_was_altered_by_hand_is_found_and_mended() -> Outcome {
     let alterations = [
@@ -155,6 +192,10 @@ async fn a_row_that_was_altered_by_hand_is_found_and_mended() -> Outcome {
         let altered = store.verify().await?;
         assert_eq!(altered.differing, ["shelf/tea"], "{what}");
         assert_ne!(altered.digest, whole.digest, "{what}");
+        // In parts too, whichever row stands at the end of one.
+        for events in 1..=3 {
+            assert_eq!(in_parts(&store, events).await?, ["shelf/tea"], "{what}");
+        }
 
         assert_eq!(store.rebuild("shelf").await?, 2);
         let mended = store.verify().await?;
