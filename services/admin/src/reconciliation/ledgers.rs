@@ -1,7 +1,7 @@
 //! Pure: what the services say, side by side, and whether it adds up: accounts of orders one after another, products,
 //! messages, rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contract::money::Money;
 use contract::reconciliation::{ChargeState, CopyEntry, OrderState, ReservationState, StockEntry};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::account::{Account, Standard};
+use super::closing::{Closing, Orders, Pieces};
 use super::findings::{Findings, Found, Rule};
 use super::settled::SettledItems;
 
@@ -94,6 +95,23 @@ pub struct Closed {
     pub settled: SettledItems,
     /// The accounts of the first hundred orders of which something looks wrong.
     pub suspects: BTreeMap<String, Account>,
+}
+
+/// Whether something is added to a sum, or taken out of it again.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Comes,
+    Goes,
+}
+
+impl Change {
+    /// A sum that would fall below nothing stays there: what it is held against tells that it is wrong.
+    const fn apply(self, sum: &mut u64, by: u64) {
+        *sum = match self {
+            Self::Comes => sum.saturating_add(by),
+            Self::Goes => sum.saturating_sub(by),
+        };
+    }
 }
 
 /// All that is known of one product.
@@ -182,20 +200,57 @@ impl Ledgers {
         for found in found {
             self.report(key, found);
         }
+        self.summary.overdue += u64::from(account.is_overdue(self.now));
+        self.count(account, Change::Comes);
+    }
+
+    /// Takes back an order as it was when the books were closed: it has changed since.
+    pub fn forget(&mut self, before: &Account) {
+        self.count(before, Change::Goes);
+    }
+
+    /// Begins with what everything came to when the books were closed.
+    #[must_use]
+    pub fn carried(mut self, closing: &Closing) -> Self {
+        let Orders { orders, pending, confirmed, cancelled, captured, refunded } = closing.orders;
+        self.summary = Summary { orders, pending, confirmed, cancelled, captured, refunded, ..self.summary };
+        for (name, pieces) in &closing.skus {
+            let sku = self.skus.entry(name.clone()).or_default();
+            (sku.held, sku.sold) = (pieces.held, pieces.sold);
+        }
+        self
+    }
+
+    /// What there is to carry forward of it; `None` when some ledger is missing, or more was settled outside than is
+    /// listed.
+    #[must_use]
+    pub fn to_carry(&self) -> Option<(Orders, BTreeMap<String, Pieces>, BTreeSet<String>)> {
+        let is_whole = !self.is_partial && self.settled.count == self.settled.listed.len() as u64;
+        let Summary { orders, pending, confirmed, cancelled, captured, refunded, .. } = self.summary;
+        let orders = Orders { orders, pending, confirmed, cancelled, captured, refunded };
+        let pieces = |(name, sku): (&String, &Sku)| {
+            let pieces = Pieces { held: sku.held, sold: sku.sold };
+            (pieces != Pieces::default()).then(|| (name.clone(), pieces))
+        };
+        let settled = self.settled.listed.iter().map(|item| item.subject.clone()).collect();
+        is_whole.then(|| (orders, self.skus.iter().filter_map(pieces).collect(), settled))
+    }
+
+    fn count(&mut self, account: &Account, change: Change) {
         let summary = &mut self.summary;
         if let Some(order) = &account.order {
-            summary.orders += 1;
-            summary.overdue += u64::from(account.is_overdue(self.now));
-            *match order.state {
+            change.apply(&mut summary.orders, 1);
+            let state = match order.state {
                 OrderState::Pending => &mut summary.pending,
                 OrderState::Confirmed => &mut summary.confirmed,
                 OrderState::Cancelled => &mut summary.cancelled,
-            } += 1;
+            };
+            change.apply(state, 1);
         }
         for charge in &account.charges {
             match charge.state {
-                ChargeState::Captured => summary.captured += 1,
-                ChargeState::Refunded => summary.refunded += 1,
+                ChargeState::Captured => change.apply(&mut summary.captured, 1),
+                ChargeState::Refunded => change.apply(&mut summary.refunded, 1),
                 ChargeState::None => {}
             }
         }
@@ -203,8 +258,8 @@ impl Ledgers {
             for line in &reservation.lines {
                 let sku = self.skus.entry(line.sku.clone()).or_default();
                 match reservation.state {
-                    ReservationState::Held => sku.held += u64::from(line.quantity),
-                    ReservationState::Sold => sku.sold += u64::from(line.quantity),
+                    ReservationState::Held => change.apply(&mut sku.held, u64::from(line.quantity)),
+                    ReservationState::Sold => change.apply(&mut sku.sold, u64::from(line.quantity)),
                     ReservationState::Free => {}
                 }
             }

@@ -183,6 +183,18 @@ pub(super) fn joined(
         .map_err(oops("counting rows with those they name"))
 }
 
+/// An event of these columns.
+pub(super) fn stored_event(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredEvent> {
+    Ok(StoredEvent {
+        version: row.get(0)?,
+        name: row.get(1)?,
+        data: row.get(2)?,
+        causation_id: row.get(3)?,
+        recorded_at: timestamp(row.get(4)?),
+        told: row.get(5)?,
+    })
+}
+
 /// Events of a row behind the version `after`, oldest first.
 pub(super) fn history(
     conn: &Connection,
@@ -197,16 +209,7 @@ pub(super) fn history(
     )
     .and_then(|mut select| {
         select
-            .query_map(params![kind, id, after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok(StoredEvent {
-                    version: row.get(0)?,
-                    name: row.get(1)?,
-                    data: row.get(2)?,
-                    causation_id: row.get(3)?,
-                    recorded_at: timestamp(row.get(4)?),
-                    told: row.get(5)?,
-                })
-            })?
+            .query_map(params![kind, id, after, i64::try_from(limit).unwrap_or(i64::MAX)], stored_event)?
             .collect()
     })
     .map_err(oops("reading the history of a row"))
