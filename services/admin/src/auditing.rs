@@ -18,7 +18,8 @@ use crate::books::{Books, THE_BOOKS};
 use crate::by_itself;
 use crate::commands::CommandKind;
 use crate::other_services::OtherServices;
-use crate::reconciliation::report::{Report, reconcile};
+use crate::reconciliation::closing::{Closing, THE_CLOSING};
+use crate::reconciliation::report::{Looked, Report, Wanted, reconcile};
 use crate::rows;
 
 /// How often the books are looked at by themselves: a length of time, or `off`.
@@ -59,6 +60,9 @@ impl From<AuditEvery> for String {
 /// What was known is forgotten with each settlement, and others may still be to come: it is looked again after so long.
 const SETTLED_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long a look may take for which nobody waits: millions of orders are read in minutes.
+const BY_ITSELF: Duration = Duration::from_mins(30);
+
 /// Everybody has had the time to start.
 const AFTER_A_START: Duration = Duration::from_mins(1);
 
@@ -85,7 +89,9 @@ pub(crate) async fn run(app: AdminApp) {
             // However much is settled, one thing after the other.
             None if !is_due => due.min(Instant::now() + SETTLED_WITHIN),
             None => {
-                if let Err(problem) = audit(&app, &services, None).await {
+                let wanted =
+                    Wanted { within: Some(BY_ITSELF), whole: is_whole_due(&app).await, patience: None };
+                if let Err(problem) = audit(&app, &services, wanted).await {
                     warn!("the books cannot be looked at: {}", problem.detail);
                 }
                 Instant::now() + every
@@ -102,21 +108,33 @@ async fn rest_of(every: Duration, app: &AdminApp) -> Option<Duration> {
     every.checked_sub(since).filter(|rest| !rest.is_zero())
 }
 
-/// Looks at the books with so much patience, and keeps what that came to.
+/// Whether everything is to be read once more: what has changed without an event is found by that alone.
+async fn is_whole_due(app: &AdminApp) -> bool {
+    let closing = rows::row::<Closing>(app.store.as_ref(), THE_CLOSING).await;
+    let Ok(Some(Closing { whole_at, .. })) = closing else { return true };
+    match Duration::try_from(Timestamp::now().duration_since(whole_at)) {
+        Ok(since) => since >= app.settings.service.audit_whole_every,
+        // One from a time that has not come yet is good for nothing.
+        Err(_) => true,
+    }
+}
+
+/// Looks at the books, and keeps what that came to.
 ///
 /// # Errors
 /// When admin's own database fails.
 pub(crate) async fn audit(
     app: &AdminApp,
     services: &OtherServices,
-    patience: Option<Duration>,
+    wanted: Wanted,
 ) -> Result<Report, Problem> {
     let books: Option<Books> = rows::row(app.store.as_ref(), THE_BOOKS).await?;
     let forgotten = books.unwrap_or_default().forgotten;
-    let report = reconcile(app, services, patience).await?;
+    let Looked { report, closing } = reconcile(app, services, wanted).await?;
     // The answer is one, whether or not it can be kept; it is not when something was forgotten since the look began.
-    if let Err(why) = by_itself::ask(app, CommandKind::Audited { look: books_look(&report), forgotten }).await
-    {
+    let closing = closing.map(Box::new);
+    let audited = CommandKind::Audited { look: books_look(&report), forgotten, closing };
+    if let Err(why) = by_itself::ask(app, audited).await {
         warn!("what the books came to is not kept: {why}");
     }
     Ok(report)

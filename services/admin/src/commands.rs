@@ -17,6 +17,7 @@ use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
 use crate::push::notice::Notice;
 use crate::push::told::{THE_TOLD, Told, ToldCommand, ToldRejection};
+use crate::reconciliation::closing::{Closing, THE_CLOSING};
 use crate::redrive::decider::Redrive;
 use crate::redrive::events::{RedriveCommand, RedriveRejection};
 use crate::redrive::roster::{Roster, RosterRejection, THE_ROSTER};
@@ -99,6 +100,8 @@ pub enum CommandKind {
         look: BooksLook,
         /// [`Books::forgotten`] when it began.
         forgotten: u64,
+        /// What it closed, if it did.
+        closing: Option<Box<Closing>>,
     },
 }
 
@@ -310,7 +313,7 @@ impl Command {
             CommandKind::OpenEntry { .. } => vec![],
             CommandKind::CloseEntry(entry, _) => vec![RowKey::of::<AuditEntry>(entry), the_books()],
             CommandKind::Push(_) => vec![RowKey::of::<Told>(THE_TOLD)],
-            CommandKind::Audited { .. } => vec![the_books()],
+            CommandKind::Audited { .. } => vec![the_books(), RowKey::of::<Closing>(THE_CLOSING)],
         };
         keys.extend(self.action().map(|_| RowKey::of::<AuditEntry>(self.id)));
         keys

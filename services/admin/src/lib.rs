@@ -49,6 +49,7 @@ mod watch;
 pub mod webhook;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use contract::FactType::{
     DeadlineExtended, OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed,
@@ -121,12 +122,26 @@ pub struct AdminSettings {
     /// How often the books are looked at by themselves.
     #[serde(default)]
     pub audit_every: AuditEvery,
+    /// How often such a look reads everything, and not only what has changed.
+    #[serde(default = "a_day", with = "humantime_serde")]
+    pub audit_whole_every: Duration,
+    /// With fewer orders than this every look reads everything: it takes a second.
+    #[serde(default = "few_orders")]
+    pub audit_whole_below: u64,
     /// Who is told what they must know, and how often.
     #[serde(default)]
     pub push: PushSettings,
     /// Where the others are: `order = "http://…"` and so on.
     #[serde(flatten)]
     pub addresses: Addresses,
+}
+
+const fn a_day() -> Duration {
+    Duration::from_hours(24)
+}
+
+const fn few_orders() -> u64 {
+    20_000
 }
 
 /// The address of every other participant, by name; on this machine at its own port unless told otherwise.

@@ -8,11 +8,12 @@ use std::time::Duration;
 use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
+use saga_core::machinery::Place;
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
-use saga_engine::host::reading::Page;
+use saga_engine::host::reading::{Changed, Page};
 use saga_engine::runtime::tracer;
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
@@ -213,12 +214,53 @@ impl OtherServices {
     pub(crate) async fn folds(
         &self,
         service: &str,
-        after: Option<&str>,
+        after: Option<String>,
+        since: Option<i64>,
         events: u64,
     ) -> Result<FoldReport, Problem> {
-        let after = after.map(|after| ("after", after.to_owned()));
-        let which = [("events", events.to_string())].into_iter().chain(after);
+        let after = after.map(|after| ("after", after));
+        let since = since.map(|since| ("since", since.to_string()));
+        let which = [("events", events.to_string())].into_iter().chain(after).chain(since);
         self.asked(service, "/internal/verify", which.collect()).await
+    }
+
+    /// The place of the event at `at` in the history of a service; of its last event without it.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn place(&self, service: &str, at: Option<i64>) -> Result<Place, Problem> {
+        let which = at.map(|at| ("at", at.to_string())).into_iter().collect();
+        self.asked(service, "/internal/place", which).await
+    }
+
+    /// The rows of a kind that have changed behind a position, by their ids or by the field `by`.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn changes(
+        &self,
+        service: &str,
+        kind: &str,
+        after: i64,
+        by: Option<&str>,
+    ) -> Result<Changed, Problem> {
+        let which = [("kind", kind.to_owned()), ("after", after.to_string())];
+        let by = by.map(|by| ("by", by.to_owned()));
+        self.asked(service, "/internal/changes", which.into_iter().chain(by).collect()).await
+    }
+
+    /// The rows of these ids as they were when the event at a position was the last.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn as_of<T: DeserializeOwned>(
+        &self,
+        service: &str,
+        path: &str,
+        ids: &[&str],
+        at: i64,
+    ) -> Result<Page<T>, Problem> {
+        self.asked(service, path, vec![("only", ids.join(",")), ("as_of", at.to_string())]).await
     }
 
     async fn paged<T: DeserializeOwned>(

@@ -27,6 +27,7 @@ use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
 use crate::push::notice::{NOTICE, Notice};
 use crate::push::told::{THE_TOLD, Told, ToldCommand, ToldEvent};
+use crate::reconciliation::closing::{Closing, THE_CLOSING};
 use crate::redrive::decider::{Counted, Redrive};
 use crate::redrive::events::{Plan, RedriveCommand, RedriveRejection, RedriveStatus};
 use crate::redrive::roster::{Roster, RosterChange, THE_ROSTER};
@@ -83,6 +84,7 @@ impl Policy<AdminMessage> for Told {
 
 // Nobody is told of these.
 impl Policy<AdminMessage> for Books {}
+impl Policy<AdminMessage> for Closing {}
 impl Policy<AdminMessage> for Redrive {}
 impl Policy<AdminMessage> for Roster {}
 impl Policy<AdminMessage> for AuditEntry {}
@@ -105,6 +107,7 @@ impl Service for AdminService {
             RowKind::of::<AuditEntry>(),
             RowKind::of::<Told>(),
             RowKind::of::<Books>(),
+            RowKind::of::<Closing>(),
         ]
     }
 
@@ -262,9 +265,12 @@ impl Command {
                 Ok(Reply::Done)
             }
             CommandKind::Push(command) => self.push(command, work),
-            CommandKind::Audited { look, forgotten } => {
+            CommandKind::Audited { look, forgotten, closing } => {
                 let look = BooksCommand::Look { look: look.clone(), forgotten: *forgotten };
                 let Ok(_) = work.decide::<Books>(THE_BOOKS, &look);
+                if let Some(closing) = closing {
+                    let Ok(_) = work.decide::<Closing>(THE_CLOSING, closing);
+                }
                 Ok(Reply::Done)
             }
         }

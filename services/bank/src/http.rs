@@ -9,9 +9,9 @@ use contract::reconciliation::ChargeEntry;
 use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Order, Query};
-use saga_core::row::RowKey;
+use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line};
-use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, RowWithHistory, with_histories};
+use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, RowWithHistory, entries_as_of, with_histories};
 use saga_engine::runtime::faults::Faults;
 use saga_engine::store::Store;
 use serde::{Deserialize, Serialize};
@@ -229,6 +229,10 @@ async fn ledger(
             let equals = vec![("reference", FieldValue::Text(reference.to_owned()))];
             rows.extend(store.find(Charge::KIND, Query { equals, ..query.clone() }).await?);
         }
+        if let Some(seq) = range.as_of {
+            let ids = rows.iter().map(|row| row.id.as_str()).collect();
+            return entries_as_of(store, Charge::KIND, ids, seq, entry).await.map(Json);
+        }
         return page(store, rows, None).await;
     }
     // The least text behind the last one: all charges of one reference are on one page.
@@ -245,10 +249,12 @@ async fn page(
     next: Option<String>,
 ) -> Result<Json<Page<ChargeEntry>>, Problem> {
     let rows = with_histories(store, Charge::KIND, rows).await?;
-    let entry = |(row, history): &RowWithHistory| {
-        Some(policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history))
-    };
+    let entry = |row: &RowWithHistory| entry(&row.0, &row.1);
     Ok(Json(Page::of(Charge::KIND, rows.iter().map(|row| (row.0.id.as_str(), entry(row))), next)))
+}
+
+fn entry(row: &FoundRow, history: &[StoredEvent]) -> Option<ChargeEntry> {
+    Some(policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history))
 }
 
 /// Leaves the last reference to the next page, since more of it may follow; unless there is no other: that many

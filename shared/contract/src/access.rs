@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { guarded: &["/api/admin/", "/internal/"], ru
 /// overruled, by admins alone: edits, breakers, faults, what the audit is to overlook. A forced replay is one of
 /// these, and admin asks for the role where it is forced. Who settles something outside is an operator, like who gives it
 /// up: the audit accepts no more by it than what was wrong then, and lists who did it.
-const RULES: [Rule; 66] = [
+const RULES: [Rule; 68] = [
     // What operators ask of admin: to look,
     rule(Viewer, "GET", "/api/admin/overview"),
     rule(Viewer, "GET", "/api/admin/services"),
@@ -70,6 +70,8 @@ const RULES: [Rule; 66] = [
     rule(Viewer, "GET", "/internal/machinery"),
     rule(Viewer, "GET", "/internal/condition"),
     rule(Viewer, "GET", "/internal/verify"),
+    rule(Viewer, "GET", "/internal/place"),
+    rule(Viewer, "GET", "/internal/changes"),
     rule(Viewer, "GET", "/internal/outbox"),
     rule(Viewer, "GET", "/internal/dead-letters"),
     rule(Viewer, "GET", "/internal/breakers"),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// The state of the machinery, for health, metrics and the operator.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -43,6 +44,17 @@ pub struct Tallies {
     pub retrying: BTreeMap<String, u64>,
     /// Messages that are parked or given up, by step.
     pub dead: BTreeMap<String, u64>,
+}
+
+/// A place in the history of a database.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which database it is: its id.
+    pub database: Uuid,
+    /// The position of the event there.
+    pub event: i64,
+    /// A hash of that event: in a copy that went another way since, another stands there. Empty when none does.
+    pub of: String,
 }
 
 /// The machinery of one service.

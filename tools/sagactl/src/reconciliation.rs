@@ -29,6 +29,10 @@ pub struct ReconciliationOptions {
     /// Answers within this time, whatever is down. A busy system gets half of it to become quiet.
     #[arg(long, default_value = "30s", value_parser = wait)]
     wait: Duration,
+    /// Reads everything, also what has not changed since the books were closed: what was changed by hand is found by that
+    /// alone.
+    #[arg(long, conflicts_with = "accept")]
+    whole: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -80,7 +84,8 @@ impl Serialize for Reconciliation {
 
 /// `sagactl audit`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
 pub async fn run(admin: &str, entry: &Entry, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
-    let reconciliation = ask(&Http::by(entry)?, admin, options.wait).await?;
+    let which = if options.whole { "&whole=true" } else { "" };
+    let reconciliation = ask_for(&Http::by(entry)?, admin, options.wait, which).await?;
     if options.json {
         say_json(&reconciliation.report);
     } else {
@@ -102,7 +107,11 @@ pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::R
 
 /// Asks; a busy system gets `wait` to become quiet.
 pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
-    let url = format!("{}/api/admin/audit?wait={}", admin.trim_end_matches('/'), wait.as_secs());
+    ask_for(http, admin, wait, "").await
+}
+
+async fn ask_for(http: &Http, admin: &str, wait: Duration, which: &str) -> anyhow::Result<Reconciliation> {
+    let url = format!("{}/api/admin/audit?wait={}{which}", admin.trim_end_matches('/'), wait.as_secs());
     let answer = http.get_within(&url, wait + COMING_TAKES).await?;
     if !answer.status.is_success() {
         bail!("admin cannot audit the books: {}", answer.complaint());

@@ -11,8 +11,8 @@ use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
-    Answer, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, Left, Mark,
-    OutboxEntry, OutboxItem, Published, PublishedRun, Republished, Store, StoreFault, StoredDeadLetters,
+    Answer, Changes, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, Left, Mark,
+    OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -265,6 +265,22 @@ impl Store for SimStore {
 
     fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>> {
         self.inner.histories(kind, ids)
+    }
+
+    fn rows_as_of(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAsOf>> {
+        self.inner.rows_as_of(kind, ids, seq)
+    }
+
+    fn changes(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes> {
+        self.inner.changes(kind, after, limit)
+    }
+
+    fn fingerprint(&self, seq: i64) -> Answer<'_, Option<String>> {
+        self.inner.fingerprint(seq)
+    }
+
+    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport> {
+        self.inner.verify_changed(after, events)
     }
 
     fn mark(&self) -> Answer<'_, Mark> {

@@ -21,7 +21,7 @@ use crate::audit_log::Action;
 use crate::auditing::audit;
 use crate::other_services::all;
 use crate::reconciliation::ledgers::Baseline;
-use crate::reconciliation::report::{self, Report};
+use crate::reconciliation::report::{self, Report, Wanted};
 use crate::request::By;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
@@ -75,12 +75,17 @@ struct ReconcileParams {
     /// before a busy system is judged. Without it a busy system is judged as it is.
     #[param(maximum = 30)]
     wait: Option<u64>,
+    /// Whether everything is read, also what has not changed since the books were closed. What was changed by hand, and
+    /// so without an event, is found by that alone.
+    #[serde(default)]
+    whole: bool,
 }
 
 /// Reconcile stock, money, facts and rows of all services: what each says of an order field by field, the saga view
 /// and the copy of the catalogue against their sources. `BALANCED`: they agree. `UNBALANCED`: they do not, and nothing
 /// that is under way can mend it: what looked wrong was looked at twice. `IN_FLIGHT`: it cannot be told yet, because
-/// something is under way, or somebody does not answer.
+/// something is under way, or somebody does not answer. Of many orders only those are read that have changed since the
+/// books were closed, and the sums of the others are carried forward; `scope` says so.
 #[utoipa::path(get, path = "/api/admin/audit", params(ReconcileParams), responses(
     (status = 200, body = Report),
 ))]
@@ -92,7 +97,8 @@ async fn reconcile(
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
     let patience = params.wait.map(Duration::from_secs);
-    audit(&admin.app, &admin.services, patience).await.map(Json)
+    let wanted = Wanted { patience, whole: params.whole, within: None };
+    audit(&admin.app, &admin.services, wanted).await.map(Json)
 }
 
 /// What is accepted of which step, and why.

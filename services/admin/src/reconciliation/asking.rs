@@ -7,15 +7,15 @@ use std::time::Duration;
 use contract::reconciliation::{CopyEntry, StockEntry};
 use contract::saga_view::SagaView;
 use futures::channel::mpsc::{Receiver, Sender, channel};
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use futures::{SinkExt as _, StreamExt as _, join};
 use jiff::Timestamp;
 use saga_core::decider::Decider as _;
-use saga_core::machinery::{Machinery, Stats};
+use saga_core::machinery::{Machinery, Place, Stats};
 use saga_core::query::FoundRow;
 use saga_engine::host::http::Problem;
 use saga_engine::host::internal_api::machinery_of;
-use saga_engine::host::reading::{Page, Range, entries_page};
+use saga_engine::host::reading::{ONLY, Page, Range, changed, entries_page, place};
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use super::account::Account;
 use super::accounts::{Accounts, Pages, View};
+use super::closing::Closing;
 use super::ledgers::{Baseline, Ledgers};
 use super::under_way::Unanswered;
 use crate::AdminApp;
@@ -44,6 +45,19 @@ const CHARGES: (&str, &str) = (BANK, "/v1/charges");
 const FOLDED_AT_ONCE: u64 = 100_000;
 /// Rows of a service that differ from their events and are named, at most.
 const DIFFERING: usize = 100;
+
+/// Who keeps rows of orders: the service, their kind, and the field by which they name the order, unless it is their id.
+const CHANGING: [(&str, &str, Option<&str>); 5] = [
+    (ORDER, "order", None),
+    (INVENTORY, "reservation", None),
+    (PAYMENT, "payment", None),
+    (BANK, "charge", Some("reference")),
+    (crate::NAME, SagaView::KIND, None),
+];
+/// Orders that are asked for one by one, at most: beyond that it is quicker to read all, and this many names are held.
+const CHANGED_MOST: usize = 100_000;
+/// Pages of such orders that are asked for at once.
+const ASKED_AT_ONCE: usize = 2;
 
 /// Pages of a ledger that are there before they are needed: while one is judged, its service reads the next.
 const AHEAD: usize = 1;
@@ -142,7 +156,8 @@ impl Asking<'_> {
         let copies = self.take_all(&away, COPIES, &mut ledgers, Ledgers::copy).await;
         let stock = self.take_all(&away, STOCK, &mut ledgers, Ledgers::stock).await;
         // Beside each other: each service has a connection of its own for either.
-        let (of_accounts, folds) = join!(self.take_accounts(&away, &mut ledgers), self.take_folds(&away));
+        let (of_accounts, folds) =
+            join!(self.take_accounts(&away, &mut ledgers), self.take_folds(&away, None));
         unanswered.extend(of_accounts);
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         let again = self.take_all(&away, STOCK, &mut ledgers, again).await;
@@ -159,22 +174,154 @@ impl Asking<'_> {
         (ledgers, unanswered)
     }
 
-    /// Every row of every service that answers, against its events.
-    async fn take_folds(&self, away: &BTreeSet<&str>) -> Vec<(&'static str, Result<FoldReport, Unanswered>)> {
-        let of = |service: &'static str| async move { (service, self.folds(service).await) };
+    /// The ledgers as they were closed, and all that has changed since, with how many orders that is. `None` when that
+    /// cannot be told: somebody is away, too much has changed, or nobody knows any more how it was.
+    pub async fn gather_changes(
+        &self,
+        heard: &Heard,
+        baselines: BTreeMap<String, Baseline>,
+        closing: &Closing,
+    ) -> Option<(Ledgers, u64)> {
+        let nobody = BTreeSet::new();
+        let mut ledgers = Ledgers::new(heard.clock_of_orders(), baselines).carried(closing);
+        let orders = self.changed(closing).await.ok()??;
+        self.take_all(&nobody, COPIES, &mut ledgers, Ledgers::copy).await.ok()?;
+        self.take_all(&nobody, STOCK, &mut ledgers, Ledgers::stock).await.ok()?;
+        let orders: Vec<&str> = orders.iter().map(String::as_str).collect();
+        for some in orders.chunks(ONLY * ASKED_AT_ONCE) {
+            let mut asked = Vec::new();
+            for some in some.chunks(ONLY) {
+                asked.push(self.before_and_now(some, closing));
+            }
+            for (before, Now { accounts, unreadable, left_before }) in try_join_all(asked).await.ok()? {
+                if left_before.is_some_and(|before| closing.is_before(before)) {
+                    // What has changed since may have left since: nobody knows what it was.
+                    return None;
+                }
+                ledgers.lack_before(left_before);
+                before?.values().for_each(|account| ledgers.forget(account));
+                accounts.iter().for_each(|(key, account)| ledgers.account(key, account));
+                unreadable.iter().for_each(|(service, rows)| ledgers.unreadable(service, rows));
+            }
+        }
+        let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
+        self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
+        ledgers.stock_was_read_again();
+        for (service, folds) in self.take_folds(&nobody, Some(closing)).await {
+            let FoldReport { rows, differing, .. } = folds.ok()?;
+            ledgers.rows(service, rows, &differing);
+        }
+        Some((ledgers, orders.len() as u64))
+    }
+
+    /// How far every service has come; or the same place of each as then, if it still stands there.
+    ///
+    /// # Errors
+    /// Who did not answer.
+    pub async fn places(&self, then: Option<&Closing>) -> Result<BTreeMap<String, Place>, Unanswered> {
+        let of = |service: &'static str| async move {
+            let at = then.and_then(|then| then.places.get(service)).map(|place| place.event);
+            let asked = async {
+                match service {
+                    crate::NAME => place(self.app.store.as_ref(), at).await,
+                    _ => self.services.place(service, at).await,
+                }
+            };
+            Ok((service.to_owned(), self.within(self.until, service, "how far it has come", asked).await?))
+        };
+        try_join_all(all().into_iter().chain([crate::NAME]).map(of)).await.map(BTreeMap::from_iter)
+    }
+
+    /// The orders of which some service has heard since the books were closed, and those that were settled; `None` when
+    /// they are more than are read one by one.
+    async fn changed(&self, closing: &Closing) -> Result<Option<BTreeSet<String>>, Unanswered> {
+        let mut orders = closing.settled.clone();
+        for (service, kind, by) in CHANGING {
+            let mut after = closing.places.get(service).map(|place| place.event);
+            while let Some(from) = after {
+                let page = async {
+                    match service {
+                        crate::NAME => changed(self.app.store.as_ref(), kind, from, by).await,
+                        _ => self.services.changes(service, kind, from, by).await,
+                    }
+                };
+                let page = self.within(self.until, service, "what has changed", page).await?;
+                orders.extend(page.ids);
+                after = page.next;
+                // What is called otherwise than an order cannot be asked for by its name.
+                let is_strange = |id: &String| id.contains(',');
+                if orders.len() > CHANGED_MOST || orders.iter().any(is_strange) {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(orders))
+    }
+
+    async fn before_and_now(&self, orders: &[&str], closing: &Closing) -> Result<BeforeAndNow, Unanswered> {
+        let (before, now) = join!(self.before(orders, closing), self.accounts(orders));
+        Ok((before?, now?))
+    }
+
+    /// What these orders came to when the books were closed; `None` when a service cannot tell any more.
+    async fn before(
+        &self,
+        orders: &[&str],
+        closing: &Closing,
+    ) -> Result<Option<BTreeMap<String, Account>>, Unanswered> {
+        let mut accounts = Accounts::default();
+        let (ordered, reserved, charged) = join!(
+            self.as_of(ORDERS, orders, closing),
+            self.as_of(RESERVATIONS, orders, closing),
+            self.as_of(CHARGES, orders, closing),
+        );
+        let (ordered, reserved, charged) = (ordered?, reserved?, charged?);
+        let is_known =
+            ordered.unreadable.is_empty() && reserved.unreadable.is_empty() && charged.unreadable.is_empty();
+        accounts.orders.take(ordered.entries, None);
+        accounts.reservations.take(reserved.entries, None);
+        accounts.charges.take(charged.entries, None);
+        // Neither payments nor views are summed up.
+        accounts.payments.end();
+        accounts.views.end();
+        let all = std::iter::from_fn(|| accounts.pop()).collect();
+        Ok(is_known.then_some(all))
+    }
+
+    async fn as_of<T: DeserializeOwned>(
+        &self,
+        (service, path): (&str, &str),
+        orders: &[&str],
+        closing: &Closing,
+    ) -> Result<Page<T>, Unanswered> {
+        let at = closing.places.get(service).map_or(0, |place| place.event);
+        let asked = self.services.as_of(service, path, orders, at);
+        self.within(self.until, service, path, asked).await
+    }
+
+    /// Every row of every service that answers, against its events; of those that have changed alone, since a closing.
+    async fn take_folds(
+        &self,
+        away: &BTreeSet<&str>,
+        since: Option<&Closing>,
+    ) -> Vec<(&'static str, Result<FoldReport, Unanswered>)> {
+        let since = |service: &str| since.map(|closing| closing.places.get(service).map_or(0, |at| at.event));
+        let of = |service: &'static str| async move { (service, self.folds(service, since(service)).await) };
         let others = all().into_iter().filter(|service| !away.contains(service));
         join_all(others.chain([crate::NAME]).map(of)).await
     }
 
     /// Part by part: each is answered within the time of one answer, however much there is.
-    async fn folds(&self, service: &str) -> Result<FoldReport, Unanswered> {
+    async fn folds(&self, service: &str, since: Option<i64>) -> Result<FoldReport, Unanswered> {
         let mut all = FoldReport::default();
-        let mut after = None;
+        let (mut after, mut since) = (None, since);
         loop {
+            let store = &self.app.store;
             let part = async {
-                match service {
-                    crate::NAME => Ok(self.app.store.verify_part(after, FOLDED_AT_ONCE).await?),
-                    _ => self.services.folds(service, after.as_deref(), FOLDED_AT_ONCE).await,
+                match (service, since) {
+                    (crate::NAME, None) => Ok(store.verify_part(after, FOLDED_AT_ONCE).await?),
+                    (crate::NAME, Some(since)) => Ok(store.verify_changed(since, FOLDED_AT_ONCE).await?),
+                    (_, since) => self.services.folds(service, after, since, FOLDED_AT_ONCE).await,
                 }
             };
             let part = self.within(self.until, service, "its rows", part).await?;
@@ -182,10 +329,12 @@ impl Asking<'_> {
             all.events += part.events;
             let room = DIFFERING.saturating_sub(all.differing.len());
             all.differing.extend(part.differing.into_iter().take(room));
-            after = part.next;
-            if after.is_none() {
-                return Ok(all);
-            }
+            let Some(next) = part.next else { return Ok(all) };
+            (after, since) = match since {
+                None => (Some(next), None),
+                // A position that is none would begin anew without end.
+                Some(from) => (None, Some(next.parse().unwrap_or(i64::MAX).max(from))),
+            };
         }
     }
 
@@ -282,7 +431,7 @@ impl Asking<'_> {
     async fn send_views(&self, mut to: Sender<Answered<View>>) {
         let mut after = None;
         loop {
-            let page = self.views(Range { after, only: None }).await;
+            let page = self.views(Range { after, ..Range::default() }).await;
             after = page.as_ref().ok().and_then(|page| page.next.clone());
             if to.send(page).await.is_err() || after.is_none() {
                 return;
@@ -302,27 +451,44 @@ impl Asking<'_> {
     /// Who did not answer.
     pub async fn fresh(&self, orders: &[&str], skus: &[&str]) -> Result<Fresh, Unanswered> {
         let mut fresh = Fresh::default();
-        let mut accounts = Accounts::default();
         if !orders.is_empty() {
-            self.again(ORDERS, orders, &mut accounts.orders).await?;
-            self.again(RESERVATIONS, orders, &mut accounts.reservations).await?;
-            self.again(PAYMENTS, orders, &mut accounts.payments).await?;
-            self.again(CHARGES, orders, &mut accounts.charges).await?;
-            let only = Range { after: None, only: Some(orders.join(",")) };
-            let views = self.views(only).await?;
-            accounts.views.lack_before(views.left_before);
-            accounts.views.take(views.entries, None);
-            fresh.left_before = accounts.left_before();
-            while let Some((key, account)) = accounts.pop() {
-                fresh.accounts.insert(key, account);
-            }
+            let now = self.accounts(orders).await?;
+            (fresh.accounts, fresh.left_before) = (now.accounts, now.left_before);
         }
-        for skus in skus.chunks(saga_engine::host::reading::ONLY) {
+        for skus in skus.chunks(ONLY) {
             // The copies after the orders that were made by them.
             fresh.stock.extend(self.only(STOCK, skus).await?.entries);
             fresh.copies.extend(self.only(COPIES, skus).await?.entries);
         }
         Ok(fresh)
+    }
+
+    /// What the services say now of these orders, and whose rows cannot be read.
+    async fn accounts(&self, orders: &[&str]) -> Result<Now, Unanswered> {
+        let mut accounts = Accounts::default();
+        let (mut left_before, mut unreadable) = (None, Unreadable::new());
+        let mut note = |service, rows, left: Option<Uuid>| {
+            unreadable.push((service, rows));
+            left_before = left_before.max(left);
+        };
+        let page = self.only(ORDERS, orders).await?;
+        accounts.orders.take(page.entries, None);
+        note(ORDER, page.unreadable, page.left_before);
+        let page = self.only(RESERVATIONS, orders).await?;
+        accounts.reservations.take(page.entries, None);
+        note(INVENTORY, page.unreadable, page.left_before);
+        let page = self.only(PAYMENTS, orders).await?;
+        accounts.payments.take(page.entries, None);
+        note(PAYMENT, page.unreadable, page.left_before);
+        let page = self.only(CHARGES, orders).await?;
+        accounts.charges.take(page.entries, None);
+        note(BANK, page.unreadable, page.left_before);
+        let only = Range { only: Some(orders.join(",")), ..Range::default() };
+        let page = self.views(only).await?;
+        accounts.views.take(page.entries, None);
+        note(crate::NAME, page.unreadable, page.left_before);
+        let accounts = std::iter::from_fn(|| accounts.pop()).collect();
+        Ok(Now { accounts, unreadable, left_before })
     }
 
     async fn only<T: DeserializeOwned>(
@@ -333,19 +499,20 @@ impl Asking<'_> {
         let asked = self.services.only(service, path, ids);
         self.within(self.until, service, path, asked).await
     }
+}
 
-    /// What a ledger says now of these orders.
-    async fn again<T: DeserializeOwned>(
-        &self,
-        ledger: (&str, &str),
-        orders: &[&str],
-        pages: &mut Pages<T>,
-    ) -> Result<(), Unanswered> {
-        let page = self.only(ledger, orders).await?;
-        pages.lack_before(page.left_before);
-        pages.take(page.entries, None);
-        Ok(())
-    }
+/// Rows that cannot be read, by service.
+type Unreadable = Vec<(&'static str, Vec<String>)>;
+
+/// What orders came to when the books were closed, if that is known, and what they come to now.
+type BeforeAndNow = (Option<BTreeMap<String, Account>>, Now);
+
+/// What orders come to now.
+struct Now {
+    accounts: BTreeMap<String, Account>,
+    unreadable: Unreadable,
+    /// Of sagas with lower ids, entries may have left.
+    left_before: Option<Uuid>,
 }
 
 /// A page of a ledger, or who did not answer.

@@ -1,7 +1,7 @@
 //! Pure: what the services say, side by side, and whether it adds up: accounts of orders one after another, products,
 //! messages, rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use contract::money::Money;
 use contract::reconciliation::{ChargeState, CopyEntry, OrderState, ReservationState, StockEntry};
@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::account::{Account, Standard};
+use super::closing::{Closing, Orders, Pieces};
 use super::findings::{Findings, Found, Rule};
 use super::settled::SettledItems;
 
@@ -77,6 +78,8 @@ pub struct Ledgers {
     suspects: BTreeMap<String, Account>,
     /// Of sagas with lower ids, entries may have left.
     left_before: Option<Uuid>,
+    /// What has left is in the sums already.
+    is_left_carried: bool,
     /// Some ledger is missing: what is compared with another means nothing.
     is_partial: bool,
     /// It is known of each product whether it moved while the reservations were read.
@@ -97,6 +100,23 @@ pub struct Closed {
     pub settled: SettledItems,
     /// The accounts of the first hundred orders of which something looks wrong.
     pub suspects: BTreeMap<String, Account>,
+}
+
+/// Whether something is added to a sum, or taken out of it again.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Comes,
+    Goes,
+}
+
+impl Change {
+    /// A sum that would fall below nothing stays there: what it is held against tells that it is wrong.
+    const fn apply(self, sum: &mut u64, by: u64) {
+        *sum = match self {
+            Self::Comes => sum.saturating_add(by),
+            Self::Goes => sum.saturating_sub(by),
+        };
+    }
 }
 
 /// All that is known of one product.
@@ -126,6 +146,7 @@ impl Ledgers {
             settled: SettledItems::default(),
             suspects: BTreeMap::new(),
             left_before: None,
+            is_left_carried: false,
             is_partial: false,
             is_stock_checked: false,
         }
@@ -199,20 +220,58 @@ impl Ledgers {
         for found in found {
             self.report(key, found);
         }
+        self.summary.overdue += u64::from(account.is_overdue(self.now));
+        self.count(account, Change::Comes);
+    }
+
+    /// Takes back an order as it was when the books were closed: it has changed since.
+    pub fn forget(&mut self, before: &Account) {
+        self.count(before, Change::Goes);
+    }
+
+    /// Begins with what everything came to when the books were closed.
+    #[must_use]
+    pub fn carried(mut self, closing: &Closing) -> Self {
+        let Orders { orders, pending, confirmed, cancelled, captured, refunded } = closing.orders;
+        self.summary = Summary { orders, pending, confirmed, cancelled, captured, refunded, ..self.summary };
+        for (name, pieces) in &closing.skus {
+            let sku = self.skus.entry(name.clone()).or_default();
+            (sku.held, sku.sold) = (pieces.held, pieces.sold);
+        }
+        self.is_left_carried = true;
+        self
+    }
+
+    /// What there is to carry forward of it; `None` when some ledger is missing, or more was settled outside than is
+    /// listed.
+    #[must_use]
+    pub fn to_carry(&self) -> Option<(Orders, BTreeMap<String, Pieces>, BTreeSet<String>)> {
+        let is_whole = !self.is_partial && self.settled.count == self.settled.listed.len() as u64;
+        let Summary { orders, pending, confirmed, cancelled, captured, refunded, .. } = self.summary;
+        let orders = Orders { orders, pending, confirmed, cancelled, captured, refunded };
+        let pieces = |(name, sku): (&String, &Sku)| {
+            let pieces = Pieces { held: sku.held, sold: sku.sold + sku.left(self.is_left_carried) };
+            (pieces != Pieces::default()).then(|| (name.clone(), pieces))
+        };
+        let settled = self.settled.listed.iter().map(|item| item.subject.clone()).collect();
+        is_whole.then(|| (orders, self.skus.iter().filter_map(pieces).collect(), settled))
+    }
+
+    fn count(&mut self, account: &Account, change: Change) {
         let summary = &mut self.summary;
         if let Some(order) = &account.order {
-            summary.orders += 1;
-            summary.overdue += u64::from(account.is_overdue(self.now));
-            *match order.state {
+            change.apply(&mut summary.orders, 1);
+            let state = match order.state {
                 OrderState::Pending => &mut summary.pending,
                 OrderState::Confirmed => &mut summary.confirmed,
                 OrderState::Cancelled => &mut summary.cancelled,
-            } += 1;
+            };
+            change.apply(state, 1);
         }
         for charge in &account.charges {
             match charge.state {
-                ChargeState::Captured => summary.captured += 1,
-                ChargeState::Refunded => summary.refunded += 1,
+                ChargeState::Captured => change.apply(&mut summary.captured, 1),
+                ChargeState::Refunded => change.apply(&mut summary.refunded, 1),
                 ChargeState::None => {}
             }
         }
@@ -220,8 +279,8 @@ impl Ledgers {
             for line in &reservation.lines {
                 let sku = self.skus.entry(line.sku.clone()).or_default();
                 match reservation.state {
-                    ReservationState::Held => sku.held += u64::from(line.quantity),
-                    ReservationState::Sold => sku.sold += u64::from(line.quantity),
+                    ReservationState::Held => change.apply(&mut sku.held, u64::from(line.quantity)),
+                    ReservationState::Sold => change.apply(&mut sku.sold, u64::from(line.quantity)),
                     ReservationState::Free => {}
                 }
             }
@@ -279,7 +338,7 @@ impl Ledgers {
     #[must_use]
     pub fn close(mut self) -> Closed {
         for (name, sku) in std::mem::take(&mut self.skus) {
-            for found in sku.faults(self.is_stock_checked) {
+            for found in sku.faults(self.is_stock_checked, self.is_left_carried) {
                 self.report(&name, found);
             }
             if let Some(stock) = &sku.stock {
@@ -295,10 +354,15 @@ impl Ledgers {
 }
 
 impl Sku {
-    fn faults(&self, is_stock_checked: bool) -> Vec<Found> {
+    /// Pieces sold of reservations that have left, unless they are in the sums.
+    fn left(&self, is_carried: bool) -> u64 {
+        self.stock.as_ref().filter(|_| !is_carried).map_or(0, |stock| stock.left)
+    }
+
+    fn faults(&self, is_stock_checked: bool, is_left_carried: bool) -> Vec<Found> {
         let mut faults = Vec::new();
         let (reserved, sold) = self.stock.as_ref().map_or((0, 0), |stock| (stock.reserved, stock.sold));
-        let left = self.stock.as_ref().map_or(0, |stock| stock.left);
+        let left = self.left(is_left_carried);
         for (what, product, orders) in [("reserved", reserved, self.held), ("sold", sold, self.sold + left)] {
             if product != orders {
                 let detail = format!("{what}: the product says {product}, orders say {orders}");

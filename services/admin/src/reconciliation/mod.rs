@@ -5,6 +5,7 @@
 //! - [`settled`]: what breaks them and was settled outside
 //! - [`account`]: all that is known of one order, and the rules within it
 //! - [`accounts`]: the ledgers of all services merged by order, page by page
+//! - [`closing`]: what is carried forward from one look to the next
 //! - [`ledgers`]: orders, products, messages and rows together
 //! - [`under_way`], [`draining`]: what is still to come, and whether it has come
 //! - `asking`: asking everyone, each in its time
@@ -15,6 +16,7 @@
 pub mod account;
 pub mod accounts;
 mod asking;
+pub mod closing;
 pub mod draining;
 pub mod findings;
 pub mod ledgers;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 
 use super::asking::{Asking, Heard};
+use super::closing::{Closing, THE_CLOSING};
 use super::findings::Discrepancy;
 use super::ledgers::{Baseline, Summary, missed};
 use super::second_look::{is_quiet, published, settle};
@@ -30,6 +31,42 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
 /// The least time for which anything can be told.
 const LEAST: Duration = Duration::from_secs(1);
+
+/// How much of the books a look has read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Scope {
+    /// Whether it was everything. Otherwise it was what has changed since the books were closed, which they are when
+    /// everything agrees and nothing is under way; what was unchanged is carried forward.
+    pub whole: bool,
+    /// Orders that were read one by one, where it was not everything.
+    #[serde(default)]
+    pub orders_read: u64,
+    /// When the books were closed with which this look begins; absent when it was everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub since: Option<Timestamp>,
+    /// When books were closed last after everything was read; absent when they never were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub whole_at: Option<Timestamp>,
+}
+
+/// What is wanted of a look.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    /// How long a busy system has to come to rest.
+    pub(crate) patience: Option<Duration>,
+    /// Everything is read, whatever is known.
+    pub(crate) whole: bool,
+    /// How long the reading may take, when nobody waits for it.
+    pub(crate) within: Option<Duration>,
+}
+
+/// What a look came to, and what it closed, if it did.
+pub(crate) struct Looked {
+    pub(crate) report: Report,
+    pub(crate) closing: Option<Closing>,
+}
 
 /// What a reconciliation found.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -60,6 +97,9 @@ pub struct Report {
     pub settled_count: u64,
     /// What operators accepted of steps that were not there from the first, by step.
     pub baselines: BTreeMap<String, Baseline>,
+    /// How much was read for that.
+    #[serde(default)]
+    pub scope: Scope,
     /// When the services had all been asked.
     #[schema(value_type = String, format = DateTime)]
     pub checked_at: Timestamp,
@@ -74,22 +114,29 @@ pub struct Report {
 pub(crate) async fn reconcile(
     app: &AdminApp,
     services: &OtherServices,
-    patience: Option<Duration>,
-) -> Result<Report, Problem> {
+    Wanted { patience, whole, within }: Wanted,
+) -> Result<Looked, Problem> {
     let began = Instant::now();
-    let until = began + patience.map_or(AT_ONCE, |patience| patience.max(LEAST));
+    let until = began + patience.map_or(within.unwrap_or(AT_ONCE), |patience| patience.max(LEAST));
     // What is busy then is read all the same: the other half is for reading.
     let reads_at = began + patience.unwrap_or_default() / 2;
     let asking = Asking { app, services, until };
     let baselines = baselines(app).await?;
+    // One that is damaged is told by the comparison of admin's rows with their histories, which the look needs for that.
+    let closing: Option<Closing> = rows::row(app.store.as_ref(), THE_CLOSING).await.ok().flatten();
+    let is_small = |closing: &Closing| closing.orders.orders < app.settings.service.audit_whole_below;
+    let begins = Begins {
+        from: closing.as_ref().filter(|closing| !whole && !is_small(closing)),
+        closing: closing.as_ref(),
+    };
     let mut told: Option<Report> = None;
     loop {
         let heard = asking.machinery().await;
         if is_quiet(&heard) || (told.is_none() && Instant::now() >= reads_at) {
-            let report = compare(asking, &heard, &baselines).await;
-            match report.verdict {
-                Verdict::Balanced | Verdict::Unbalanced => return Ok(report),
-                Verdict::InFlight => told = Some(report),
+            let looked = compare(asking, &heard, &baselines, begins).await;
+            match looked.report.verdict {
+                Verdict::Balanced | Verdict::Unbalanced => return Ok(looked),
+                Verdict::InFlight => told = Some(looked.report),
             }
         } else if let Some(report) = &mut told {
             report.under_way = under_way(&heard.machinery);
@@ -97,17 +144,54 @@ pub(crate) async fn reconcile(
         }
         let is_over = patience.is_none() || Instant::now() + LOOK_AGAIN >= until;
         match told.take() {
-            Some(report) if is_over => return Ok(report),
+            Some(report) if is_over => return Ok(Looked { report, closing: None }),
             other => told = other,
         }
         sleep(LOOK_AGAIN).await;
     }
 }
 
-/// One reading of everything, and a second look at what seems wrong.
-async fn compare(asking: Asking<'_>, before: &Heard, baselines: &BTreeMap<String, Baseline>) -> Report {
-    let (mut ledgers, mut unanswered) = asking.gather(before, baselines.clone()).await;
+/// What a look begins with.
+#[derive(Clone, Copy)]
+struct Begins<'a> {
+    /// The last closing, if it is carried forward.
+    from: Option<&'a Closing>,
+    /// The last closing.
+    closing: Option<&'a Closing>,
+}
+
+/// The services whose rows are summed up: what they said while they were read is in the sums, or is not.
+const SUMMED_UP: [&str; 3] = ["order", "inventory", "bank"];
+
+/// One reading of everything, or of what has changed, and a second look at what seems wrong.
+async fn compare(
+    asking: Asking<'_>,
+    before: &Heard,
+    baselines: &BTreeMap<String, Baseline>,
+    Begins { from, closing }: Begins<'_>,
+) -> Looked {
+    // A service of an earlier build does not say: then nothing is carried forward.
+    let places = asking.places(None).await.ok();
+    let carried = match from {
+        // Another database, or a copy that has lost what was closed or went another way since, is read anew.
+        Some(from) if asking.places(Some(from)).await.is_ok_and(|places| places == from.places) => {
+            asking.gather_changes(before, baselines.clone(), from).await.map(|carried| (from, carried))
+        }
+        Some(_) | None => None,
+    };
+    let mut scope = Scope { whole_at: closing.map(|closing| closing.whole_at), ..Scope::default() };
+    let (mut ledgers, mut unanswered) = match carried {
+        Some((from, (ledgers, orders_read))) => {
+            scope = Scope { orders_read, since: Some(from.at), ..scope };
+            (ledgers, vec![])
+        }
+        None => {
+            scope.whole = true;
+            asking.gather(before, baselines.clone()).await
+        }
+    };
     let after = asking.machinery().await;
+    let carry = ledgers.to_carry();
     let is_whole = before.unanswered.is_empty() && after.unanswered.is_empty();
     if is_whole {
         ledgers.messages(&after.machinery);
@@ -142,9 +226,24 @@ async fn compare(asking: Asking<'_>, before: &Heard, baselines: &BTreeMap<String
         (0, 0) if seen.is_empty() && unanswered.is_empty() => Verdict::Balanced,
         (0, _) => Verdict::InFlight,
     };
+    let places = match (verdict, places, asking.places(None).await) {
+        (Verdict::Balanced, Some(before), Ok(after)) => {
+            SUMMED_UP.iter().all(|service| before.get(*service) == after.get(*service)).then_some(before)
+        }
+        (Verdict::Balanced | Verdict::Unbalanced | Verdict::InFlight, ..) => None,
+    };
+    let at = Timestamp::now();
+    let whole_at = if scope.whole { Some(at) } else { scope.whole_at };
+    let closing = match (places, carry, whole_at) {
+        (Some(places), Some((orders, skus, settled)), Some(whole_at)) => {
+            scope.whole_at = Some(whole_at);
+            Some(Closing { places, at, whole_at, orders, skus, settled })
+        }
+        _ => None,
+    };
     let (discrepancies, suspected) =
         findings.listed.into_iter().partition(|found: &Discrepancy| found.certain);
-    Report {
+    let report = Report {
         balanced: verdict == Verdict::Balanced,
         verdict,
         headline: verdict.headline().to_owned(),
@@ -158,8 +257,10 @@ async fn compare(asking: Asking<'_>, before: &Heard, baselines: &BTreeMap<String
         settled: closed.settled.listed,
         settled_count: closed.settled.count,
         baselines: baselines.clone(),
-        checked_at: Timestamp::now(),
-    }
+        scope,
+        checked_at: at,
+    };
+    Looked { report, closing }
 }
 
 /// How many messages a step will never come to: they were published for it, and nothing is under way.

@@ -533,7 +533,14 @@ fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
     let mut admin = Admin::of(AdminService);
     let look = |verdict, second| {
         let at = NOON + SignedDuration::from_secs(second);
-        asks(1, CommandKind::Audited { look: BooksLook { verdict, at, discrepancies: 1 }, forgotten: 0 })
+        asks(
+            1,
+            CommandKind::Audited {
+                look: BooksLook { verdict, at, discrepancies: 1 },
+                forgotten: 0,
+                closing: None,
+            },
+        )
     };
     admin.is_asked(look(Verdict::InFlight, 1)).records(&["Looked"]);
     admin.is_asked(look(Verdict::Unbalanced, 2)).records(&["Looked"]);
@@ -548,7 +555,9 @@ fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
 fn what_could_not_be_settled_leaves_the_last_look_at_the_books_as_it_is() {
     let mut admin = Admin::of(AdminService);
     let look = BooksLook { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
-    admin.is_asked(asks(1, CommandKind::Audited { look: look.clone(), forgotten: 0 })).records(&["Looked"]);
+    admin
+        .is_asked(asks(1, CommandKind::Audited { look: look.clone(), forgotten: 0, closing: None }))
+        .records(&["Looked"]);
     let settle_many = |named| {
         let cases = vec![Case { named, with: vec![], in_the_way: BTreeSet::new() }];
         CommandKind::SettleMany { settling: Settling::Settle, cases, entry: command_id(9) }

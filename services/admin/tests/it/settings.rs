@@ -62,6 +62,18 @@ fn the_books_are_looked_at_every_so_often_or_never() {
     }
 }
 
+#[test]
+fn everything_is_read_once_a_day_and_always_when_it_is_little() {
+    let both = |flags: &[&str]| {
+        settings("", flags).map(|settings| (settings.audit_whole_every, settings.audit_whole_below))
+    };
+    assert_eq!(both(&[]), Ok((Duration::from_hours(24), 20_000)));
+    let given = ["service.audit_whole_every=1h", "service.audit_whole_below=0"];
+    assert_eq!(both(&given), Ok((Duration::from_hours(1), 0)));
+    let said = both(&["service.audit_whole_every=often"]).expect_err("no length of time");
+    assert!(said.contains("audit_whole_every"), "{said}");
+}
+
 /// They are read before anything binds, and what is wrong with a secret is said without it.
 #[test]
 fn a_receiver_of_notices_is_refused_that_cannot_be_one() {

@@ -11,7 +11,7 @@ use futures::future::{join, join_all};
 use garde::Validate;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
-use saga_core::machinery::{Machinery, StepState};
+use saga_core::machinery::{Machinery, Place, StepState};
 use saga_core::service::{Service, steps_of, stream_of};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::app::{App, PublishedAgain};
 use super::condition::Condition;
 use super::http::{Body, Params, Problem, Segment};
+use super::reading::{self, Changed, changed};
 use crate::nats::Reach;
 use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::Durable;
@@ -35,6 +36,8 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
         .route("/internal/machinery", get(machinery::<S, X>))
         .route("/internal/condition", get(condition::<S, X>))
         .route("/internal/verify", get(verify::<S, X>))
+        .route("/internal/place", get(place::<S, X>))
+        .route("/internal/changes", get(changes::<S, X>))
         .route("/internal/outbox", get(outbox::<S, X>))
         .route("/internal/outbox/retry", post(retry_failed::<S, X>))
         .route("/internal/outbox/republish", post(republish::<S, X>))
@@ -126,16 +129,55 @@ async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
 struct Part {
     after: Option<String>,
     events: Option<u64>,
+    /// Only of rows that have changed behind this position.
+    since: Option<i64>,
 }
 
 async fn verify<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-    Params(Part { after, events }): Params<Part>,
+    Params(Part { after, events, since }): Params<Part>,
 ) -> Result<Json<FoldReport>, Problem> {
-    Ok(Json(match events {
-        Some(events) => app.store.verify_part(after, events).await?,
-        None => app.store.verify().await?,
+    Ok(Json(match (since, events) {
+        (Some(since), events) => app.store.verify_changed(since, events.unwrap_or(u64::MAX)).await?,
+        (None, Some(events)) => app.store.verify_part(after, events).await?,
+        (None, None) => app.store.verify().await?,
     }))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct At {
+    at: Option<i64>,
+}
+
+async fn place<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Params(At { at }): Params<At>,
+) -> Result<Json<Place>, Problem> {
+    reading::place(app.store.as_ref(), at).await.map(Json)
+}
+
+/// Which changes are asked for: of which kind of rows, behind which position, and whether the rows are called by another
+/// field than their id.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    kind: String,
+    after: i64,
+    by: Option<String>,
+}
+
+async fn changes<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Params(Which { kind, after, by }): Params<Which>,
+) -> Result<Json<Changed>, Problem> {
+    let kind = S::rows().into_iter().find(|known| known.name == kind);
+    let kind = kind.ok_or_else(|| Problem::field("kind", "there is no such kind of rows"))?;
+    let by = by.map(|by| {
+        let field = kind.fields.iter().find(|field| **field == by).copied();
+        field.ok_or_else(|| Problem::field("by", "there is no such field"))
+    });
+    changed(app.store.as_ref(), kind.name, after, by.transpose()?).await.map(Json)
 }
 
 async fn outbox<S: Service, X: Send + Sync + 'static>(

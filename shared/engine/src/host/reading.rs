@@ -1,8 +1,12 @@
 //! Shell: what the routes of every service read: the history of a row, pages of rows.
 
+use std::collections::BTreeSet;
+
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use saga_core::query::{FoundRow, Query};
+use saga_core::decider::FieldValue;
+use saga_core::machinery::Place;
+use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::secrets::blank;
 use serde::{Deserialize, Serialize};
@@ -120,6 +124,8 @@ pub struct Range {
     pub after: Option<String>,
     /// Only the rows of these ids, with commas between them; at most 100.
     pub only: Option<String>,
+    /// As they were when the event at this position was the last; with `only`.
+    pub as_of: Option<i64>,
 }
 
 /// Most rows that may be asked for by their ids.
@@ -187,12 +193,83 @@ pub async fn entries_with_history<T>(
     range: Range,
     entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
+    if let Some(seq) = range.as_of {
+        let ids = range.wanted()?.ok_or_else(|| Problem::field("as_of", "needs only"))?;
+        return entries_as_of(store, kind, ids, seq, entry).await;
+    }
     let (rows, next) = rows_page(store, kind, range).await?;
     let rows = with_histories(store, kind, rows).await?;
     // Asked after the histories: what has left of them by then is known.
     let left_before = store.left(kind).await?.before;
     let entries = rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history)));
     Ok(Page { left_before, ..Page::of(kind, entries, next) })
+}
+
+/// The same of these rows as they were when the event at position `seq` was the last; of those that were there.
+///
+/// # Errors
+/// When the store fails.
+pub async fn entries_as_of<T>(
+    store: &dyn Store,
+    kind: &'static str,
+    ids: Vec<&str>,
+    seq: i64,
+    entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
+) -> Result<Page<T>, Problem> {
+    let ids = ids.into_iter().map(str::to_owned).collect();
+    let rows = store.rows_as_of(kind, ids, seq).await?;
+    let entry = |row: &RowWithHistory| entry(&row.0, &row.1);
+    Ok(Page::of(kind, rows.iter().map(|(id, row)| (id.as_str(), row.as_ref().and_then(entry))), None))
+}
+
+/// The place of the event at `at` in the history of a database; of its last event without it.
+///
+/// # Errors
+/// When the store fails.
+pub async fn place(store: &dyn Store, at: Option<i64>) -> Result<Place, Problem> {
+    let mark = store.mark().await?;
+    let event = at.unwrap_or(mark.events);
+    let of = store.fingerprint(event).await?.unwrap_or_default();
+    Ok(Place { database: mark.id, event, of })
+}
+
+/// Ids of rows that have changed, or what else they are called by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Each once.
+    pub ids: Vec<String>,
+    /// Where the next page begins; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<i64>,
+}
+
+/// Events that are looked at for one page of what has changed.
+const CHANGES_AT_ONCE: usize = 10_000;
+
+/// The rows of a kind that have changed behind a position: their ids, or their values of the field `by`.
+///
+/// # Errors
+/// When the store fails.
+pub async fn changed(
+    store: &dyn Store,
+    kind: &'static str,
+    after: i64,
+    by: Option<&'static str>,
+) -> Result<Changed, Problem> {
+    let changes = store.changes(kind, after, CHANGES_AT_ONCE).await?;
+    let next = (!changes.is_over).then_some(changes.up_to);
+    let Some(field) = by else { return Ok(Changed { ids: changes.ids, next }) };
+    let mut ids = BTreeSet::new();
+    for some in changes.ids.chunks(ONLY) {
+        let one_of = vec![("id", some.iter().map(|id| FieldValue::Text(id.clone())).collect())];
+        let order = Some(Order { field, after: None });
+        let rows = store.find(kind, Query { one_of, order, limit: ONLY, ..Query::default() }).await?;
+        ids.extend(rows.into_iter().filter_map(|row| match row.ordered_by {
+            FieldValue::Text(value) => Some(value),
+            FieldValue::Integer(_) | FieldValue::Null => None,
+        }));
+    }
+    Ok(Changed { ids: ids.into_iter().collect(), next })
 }
 
 /// These rows, each with its history.

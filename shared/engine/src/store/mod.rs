@@ -217,6 +217,20 @@ pub struct FoldReport {
     pub next: Option<String>,
 }
 
+/// The id of a row, and how it was at some time with its history up to then; `None` when that cannot be told any more.
+pub type RowAsOf = (String, Option<(FoundRow, Vec<StoredEvent>)>);
+
+/// Rows that have changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Their ids, in no order of meaning, each once.
+    pub ids: Vec<String>,
+    /// The position of the last event that was looked at; that of the look before when there was none.
+    pub up_to: i64,
+    /// Whether there was no more.
+    pub is_over: bool,
+}
+
 /// How far a database has come: which one it is, and what it holds that only grows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
@@ -400,6 +414,16 @@ pub trait Store: Send + Sync + 'static {
     /// end: all of it is in memory.
     fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>>;
 
+    /// These rows as they were when the event at position `seq` was the last, each with its history up to there; none of
+    /// those that were not there yet, and nothing of one whose history is no longer whole.
+    fn rows_as_of(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAsOf>>;
+
+    /// The rows of `kind` among the next `limit` events behind the position `after`.
+    fn changes(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes>;
+
+    /// What tells the event at a position from any other there; `None` when there is none.
+    fn fingerprint(&self, seq: i64) -> Answer<'_, Option<String>>;
+
     /// How far it has come.
     fn mark(&self) -> Answer<'_, Mark>;
 
@@ -424,6 +448,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Checks every row of every kind against the fold of its events.
     fn verify(&self) -> Answer<'_, FoldReport>;
+
+    /// The same of the rows that have events among the next `events` behind the position `after`, but not of those whose
+    /// history is longer than a look at what has changed should take; [`FoldReport::next`] is the position behind them.
+    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport>;
 
     /// The same in parts, each of so many events and the rest of the last row's: the part behind `after`, which is the
     /// [`FoldReport::next`] of the part before; the first without it.

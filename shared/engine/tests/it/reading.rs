@@ -64,7 +64,7 @@ async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), Sto
         commit(store.as_ref(), together).await
     };
     let page = async |after: Option<String>| {
-        let range = reading::Range { after, only: None };
+        let range = reading::Range { after, ..reading::Range::default() };
         let entry = |row: &FoundRow| (!row.id.ends_with("13")).then(|| row.id.clone());
         entries_page(store.as_ref(), Shelf::KIND, range, entry).await.expect("a page")
     };
@@ -85,7 +85,7 @@ async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), Sto
     assert_eq!((rest.entries, rest.next, rest.unreadable), (vec!["002000".to_owned()], None, vec![]));
 
     // With their histories, of which each is of its own row.
-    let range = reading::Range { after: Some("001998".to_owned()), only: None };
+    let range = reading::Range { after: Some("001998".to_owned()), ..reading::Range::default() };
     let entry = |row: &FoundRow, history: &[StoredEvent]| {
         Some((row.id.clone(), history.iter().map(|event| event.version).collect::<Vec<_>>()))
     };

@@ -87,9 +87,28 @@ pub(super) fn shown(reconciliation: &Reconciliation, view: &View) -> String {
         });
         lines.push(format!("  {}", counts.collect::<Vec<_>>().join(" · ")));
     }
+    lines.extend(carried_forward(report, view));
     let baselines = report.get("baselines").and_then(Value::as_object).into_iter().flatten();
     lines.extend(baselines.map(|(step, accepted)| format!("  accepted of {step}: {}", one_line(accepted))));
     lines.join("\n")
+}
+
+/// How much was read for that, when it was not everything.
+fn carried_forward(report: &Value, view: &View) -> Option<String> {
+    let scope = report.get("scope")?;
+    let is_whole = scope.get("whole").and_then(Value::as_bool).unwrap_or(true);
+    let at = |name: &str| {
+        let at = scope.get(name).and_then(|at| Timestamp::deserialize(at).ok());
+        at.map(|at| view.moment_in_full(at)).unwrap_or_default()
+    };
+    let orders = scope.get("orders_read").map(one_line).unwrap_or_default();
+    (!is_whole).then(|| {
+        format!(
+            "  carried forward from {}, {orders} orders read since; everything was read last at {}",
+            at("since"),
+            at("whole_at")
+        )
+    })
 }
 
 /// Rule by rule: how many break it, the first few of them, and how many more.
@@ -209,6 +228,20 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn what_was_carried_forward_is_told_apart() {
+        let scope = |whole: bool| {
+            json!({"scope": {"whole": whole, "orders_read": 3, "since": "2027-01-15T08:00:02Z",
+                "whole_at": "2027-01-14T08:00:02Z"}})
+        };
+        let text =
+            |whole| shown(&Reconciliation { verdict: Verdict::Balanced, report: scope(whole) }, &View::FILE);
+        let line = "  carried forward from 2027-01-15 08:00:02Z, 3 orders read since; everything was read last at \
+                    2027-01-14 08:00:02Z";
+        assert!(text(false).ends_with(line), "{}", text(false));
+        assert!(!text(true).contains("carried"), "{}", text(true));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod access;
 mod bad_input;
 mod books;
 mod clocks;
+mod closing;
 mod commands;
 mod crashes;
 mod dead_letters;

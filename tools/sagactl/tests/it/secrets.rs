@@ -14,13 +14,15 @@ const CARD: u64 = 4_111_111_111_111_111;
 
 const SERVICES: [&str; 5] = ["order", "inventory", "payment", "bank", "admin"];
 /// What no description lists.
-const INTERNAL: [&str; 12] = [
+const INTERNAL: [&str; 14] = [
     "/internal/dead-letters",
     "/internal/outbox",
     "/internal/machinery",
     "/internal/breakers",
     "/internal/faults",
     "/internal/verify",
+    "/internal/place",
+    "/internal/changes?kind=order&after=0",
     "/internal/ledger",
     "/internal/ledger/catalogue",
     "/internal/ledger/stock",

@@ -11,6 +11,9 @@ use crate::store::{FoldReport, StoreFault};
 /// At most this many differing rows are named; one is enough to know.
 const NAMED_DIFFERENCES: usize = 100;
 
+/// A row with more events than this, as a product has, is folded by a whole check alone.
+const LONGEST_LOOKED_AT: i64 = 256;
+
 /// What is done with the events.
 const READING: &str = "reading the history";
 
@@ -133,7 +136,7 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
     conn.execute(&delete, []).map_err(oops("deleting the rows of a kind"))?;
     let mut insert = conn.prepare(&insert_sql(kind)).map_err(oops("preparing to write folded rows"))?;
     let mut count = 0;
-    for_each_history(conn, kind, "", |history| {
+    for_each_history(conn, kind, Behind::After(""), |history| {
         let values = history.folded(kind).map_err(|error| {
             StoreFault::Unusable(format!(
                 "the events of {}/{} cannot be folded: {error}",
@@ -179,6 +182,41 @@ pub(super) fn verify_part(
     Ok(report)
 }
 
+/// The same of the rows that have one of the next `events` events behind the position `after`.
+pub(super) fn verify_changed(
+    conn: &Connection,
+    kinds: &[RowKind],
+    after: i64,
+    events: u64,
+) -> Result<FoldReport, StoreFault> {
+    let mut report = FoldReport::default();
+    let limit = usize::try_from(events).unwrap_or(usize::MAX);
+    for kind in kinds {
+        let changes = super::past::changes(conn, kind.name, after, limit)?;
+        let mut select = Select::of(conn, kind)?;
+        for id in changes.ids {
+            let row = select.row(&id)?;
+            if let Some(Value::Integer(version)) = row.as_ref().and_then(|row| row.get(1))
+                && *version > LONGEST_LOOKED_AT
+            {
+                continue;
+            }
+            let (mut found, mut is_checked) = (FoldReport::default(), false);
+            for_each_history(conn, kind, Behind::At(&id), |history| {
+                is_checked = true;
+                check(kind, history, row.as_deref(), &mut found);
+                Ok(false)
+            })?;
+            report.rows += u64::from(is_checked);
+            report.events += found.events;
+            let room = NAMED_DIFFERENCES.saturating_sub(report.differing.len());
+            report.differing.extend(found.differing.into_iter().take(room));
+        }
+        report.next = (!changes.is_over).then(|| changes.up_to.to_string());
+    }
+    Ok(report)
+}
+
 /// Compares the rows of a kind behind `after`. Answers where it stopped, if it did: there were enough events.
 fn verify_kind(
     conn: &Connection,
@@ -188,26 +226,13 @@ fn verify_kind(
     report: &mut FoldReport,
     mut seen: impl FnMut(&str, Option<&[Value]>),
 ) -> Result<Option<String>, StoreFault> {
-    let columns = 6 + kind.fields.len();
-    let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
-    let sql = format!(
-        "SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{} WHERE id = ?1",
-        kind.name
-    );
-    let mut select = conn.prepare(&sql).map_err(oops("preparing to read rows"))?;
+    let mut select = Select::of(conn, kind)?;
     let (mut with_history, mut last) = (0, None);
-    for_each_history(conn, kind, after, |history| {
+    for_each_history(conn, kind, Behind::After(after), |history| {
         with_history += 1;
-        let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
-        let row: Option<Vec<Value>> =
-            select.query_row([&history.id], read).optional().map_err(oops("reading a row"))?;
+        let row = select.row(&history.id)?;
         seen(&history.id, row.as_deref());
-        let is_same = history.folded(kind).is_ok_and(|folded| row == Some(folded));
-        history.by_ref().for_each(drop);
-        report.events += history.count;
-        if (history.has_gap() || !is_same) && report.differing.len() < NAMED_DIFFERENCES {
-            report.differing.push(format!("{}/{}", kind.name, history.id));
-        }
+        check(kind, history, row.as_deref(), report);
         let is_enough = report.events >= events;
         last = is_enough.then(|| history.id.clone());
         Ok(!is_enough)
@@ -222,6 +247,41 @@ fn verify_kind(
         report.differing.push(format!("{}: {forged} rows without events", kind.name));
     }
     Ok(last)
+}
+
+/// Compares a row with its history, all of which is read then.
+fn check(kind: &RowKind, history: &mut History<'_, '_>, row: Option<&[Value]>, report: &mut FoldReport) {
+    let is_same = history.folded(kind).is_ok_and(|folded| row == Some(folded.as_slice()));
+    history.by_ref().for_each(drop);
+    report.events += history.count;
+    if (history.has_gap() || !is_same) && report.differing.len() < NAMED_DIFFERENCES {
+        report.differing.push(format!("{}/{}", kind.name, history.id));
+    }
+}
+
+/// Reads rows of a kind by their ids.
+struct Select<'c> {
+    statement: rusqlite::Statement<'c>,
+    columns: usize,
+}
+
+impl<'c> Select<'c> {
+    fn of(conn: &'c Connection, kind: &RowKind) -> Result<Self, StoreFault> {
+        let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
+        let sql = format!(
+            "SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{} WHERE id = ?1",
+            kind.name
+        );
+        let statement = conn.prepare(&sql).map_err(oops("preparing to read rows"))?;
+        Ok(Self { statement, columns: 6 + kind.fields.len() })
+    }
+
+    /// All columns of a row; `None` when it is not there.
+    fn row(&mut self, id: &str) -> Result<Option<Vec<Value>>, StoreFault> {
+        let columns = self.columns;
+        let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
+        self.statement.query_row([id], read).optional().map_err(oops("reading a row"))
+    }
 }
 
 /// Adds a row to a digest, each value behind its type and its length.
@@ -244,20 +304,33 @@ fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&[Value]>) {
     }
 }
 
+/// Which histories are read.
+#[derive(Clone, Copy)]
+enum Behind<'i> {
+    /// Those of all rows behind this one.
+    After(&'i str),
+    /// That of this row, and more.
+    At(&'i str),
+}
+
 /// Does something with each history of the rows behind `after`, until it is told that it is enough.
 fn for_each_history(
     conn: &Connection,
     kind: &RowKind,
-    after: &str,
+    which: Behind<'_>,
     mut each: impl FnMut(&mut History<'_, '_>) -> Result<bool, StoreFault>,
 ) -> Result<(), StoreFault> {
+    let (beyond, id) = match which {
+        Behind::After(id) => (">", id),
+        Behind::At(id) => (">=", id),
+    };
     let mut statement = conn
-        .prepare(
-            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 AND row_id > ?2
-             ORDER BY row_id, version",
-        )
+        .prepare_cached(&format!(
+            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 AND row_id {beyond} ?2
+             ORDER BY row_id, version"
+        ))
         .map_err(oops(READING))?;
-    let rows = statement.query([kind.name, after]).map_err(oops(READING))?;
+    let rows = statement.query([kind.name, id]).map_err(oops(READING))?;
     let mut events = Events { rows, next: None, fault: None };
     events.advance();
     let has_snapshots: bool = conn

@@ -4,6 +4,7 @@ mod departures;
 mod fold;
 mod opening;
 mod outbox;
+mod past;
 mod place;
 mod read;
 mod readers;
@@ -38,8 +39,8 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, LeavingEvent, Left,
-    Mark, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, Store, StoreFault,
+    Answer, Changes, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, LeavingEvent,
+    Left, Mark, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store, StoreFault,
     StoredDeadLetters,
 };
 
@@ -324,6 +325,28 @@ impl Store for SqliteStore {
         })
     }
 
+    fn rows_as_of(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAsOf>> {
+        let kinds = self.kinds.clone();
+        self.read(Lane::Scan, move |conn| {
+            let kind = kinds.of_name(kind)?;
+            let as_of = |id: &String| past::row_as_of(conn, kind, id, seq).transpose();
+            ids.iter().filter_map(as_of).collect()
+        })
+    }
+
+    fn changes(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes> {
+        self.read(Lane::Scan, move |conn| past::changes(conn, kind, after, limit))
+    }
+
+    fn fingerprint(&self, seq: i64) -> Answer<'_, Option<String>> {
+        self.read(Lane::Health, move |conn| past::fingerprint(conn, seq))
+    }
+
+    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport> {
+        let kinds = self.kinds.clone();
+        self.read(Lane::Audit, move |conn| fold::verify_changed(conn, &kinds.declared, after, events))
+    }
+
     fn mark(&self) -> Answer<'_, Mark> {
         self.read(Lane::Health, Mark::of)
     }
@@ -368,10 +391,7 @@ impl Store for SqliteStore {
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
         let kinds = self.kinds.clone();
-        self.write(move |conn| match kinds.declared.iter().find(|declared| declared.name == kind) {
-            Some(declared) => fold::rebuild(conn, declared),
-            None => Err(StoreFault::Unusable(format!("rows of kind {kind:?} are not declared"))),
-        })
+        self.write(move |conn| fold::rebuild(conn, kinds.of_name(kind)?))
     }
 
     fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {
@@ -396,6 +416,11 @@ impl Kinds {
     fn of(declared: Vec<RowKind>) -> Self {
         let sql = declared.iter().map(|kind| (kind.name, KindSql::of(kind))).collect();
         Self { declared, sql }
+    }
+
+    fn of_name(&self, name: &str) -> Result<&RowKind, StoreFault> {
+        let declared = self.declared.iter().find(|declared| declared.name == name);
+        declared.ok_or_else(|| StoreFault::Unusable(format!("rows of kind {name:?} are not declared")))
     }
 }
 

@@ -183,6 +183,18 @@ pub(super) fn joined(
         .map_err(oops("counting rows with those they name"))
 }
 
+/// An event of these columns.
+pub(super) fn stored_event(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredEvent> {
+    Ok(StoredEvent {
+        version: row.get(0)?,
+        name: row.get(1)?,
+        data: row.get(2)?,
+        causation_id: row.get(3)?,
+        recorded_at: timestamp(row.get(4)?),
+        told: row.get(5)?,
+    })
+}
+
 /// Events of a row behind the version `after`, oldest first.
 pub(super) fn history(
     conn: &Connection,
@@ -208,16 +220,7 @@ pub(super) fn history_between(
         "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL FROM event
          WHERE kind = ?1 AND row_id = ?2 AND version > ?3 AND version < ?4 ORDER BY version LIMIT ?5",
     )?
-    .query_map(params![kind, id, after, before, limit], |row| {
-        Ok(StoredEvent {
-            version: row.get(0)?,
-            name: row.get(1)?,
-            data: row.get(2)?,
-            causation_id: row.get(3)?,
-            recorded_at: timestamp(row.get(4)?),
-            told: row.get(5)?,
-        })
-    })?
+    .query_map(params![kind, id, after, before, limit], stored_event)?
     .collect()
 }
 

@@ -6,6 +6,7 @@ mod departures;
 mod leaving_rows;
 mod messages;
 mod outbox;
+mod past;
 mod queries;
 mod reading_more;
 mod sqlite_failing;
@@ -58,6 +59,12 @@ macro_rules! conformance {
                 a_failing_batch_fails_no_other,
                 concurrent_changes_of_one_row_lose_none,
                 rows_of_a_kind_that_nobody_declared_are_refused,
+            }
+            past {
+                a_row_is_told_as_it_was_and_one_that_was_not_there_is_not,
+                what_has_changed_is_told_once_page_by_page,
+                an_event_is_told_from_any_other_in_its_place,
+                rows_that_have_changed_are_checked_against_their_events,
             }
             reading_more {
                 a_batch_may_ask_for_more_rows_before_it_is_decided,

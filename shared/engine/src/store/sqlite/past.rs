@@ -1,0 +1,84 @@
+//! Shell: how a row was, and which have changed since: what a look needs that begins where the last one ended.
+
+use std::collections::BTreeSet;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use saga_core::decider::FieldValue;
+use saga_core::query::FoundRow;
+use saga_core::row::{RowKind, StoredEvent};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::read::stored_event;
+use super::values::{hex, oops};
+use crate::store::{Changes, RowAsOf, StoreFault};
+
+/// A row when the event at `seq` was the last; `None` when it was not there yet.
+pub(super) fn row_as_of(
+    conn: &Connection,
+    kind: &RowKind,
+    id: &str,
+    seq: i64,
+) -> Result<Option<RowAsOf>, StoreFault> {
+    let history: Vec<StoredEvent> = conn
+        .prepare_cached(
+            "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL FROM event
+             WHERE kind = ?1 AND row_id = ?2 AND seq <= ?3 ORDER BY version",
+        )
+        .and_then(|mut select| select.query_map(params![kind.name, id, seq], stored_event)?.collect())
+        .map_err(oops("reading the history of a row up to a time"))?;
+    let (Some(first), Some(last)) = (history.first(), history.last()) else { return Ok(None) };
+    let is_whole = i64::try_from(history.len()) == Ok(last.version);
+    let (created_at, updated_at, version) = (first.recorded_at, last.recorded_at, last.version);
+    let projected = (kind.fold)(id, None, &mut history.iter().map(|event| event.data.clone()));
+    let row = |state| FoundRow {
+        id: id.to_owned(),
+        version,
+        state,
+        created_at,
+        updated_at,
+        ordered_by: FieldValue::Null,
+    };
+    let state = projected.ok().filter(|_| is_whole).map(|projected| projected.state);
+    Ok(Some((id.to_owned(), state.map(|state| (row(state), history)))))
+}
+
+/// The rows of a kind among the next `limit` events behind `after`.
+pub(super) fn changes(
+    conn: &Connection,
+    kind: &str,
+    after: i64,
+    limit: usize,
+) -> Result<Changes, StoreFault> {
+    let read = || {
+        let mut select = conn.prepare_cached(
+            "SELECT seq, kind = ?2, row_id FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?3",
+        )?;
+        let mut rows = select.query(params![after, kind, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        let (mut ids, mut up_to, mut count) = (BTreeSet::new(), after, 0);
+        while let Some(row) = rows.next()? {
+            (up_to, count) = (row.get(0)?, count + 1);
+            if row.get(1)? {
+                ids.insert(row.get(2)?);
+            }
+        }
+        Ok(Changes { ids: ids.into_iter().collect(), up_to, is_over: count < limit })
+    };
+    read().map_err(oops("reading what has changed"))
+}
+
+/// A hash of the event at this position.
+pub(super) fn fingerprint(conn: &Connection, seq: i64) -> Result<Option<String>, StoreFault> {
+    let read = |row: &rusqlite::Row<'_>| {
+        let (kind, id, version): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (data, cause, at): (String, Uuid, i64) = (row.get(3)?, row.get(4)?, row.get(5)?);
+        Ok(format!("{kind}/{id}/{version}/{cause}/{at}/{data}"))
+    };
+    let event = conn
+        .prepare_cached(
+            "SELECT kind, row_id, version, data, causation_id, recorded_at FROM event WHERE seq = ?1",
+        )
+        .and_then(|mut select| select.query_row([seq], read).optional())
+        .map_err(oops("reading an event"))?;
+    Ok(event.map(|event| hex(&Sha256::digest(event))))
+}
