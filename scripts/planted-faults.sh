@@ -34,7 +34,7 @@ plant() {
     return 1
   fi
   seed=$(sed -n 's/^seed \([0-9]*\):.*/\1/p' <<<"$found" | head -n 1)
-  law=$(sed -n 's/^    "\(.*\)",$/\1/p' <<<"$found" | head -n 1 | cut -c 1-110)
+  law=$(sed -n '/^seed [0-9]*:$/{n;s/^ *//p;q;}' <<<"$found" | cut -c 1-110)
   report "$name" "$((seed + 1))" "$law"
 }
 
