@@ -249,7 +249,8 @@ impl World {
         let cutoffs =
             Cutoffs { inbox: self.sim.at(inbox), keys: self.sim.at(keys), published: self.sim.at(inbox) };
         // The laws read whole histories.
-        let before = Departures { history: Timestamp::MIN, dead_letters: self.sim.at(inbox) };
+        let before =
+            Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: self.sim.at(inbox) };
         let depart = |store: &SqliteStore| {
             let leaving = ready(store.departures(before, 100)).unwrap_or_default();
             ready(store.depart(leaving)).unwrap_or(0)

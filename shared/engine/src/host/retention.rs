@@ -55,6 +55,9 @@ pub enum Kept {
     For(Duration),
 }
 
+/// No two clocks differ by more, where one service says when a saga began and another when it ended.
+const CLOCKS_DIFFER: Duration = Duration::from_mins(1);
+
 const FOR_EVER: &str = "for ever";
 
 impl TryFrom<String> for Kept {
@@ -123,11 +126,13 @@ impl RetentionSettings {
     pub fn departures(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> Departures {
         let waits = rows.iter().any(|kind| kind.leaves == Leaves::Rows);
         let delivered = if waits { delivered } else { Duration::ZERO };
-        let history = match self.history {
-            Kept::ForEver => Kept::ForEver,
-            Kept::For(time) => Kept::For(time.saturating_add(delivered)),
+        let (history, ahead) = match self.history {
+            Kept::ForEver => (Timestamp::MIN, Duration::ZERO),
+            Kept::For(time) => (before(now, time.saturating_add(delivered)), CLOCKS_DIFFER.min(time / 2)),
         };
-        Departures { history: history.before(now), dead_letters: self.dead_letter.before(now) }
+        // The clock by which a saga began may have been ahead of the one that its events go by.
+        let began = history.checked_add(signed(ahead)).unwrap_or(history);
+        Departures { history, began, dead_letters: self.dead_letter.before(now) }
     }
 
     /// Why this cannot be; `delivered` is how long the broker keeps facts.

@@ -260,6 +260,8 @@ pub struct Cutoffs {
 pub struct Departures {
     /// Events older than this, and finished rows whose last event is ([`saga_core::decider::Leaves`]).
     pub history: Timestamp,
+    /// Rows of sagas that began later stay, whatever the time of their events. Later than `history`, by what clocks differ.
+    pub began: Timestamp,
     /// Dead letters that were resolved, or given up, before this.
     pub dead_letters: Timestamp,
 }

@@ -55,7 +55,7 @@ impl Kept {
 }
 
 fn until_day(day: i64) -> Departures {
-    Departures { history: at(day * DAY), dead_letters: at(day * DAY) }
+    Departures { history: at(day * DAY), began: at(day * DAY), dead_letters: at(day * DAY) }
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn dead_letters_are_written_down_whole() -> Result<(), Box<dyn std::error:
     let (status, revision) = (DeadLetterStatus::Discarded, 1);
     let stored = StoredDeadLetter { dead_letter: letter.clone(), status, revision, known_as };
     commit(kept.store.as_ref(), Writes { dead_letters: vec![stored], ..Writes::default() }).await?;
-    let before = Departures { history: Timestamp::MIN, dead_letters: at(DAY) };
+    let before = Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(DAY) };
     depart(kept.store.as_ref(), Some(&kept.archive), before, 100).await?;
     let line: serde_json::Value = serde_json::from_str(&kept.text())?;
     let line = &line["dead_letter"];

@@ -433,6 +433,7 @@ fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
         "2025-11-26T12:00:00Z",
         "what leaves first may be heard so much later"
     );
+    assert_eq!(late.began.to_string(), "2025-11-26T12:01:00Z", "clocks differ");
     assert_eq!(late.dead_letters, jiff::Timestamp::MIN);
     for (flag, said) in [
         (

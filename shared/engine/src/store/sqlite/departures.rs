@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decider::Leaves;
@@ -44,7 +44,7 @@ pub(super) fn find(
     let from = looked_through(conn).map_err(oops(context))?;
     let mut leaving = Leaving { from, up_to: from, ..Leaving::default() };
     let looked = look(conn, &mut leaving, micros(before.history), limit).map_err(oops(context))?;
-    leaving.before = first_that_stays(before.history);
+    leaving.before = first_that_stays(before.began);
     let mut held = None;
     for ((kind, id), at) in looked {
         let Some(kind) = kinds.iter().find(|declared| declared.name == kind) else { continue };
@@ -132,10 +132,9 @@ fn part(
     Ok(())
 }
 
-/// Ids from this one on are of sagas that began after this. A clock may have been ahead of ours when one began.
-fn first_that_stays(before: Timestamp) -> Option<Uuid> {
-    const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
-    let began = u128::try_from(before.checked_add(CLOCKS_DIFFER).ok()?.as_millisecond()).ok()?;
+/// Ids from this one on are of sagas that began later.
+fn first_that_stays(began: Timestamp) -> Option<Uuid> {
+    let began = u128::try_from(began.as_millisecond()).ok()?;
     (began < 1 << 48).then(|| Uuid::from_u128(began << 80))
 }
 

@@ -14,12 +14,12 @@ type Promise = Result<(), StoreFault>;
 
 /// Events before this second.
 fn events_before(second: i64) -> Departures {
-    Departures { history: at(second), dead_letters: Timestamp::MIN }
+    Departures { history: at(second), began: at(second), dead_letters: Timestamp::MIN }
 }
 
 /// Dead letters before this second.
 fn letters_before(second: i64) -> Departures {
-    Departures { history: Timestamp::MIN, dead_letters: at(second) }
+    Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(second) }
 }
 
 /// Records the next events of a shelf, at this second.
