@@ -12,7 +12,8 @@ use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     Answer, Changes, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, Left, Mark,
-    OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
+    OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store, StoreFault,
+    StoredDeadLetters,
 };
 use tokio::time::sleep;
 

@@ -39,9 +39,9 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Changes, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, LeavingEvent,
-    Left, Mark, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store, StoreFault,
-    StoredDeadLetters,
+    Answer, Changes, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving,
+    LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store,
+    StoreFault, StoredDeadLetters,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
