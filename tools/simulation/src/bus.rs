@@ -333,8 +333,19 @@ impl SimBus {
         let (sim, weather) = (self.sim(), self.sim().weather());
         let takes = if sim.chance(weather.publish_fails) { sim.below(2) } else { entries.len() };
         let lies = sim.has(Sabotage::SettleWithoutPublish);
+        let refused = sim.chance(weather.refuses).then(|| sim.below(entries.len()));
+        let refused = refused.and_then(|refused| entries.get(refused));
         let mut published = Published::default();
         for (index, entry) in entries.iter().enumerate() {
+            // What follows a refused one in its saga waits.
+            let refused = refused.filter(|it| index < takes && it.saga == entry.saga && it.seq <= entry.seq);
+            if let Some(refused) = refused {
+                if refused.seq == entry.seq {
+                    sim.note(|| format!("{} is refused {} {}", self.process.name(), entry.subject, entry.id));
+                    published.refused.push((entry.seq, "the broker refuses it".to_owned()));
+                }
+                continue;
+            }
             if index < takes {
                 self.take(entry);
             } else if !lies {

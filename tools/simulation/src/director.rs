@@ -72,6 +72,9 @@ impl World {
                 _ => {}
             }
             self.go_wrong();
+            if self.sim.chance(self.sim.weather().refuses) {
+                self.retry_refused();
+            }
         }
         self.get_calm();
     }
@@ -100,6 +103,17 @@ impl World {
                 let count = republish(store);
                 self.sim.note(|| format!("{name} publishes {count} again"));
                 self.sim.count_many(Ending::Republished, count);
+            }
+        }
+    }
+
+    /// An operator has everything tried again that the broker has refused.
+    pub fn retry_refused(&self) {
+        for (name, store) in self.stores() {
+            let count = ready(store.retry_failed(None)).unwrap_or_default();
+            if count > 0 {
+                self.sim.note(|| format!("{name} tries {count} again that were refused"));
+                self.sim.count_many(Ending::RefusedAndRetried, count);
             }
         }
     }

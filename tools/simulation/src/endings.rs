@@ -92,6 +92,8 @@ pub enum Ending {
     Trimmed,
     /// What was published was published again.
     Republished,
+    /// What the broker had refused was tried again.
+    RefusedAndRetried,
     /// Both instances of one service committed.
     WorkShared,
     /// A relay stood still until another went on, and was fenced off.

@@ -51,6 +51,8 @@ pub struct Weather {
     pub connection_breaks: u8,
     /// A batch of publishes is cut short, or its acknowledgements are lost.
     pub publish_fails: u8,
+    /// The broker refuses one of a batch of publishes, until an operator has it tried again.
+    pub refuses: u8,
     /// The broker has forgotten the ids it knew.
     pub window_forgets: u8,
     /// A message is stored twice.
@@ -105,6 +107,7 @@ const MILD: Weather = Weather {
     ack_lost: 10,
     connection_breaks: 2,
     publish_fails: 10,
+    refuses: 0,
     window_forgets: 20,
     duplicates: 3,
     charge_fails: 20,
@@ -157,7 +160,7 @@ impl Weather {
                 1 => Self { refund_fails: 95, refund_refused: 40, ..MILD },
                 2 => Self { bank_away: Outage::Whole, ..OUTAGE },
                 3 => Self { broker_away: Outage::Whole, ..OUTAGE },
-                4 => Self { bank_away: Outage::Long, skew_ms: 4_000, ..MILD },
+                4 => Self { bank_away: Outage::Long, skew_ms: 4_000, refuses: 4, ..MILD },
                 5 => CROWDED,
                 6 => Self { store_fails: 6, store_delays: 30, disk_lost: true, ..MILD },
                 _ => Self { trims: 5, drift: 5_000, ..MILD },
@@ -184,7 +187,7 @@ impl Weather {
             },
             8 => Self { store_fails: 10, store_delays: 40, step_fails: 5, disk_lost: true, ..MILD },
             9 => Self { trims: 8, skew_ms: 4_000, drift: 5_000, ..MILD },
-            10 => Self { step_fails: 8, step_breaks: 2, ..CROWDED },
+            10 => Self { step_fails: 8, step_breaks: 2, refuses: 4, ..CROWDED },
             _ => Self { breaker_forced: 6, store_fails: 4, broker_away: Outage::Long, ..MILD },
         };
         Self { discards_some, ..weather }

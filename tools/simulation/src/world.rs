@@ -188,6 +188,7 @@ impl World {
         let mut pause = Duration::from_millis(500);
         while !self.is_stuck {
             while self.people.try_join_next().is_some() {}
+            self.retry_refused();
             let Some(unrest) = self.unrest() else { return };
             if self.sim.age() > deadline {
                 self.is_stuck = true;
@@ -218,7 +219,7 @@ impl World {
         }
         self.stores().into_iter().find_map(|(name, store)| {
             let stats = ready(store.stats()).unwrap_or_default();
-            if stats.outbox_pending + stats.retries + stats.tasks > 0 {
+            if stats.outbox_pending + stats.outbox_failed + stats.retries + stats.tasks > 0 {
                 return Some(format!("{name} still owes something: {stats:?}"));
             }
             overdue(store, Timestamp::MAX).map(|row| format!("{row} will come due"))

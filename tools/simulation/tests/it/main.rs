@@ -113,8 +113,8 @@ fn are_found(planted: &[Sabotage]) {
         // What takes an order that was parked, edited and undone, or a death between two lines, is rare: the search
         // begins where there is one.
         let first = match sabotage.to_string().as_str() {
-            "rows-by-the-fact-alone" => 200,
-            "advisory-acknowledged-first" => 150,
+            "rows-by-the-fact-alone" => 700,
+            "advisory-acknowledged-first" => 500,
             // With the first seed everybody answers everybody's replays, which takes minutes.
             "replay-to-everybody" => 2,
             _ => 0,
