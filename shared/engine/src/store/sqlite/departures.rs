@@ -18,9 +18,10 @@ use tracing::error;
 use uuid::Uuid;
 
 use super::fold;
+use super::left::{carry, left_before};
 use super::values::{micros, oops, stored_dead_letter, timestamp};
 use super::write::tally;
-use crate::store::{Departures, Leaving, LeavingEvent, LeavingRow, Left, Snapshot, StoreFault};
+use crate::store::{Departures, Leaving, LeavingEvent, LeavingRow, Snapshot, StoreFault};
 
 /// Bytes of events in one look, about: each may carry a whole message.
 const LOOK_BYTES: i64 = 4 * 1024 * 1024;
@@ -198,21 +199,6 @@ fn held_sagas(conn: &Connection) -> rusqlite::Result<BTreeSet<Uuid>> {
     Ok(sagas)
 }
 
-/// Finished rows of sagas with lower ids may have left.
-pub(super) fn left_before(conn: &Connection) -> rusqlite::Result<Option<Uuid>> {
-    conn.prepare_cached("SELECT max(saga) FROM left_before")?.query_row([], |row| row.get(0))
-}
-
-/// What of the rows of a kind has left.
-pub(super) fn left_of(conn: &Connection, kind: &str) -> Result<Left, StoreFault> {
-    let read = || {
-        let mut carried = conn.prepare_cached("SELECT name, sum FROM carried WHERE kind = ?1")?;
-        let carried = carried.query_map([kind], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Left { before: left_before(conn)?, carried: carried.collect::<rusqlite::Result<_>>()? })
-    };
-    read().map_err(oops("reading what has left"))
-}
-
 /// Dead letters that are over: of those the revision is when that was asked for, if it was.
 fn dead_letters(conn: &Connection, cutoff: i64, limit: i64) -> rusqlite::Result<Vec<StoredDeadLetter>> {
     let mut select = conn.prepare_cached(
@@ -286,31 +272,6 @@ fn left(conn: &Connection, leaving: &Leaving) -> rusqlite::Result<usize> {
     }
     tally(conn, "dead", &given_up)?;
     Ok(gone)
-}
-
-fn carry(conn: &Connection, kind: &str, name: &str, sum: i64) -> rusqlite::Result<usize> {
-    conn.prepare_cached(
-        "INSERT INTO carried (kind, name, sum) VALUES (?1, ?2, ?3)
-         ON CONFLICT (kind, name) DO UPDATE SET sum = sum + excluded.sum",
-    )?
-    .execute(params![kind, name, sum])
-}
-
-/// Rows that were brought back are there again: they are carried no more. Called when they are folded anew.
-pub(super) fn carry_no_more(conn: &Connection, kind: &RowKind) -> rusqlite::Result<()> {
-    let states: Vec<String> = conn
-        .prepare(&format!(
-            "SELECT state FROM brought_back JOIN row_{} AS folded ON folded.id = row_id WHERE kind = ?1",
-            kind.name
-        ))?
-        .query_map([kind.name], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    for state in states {
-        for (name, sum) in (kind.finished)(&state).ok().flatten().unwrap_or_default() {
-            carry(conn, kind.name, &name, -sum)?;
-        }
-    }
-    conn.execute("DELETE FROM brought_back WHERE kind = ?1", [kind.name]).map(drop)
 }
 
 /// Brings back events that had left. They stand at the end of the history: they are looked through again when all that is

@@ -147,7 +147,7 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
         count += 1;
         Ok(true)
     })?;
-    super::departures::carry_no_more(conn, kind).map_err(oops("counting what was brought back"))?;
+    super::left::carry_no_more(conn, kind).map_err(oops("counting what was brought back"))?;
     Ok(count)
 }
 

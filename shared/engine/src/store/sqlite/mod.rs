@@ -2,6 +2,7 @@
 
 mod departures;
 mod fold;
+mod left;
 mod opening;
 mod outbox;
 mod past;
@@ -400,7 +401,7 @@ impl Store for SqliteStore {
     }
 
     fn left(&self, kind: &'static str) -> Answer<'_, Left> {
-        self.read(Lane::Row, move |conn| departures::left_of(conn, kind))
+        self.read(Lane::Row, move |conn| left::left_of(conn, kind))
     }
 
     fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {

@@ -104,7 +104,7 @@ fn load(
 ) -> Result<Loaded, StoreFault> {
     let mut loaded = Loaded::default();
     let context = "reading what a batch needs";
-    loaded.left_before = super::departures::left_before(conn).map_err(oops(context))?;
+    loaded.left_before = super::left::left_before(conn).map_err(oops(context))?;
     for key in &reads.rows {
         let Some(sql) = kinds.get(key.kind) else {
             return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", key.kind)));
