@@ -87,12 +87,9 @@ pub async fn restock(http: &Http, reach: &Reach, sku: &str, quantity: u32) -> an
 pub async fn wait_until_known(http: &Http, reach: &Reach, products: &[Product]) -> anyhow::Result<()> {
     let until = Instant::now() + KNOWN_WITHIN;
     for some in products.chunks(ASK_AT_ONCE) {
-        while let Some(unknown) = first_unknown(http, reach, some).await? {
+        while let Some(why) = why_not_known(http, reach, some).await? {
             if Instant::now() >= until {
-                bail!(
-                    "the order service has not heard of {unknown} after {}s: is nats running?",
-                    KNOWN_WITHIN.as_secs()
-                );
+                bail!("after {}s {why}", KNOWN_WITHIN.as_secs());
             }
             tokio::time::sleep(POLL).await;
         }
@@ -101,11 +98,15 @@ pub async fn wait_until_known(http: &Http, reach: &Reach, products: &[Product]) 
 }
 
 /// Asks for an order of all of them and one more that does not exist: it is refused at its first unknown line.
-async fn first_unknown(http: &Http, reach: &Reach, products: &[Product]) -> anyhow::Result<Option<String>> {
+async fn why_not_known(http: &Http, reach: &Reach, products: &[Product]) -> anyhow::Result<Option<String>> {
     let skus = products.iter().map(|product| product.sku.as_str()).chain([NEVER_LISTED]);
     let lines: Vec<Value> = skus.map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
     let body = json!({ "customer": "sagactl", "lines": lines, "payment": { "token": "tok_ok" } });
     let answer = http.post(&format!("{}/api/orders", reach.url_of(Member::ORDER)), &body).await?;
+    // It takes no orders for now, and says nothing else either.
+    if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+        return Ok(Some(format!("the order service takes no orders: {}", answer.complaint())));
+    }
     if answer.status != StatusCode::UNPROCESSABLE_ENTITY {
         bail!("order does not say what it knows: {}", answer.complaint());
     }
@@ -113,5 +114,6 @@ async fn first_unknown(http: &Http, reach: &Reach, products: &[Product]) -> anyh
     let line =
         field.and_then(|field| field.strip_prefix("lines[")?.strip_suffix("].sku")?.parse::<usize>().ok());
     let line = line.with_context(|| format!("order refuses for another reason: {}", answer.complaint()))?;
-    Ok(products.get(line).map(|product| product.sku.clone()))
+    let unknown = products.get(line);
+    Ok(unknown.map(|product| format!("the order service has not heard of {}: is nats running?", product.sku)))
 }
