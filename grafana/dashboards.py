@@ -228,6 +228,13 @@ def sagas():
             "audit?wait=10", trace=None, runbook="BooksNotAudited", normally_empty=True)
 
     d.row("How long")
+    d.graph("Orders placed and ended", "ops", "Per second, as order has them. Placed above ended for long: what order takes piles up before somebody "
+            "else, until it refuses what is too much.",
+            [('sum(rate(order_placed_total{job="saga"}[$__rate_interval]))', "placed"),
+             ('sum(rate(order_duration_seconds_count{job="saga"}[$__rate_interval]))', "ended")],
+            "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
+    d.quantiles("From the order to its confirmation or cancellation", "As order has it, before anything is undone. What is taken is to stay well below a "
+                "second, whatever the load.", "order_duration_seconds", ["outcome"], "sagas", trace=None, runbook="SagasOverdue")
     d.quantiles("From the order to its end", "Half of the sagas, and nineteen of twenty, end within this time. Normally well below "
                 "a second; a minute is the deadline.", "saga_duration_seconds", ["outcome"], "sagas", trace=None, runbook="SagasOverdue")
     d.heatmap("Confirmed orders, by how long they took", "s", "Each column is a moment, each row a duration: one narrow band is normal, a "
