@@ -237,7 +237,7 @@ fn of_the_rest(results: &Value, row: &mut impl FnMut(String, String, String)) {
         ("cpu_us", "CPU µs"),
         ("switches", "context switches"),
         ("fsync", "fsyncs"),
-        ("pwrite", "page writes"),
+        ("pwrite", "pwrite calls, two for a page of a write-ahead log"),
         ("write", "writes"),
         ("syscalls", "system calls"),
         ("messages", "messages"),
