@@ -466,27 +466,16 @@ impl Asking<'_> {
     /// What the services say now of these orders, and whose rows cannot be read.
     async fn accounts(&self, orders: &[&str]) -> Result<Now, Unanswered> {
         let mut accounts = Accounts::default();
-        let (mut left_before, mut unreadable) = (None, Unreadable::new());
-        let mut note = |service, rows, left: Option<Uuid>| {
-            unreadable.push((service, rows));
-            left_before = left_before.max(left);
-        };
-        let page = self.only(ORDERS, orders).await?;
-        accounts.orders.take(page.entries, None);
-        note(ORDER, page.unreadable, page.left_before);
-        let page = self.only(RESERVATIONS, orders).await?;
-        accounts.reservations.take(page.entries, None);
-        note(INVENTORY, page.unreadable, page.left_before);
-        let page = self.only(PAYMENTS, orders).await?;
-        accounts.payments.take(page.entries, None);
-        note(PAYMENT, page.unreadable, page.left_before);
-        let page = self.only(CHARGES, orders).await?;
-        accounts.charges.take(page.entries, None);
-        note(BANK, page.unreadable, page.left_before);
+        let Accounts { orders: ordered, reservations, payments, charges, views } = &mut accounts;
         let only = Range { only: Some(orders.join(",")), ..Range::default() };
-        let page = self.views(only).await?;
-        accounts.views.take(page.entries, None);
-        note(crate::NAME, page.unreadable, page.left_before);
+        let unreadable = vec![
+            (ORDER, take_page(ordered, self.only(ORDERS, orders).await?)),
+            (INVENTORY, take_page(reservations, self.only(RESERVATIONS, orders).await?)),
+            (PAYMENT, take_page(payments, self.only(PAYMENTS, orders).await?)),
+            (BANK, take_page(charges, self.only(CHARGES, orders).await?)),
+            (crate::NAME, take_page(views, self.views(only).await?)),
+        ];
+        let left_before = accounts.left_before();
         let accounts = std::iter::from_fn(|| accounts.pop()).collect();
         Ok(Now { accounts, unreadable, left_before })
     }
@@ -528,11 +517,7 @@ async fn refill<'s, T>(
         return Ok((service, Vec::new()));
     }
     match from.next().await {
-        Some(Ok(Page { entries, next, unreadable, left_before })) => {
-            pages.lack_before(left_before);
-            pages.take(entries, next);
-            Ok((service, unreadable))
-        }
+        Some(Ok(page)) => Ok((service, take_page(pages, page))),
         Some(Err(missing)) => {
             pages.end();
             Err(missing)
@@ -542,4 +527,12 @@ async fn refill<'s, T>(
             Ok((service, Vec::new()))
         }
     }
+}
+
+/// Takes a page of a ledger. Answers which rows of it cannot be read.
+fn take_page<T>(pages: &mut Pages<T>, page: Page<T>) -> Vec<String> {
+    let Page { entries, next, unreadable, left_before } = page;
+    pages.lack_before(left_before);
+    pages.take(entries, next);
+    unreadable
 }

@@ -27,6 +27,8 @@ use crate::rows;
 
 /// Pause between looks while waiting for quiet.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Nobody is asked in the last moments: who has no time to answer would be told of as away.
+const TIME_TO_ANSWER: Duration = Duration::from_secs(1);
 /// The whole time of an answer for which nobody wants to wait: reading the ledgers takes some.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
 /// The least time for which anything can be told.
@@ -142,7 +144,7 @@ pub(crate) async fn reconcile(
             report.under_way = under_way(&heard.machinery);
             report.unanswered = heard.unanswered;
         }
-        let is_over = patience.is_none() || Instant::now() + LOOK_AGAIN >= until;
+        let is_over = patience.is_none() || Instant::now() + LOOK_AGAIN + TIME_TO_ANSWER >= until;
         match told.take() {
             Some(report) if is_over => return Ok(Looked { report, closing: None }),
             other => told = other,
@@ -204,7 +206,10 @@ async fn compare(
     }
     let mut closed = ledgers.close();
     unanswered.extend([before.unanswered.clone(), after.unanswered].concat());
-    unanswered.extend(settle(asking, &mut closed, baselines).await);
+    // While somebody is away nothing comes to rest, and what looks wrong stays no more than that.
+    if is_whole {
+        unanswered.extend(settle(asking, &mut closed, baselines).await);
+    }
     let waiting = closed.summary.pending - closed.summary.overdue;
     if waiting > 0 {
         let waiting = counted(waiting, "order is", "orders are");

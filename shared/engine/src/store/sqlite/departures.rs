@@ -122,9 +122,7 @@ fn part(
         Ok(folded) if is_whole => {
             let key = RowKey { kind: kind.name, id: id.to_owned() };
             leaving.snapshots.push(Snapshot { key, version, state: folded.state, created_at });
-            let left =
-                events.into_iter().map(|event| LeavingEvent { kind: kind.name, row: id.to_owned(), event });
-            leaving.events.extend(left);
+            take_events(leaving, kind, id, events);
         }
         // A snapshot would hide it.
         Ok(_) => error!(row = id, kind = kind.name, "a history has a gap: it stays"),
@@ -174,12 +172,13 @@ fn whole(
     }
     let key = RowKey { kind: kind.name, id: id.to_owned() };
     leaving.rows.push(LeavingRow { key, version, carried });
-    leaving.events.extend(events.into_iter().map(|event| LeavingEvent {
-        kind: kind.name,
-        row: id.to_owned(),
-        event,
-    }));
+    take_events(leaving, kind, id, events);
     Ok(())
+}
+
+fn take_events(leaving: &mut Leaving, kind: &RowKind, id: &str, events: Vec<StoredEvent>) {
+    let of_row = |event| LeavingEvent { kind: kind.name, row: id.to_owned(), event };
+    leaving.events.extend(events.into_iter().map(of_row));
 }
 
 /// Sagas for which something waits: a dead letter, or a call.

@@ -136,7 +136,7 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
     conn.execute(&delete, []).map_err(oops("deleting the rows of a kind"))?;
     let mut insert = conn.prepare(&insert_sql(kind)).map_err(oops("preparing to write folded rows"))?;
     let mut count = 0;
-    for_each_history(conn, kind, Behind::After(""), |history| {
+    for_each_history(conn, kind, Which::Behind(""), |history| {
         let values = history.folded(kind).map_err(|error| {
             StoreFault::Unusable(format!(
                 "the events of {}/{} cannot be folded: {error}",
@@ -190,30 +190,24 @@ pub(super) fn verify_changed(
     events: u64,
 ) -> Result<FoldReport, StoreFault> {
     let mut report = FoldReport::default();
-    let limit = usize::try_from(events).unwrap_or(usize::MAX);
+    let changed = super::past::changed(conn, after, usize::try_from(events).unwrap_or(usize::MAX))?;
     for kind in kinds {
-        let changes = super::past::changes(conn, kind.name, after, limit)?;
         let mut select = Select::of(conn, kind)?;
-        for id in changes.ids {
-            let row = select.row(&id)?;
+        for (_, id) in changed.rows.iter().filter(|(of, _)| of == kind.name) {
+            let row = select.row(id)?;
             if let Some(Value::Integer(version)) = row.as_ref().and_then(|row| row.get(1))
                 && *version > LONGEST_LOOKED_AT
             {
                 continue;
             }
-            let (mut found, mut is_checked) = (FoldReport::default(), false);
-            for_each_history(conn, kind, Behind::At(&id), |history| {
-                is_checked = true;
-                check(kind, history, row.as_deref(), &mut found);
-                Ok(false)
+            for_each_history(conn, kind, Which::Of(id), |history| {
+                report.rows += 1;
+                check(kind, history, row.as_deref(), &mut report);
+                Ok(true)
             })?;
-            report.rows += u64::from(is_checked);
-            report.events += found.events;
-            let room = NAMED_DIFFERENCES.saturating_sub(report.differing.len());
-            report.differing.extend(found.differing.into_iter().take(room));
         }
-        report.next = (!changes.is_over).then(|| changes.up_to.to_string());
     }
+    report.next = (!changed.is_over).then(|| changed.up_to.to_string());
     Ok(report)
 }
 
@@ -228,7 +222,7 @@ fn verify_kind(
 ) -> Result<Option<String>, StoreFault> {
     let mut select = Select::of(conn, kind)?;
     let (mut with_history, mut last) = (0, None);
-    for_each_history(conn, kind, Behind::After(after), |history| {
+    for_each_history(conn, kind, Which::Behind(after), |history| {
         with_history += 1;
         let row = select.row(&history.id)?;
         seen(&history.id, row.as_deref());
@@ -306,27 +300,27 @@ fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&[Value]>) {
 
 /// Which histories are read.
 #[derive(Clone, Copy)]
-enum Behind<'i> {
+enum Which<'i> {
     /// Those of all rows behind this one.
-    After(&'i str),
-    /// That of this row, and more.
-    At(&'i str),
+    Behind(&'i str),
+    /// That of this row.
+    Of(&'i str),
 }
 
-/// Does something with each history of the rows behind `after`, until it is told that it is enough.
+/// Does something with each of these histories, until it is told that it is enough.
 fn for_each_history(
     conn: &Connection,
     kind: &RowKind,
-    which: Behind<'_>,
+    which: Which<'_>,
     mut each: impl FnMut(&mut History<'_, '_>) -> Result<bool, StoreFault>,
 ) -> Result<(), StoreFault> {
-    let (beyond, id) = match which {
-        Behind::After(id) => (">", id),
-        Behind::At(id) => (">=", id),
+    let (is, id) = match which {
+        Which::Behind(id) => (">", id),
+        Which::Of(id) => ("=", id),
     };
     let mut statement = conn
         .prepare_cached(&format!(
-            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 AND row_id {beyond} ?2
+            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 AND row_id {is} ?2
              ORDER BY row_id, version"
         ))
         .map_err(oops(READING))?;
@@ -334,7 +328,8 @@ fn for_each_history(
     let mut events = Events { rows, next: None, fault: None };
     events.advance();
     let has_snapshots: bool = conn
-        .query_row("SELECT EXISTS (SELECT 1 FROM snapshot WHERE kind = ?1)", [kind.name], |row| row.get(0))
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM snapshot WHERE kind = ?1)")
+        .and_then(|mut select| select.query_row([kind.name], |row| row.get(0)))
         .map_err(oops(READING))?;
     while let Some(first) = &events.next {
         let (id, at) = (first.row_id.clone(), first.at);

@@ -43,28 +43,42 @@ pub(super) fn row_as_of(
     Ok(Some((id.to_owned(), state.map(|state| (row(state), history)))))
 }
 
-/// The rows of a kind among the next `limit` events behind `after`.
+/// Rows of all kinds that have changed.
+pub(super) struct Changed {
+    /// The kind and the id of each.
+    pub(super) rows: BTreeSet<(String, String)>,
+    /// The position of the last event that was looked at.
+    pub(super) up_to: i64,
+    /// Whether there was no more.
+    pub(super) is_over: bool,
+}
+
+/// The rows among the next `limit` events behind `after`.
+pub(super) fn changed(conn: &Connection, after: i64, limit: usize) -> Result<Changed, StoreFault> {
+    let read = || {
+        let mut select =
+            conn.prepare_cached("SELECT seq, kind, row_id FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2")?;
+        let mut found = select.query(params![after, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+        let (mut rows, mut up_to, mut count) = (BTreeSet::new(), after, 0);
+        while let Some(event) = found.next()? {
+            (up_to, count) = (event.get(0)?, count + 1);
+            rows.insert((event.get(1)?, event.get(2)?));
+        }
+        Ok(Changed { rows, up_to, is_over: count < limit })
+    };
+    read().map_err(oops("reading what has changed"))
+}
+
+/// The same of one kind.
 pub(super) fn changes(
     conn: &Connection,
     kind: &str,
     after: i64,
     limit: usize,
 ) -> Result<Changes, StoreFault> {
-    let read = || {
-        let mut select = conn.prepare_cached(
-            "SELECT seq, kind = ?2, row_id FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?3",
-        )?;
-        let mut rows = select.query(params![after, kind, i64::try_from(limit).unwrap_or(i64::MAX)])?;
-        let (mut ids, mut up_to, mut count) = (BTreeSet::new(), after, 0);
-        while let Some(row) = rows.next()? {
-            (up_to, count) = (row.get(0)?, count + 1);
-            if row.get(1)? {
-                ids.insert(row.get(2)?);
-            }
-        }
-        Ok(Changes { ids: ids.into_iter().collect(), up_to, is_over: count < limit })
-    };
-    read().map_err(oops("reading what has changed"))
+    let Changed { rows, up_to, is_over } = changed(conn, after, limit)?;
+    let ids = rows.into_iter().filter(|(of, _)| of == kind).map(|(_, id)| id).collect();
+    Ok(Changes { ids, up_to, is_over })
 }
 
 /// A hash of the event at this position.

@@ -1,5 +1,6 @@
 //! What the broker gives up on: it says so once, and it becomes one dead letter, whole.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,12 +101,7 @@ async fn given_up_bytes_that_are_no_message_are_parked_under_their_place() {
 async fn every_fact_of_a_given_up_pack_is_tried_once_more() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
-    let durable = foreign(&bus).await;
-    let settings = BusSettings { pack: 100, ..nats.settings() };
-    let packing = NatsBus::connect(settings, "courier").await.expect("an address");
-    packing.reached().await.expect("a new broker");
-    say(&packing, 7..=9).await;
-    given_up(&bus, &durable).await;
+    given_up_in_a_pack(&nats, &bus, 7..=9).await;
     assert_eq!(advisories(&bus).await, 1, "they were one message");
     let harness = hearing(&bus).await;
     harness.has_handled(FILLING, 3).await;
@@ -118,12 +114,7 @@ async fn every_fact_of_a_given_up_pack_is_tried_once_more() {
 async fn of_a_pack_that_was_told_in_vain_only_the_fact_that_was_next_is_parked() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
-    let durable = foreign(&bus).await;
-    let settings = BusSettings { pack: 100, ..nats.settings() };
-    let packing = NatsBus::connect(settings, "courier").await.expect("an address");
-    packing.reached().await.expect("a new broker");
-    say(&packing, 7..=10).await;
-    given_up(&bus, &durable).await;
+    given_up_in_a_pack(&nats, &bus, 7..=10).await;
     told_in_vain(&bus, 1).await;
     let mut harness = EngineHarness::over(in_memory(), Pace::default()).await;
     harness.ask(DepotCommand::List("tea")).await;
@@ -338,6 +329,16 @@ async fn foreign(bus: &NatsBus) -> Durable {
         ..Default::default()
     };
     bus.jetstream().create_consumer_on_stream(config, "COURIER").await.expect("a consumer")
+}
+
+/// Has facts go to the foreign consumer in one message, until the broker gives it up.
+async fn given_up_in_a_pack(nats: &Nats, bus: &NatsBus, numbers: RangeInclusive<u128>) {
+    let durable = foreign(bus).await;
+    let settings = BusSettings { pack: 100, ..nats.settings() };
+    let packing = NatsBus::connect(settings, "courier").await.expect("an address");
+    packing.reached().await.expect("a new broker");
+    say(&packing, numbers).await;
+    given_up(bus, &durable).await;
 }
 
 /// Takes everything and acknowledges nothing, until the broker has given up on all of it.
