@@ -10,7 +10,7 @@ use contract::order::{
 use contract::payment::PaymentProcessed;
 use contract::reconciliation::{CopyEntry, OrderEntry, OrderState, Said, events};
 use contract::topology::OPERATOR;
-use contract::{Fact, FactType};
+use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::message::{Message as _, Received};
 use saga_core::metric::Measurement;
@@ -279,7 +279,12 @@ fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection
     let Some(total) = total else {
         return Err(Refusal::Broken("an order without lines".to_owned()));
     };
-    let payment = PaymentContext { customer: new.customer.clone(), total, token: new.token.clone() };
+    let payment = PaymentContext {
+        customer: new.customer.clone(),
+        total,
+        token: new.token.clone(),
+        id: Some(payment_id(new.order)),
+    };
     let placed_at = work.now();
     let deadline = placed_at.checked_add(new.patience).unwrap_or(Timestamp::MAX);
     let placed = Placed { lines, payment, placed_at, deadline };
@@ -361,6 +366,7 @@ pub fn ledger_entry(id: Uuid, order: &Order, history: &[StoredEvent]) -> Option<
     };
     let Placed { lines, payment, deadline, .. } = order.placed()?.clone();
     Some(OrderEntry {
+        payment: payment.id,
         order: id,
         state,
         cancelled_because: order.cancelled_because(),

@@ -2,9 +2,10 @@
 
 use contract::order::PaymentContext;
 use contract::payment::PaymentFailure;
-use contract::payment_id;
+use contract::unsaid_payment_id;
 use saga_core::decider::{Decider, FieldValue, Leaves};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// A payment. There is one per order, whatever is asked how often.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,8 @@ pub enum Payment {
     Refunded(PaymentContext, String, RefundReason),
     /// Nothing is charged, nor will be: the order was over before anything was captured.
     Void,
+    /// The same of a payment that was to be charged, under the id that its order said.
+    Voided(PaymentContext),
     /// An operator has settled outside what was still open: the bank is not asked for it any more.
     Settled(Box<Settled>),
 }
@@ -192,7 +195,7 @@ impl Decider for Payment {
             (State::Voiding(_), Command::TakeReversal) => Ok(vec![Event::Voided]),
             (State::Refunding(..), Command::TakeRefund) => Ok(vec![Event::Refunded]),
             (State::Refunding(..) | State::Refunded(..), Command::Refund) => Ok(vec![]),
-            (State::Void | State::Failed(_, PaymentFailure::Exhausted), Command::Answer) => {
+            (State::Void | State::Voided(_) | State::Failed(_, PaymentFailure::Exhausted), Command::Answer) => {
                 Ok(vec![Event::Answered])
             }
 
@@ -202,7 +205,8 @@ impl Decider for Payment {
                 | State::Failed(..)
                 | State::Reversing(_)
                 | State::Voiding(_)
-                | State::Void,
+                | State::Void
+                | State::Voided(_),
                 Command::Refund,
             ) => Err(PaymentRejection::NothingCaptured),
 
@@ -214,7 +218,8 @@ impl Decider for Payment {
                 | State::Voiding(_)
                 | State::Refunding(..)
                 | State::Refunded(..)
-                | State::Void,
+                | State::Void
+                | State::Voided(_),
                 Command::Charge(_)
                 | Command::Expire
                 | Command::Cancel
@@ -239,6 +244,8 @@ impl Decider for Payment {
     fn evolve(&mut self, event: &PaymentEvent) {
         let before = std::mem::take(self);
         *self = match (event, before.context().cloned()) {
+            // Rows of orders that did not say which payment is theirs stay as they are.
+            (PaymentEvent::Voided, Some(context)) if context.id.is_some() => Self::Voided(context),
             (PaymentEvent::Voided, _) => Self::Void,
             (PaymentEvent::Answered, _) => before,
             (PaymentEvent::Settled, _) => Self::Settled(Box::new(Settled { was: before, is_stopped: false })),
@@ -289,13 +296,13 @@ impl Decider for Payment {
     }
 
     fn fields(&self, order: &str) -> Vec<FieldValue> {
-        let id = order.parse().map(|order| payment_id(order).to_string());
+        let id = order.parse().map(|order| self.id(order).to_string());
         vec![self.status().into(), id.map_or(FieldValue::Null, FieldValue::Text)]
     }
 
     fn is_finished(&self) -> bool {
         match self {
-            Self::Captured(..) | Self::Failed(..) | Self::Refunded(..) | Self::Void => true,
+            Self::Captured(..) | Self::Failed(..) | Self::Refunded(..) | Self::Void | Self::Voided(_) => true,
             Self::New
             | Self::Charging(_)
             | Self::Doomed(_)
@@ -344,6 +351,7 @@ impl Settled {
             | Payment::Refunding(..)
             | Payment::Refunded(..)
             | Payment::Void
+            | Payment::Voided(_)
             | Payment::Settled(_)) => was,
         };
         Box::new(Self { was, is_stopped: true })
@@ -364,9 +372,15 @@ impl Payment {
             Self::Voiding(_) => "VOIDING",
             Self::Refunding(..) => "REFUNDING",
             Self::Refunded(..) => "REFUNDED",
-            Self::Void => "VOID",
+            Self::Void | Self::Voided(_) => "VOID",
             Self::Settled(_) => "SETTLED",
         }
+    }
+
+    /// The one payment of `order`, which this is.
+    #[must_use]
+    pub fn id(&self, order: Uuid) -> Uuid {
+        self.context().map_or_else(|| unsaid_payment_id(order), |context| context.payment_of(order))
     }
 
     /// What was to be paid.
@@ -381,7 +395,8 @@ impl Payment {
             | Self::Reversing(context)
             | Self::Voiding(context)
             | Self::Refunding(context, ..)
-            | Self::Refunded(context, ..) => Some(context),
+            | Self::Refunded(context, ..)
+            | Self::Voided(context) => Some(context),
             Self::Settled(settled) => settled.was.context(),
         }
     }
@@ -400,7 +415,8 @@ impl Payment {
             | Self::Failed(..)
             | Self::Reversing(_)
             | Self::Voiding(_)
-            | Self::Void => "",
+            | Self::Void
+            | Self::Voided(_) => "",
         }
     }
 
@@ -417,7 +433,8 @@ impl Payment {
             | Self::Failed(..)
             | Self::Reversing(_)
             | Self::Voiding(_)
-            | Self::Void => None,
+            | Self::Void
+            | Self::Voided(_) => None,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::policy::told;
 #[must_use]
 pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> PaymentEntry {
     let state = match payment {
-        Payment::New | Payment::Void | Payment::Failed(..) => PaymentState::None,
+        Payment::New | Payment::Void | Payment::Voided(_) | Payment::Failed(..) => PaymentState::None,
         Payment::Charging(_)
         | Payment::Doomed(_)
         | Payment::Reversing(_)

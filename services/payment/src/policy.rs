@@ -4,9 +4,8 @@ use contract::metrics::{MONEY, count_money};
 use contract::money::{Currency, Money};
 use contract::order::PaymentContext;
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
-use contract::payment_id;
 use contract::topology::OPERATOR;
-use contract::{Fact, FactType};
+use contract::{Fact, FactType, unsaid_payment_id};
 use jiff::Timestamp;
 use saga_core::message::{Message as _, Received};
 use saga_core::retry::{FailedTry, FailureKind};
@@ -72,6 +71,9 @@ pub struct BankTask {
     /// From then on it is not asked for a charge: the order is over. Tasks of earlier builds have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// The payment, if its order says which: by it the bank knows the charge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment: Option<Uuid>,
 }
 
 /// What the bank answers.
@@ -106,7 +108,7 @@ impl BankAnswer {
 /// A payment as people see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentView {
-    /// Derived from the order's id: an order has one payment.
+    /// An order has one payment, and says which before anything is charged.
     pub id: Uuid,
     /// The order it pays.
     pub order: Uuid,
@@ -141,8 +143,14 @@ type Work<'a> = UnitOfWork<'a, Fact>;
 
 impl BankTask {
     /// What is owed has no deadline.
-    const fn give_back(order: Uuid, call: BankCall) -> Self {
-        Self { order, call, deadline: None }
+    fn give_back(order: Uuid, call: BankCall, payment: &Payment) -> Self {
+        Self { order, call, deadline: None, payment: payment.context().and_then(|context| context.id) }
+    }
+
+    /// The order's one payment.
+    #[must_use]
+    pub fn payment(&self) -> Uuid {
+        self.payment.unwrap_or_else(|| unsaid_payment_id(self.order))
     }
 }
 
@@ -151,12 +159,13 @@ impl BankTask {
 impl Policy<Fact> for Payment {
     fn whenever(event: &PaymentEvent, id: &str, before: &Self, work: &mut Work<'_>) {
         let order = order_id(id);
-        let (payment, amount) = (payment_id(order), amount(before));
+        let (payment, amount) = (before.id(order), amount(before));
         match event {
             PaymentEvent::Requested(context) => {
                 let deadline = work.heard().and_then(deadline);
                 let deadline = extended(order, deadline, work);
-                work.call(CHARGE, &BankTask { order, call: BankCall::Charge(context.clone()), deadline });
+                let call = BankCall::Charge(context.clone());
+                work.call(CHARGE, &BankTask { order, call, deadline, payment: context.id });
             }
             PaymentEvent::Captured(reference) => {
                 let bank_reference = reference.clone();
@@ -168,14 +177,14 @@ impl Policy<Fact> for Payment {
             }
             // The order does not wait for the reversal: no money will come, whatever it finds.
             PaymentEvent::GivenUp => {
-                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse));
+                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse, before));
                 work.publish(PaymentFailed { order, payment, reason: PaymentFailure::Exhausted });
             }
             PaymentEvent::ReversalRequested => {
-                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse));
+                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse, before));
             }
             PaymentEvent::RefundRequested(_) => {
-                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Refund));
+                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Refund, before));
             }
             PaymentEvent::Refunded => {
                 count_money(&MONEY, amount, "refunded", work);
@@ -207,9 +216,10 @@ fn ask_again(order: Uuid, settled: &Settled, work: &mut Work<'_>) {
         | Payment::Failed(..)
         | Payment::Refunded(..)
         | Payment::Void
+        | Payment::Voided(_)
         | Payment::Settled(_) => return,
     };
-    work.call(GIVE_BACK, &BankTask::give_back(order, call));
+    work.call(GIVE_BACK, &BankTask::give_back(order, call, &settled.was));
 }
 
 /// Nobody is told how far a look has come, or what was heard of an order.
@@ -328,7 +338,7 @@ impl Service for PaymentService {
     /// A charge is not sent to the bank once the order is over; what is owed always is, unless it was settled outside.
     fn wants(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
         match serde_json::from_str::<BankTask>(result.payload) {
-            Ok(BankTask { order, call: BankCall::Charge(_), deadline }) => {
+            Ok(BankTask { order, call: BankCall::Charge(_), deadline, .. }) => {
                 let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
                 is_charging && !is_over(extended(order, deadline, work), work.now())
             }
@@ -440,11 +450,12 @@ impl PaymentView {
             | Payment::Refunding(..)
             | Payment::Refunded(..)
             | Payment::Void
+            | Payment::Voided(_)
             | Payment::Settled(_) => None,
         };
         let context = payment.context();
         Some(Self {
-            id: payment_id(order),
+            id: payment.id(order),
             order,
             status: payment.status().to_owned(),
             customer: context.map(|context| context.customer.clone()),

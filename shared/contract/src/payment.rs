@@ -7,9 +7,17 @@ use uuid::Uuid;
 
 use crate::money::Money;
 
-/// The one payment of an order: whoever asks for it twice means the same one.
+/// The one payment of a new order, which says it in [`crate::order::PaymentContext`]: whoever asks for it twice means
+/// the same one.
 #[must_use]
 pub fn payment_id(order: Uuid) -> Uuid {
+    ids::derived_beside(order, &["payment", &order.to_string()])
+}
+
+/// The one payment of an order that does not say which: one of a build before orders did, or one that payment was never
+/// asked to charge.
+#[must_use]
+pub fn unsaid_payment_id(order: Uuid) -> Uuid {
     ids::derived(&["payment", &order.to_string()])
 }
 
@@ -18,7 +26,7 @@ pub fn payment_id(order: Uuid) -> Uuid {
 pub struct PaymentProcessed {
     /// The order that is paid; also the saga's id.
     pub order: Uuid,
-    /// The order's one payment ([`payment_id`]).
+    /// The order's one payment.
     pub payment: Uuid,
     /// What was captured.
     pub amount: Money,
@@ -31,7 +39,7 @@ pub struct PaymentProcessed {
 pub struct PaymentFailed {
     /// The order that is not paid; also the saga's id.
     pub order: Uuid,
-    /// The order's one payment ([`payment_id`]).
+    /// The order's one payment.
     pub payment: Uuid,
     /// The bank's no, or that it never gave a clear answer.
     pub reason: PaymentFailure,
@@ -42,7 +50,7 @@ pub struct PaymentFailed {
 pub struct PaymentRefunded {
     /// The order whose money went back; also the saga's id.
     pub order: Uuid,
-    /// The order's one payment ([`payment_id`]).
+    /// The order's one payment.
     pub payment: Uuid,
     /// What went back.
     pub amount: Money,
@@ -54,7 +62,7 @@ pub struct PaymentRefunded {
 pub struct PaymentVoided {
     /// The order that is not paid; also the saga's id.
     pub order: Uuid,
-    /// The order's one payment ([`payment_id`]).
+    /// The order's one payment.
     pub payment: Uuid,
 }
 

@@ -66,6 +66,9 @@ pub struct OrderEntry {
     pub lines: Vec<Line>,
     /// What it costs.
     pub total: Money,
+    /// Its one payment, if it says which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payment: Option<Uuid>,
     /// When it gives up unless confirmed.
     pub deadline: Timestamp,
     /// What its history told, oldest first.

@@ -30,6 +30,12 @@ pub fn task_id(saga: Uuid, producer: &str, cause: Uuid, ordinal: usize) -> Uuid 
     beside(saga, &derived_of_cause("task", producer, cause, ordinal))
 }
 
+/// UUIDv8 of `parts` beside those of `saga` in every index: what [`derived`] is, but for where it lies.
+#[must_use]
+pub fn derived_beside(saga: Uuid, parts: &[&str]) -> Uuid {
+    beside(saga, &derived(parts))
+}
+
 fn derived_of_cause(what: &str, producer: &str, cause: Uuid, ordinal: usize) -> Uuid {
     let mut buffer = Uuid::encode_buffer();
     derived(&[what, producer, cause.as_hyphenated().encode_lower(&mut buffer), &ordinal.to_string()])

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bank::domain::Asked;
 use bank::policy::{Answer, BankService, Command, CommandKind};
-use contract::payment_id;
 use futures::future::BoxFuture;
 use payment::policy::{BankAnswer, BankCall, BankTask};
 use saga_core::input::{CommandOutcome, Input, Outcome};
@@ -40,8 +39,10 @@ impl BankHandler {
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
         let sim = self.process.sim();
-        let BankTask { order, call, .. } =
+        let task: BankTask =
             serde_json::from_str(&task.payload).map_err(|error| never(&error.to_string()))?;
+        let payment = task.payment();
+        let BankTask { order, call, .. } = task;
         self.process.moment("before it calls the bank").await;
         if sim.has(Sabotage::RefundOnPaperOnly) && call == BankCall::Refund {
             return answered(&BankAnswer::Undone);
@@ -57,7 +58,7 @@ impl BankHandler {
             return Err(never("it refuses to give money back"));
         }
         let ignores_key = sim.has(Sabotage::BankIgnoresKey) && is_charge;
-        let charge = if ignores_key { sim.fresh_id() } else { payment_id(order) };
+        let charge = if ignores_key { sim.fresh_id() } else { payment };
         let answer = self.answer_of(charge, kind(order, call)).await;
         self.process.moment("with the bank's answer in hand").await;
         if sim.chance(sim.weather().answer_lost) {

@@ -12,7 +12,7 @@ use contract::money::{Currency, Money};
 use contract::order::CancelReason;
 use contract::saga::{ORDER_SAGA, SagaStatus, Stage};
 use contract::saga_view::{Owed, SagaView};
-use contract::{Fact, FactType, payment_id};
+use contract::{Fact, FactType};
 use inventory::domain::{Listing, ProductCommand};
 use inventory::policy::InventoryService;
 use jiff::SignedDuration;
@@ -232,8 +232,9 @@ impl System {
     fn run(&mut self) {
         self.deliver();
         while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
-            let BankTask { order, call, .. } =
-                serde_json::from_str(&task.payload).expect("a task of the bank");
+            let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
+            let charge = asked.payment();
+            let BankTask { order, call, .. } = asked;
             let kind = match call {
                 BankCall::Charge(context) => CommandKind::Capture(Asked {
                     amount: context.total,
@@ -243,7 +244,7 @@ impl System {
                 BankCall::Refund => CommandKind::Refund,
                 BankCall::Reverse => CommandKind::Reverse,
             };
-            let reply = self.bank.is_asked(bank::policy::Command { charge: payment_id(order), kind }).reply();
+            let reply = self.bank.is_asked(bank::policy::Command { charge, kind }).reply();
             let answer = serde_json::to_value(reply).expect("every answer has a JSON form");
             let then = self.payment.is_answered(&task, answer);
             let (step, after) = self.noted[&task.id];

@@ -6,12 +6,12 @@ use std::fmt::Display;
 use contract::fact::FactType;
 use contract::money::Money;
 use contract::overview::GRACE;
-use contract::payment_id;
 use contract::reconciliation::{
     ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, ReservationEntry,
     ReservationState, Said,
 };
 use contract::saga_view::SagaView;
+use contract::unsaid_payment_id;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -305,8 +305,9 @@ impl Account {
         let captured: Vec<Money> = self.charges.iter().flat_map(|charge| charge.captured.clone()).collect();
         let refunded: Vec<Money> = self.charges.iter().flat_map(|charge| charge.refunded.clone()).collect();
         let bank = || format!("the bank captured {} and refunded {}", list(&captured), list(&refunded));
+        let known_as = order.payment.unwrap_or_else(|| unsaid_payment_id(order.order));
         for charge in self.moved() {
-            faults.must(charge.charge == payment_id(order.order), Rule::BankIsPayments, || {
+            faults.must(charge.charge == known_as, Rule::BankIsPayments, || {
                 format!("charge {} is not the payment's", charge.id)
             });
         }

@@ -66,7 +66,8 @@ pub fn fact(name: &str, order: Uuid) -> AdminMessage {
 }
 
 fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
-    let payment = PaymentContext { customer: "ada".to_owned(), total: total(), token: "tok_ok".to_owned() };
+    let payment =
+        PaymentContext { customer: "ada".to_owned(), total: total(), token: "tok_ok".to_owned(), id: None };
     let (sku, name, unit_price, revision) = ("mug".to_owned(), "Mug".to_owned(), total(), 1);
     match fact_type {
         FactType::OrderCreated => {

@@ -89,7 +89,7 @@ fn deadline() -> Timestamp {
 }
 
 fn payment() -> PaymentContext {
-    PaymentContext { customer: "ada".to_owned(), total: euros(3300), token: "tok_ok".to_owned() }
+    PaymentContext { customer: "ada".to_owned(), total: euros(3300), token: "tok_ok".to_owned(), id: None }
 }
 
 fn stock_lines(lines: &[Pieces<'_>]) -> Vec<StockLine> {

@@ -91,6 +91,7 @@ fn placed() -> Placed {
             customer: "ada".to_owned(),
             total: euros(2500),
             token: "tok_ok".to_owned(),
+            id: None,
         },
         placed_at: NOON,
         deadline: NOON + PATIENCE,

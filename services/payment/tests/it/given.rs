@@ -7,7 +7,7 @@ use contract::order::{CancelReason, DeadlineExtended, OrderCancelled, PaymentCon
 use contract::payment::{
     PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
 };
-use contract::payment_id;
+use contract::{payment_id, unsaid_payment_id};
 use jiff::Timestamp;
 use payment::policy::{BankAnswer, PaymentService};
 use serde_json::Value;
@@ -25,7 +25,12 @@ pub fn total() -> Money {
 }
 
 pub fn context() -> PaymentContext {
-    PaymentContext { customer: "ada".to_owned(), total: total(), token: "tok_ok".to_owned() }
+    PaymentContext {
+        customer: "ada".to_owned(),
+        total: total(),
+        token: "tok_ok".to_owned(),
+        id: Some(payment_id(ORDER)),
+    }
 }
 
 /// A payment service that is asking the bank for an order's money.
@@ -78,6 +83,11 @@ pub fn failed(order: Uuid, reason: PaymentFailure) -> Fact {
 
 pub fn refunded(order: Uuid) -> Fact {
     Fact::PaymentRefunded(PaymentRefunded { order, payment: payment_id(order), amount: total() })
+}
+
+/// What is said of an order that payment was never asked to charge.
+pub fn never_charged(order: Uuid) -> Fact {
+    Fact::PaymentVoided(PaymentVoided { order, payment: unsaid_payment_id(order) })
 }
 
 pub fn voided(order: Uuid) -> Fact {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use contract::Fact;
 use contract::inventory::StockReserved;
 use contract::payment::PaymentFailure;
+use contract::{payment_id, unsaid_payment_id};
 use jiff::SignedDuration;
 use payment::domain::{Payment, PaymentRejection};
 use payment::policy::{BankCall, BankTask, CHARGE, Command, GIVE_BACK, PaymentService};
@@ -18,7 +19,7 @@ use uuid::Uuid;
 
 use crate::given::{
     DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context,
-    extended, failed, processed, refunded, reserved, settled_outside, voided,
+    extended, failed, never_charged, processed, refunded, reserved, settled_outside, voided,
 };
 use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
@@ -86,10 +87,37 @@ fn a_doomed_payment_that_the_bank_refuses_has_nothing_to_give_back() {
     refusal.tells([failed(ORDER, PaymentFailure::Declined)]).calls(&[]);
 }
 
+/// Two builds that knew the bank's charge by different keys would charge twice, and give back what never was.
+#[test]
+fn an_order_of_an_earlier_build_is_paid_and_given_back_under_the_id_it_always_had() {
+    for (said, id) in [(None, unsaid_payment_id(ORDER)), (Some(payment_id(ORDER)), payment_id(ORDER))] {
+        let mut reserved = reserved(ORDER);
+        if let Fact::StockReserved(fact) = &mut reserved {
+            fact.payment.id = said;
+        }
+        let asks_for = |task: &Task| serde_json::from_str::<BankTask>(&task.payload).expect("JSON").payment();
+        let mut payment = ServiceUnderTest::of(PaymentService);
+        payment.hears(reserved);
+        assert_eq!(asks_for(&payment.open_task()), id);
+        payment.is_answered(&payment.open_task(), bank_captured());
+        payment.hears(cancelled(ORDER));
+        assert_eq!(asks_for(&payment.open_task()), id);
+        payment.is_answered(&payment.open_task(), bank_undone());
+        let told: Vec<_> = payment
+            .kept
+            .outbox
+            .iter()
+            .map(|fact| String::from_utf8_lossy(&fact.payload).into_owned())
+            .collect();
+        assert_eq!(told.len(), 2);
+        assert!(told.iter().all(|payload| payload.contains(&id.to_string())), "{told:?}");
+    }
+}
+
 #[test]
 fn a_cancellation_that_comes_first_leaves_a_tombstone() {
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
+    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([never_charged(ORDER)]).calls(&[]);
     payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
     payment.hears(cancelled(ORDER)).changes_nothing();
     assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
@@ -115,7 +143,7 @@ fn an_exhausted_charge_of_a_cancelled_order_is_reversed_too() {
     payment.gives_up(&payment.open_task(), "timed out").tells([]).calls(&[GIVE_BACK]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
     payment.is_answered(&payment.open_task(), bank_undone()).tells([voided(ORDER)]).calls(&[]);
-    assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
+    assert_eq!(payment.row::<Payment>(ORDER), Payment::Voided(context()));
 }
 
 /// Nobody has to ask the bank to undo what it never heard of.
@@ -127,7 +155,7 @@ fn a_charge_that_was_never_sent_is_void_once_its_order_is_cancelled() {
     payment.hears(cancelled(ORDER)).records(&["Doomed"]);
     let asked = payment.is_about_to_call(&charge).comes_out("done");
     asked.records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
-    assert_eq!((payment.kept.tasks.len(), payment.row::<Payment>(ORDER)), (0, Payment::Void));
+    assert_eq!((payment.kept.tasks.len(), payment.row::<Payment>(ORDER)), (0, Payment::Voided(context())));
     payment.is_about_to_call(&charge).comes_out("duplicate").changes_nothing();
 }
 
@@ -184,7 +212,7 @@ fn a_charge_is_not_sent_once_the_deadline_has_passed() {
 fn a_request_after_the_deadline_charges_nobody_and_is_answered() {
     let mut payment = ServiceUnderTest::of(PaymentService);
     payment.now = DEADLINE;
-    payment.hears(reserved(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
+    payment.hears(reserved(ORDER)).records(&["Voided"]).tells([never_charged(ORDER)]).calls(&[]);
     payment.hears(reserved(ORDER)).changes_nothing();
     payment.hears(cancelled(ORDER)).changes_nothing();
 
@@ -344,7 +372,7 @@ fn a_cancellation_that_was_never_answered_is_answered_once() {
     payment.hears(cancelled(ORDER));
     for looked in [Looked::To(ORDER), Looked::ToTheEnd] {
         let answer = Command::Answer { orders: vec![ORDER], looked };
-        payment.is_asked(answer.clone()).tells([voided(ORDER)]).calls(&[]);
+        payment.is_asked(answer.clone()).tells([never_charged(ORDER)]).calls(&[]);
         payment.is_asked(answer).comes_out("done").changes_nothing();
     }
     let answer = Command::Answer { orders: vec![ORDER], looked: Looked::To(Uuid::max()) };

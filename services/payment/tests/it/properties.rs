@@ -270,7 +270,7 @@ impl Scene {
                     Payment::Refunded(..) => Some(Ledger::GivenBack),
                     Payment::New => None,
                     // The bank may have heard of it before.
-                    Payment::Void => continue,
+                    Payment::Void | Payment::Voided(_) => continue,
                     Payment::Failed(_, PaymentFailure::Exhausted) => {
                         assert_ne!(
                             self.ledger.get(&order),

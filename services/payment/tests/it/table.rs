@@ -24,7 +24,7 @@ fn every_state_of_a_payment_answers_every_command() {
 fn only_payments_that_are_over_may_leave() {
     let states = states();
     let over: Vec<_> = states.iter().filter(|payment| payment.is_finished()).map(Payment::status).collect();
-    assert_eq!(over, ["CAPTURED", "FAILED", "FAILED", "REFUNDED", "VOID"]);
+    assert_eq!(over, ["CAPTURED", "FAILED", "FAILED", "REFUNDED", "VOID", "VOID"]);
 }
 
 pub fn states() -> Vec<Payment> {
@@ -47,7 +47,8 @@ pub fn states() -> Vec<Payment> {
             Some(Payment::Refunded(context(), reference(), RefundReason::Operator))
         }
         Payment::Refunded(..) => Some(Payment::Void),
-        Payment::Void => Some(settled(Payment::Doomed(context()), false)),
+        Payment::Void => Some(Payment::Voided(context())),
+        Payment::Voided(_) => Some(settled(Payment::Doomed(context()), false)),
         Payment::Settled(settled_one) => match (&settled_one.was, settled_one.is_stopped) {
             (Payment::Doomed(_), _) => Some(settled(Payment::Reversing(context()), false)),
             (Payment::Reversing(_), false) => Some(settled(Payment::Reversing(context()), true)),
@@ -100,6 +101,7 @@ fn name_of_state(state: &Payment) -> String {
         | Payment::Reversing(_)
         | Payment::Voiding(_)
         | Payment::Void => return state.status().to_owned(),
+        Payment::Voided(_) => "under its id",
     };
     format!("{} ({detail})", state.status())
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use contract::fact::FactType;
-use contract::payment_id;
 use contract::reconciliation::PaymentEntry;
+use contract::unsaid_payment_id;
 use jiff::Timestamp;
 use payment::domain::Payment;
 use saga_core::decision::{OutboxWrite, Reads, Writes};
@@ -90,7 +90,7 @@ fn cancellations_that_an_earlier_build_left_unanswered_are_answered_once() {
         };
         assert_eq!(said, expected, "order {}: the books see what was said, when it was said", entry.order);
     }
-    let page = format!("/api/payments/{}", payment_id(order(0)));
+    let page = format!("/api/payments/{}", unsaid_payment_id(order(0)));
     assert_eq!(payment.get(&page).body["status"], "VOID");
 }
 

@@ -52,7 +52,7 @@ fn promised(name: &str, path: &str) -> Option<&'static str> {
     match () {
         () if is_of("/order") => Some("order"),
         () if is_order && is_of("/lines") => Some("lines"),
-        () if is_order && (is_of("/payment/customer") || is_of("/payment/total")) => Some("payment"),
+        () if is_order && !is_of("/payment/token") && is_of("/payment") => Some("payment"),
         () if is_money && is_of("/payment") => Some("payment"),
         () if is_money && is_of("/amount") => Some("amount"),
         () => None,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bank::domain::{Charge, ChargeEvent};
-use contract::payment_id;
 use jiff::Timestamp;
 use order::domain::Order;
 use payment::domain::{Payment, PaymentEvent};
@@ -33,16 +32,16 @@ pub fn nobody_is_charged_for_what_is_over(world: &World) {
             .chain([placed.deadline])
             .collect();
         let over = over.into_iter().min().unwrap_or(placed.deadline);
-        let Some(charged) = charged_at(world, id) else { continue };
+        let Some(charged) = charged_at(world, placed.payment.payment_of(id)) else { continue };
         if charged > tolerated(world, over) {
             world.sim.object(format!("law 3: order {id} was over at {over} and charged at {charged}"));
         }
     }
 }
 
-/// When the bank first heard of the charge of an order.
-fn charged_at(world: &World, order: Uuid) -> Option<Timestamp> {
-    let charge = history::<Charge>(world.bank.store(), payment_id(order));
+/// When the bank first heard of the charge of a payment.
+fn charged_at(world: &World, payment: Uuid) -> Option<Timestamp> {
+    let charge = history::<Charge>(world.bank.store(), payment);
     let is_asked = |event: &&StoredEvent| {
         !matches!(serde_json::from_str(&event.data), Ok(ChargeEvent::Blocked | ChargeEvent::Refunded))
     };

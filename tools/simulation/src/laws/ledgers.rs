@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bank::domain::{Charge, ChargeEvent};
-use contract::payment_id;
 use inventory::domain::{Product, ProductEvent, Reservation};
 use order::domain::{CatalogueItem, Order, Placed};
 use payment::domain::{Payment, RefundReason};
@@ -207,13 +206,16 @@ impl Own<'_> {
                 (taken, kept) == (total, 0) && (!confirmed || *reason == RefundReason::Operator)
             }
             // Its charge may have been captured and reversed.
-            (Some(Payment::Failed(..) | Payment::Void), false) => kept == 0 && (taken == 0 || taken == total),
+            (Some(Payment::Failed(..) | Payment::Void | Payment::Voided(_)), false) => {
+                kept == 0 && (taken == 0 || taken == total)
+            }
             (None | Some(Payment::New), false) => taken == 0 && kept == 0,
             (
                 None
                 | Some(
                     Payment::New
                     | Payment::Void
+                    | Payment::Voided(_)
                     | Payment::Failed(..)
                     | Payment::Charging(_)
                     | Payment::Doomed(_)
@@ -230,7 +232,7 @@ impl Own<'_> {
 
     /// The payment and the charge are this order's: the same payer, the same total, the one key, the one reference.
     fn is_known_by_name(&self, order: Uuid, placed: &Placed) -> bool {
-        let key = payment_id(order);
+        let key = placed.payment.payment_of(order);
         let reference = format!("ch_{}", key.simple());
         let is_own = |payment: &Payment| {
             payment.context().is_none_or(|context| *context == placed.payment)

@@ -103,7 +103,7 @@ fn count_order(sim: &Sim, order: &Order) {
 
 fn count_payment(world: &World, order: Uuid, payment: &Payment) {
     match payment {
-        Payment::Void => world.sim.count(Ending::PaymentVoid),
+        Payment::Void | Payment::Voided(_) => world.sim.count(Ending::PaymentVoid),
         Payment::Refunded(..) => {
             world.sim.count(Ending::Refunded);
             let history = history::<Payment>(world.payment.store(), order);

@@ -13,7 +13,7 @@ use contract::heard_fact::{FactDetail, HeardFact};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, PaymentContext, StockLine};
 use contract::saga_view::{SagaEvent, SagaView};
-use contract::{FactType, payment_id};
+use contract::{FactType, unsaid_payment_id};
 use inventory::domain::{Listing, Product, ProductEvent, Reservation, ReservationEvent};
 use inventory::policy::InventoryService;
 use jiff::{SignedDuration, Timestamp};
@@ -123,6 +123,7 @@ async fn fill(folder: &Path) {
         customer: customer.to_owned(),
         total: euro(cents),
         token: "tok_ok".to_owned(),
+        id: None,
     };
     let order = open::<OrderService>(folder);
     for (sku, cents) in [("tea", 300), ("cup", 500)] {
@@ -159,7 +160,7 @@ async fn fill(folder: &Path) {
 
     let payment = open::<PaymentService>(folder);
     let paid = |order, context: PaymentContext| {
-        let reference = bank::policy::reference(payment_id(order));
+        let reference = bank::policy::reference(unsaid_payment_id(order));
         vec![(PaymentEvent::Requested(context), 2), (PaymentEvent::Captured(reference), 3)]
     };
     let back = PaymentEvent::RefundRequested(RefundReason::OrderCancelled);
@@ -172,8 +173,8 @@ async fn fill(folder: &Path) {
         let (amount, token, reference) = (euro(cents), "tok_ok".to_owned(), order.to_string());
         (ChargeEvent::Captured(Asked { amount, token, reference }), 3)
     };
-    record::<Charge>(&bank, payment_id(ADA), &[captured(ADA, 1_300)]).await;
-    record::<Charge>(&bank, payment_id(BOB), &[captured(BOB, 500), (ChargeEvent::Refunded, 7)]).await;
+    record::<Charge>(&bank, unsaid_payment_id(ADA), &[captured(ADA, 1_300)]).await;
+    record::<Charge>(&bank, unsaid_payment_id(BOB), &[captured(BOB, 500), (ChargeEvent::Refunded, 7)]).await;
 
     use FactType::{
         OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, PaymentRefunded, StockReleased,

@@ -305,7 +305,7 @@ fn message(entry: &OrderEntry, fact_type: FactType) -> AdminMessage {
     let said = fact(fact_type.name(), order);
     match said {
         AdminMessage::Fact(contract::Fact::OrderCreated(_)) => {
-            let payment = PaymentContext { customer, total, token: "tok_ok".to_owned() };
+            let payment = PaymentContext { customer, total, token: "tok_ok".to_owned(), id: None };
             AdminMessage::Fact(OrderCreated { order, lines, payment, deadline }.into())
         }
         AdminMessage::Fact(contract::Fact::OrderCancelled(cancelled)) => {
