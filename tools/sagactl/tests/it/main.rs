@@ -25,6 +25,7 @@ mod product;
 mod readme;
 mod redrives;
 mod rescue;
+mod retention;
 mod secrets;
 mod settled;
 mod startup;

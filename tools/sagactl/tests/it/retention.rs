@@ -1,0 +1,81 @@
+//! Shell: what has ended leaves the databases while others come, is held against nobody, and comes back from the archive.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::system::{System, wait_until};
+
+const SERVICES: [&str; 4] = ["order", "inventory", "payment", "admin"];
+
+/// Everything leaves as soon as it may, to the archive.
+fn briefly(archive: &Path) -> Vec<String> {
+    let archive = format!("retention.archive={}", archive.display());
+    let settings = [
+        "bus.duplicate_window=1s",
+        "bus.retention=1s",
+        "retention.inbox=1s",
+        "retention.idempotency_key=1s",
+        "retention.published=1s",
+        "retention.history=1s",
+        "retention.every=100ms",
+        &archive,
+    ];
+    let of_each = |service: &str| settings.map(|setting| format!("{service}.{setting}"));
+    SERVICES.iter().flat_map(|service| of_each(service)).collect()
+}
+
+/// Rows of a kind that the service has.
+fn rows(system: &System, service: &str, kind: &str) -> usize {
+    let path = system.path().join(service).join(format!("{service}.db"));
+    let counted = Connection::open(path).and_then(|conn| {
+        conn.query_row(&format!("SELECT count(*) FROM row_{kind}"), [], |row| row.get::<_, i64>(0))
+    });
+    counted.ok().and_then(|rows| usize::try_from(rows).ok()).expect("SQL")
+}
+
+async fn status(system: &System, order: &Value) -> u16 {
+    let path = format!("/api/orders/{}", order["id"].as_str().expect("an id"));
+    let answer = reqwest::get(system.url("order", &path)).await.expect("an answer");
+    answer.status().as_u16()
+}
+
+#[tokio::test]
+async fn what_has_ended_leaves_while_others_come_and_is_brought_back() {
+    let archive = tempfile::tempdir().expect("a folder");
+    let settings = briefly(archive.path());
+    let system = System::start(&settings.iter().map(String::as_str).collect::<Vec<_>>());
+    system.list("pen", 1_000).await;
+    let first = system.order(&[("pen", 2)], "tok_ok").await;
+    let declined = system.order(&[("pen", 3)], "tok_declined").await;
+    let mut placed: usize = 2;
+    wait_until("the first orders have left, while others come", async || {
+        let order = system.order(&[("pen", 1)], "tok_ok").await;
+        assert_eq!(order["status"], "CONFIRMED", "{order}");
+        placed += 1;
+        (status(&system, &first).await, status(&system, &declined).await) == (404, 404)
+    })
+    .await;
+    system.assert_reconciled().await;
+    let left_with =
+        [("order", "order"), ("inventory", "reservation"), ("payment", "payment"), ("admin", "saga")];
+    // The last event of a service stays: its position must not be given twice.
+    wait_until("all but the last has left, in every service", async || {
+        left_with.iter().all(|(service, kind)| rows(&system, service, kind) <= 1)
+    })
+    .await;
+
+    // What was sold is sold, of orders that nobody knows any more.
+    // Two of the first, none of the second, one of each of the others.
+    let (on_hand, reserved, _) = system.stock("pen").await;
+    assert_eq!((on_hand, reserved), (1_000 - placed as u64, 0));
+    system.assert_reconciled().await;
+
+    system.sagactl(&["stop", "order"]);
+    system.sagactl(&["rebuild", "order", "order", "--archived"]);
+    // And the one by which the listing was waited for.
+    assert_eq!(rows(&system, "order", "order"), placed + 1);
+    system.sagactl(&["start", "order"]);
+    system.assert_reconciled().await;
+}
