@@ -21,7 +21,7 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
     store, relay    the two alone
     mixed           10 % declined, 5 % out of stock, 5 % cancelled by their customers, at half of that rate
     overload        3 times that rate, then half of it: latency of what is taken, and of refusals; memory
-    history         beside the data that --history names
+    history         beside --history finished orders, which are seeded first; and what reconciling all of them takes
     soak            half of that rate for 30 minutes
     counts          CPU time, context switches, system calls, bytes and messages per saga, by process
 
@@ -38,8 +38,7 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   --quick           short runs, to try all of it within minutes: no result
   --sustained N     the highest rate, when it is known already: it is not looked for
   --soak S          seconds of soak (1800)
-  --history DIR     the folder of a system that is down, with many finished orders (bench seed makes them of a few); it is
-                    copied
+  --history N       finished orders of history (5000000; a million takes about 7 GB)
   --profile NAME    which build is measured (dist: optimised across crates)
   --write           write docs/benchmarks: the page, its charts, the results as JSON
 
@@ -58,7 +57,7 @@ Everything runs in a temporary folder and on free ports. Exit code 0 when all th
 USAGE
 }
 
-wanted=() skipped=() other='' endpoint='' history=''
+wanted=() skipped=() other='' endpoint='' history=5000000
 parts=(idle throughput latency drain store relay mixed overload history soak counts)
 quick=no writing=no profile=release tool='' counted_by=nobody
 # The highest rate, once it is known.
@@ -100,19 +99,18 @@ parse() {
   local chosen='' part kept=()
   while (($# > 0)); do
     case $1 in
-      --sustained | --soak)
-        [[ ${2:-} =~ ^[1-9][0-9]{0,6}$ ]] || refuse "$1 needs a number"
-        if [[ $1 == --soak ]]; then soak_s=$2; else sustained=$2; fi
+      --sustained | --soak | --history)
+        [[ ${2:-} =~ ^[1-9][0-9]{0,7}$ ]] || refuse "$1 needs a number"
+        case $1 in
+          --sustained) sustained=$2 ;;
+          --soak) soak_s=$2 ;;
+          --history) history=$2 ;;
+        esac
         shift
         ;;
       --skip)
         is_of_all "${2:-}" || refuse "--skip needs a part of all: ${parts[*]}"
         skipped+=("$2")
-        shift
-        ;;
-      --history)
-        [[ -d ${2:-} ]] || refuse "--history needs a folder (there is no ${2:-DIR})"
-        history=$(cd "$2" && pwd)
         shift
         ;;
       --profile)
@@ -176,6 +174,7 @@ be_quick() {
   within_percent=30 rest_orders=30 drain_orders=2000
   closed_clients=(64 256)
   ((soak_s < 1800)) || soak_s=8
+  ((history < 5000000)) || history=20000
 }
 
 # --- night ------------------------------------------------------------------------------------------------

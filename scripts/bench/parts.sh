@@ -172,25 +172,43 @@ bench_overload() {
 
 # --- over time --------------------------------------------------------------------------------------------
 
-# With the databases and streams of many finished orders: --history names a folder with them.
+# With the databases and streams of many finished orders, seeded of some hundred: the books of all of them, and a load.
 bench_history() {
-  title "history: beside many finished orders"
-  if [[ -z $history ]]; then
-    show "  left out: --history DIR names the data of a system with many finished orders"
-    return
-  fi
+  title "history: beside $history finished orders"
   need_sustained
-  local base
+  local free base whole again
+  free=$(df --output=avail -B 1M "$folder" | tail -n 1)
+  ((free > history * 8 / 1000 + 2000)) || {
+    show "  left out: $history orders take about $((history * 7 / 1000)) MB, and $free MB are free in $folder (--history N asks for less)"
+    failed=$((failed + 1))
+    return
+  }
+  start_system "$bin"
+  load "$folder/run.json" --rate 100 --warmup 1s --duration 5s --mix happy=100 || die "the run failed"
+  control down || die "the system in $data could not be stopped"
+  show "  seeding"
+  timeout 3600 "$tool" seed --orders "$history" --data "$data" >"$folder/seed.log" 2>&1 || die "not seeded: $(tail -n 2 "$folder/seed.log")"
   base=$(free_ports)
-  data=$folder/history
-  cp -R "$history" "$data"
-  systems=("$sagactl" "$data")
   timeout 900 "$sagactl" --data "$data" up --detach --port-base "$base" >"$folder/up.log" 2>&1 || die "it did not start: $(tail -n 2 "$folder/up.log")"
+  whole=$(timed_audit --whole)
   load "$folder/run.json" --rate "$(of_sustained 75)" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || die "the run failed"
+  again=$(timed_audit)
   show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB"' "$folder/run.json")"
+  show "$(jq -r -n --argjson whole "$whole" --argjson again "$again" '"  the books: \($whole.seconds) s for all \($whole.orders) orders, then \($again.seconds) s, of which \($again.orders_read) were read"')"
   against "$folder/run.json" history
-  note history "$(in_short "$folder/run.json")"
+  note history "$(in_short "$folder/run.json" | jq --argjson orders "$history" --argjson whole "$whole" --argjson again "$again" \
+    '. + {orders: $orders, audit_whole: $whole, audit_again: $again}')"
   stop_system
+}
+
+# timed_audit FLAGS…: how long an audit takes, and of how many orders.
+timed_audit() {
+  local began took
+  began=$(date +%s%N)
+  timeout 900 "$sagactl" --data "$data" audit --json "$@" >"$folder/audit.json" 2>"$folder/audit.err" ||
+    die "the books do not balance: $(tail -n 2 "$folder/audit.err")"
+  took=$((($(date +%s%N) - began) / 1000000))
+  jq -c --argjson took "$took" '{seconds: ($took / 1000), orders: .summary.orders, orders_read: .scope.orders_read}' "$folder/audit.json"
 }
 
 bench_soak() {
