@@ -1,6 +1,10 @@
 //! Pure: what may be asked of the view of a saga, and what happens to it: facts are heard, humans settle.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::heard_fact::HeardFact;
 use crate::settlement::{Settlement, Unsettlement};
@@ -17,7 +21,7 @@ pub enum SagaCommand {
 }
 
 /// What happened to a saga, as its view keeps it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum SagaEvent {
     /// A human has settled the rest outside.
     Settled(Settlement),
@@ -36,5 +40,60 @@ impl SagaEvent {
             Self::Heard(fact) => Some(fact),
             Self::Settled(_) | Self::Unsettled(_) => None,
         }
+    }
+}
+
+/// By its first member, at one go: what serde derives of an untagged variant reads every event into a copy first, and
+/// nearly all of them are such.
+impl<'de> Deserialize<'de> for SagaEvent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ByItsFirstMember)
+    }
+}
+
+struct ByItsFirstMember;
+
+impl<'de> Visitor<'de> for ByItsFirstMember {
+    type Value = SagaEvent;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event of the view of a saga")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SagaEvent, M::Error> {
+        let first: Option<String> = map.next_key()?;
+        let event = match first.as_deref() {
+            Some("Settled") => SagaEvent::Settled(map.next_value()?),
+            Some("Unsettled") => SagaEvent::Unsettled(map.next_value()?),
+            Some(_) | None => {
+                let fact = HeardFact::deserialize(MapAccessDeserializer::new(Again { first, map }));
+                return fact.map(SagaEvent::Heard);
+            }
+        };
+        match map.next_key::<IgnoredAny>()? {
+            None => Ok(event),
+            Some(_) => Err(M::Error::custom("something stands beside a settlement")),
+        }
+    }
+}
+
+/// The members of a map of which the name of the first was read.
+struct Again<M> {
+    first: Option<String>,
+    map: M,
+}
+
+impl<'de, M: MapAccess<'de>> MapAccess<'de> for Again<M> {
+    type Error = M::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, M::Error> {
+        match self.first.take() {
+            Some(first) => seed.deserialize(first.into_deserializer()).map(Some),
+            None => self.map.next_key_seed(seed),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, M::Error> {
+        self.map.next_value_seed(seed)
     }
 }

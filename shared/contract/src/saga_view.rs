@@ -67,7 +67,7 @@ fn in_the_order_of_the_contract<S: Serializer>(
         names.position(|known| known == name).unwrap_or(usize::MAX)
     };
     let mut heard: Vec<_> = heard.iter().collect();
-    heard.sort_by_key(|(name, _)| place(name));
+    heard.sort_by_cached_key(|(name, _)| place(name));
     serializer.collect_map(heard)
 }
 

@@ -4,6 +4,7 @@ use contract::heard_fact::HeardFact;
 use contract::order::CancelReason;
 use contract::payment::{PaymentFailed, PaymentFailure};
 use contract::saga_view::{SagaCommand, SagaEvent, SagaView};
+use contract::settlement::Settlement;
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
@@ -31,6 +32,27 @@ fn everything_that_is_heard_has_its_golden_detail() {
     golden_text("details", &lines.collect::<Vec<_>>().join("\n"));
     let unknown = HeardFact { message_type: "Praised".to_owned(), ..heard(1, resolved().into()) };
     assert_eq!(SagaView::event_name(&SagaEvent::Heard(unknown)), "Heard");
+}
+
+#[test]
+fn an_event_of_the_view_is_read_as_it_was_written_and_nothing_else_is_one() {
+    let heard = heard(1, resolved().into());
+    let settlement = r#"{"operator":"ann","reason":"by hand","at":"2027-01-15T08:00:00Z","was":"FAILED","accepted":[],"revision":1}"#;
+    let settlement: Settlement = serde_json::from_str(settlement).expect("a settlement");
+    let read = |text: &str| serde_json::from_str::<SagaEvent>(text).ok();
+    for event in [SagaEvent::Heard(heard), SagaEvent::Settled(settlement)] {
+        let text = serde_json::to_string(&event).expect("JSON");
+        assert_eq!(read(&text), Some(event), "{text}");
+        let (begun, beside) = (text.trim_end_matches('}'), r#","beside":1}"#);
+        let is_settled = text.starts_with(r#"{"Settled""#);
+        let ends = text.len() - begun.len() - 1;
+        let with_more = format!("{begun}{}{beside}", "}".repeat(ends));
+        // Later builds may say more of what they heard; of what an operator says, nothing stands beside it.
+        assert_eq!(read(&with_more).is_none(), is_settled, "{with_more}");
+    }
+    for text in ["{}", "7", r#""Settled""#, r#"{"Settled":null}"#, r#"{"Praised":{}}"#] {
+        assert_eq!(read(text), None, "{text}");
+    }
 }
 
 #[test]
