@@ -21,16 +21,19 @@ use crate::output::{self, View, exit, say, say_json};
 
 /// The longest that admin waits for a busy system to become quiet.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The longest that admin reads everything beyond that.
+const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 /// Beyond the wait that admin was asked to keep to: its answer has to come.
 const COMING_TAKES: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub struct ReconciliationOptions {
-    /// Answers within this time, whatever is down. A busy system gets half of it to become quiet.
+    /// Answers within this time, whatever is down, unless everything is to be read. A busy system gets half of it to become
+    /// quiet.
     #[arg(long, default_value = "30s", value_parser = wait)]
     wait: Duration,
     /// Reads everything, also what has not changed since the books were closed: what was changed by hand is found by that
-    /// alone.
+    /// alone. That takes as long as it takes, ten minutes at most.
     #[arg(long, conflicts_with = "accept")]
     whole: bool,
     /// One JSON object.
@@ -84,8 +87,8 @@ impl Serialize for Reconciliation {
 
 /// `sagactl audit`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
 pub async fn run(admin: &str, entry: &Entry, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
-    let which = if options.whole { "&whole=true" } else { "" };
-    let reconciliation = ask_for(&Http::by(entry)?, admin, options.wait, which).await?;
+    let reading = options.whole.then_some(WHOLE_WITHIN);
+    let reconciliation = ask_for(&Http::by(entry)?, admin, options.wait, reading).await?;
     if options.json {
         say_json(&reconciliation.report);
     } else {
@@ -107,12 +110,19 @@ pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::R
 
 /// Asks; a busy system gets `wait` to become quiet.
 pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
-    ask_for(http, admin, wait, "").await
+    ask_for(http, admin, wait, None).await
 }
 
-async fn ask_for(http: &Http, admin: &str, wait: Duration, which: &str) -> anyhow::Result<Reconciliation> {
+/// Asks; for everything, where that may be read for so long.
+async fn ask_for(
+    http: &Http,
+    admin: &str,
+    wait: Duration,
+    reading: Option<Duration>,
+) -> anyhow::Result<Reconciliation> {
+    let which = if reading.is_some() { "&whole=true" } else { "" };
     let url = format!("{}/api/admin/audit?wait={}{which}", admin.trim_end_matches('/'), wait.as_secs());
-    let answer = http.get_within(&url, wait + COMING_TAKES).await?;
+    let answer = http.get_within(&url, wait + reading.unwrap_or_default() + COMING_TAKES).await?;
     if !answer.status.is_success() {
         bail!("admin cannot audit the books: {}", answer.complaint());
     }

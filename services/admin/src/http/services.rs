@@ -66,13 +66,18 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
     Json(join_all(asked).await)
 }
 
+/// How long reading everything may take for somebody who asked for that: more than ten million orders.
+/// `sagactl` waits a little longer.
+const WHOLE_WITHIN: Duration = Duration::from_mins(10);
+
 /// How patient to be.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ReconcileParams {
     /// Answer within this many seconds (0 to 30; at least 1 is taken), waiting up to half of them for what is under way
-    /// before a busy system is judged. Without it a busy system is judged as it is.
+    /// before a busy system is judged. Without it a busy system is judged as it is. With `whole` the reading takes as long
+    /// as it takes beyond that, ten minutes at most.
     #[param(maximum = 30)]
     wait: Option<u64>,
     /// Whether everything is read, also what has not changed since the books were closed. What was changed by hand, and
@@ -97,7 +102,7 @@ async fn reconcile(
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
     let patience = params.wait.map(Duration::from_secs);
-    let wanted = Wanted { patience, whole: params.whole, within: None };
+    let wanted = Wanted { patience, whole: params.whole, within: params.whole.then_some(WHOLE_WITHIN) };
     audit(&admin.app, &admin.services, wanted).await.map(Json)
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Wanted {
     pub(crate) patience: Option<Duration>,
     /// Everything is read, whatever is known.
     pub(crate) whole: bool,
-    /// How long the reading may take, when nobody waits for it.
+    /// How long the reading may take, where that is longer than whoever asks would wait otherwise.
     pub(crate) within: Option<Duration>,
 }
 
@@ -108,8 +108,8 @@ pub struct Report {
 }
 
 /// Compares the ledgers. A system in which something is under way, or somebody is away, has `patience` to come to
-/// rest; the answer comes within it too. Without it the answer is of now, and takes as long as it takes, but no more
-/// than ten seconds.
+/// rest; the answer comes within it too, unless reading may take longer. Without it the answer is of now, and takes as
+/// long as it takes, but no more than ten seconds.
 ///
 /// # Errors
 /// When admin's own database fails.
@@ -119,7 +119,8 @@ pub(crate) async fn reconcile(
     Wanted { patience, whole, within }: Wanted,
 ) -> Result<Looked, Problem> {
     let began = Instant::now();
-    let until = began + patience.map_or(within.unwrap_or(AT_ONCE), |patience| patience.max(LEAST));
+    let answers_at = began + patience.map_or(AT_ONCE, |patience| patience.max(LEAST));
+    let until = within.map_or(answers_at, |within| answers_at.max(began + within));
     // What is busy then is read all the same: the other half is for reading.
     let reads_at = began + patience.unwrap_or_default() / 2;
     let asking = Asking { app, services, until };
@@ -144,7 +145,7 @@ pub(crate) async fn reconcile(
             report.under_way = under_way(&heard.machinery);
             report.unanswered = heard.unanswered;
         }
-        let is_over = patience.is_none() || Instant::now() + LOOK_AGAIN + TIME_TO_ANSWER >= until;
+        let is_over = patience.is_none() || Instant::now() + LOOK_AGAIN + TIME_TO_ANSWER >= answers_at;
         match told.take() {
             Some(report) if is_over => return Ok(Looked { report, closing: None }),
             other => told = other,
