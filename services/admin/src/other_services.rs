@@ -15,7 +15,7 @@ use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
 use saga_engine::host::reading::{Changed, Page};
 use saga_engine::runtime::tracer;
-use saga_engine::store::FoldReport;
+use saga_engine::store::{FoldReport, Part};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::debug;
@@ -206,21 +206,30 @@ impl OtherServices {
         self.paged(service, path, Some(("only", ids.join(",")))).await
     }
 
-    /// Whether the rows of a service are the folds of their events: the part behind `after`, of about so many events. A
-    /// service of an earlier build answers for all of them.
+    /// Whether the rows of a service are the folds of their events: a part of them. A service of an earlier build answers
+    /// for all of them.
     ///
     /// # Errors
     /// As [`OtherServices::get`].
-    pub(crate) async fn folds(
+    pub(crate) async fn folds(&self, service: &str, part: Part) -> Result<FoldReport, Problem> {
+        let Part { after, events, but } = part;
+        let after = after.map(|after| ("after", after));
+        let but = (!but.is_empty()).then(|| ("but", but.join(",")));
+        let which = [("events", events.to_string())].into_iter().chain(after).chain(but);
+        self.asked(service, "/internal/verify", which.collect()).await
+    }
+
+    /// The same of the rows that have changed behind a position, of about so many events.
+    ///
+    /// # Errors
+    /// As [`OtherServices::get`].
+    pub(crate) async fn changed_folds(
         &self,
         service: &str,
-        after: Option<String>,
-        since: Option<i64>,
+        since: i64,
         events: u64,
     ) -> Result<FoldReport, Problem> {
-        let after = after.map(|after| ("after", after));
-        let since = since.map(|since| ("since", since.to_string()));
-        let which = [("events", events.to_string())].into_iter().chain(after).chain(since);
+        let which = [("events", events.to_string()), ("since", since.to_string())].into_iter();
         self.asked(service, "/internal/verify", which.collect()).await
     }
 

@@ -11,9 +11,9 @@ use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
-    Answer, Changes, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving, Left, Mark,
-    OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store, StoreFault,
-    StoredDeadLetters,
+    Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
+    Lease, Leaving, Left, Mark, OutboxEntry, OutboxItem, Part, Published, PublishedRun, Republished, RowAsOf,
+    Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -316,8 +316,12 @@ impl Store for SimStore {
         self.inner.verify()
     }
 
-    fn verify_part(&self, after: Option<String>, events: u64) -> Answer<'_, FoldReport> {
-        self.inner.verify_part(after, events)
+    fn verify_part(&self, part: Part) -> Answer<'_, FoldReport> {
+        self.inner.verify_part(part)
+    }
+
+    fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows> {
+        self.inner.checked_rows(kind, page)
     }
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {

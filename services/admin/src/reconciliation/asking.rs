@@ -15,8 +15,8 @@ use saga_core::machinery::{Machinery, Place, Stats};
 use saga_core::query::FoundRow;
 use saga_engine::host::http::Problem;
 use saga_engine::host::internal_api::machinery_of;
-use saga_engine::host::reading::{ONLY, Page, Range, changed, entries_page, place};
-use saga_engine::store::FoldReport;
+use saga_engine::host::reading::{Folds, ONLY, Page, Range, changed, checked_entries, place};
+use saga_engine::store::{FoldReport, Part};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
@@ -155,9 +155,7 @@ impl Asking<'_> {
         }
         let copies = self.take_all(&away, COPIES, &mut ledgers, Ledgers::copy).await;
         let stock = self.take_all(&away, STOCK, &mut ledgers, Ledgers::stock).await;
-        // Beside each other: each service has a connection of its own for either.
-        let (of_accounts, folds) =
-            join!(self.take_accounts(&away, &mut ledgers), self.take_folds(&away, None));
+        let (of_accounts, folds) = self.take_accounts(&away, &mut ledgers).await;
         unanswered.extend(of_accounts);
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         let again = self.take_all(&away, STOCK, &mut ledgers, again).await;
@@ -207,7 +205,7 @@ impl Asking<'_> {
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
         ledgers.stock_was_read_again();
-        for (service, folds) in self.take_folds(&nobody, Some(closing)).await {
+        for (service, folds) in self.take_changed_folds(closing).await {
             let FoldReport { rows, differing, .. } = folds.ok()?;
             ledgers.rows(service, rows, &differing);
         }
@@ -299,42 +297,50 @@ impl Asking<'_> {
         self.within(self.until, service, path, asked).await
     }
 
-    /// Every row of every service that answers, against its events; of those that have changed alone, since a closing.
-    async fn take_folds(
-        &self,
-        away: &BTreeSet<&str>,
-        since: Option<&Closing>,
-    ) -> Vec<(&'static str, Result<FoldReport, Unanswered>)> {
-        let since = |service: &str| since.map(|closing| closing.places.get(service).map_or(0, |at| at.event));
-        let of = |service: &'static str| async move { (service, self.folds(service, since(service)).await) };
-        let others = all().into_iter().filter(|service| !away.contains(service));
-        join_all(others.chain([crate::NAME]).map(of)).await
+    /// Every row of every service that has changed since a closing, against its events.
+    async fn take_changed_folds(&self, closing: &Closing) -> Vec<ServiceFolds> {
+        let of = |service: &'static str| async move {
+            let since = closing.places.get(service).map_or(0, |at| at.event);
+            (service, self.changed_folds(service, since).await)
+        };
+        join_all(all().into_iter().chain([crate::NAME]).map(of)).await
     }
 
-    /// Part by part: each is answered within the time of one answer, however much there is.
-    async fn folds(&self, service: &str, since: Option<i64>) -> Result<FoldReport, Unanswered> {
-        let mut all = FoldReport::default();
-        let (mut after, mut since) = (None, since);
+    async fn changed_folds(&self, service: &str, mut since: i64) -> Result<FoldReport, Unanswered> {
+        let mut folds = FoldReport::default();
         loop {
-            let store = &self.app.store;
             let part = async {
-                match (service, since) {
-                    (crate::NAME, None) => Ok(store.verify_part(after, FOLDED_AT_ONCE).await?),
-                    (crate::NAME, Some(since)) => Ok(store.verify_changed(since, FOLDED_AT_ONCE).await?),
-                    (_, since) => self.services.folds(service, after, since, FOLDED_AT_ONCE).await,
+                match service {
+                    crate::NAME => Ok(self.app.store.verify_changed(since, FOLDED_AT_ONCE).await?),
+                    _ => self.services.changed_folds(service, since, FOLDED_AT_ONCE).await,
                 }
             };
-            let part = self.within(self.until, service, "its rows", part).await?;
-            all.rows += part.rows;
-            all.events += part.events;
-            let room = DIFFERING.saturating_sub(all.differing.len());
-            all.differing.extend(part.differing.into_iter().take(room));
-            let Some(next) = part.next else { return Ok(all) };
-            (after, since) = match since {
-                None => (Some(next), None),
+            match add(&mut folds, self.within(self.until, service, "its rows", part).await?) {
                 // A position that is none would begin anew without end.
-                Some(from) => (None, Some(next.parse().unwrap_or(i64::MAX).max(from))),
+                Some(next) => since = next.parse().unwrap_or(i64::MAX).max(since),
+                None => return Ok(folds),
+            }
+        }
+    }
+
+    /// Every row of a service against its events, but for those of a kind that were checked as they were read. Part by
+    /// part: each is answered within the time of one answer, however much there is.
+    async fn all_folds(&self, service: &str, checked: Option<Folds>) -> Result<FoldReport, Unanswered> {
+        let but = checked.iter().map(|checked| checked.kind.clone()).collect();
+        let Folds { rows, differing, .. } = checked.unwrap_or_default();
+        let mut folds = FoldReport { rows, differing, ..FoldReport::default() };
+        let mut part = Part { after: None, events: FOLDED_AT_ONCE, but };
+        loop {
+            let asked = async {
+                match service {
+                    crate::NAME => Ok(self.app.store.verify_part(part.clone()).await?),
+                    _ => self.services.folds(service, part.clone()).await,
+                }
             };
+            match add(&mut folds, self.within(self.until, service, "its rows", asked).await?) {
+                Some(next) => part.after = Some(next),
+                None => return Ok(folds),
+            }
         }
     }
 
@@ -363,8 +369,13 @@ impl Asking<'_> {
         }
     }
 
-    /// The ledgers of all services side by side: a page of each, and the next of each under way meanwhile.
-    async fn take_accounts(&self, away: &BTreeSet<&str>, ledgers: &mut Ledgers) -> Vec<Unanswered> {
+    /// The ledgers of all services side by side: a page of each, and the next of each under way meanwhile. And every row
+    /// of every service that answers against its events: most as their ledger is read, the others after that.
+    async fn take_accounts(
+        &self,
+        away: &BTreeSet<&str>,
+        ledgers: &mut Ledgers,
+    ) -> (Vec<Unanswered>, Vec<ServiceFolds>) {
         let (to_orders, mut orders) = channel(AHEAD);
         let (to_reservations, mut reservations) = channel(AHEAD);
         let (to_payments, mut payments) = channel(AHEAD);
@@ -395,7 +406,7 @@ impl Asking<'_> {
                 ledgers.account(&key, &account);
             }
         };
-        let (unanswered, ..) = join!(
+        let (unanswered, ordered, reserved, paid, charged, viewed) = join!(
             judging,
             self.send_pages(away, ORDERS, to_orders),
             self.send_pages(away, RESERVATIONS, to_reservations),
@@ -403,45 +414,49 @@ impl Asking<'_> {
             self.send_pages(away, CHARGES, to_charges),
             self.send_views(to_views),
         );
-        unanswered
+        (unanswered, [ordered, reserved, paid, charged, viewed].into_iter().flatten().collect())
     }
 
-    /// Sends every page of a ledger, up to the first that does not come.
+    /// Sends every page of a ledger, up to the first that does not come. Answers for all rows of the service.
     async fn send_pages<T: DeserializeOwned>(
         &self,
         away: &BTreeSet<&str>,
-        (service, path): (&str, &str),
+        (service, path): (&'static str, &str),
         mut to: Sender<Answered<T>>,
-    ) {
+    ) -> Option<ServiceFolds> {
         if away.contains(service) {
-            return;
+            return None;
         }
-        let mut after = None;
+        let (mut after, mut checked) = (None, Checked::default());
         loop {
             let asked = self.services.page(service, path, after.as_deref());
             let page = self.within(self.until, service, path, asked).await;
-            after = page.as_ref().ok().and_then(|page| page.next.clone());
+            after = checked.take(&page);
             if to.send(page).await.is_err() || after.is_none() {
-                return;
+                break;
             }
         }
+        drop(to);
+        Some((service, self.all_folds(service, checked.all()).await))
     }
 
     /// The same of admin's own view of the sagas.
-    async fn send_views(&self, mut to: Sender<Answered<View>>) {
-        let mut after = None;
+    async fn send_views(&self, mut to: Sender<Answered<View>>) -> Option<ServiceFolds> {
+        let (mut after, mut checked) = (None, Checked::default());
         loop {
             let page = self.views(Range { after, ..Range::default() }).await;
-            after = page.as_ref().ok().and_then(|page| page.next.clone());
+            after = checked.take(&page);
             if to.send(page).await.is_err() || after.is_none() {
-                return;
+                break;
             }
         }
+        drop(to);
+        Some((crate::NAME, self.all_folds(crate::NAME, checked.all()).await))
     }
 
     async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
         let entry = |row: &FoundRow| Some((row.id.clone(), serde_json::from_str(&row.state).ok()?));
-        let asked = entries_page(self.app.store.as_ref(), SagaView::KIND, range, entry);
+        let asked = checked_entries(self.app.store.as_ref(), SagaView::KIND, range, entry);
         self.within(self.until, crate::NAME, "its view of the sagas", asked).await
     }
 
@@ -507,6 +522,50 @@ struct Now {
 /// A page of a ledger, or who did not answer.
 type Answered<T> = Result<Page<T>, Unanswered>;
 
+/// What came of holding the rows of a service against their events.
+type ServiceFolds = (&'static str, Result<FoldReport, Unanswered>);
+
+/// Adds a part of a check to what came of those before. Answers where the next one begins.
+fn add(
+    folds: &mut FoldReport,
+    FoldReport { rows, events, differing, next, .. }: FoldReport,
+) -> Option<String> {
+    (folds.rows, folds.events) = (folds.rows + rows, folds.events + events);
+    let room = DIFFERING.saturating_sub(folds.differing.len());
+    folds.differing.extend(differing.into_iter().take(room));
+    next
+}
+
+/// What the pages of a ledger say of their rows and their events.
+#[derive(Default)]
+struct Checked {
+    folds: Folds,
+    /// Some page did not come, or is of a build that does not say.
+    is_partial: bool,
+}
+
+impl Checked {
+    /// Takes note of a page. Answers where the next one starts.
+    fn take<T>(&mut self, page: &Answered<T>) -> Option<String> {
+        let page = page.as_ref().ok();
+        match page.and_then(|page| page.folds.as_ref()) {
+            Some(Folds { kind, rows, differing }) => {
+                self.folds.kind.clone_from(kind);
+                self.folds.rows += rows;
+                let room = DIFFERING.saturating_sub(self.folds.differing.len());
+                self.folds.differing.extend(differing.iter().take(room).cloned());
+            }
+            None => self.is_partial = true,
+        }
+        page?.next.clone()
+    }
+
+    /// What it came to, once there is no next page; `None` unless every row of the kind was checked.
+    fn all(self) -> Option<Folds> {
+        (!self.is_partial).then_some(self.folds)
+    }
+}
+
 /// Takes the next page of a ledger, if it is needed. Answers which rows of it cannot be read.
 async fn refill<'s, T>(
     service: &'s str,
@@ -531,7 +590,7 @@ async fn refill<'s, T>(
 
 /// Takes a page of a ledger. Answers which rows of it cannot be read.
 fn take_page<T>(pages: &mut Pages<T>, page: Page<T>) -> Vec<String> {
-    let Page { entries, next, unreadable, left_before } = page;
+    let Page { entries, next, unreadable, left_before, folds: _ } = page;
     pages.lack_before(left_before);
     pages.take(entries, next);
     unreadable

@@ -25,7 +25,7 @@ use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use crate::runtime::bus::Durable;
 use crate::runtime::clock::Clock as _;
 use crate::runtime::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
-use crate::store::{FoldReport, OutboxItem, StoredDeadLetters};
+use crate::store::{FoldReport, OutboxItem, Part, StoredDeadLetters};
 
 /// Most entries that one answer holds.
 const LIMIT: usize = 1000;
@@ -123,23 +123,28 @@ async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
     timeout(BROKER_ANSWERS_WITHIN, bus.newest(&stream_of(S::NAME))).await.ok()?.ok()
 }
 
-/// Which part of the rows is checked; all of them unless it says how many events are enough.
+/// Which rows are checked; all of them unless it says how many events are enough.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Part {
+struct Checked {
     after: Option<String>,
     events: Option<u64>,
+    /// Kinds of rows that are left out of a part, with commas between them.
+    but: Option<String>,
     /// Only of rows that have changed behind this position.
     since: Option<i64>,
 }
 
 async fn verify<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-    Params(Part { after, events, since }): Params<Part>,
+    Params(Checked { after, events, but, since }): Params<Checked>,
 ) -> Result<Json<FoldReport>, Problem> {
     Ok(Json(match (since, events) {
         (Some(since), events) => app.store.verify_changed(since, events.unwrap_or(u64::MAX)).await?,
-        (None, Some(events)) => app.store.verify_part(after, events).await?,
+        (None, Some(events)) => {
+            let but = but.iter().flat_map(|but| but.split(',')).map(str::to_owned).collect();
+            app.store.verify_part(Part { after, events, but }).await?
+        }
         (None, None) => app.store.verify().await?,
     }))
 }

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::http::Problem;
-use crate::store::Store;
+use crate::store::{CheckedPage, CheckedRows, FoldReport, Store};
 
 /// An event of a row's history, as people see it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -158,6 +158,22 @@ pub struct Page<T> {
     /// Finished rows of sagas with lower ids may have left, and are missing here; of no others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_before: Option<Uuid>,
+    /// What came of holding every row of this page against its events, and every history against its row; `None` where
+    /// that was not done. Where every page has it, no row of the kind need be checked once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folds: Option<Folds>,
+}
+
+/// What came of holding the rows of a page against their events.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Folds {
+    /// The kind of the rows.
+    pub kind: String,
+    /// Rows looked at.
+    pub rows: u64,
+    /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differing: Vec<String>,
 }
 
 /// Entries in one page for machines: enough to be worth a round trip, few enough to stay small.
@@ -183,6 +199,22 @@ pub async fn entries_page<T>(
     Ok(Page { left_before, ..page })
 }
 
+/// The same, where a page of all rows is checked against their histories as it is read.
+///
+/// # Errors
+/// When the store fails.
+pub async fn checked_entries<T>(
+    store: &dyn Store,
+    kind: &'static str,
+    range: Range,
+    entry: impl Fn(&FoundRow) -> Option<T>,
+) -> Result<Page<T>, Problem> {
+    match range.only {
+        Some(_) => entries_page(store, kind, range, entry).await,
+        None => checked_page(store, kind, range, false, |row, _| entry(row)).await,
+    }
+}
+
 /// The same, of rows with their histories. Not for rows whose history has no end: each is read whole.
 ///
 /// # Errors
@@ -193,8 +225,13 @@ pub async fn entries_with_history<T>(
     range: Range,
     entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
+    let Some(ids) = range.wanted()? else {
+        return match range.as_of {
+            Some(_) => Err(Problem::field("as_of", "needs only")),
+            None => checked_page(store, kind, range, true, entry).await,
+        };
+    };
     if let Some(seq) = range.as_of {
-        let ids = range.wanted()?.ok_or_else(|| Problem::field("as_of", "needs only"))?;
         return entries_as_of(store, kind, ids, seq, entry).await;
     }
     let (rows, next) = rows_page(store, kind, range).await?;
@@ -203,6 +240,23 @@ pub async fn entries_with_history<T>(
     let left_before = store.left(kind).await?.before;
     let entries = rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history)));
     Ok(Page { left_before, ..Page::of(kind, entries, next) })
+}
+
+/// A page of all rows, checked against their histories.
+async fn checked_page<T>(
+    store: &dyn Store,
+    kind: &'static str,
+    range: Range,
+    with_histories: bool,
+    entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
+) -> Result<Page<T>, Problem> {
+    let page = CheckedPage { after: range.after, limit: ENTRIES_PAGE, with_histories };
+    let CheckedRows { rows, folds } = store.checked_rows(kind, page).await?;
+    let left_before = store.left(kind).await?.before;
+    let entries = rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history)));
+    let FoldReport { rows: count, differing, next, .. } = folds;
+    let folds = Some(Folds { kind: kind.to_owned(), rows: count, differing });
+    Ok(Page { left_before, folds, ..Page::of(kind, entries, next) })
 }
 
 /// The same of these rows as they were when the event at position `seq` was the last; of those that were there.
@@ -315,7 +369,7 @@ impl<T> Page<T> {
                 None => unreadable.push(format!("{kind}/{id}")),
             }
         }
-        Self { entries, next, unreadable, left_before: None }
+        Self { entries, next, unreadable, left_before: None, folds: None }
     }
 }
 

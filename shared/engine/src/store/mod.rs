@@ -217,6 +217,37 @@ pub struct FoldReport {
     pub next: Option<String>,
 }
 
+/// Which part of the rows is checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The part behind this one: its [`FoldReport::next`]; the first part without it.
+    pub after: Option<String>,
+    /// It ends with the row with which it comes to so many events.
+    pub events: u64,
+    /// Kinds that are left out: they are checked otherwise.
+    pub but: Vec<String>,
+}
+
+/// Which rows are checked as they are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckedPage {
+    /// Those behind this id.
+    pub after: Option<String>,
+    /// At most so many, and histories without a row among them.
+    pub limit: usize,
+    /// Whether each comes with its whole history. Not for rows whose history has no end: all of it is in memory.
+    pub with_histories: bool,
+}
+
+/// Rows that were checked as they were read.
+#[derive(Debug, Clone, Default)]
+pub struct CheckedRows {
+    /// Each row with its history, oldest event first; with nothing where no histories were wanted.
+    pub rows: Vec<(FoundRow, Vec<StoredEvent>)>,
+    /// What the check of these rows found; its `next` is the id behind which the next ones are.
+    pub folds: FoldReport,
+}
+
 /// The id of a row, and how it was at some time with its history up to then; `None` when that cannot be told any more.
 pub type RowAsOf = (String, Option<(FoundRow, Vec<StoredEvent>)>);
 
@@ -455,9 +486,11 @@ pub trait Store: Send + Sync + 'static {
     /// history is longer than a look at what has changed should take; [`FoldReport::next`] is the position behind them.
     fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport>;
 
-    /// The same in parts, each of so many events and the rest of the last row's: the part behind `after`, which is the
-    /// [`FoldReport::next`] of the part before; the first without it.
-    fn verify_part(&self, after: Option<String>, events: u64) -> Answer<'_, FoldReport>;
+    /// The same in parts.
+    fn verify_part(&self, part: Part) -> Answer<'_, FoldReport>;
+
+    /// A page of the rows of a kind, and the same check of them: of one moment, and read once.
+    fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows>;
 
     /// Deletes the rows of `kind` and folds them anew from the events. Answers how many rows there are.
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64>;

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use reqwest::Method;
 use saga_core::machinery::{Machinery, StepState};
 use saga_core::message::Message as _;
-use saga_engine::host::reading::Page;
+use saga_engine::host::reading::{Folds, Page};
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
 use serde::Serialize;
@@ -57,6 +57,10 @@ pub struct Played {
     pub page: usize,
     pub machinery: BTreeMap<String, Machinery>,
     pub folds: BTreeMap<String, FoldReport>,
+    /// What each page of orders says of its rows; an earlier build says nothing.
+    pub checked: Option<Folds>,
+    /// Which rows were asked for apart from those, of which service.
+    pub verified: Vec<String>,
     /// Rows of reservations that cannot be read.
     pub unreadable: Vec<String>,
     /// The order service says something whenever it is asked how it is.
@@ -102,6 +106,8 @@ impl Books {
             page,
             machinery,
             folds,
+            checked: None,
+            verified: vec![],
             unreadable,
             publishes_meanwhile: false,
             busy_looks: 0,
@@ -188,9 +194,13 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, uri: Uri) -> Response 
             Json(machinery).into_response()
         }
         (_, "internal/verify") => {
+            played.verified.push(format!("{service}: {query}"));
             Json(played.folds.get(service).cloned().unwrap_or_default()).into_response()
         }
-        ("order", "internal/ledger") => of(&shop.orders, |entry| entry.order.to_string(), &which, page),
+        ("order", "internal/ledger") => {
+            let whole = page_of(&shop.orders, |entry| entry.order.to_string(), &which, page);
+            Json(Page { folds: played.checked.clone(), ..whole }).into_response()
+        }
         ("order", "internal/ledger/catalogue") => of(&shop.copies, |entry| entry.sku.clone(), &which, page),
         ("inventory", "internal/ledger/stock") => of(&shop.stock, |entry| entry.sku.clone(), &which, page),
         ("inventory", "internal/ledger/reservations") => {
@@ -222,13 +232,13 @@ fn page_of<T: Clone>(all: &[T], key: fn(&T) -> String, which: &Which<'_>, length
         Which::Only(ids) => {
             let of = |id: &str| all.iter().filter(|entry| key(entry) == id).cloned().collect::<Vec<_>>();
             let entries = ids.iter().flat_map(|id| of(id)).collect();
-            return Page { entries, next: None, unreadable: vec![], left_before: None };
+            return Page { entries, next: None, unreadable: vec![], left_before: None, folds: None };
         }
     };
     let mut rest = all.iter().filter(|entry| after.is_none_or(|after| key(entry).as_str() > after));
     let entries: Vec<T> = rest.by_ref().take(length).cloned().collect();
     let next = rest.next().and_then(|_| entries.last()).map(key);
-    Page { entries, next, unreadable: vec![], left_before: None }
+    Page { entries, next, unreadable: vec![], left_before: None, folds: None }
 }
 
 /// One more fact is said, and handled; there is always one that is not.

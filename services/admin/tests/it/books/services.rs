@@ -7,6 +7,7 @@ use contract::reconciliation::PaymentState;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use saga_core::machinery::{Machinery, StepState};
+use saga_engine::host::reading::Folds;
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
 use serde_json::{Value, json};
@@ -195,6 +196,24 @@ async fn whoever_is_away_is_named_in_time_and_what_is_certain_is_told_all_the_sa
             assert_eq!(books.audit_within(3).await["verdict"], "UNBALANCED", "{away}");
         }
     }
+}
+
+/// Rows that were held against their events as the ledger was read are not read once more.
+#[tokio::test]
+async fn what_the_pages_of_a_ledger_say_of_their_rows_counts_and_is_not_asked_again() {
+    let books = Books::of(Shop::consistent()).await;
+    let rows_of_the_pages = books.played.lock().shop.orders.len() as u64 * 3;
+    let folds = Folds { kind: "order".to_owned(), rows: 3, differing: vec![] };
+    (books.played.lock().page, books.played.lock().checked) = (1, Some(folds.clone()));
+    let checked = |report: &Value| report["summary"]["rows_checked"].as_u64().expect("a number");
+    assert!(checked(&books.audit().await) >= rows_of_the_pages);
+    let verified = std::mem::take(&mut books.played.lock().verified);
+    assert!(verified.contains(&"order: events=100000&but=order".to_owned()), "{verified:?}");
+    assert!(verified.contains(&"payment: events=100000".to_owned()), "{verified:?}");
+
+    books.played.lock().checked = Some(Folds { differing: vec!["order/7".to_owned()], ..folds });
+    let report = books.audit().await;
+    assert_eq!(report["discrepancies"][0]["rule"], "every row = fold of its events", "{report}");
 }
 
 /// What no message and no call can mend is wrong in a busy system too.

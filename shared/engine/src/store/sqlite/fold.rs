@@ -1,12 +1,16 @@
 //! Shell: rows against their history: every row must be the fold of its events, and can be made from them.
 
-use rusqlite::types::Value;
+use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator as _;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension};
-use saga_core::row::RowKind;
+use saga_core::decider::FieldValue;
+use saga_core::query::FoundRow;
+use saga_core::row::{Projected, RowKind, StoredEvent};
 use sha2::{Digest, Sha256};
 
-use super::values::{field_value, hex, insert_sql, oops};
-use crate::store::{FoldReport, StoreFault};
+use super::read::stored_event;
+use super::values::{field_value, hex, insert_sql, oops, timestamp};
+use crate::store::{CheckedPage, CheckedRows, FoldReport, Part, StoreFault};
 
 /// At most this many differing rows are named; one is enough to know.
 const NAMED_DIFFERENCES: usize = 100;
@@ -19,16 +23,22 @@ const READING: &str = "reading the history";
 
 /// The events of one row, read one by one: a history may be longer than the memory.
 struct History<'h, 's> {
-    id: String,
+    id: &'h str,
     /// What the fold begins from, if the events before it have left.
     snapshot: Option<Snapshot>,
     /// Of the event that was read last.
     version: i64,
     created_at: i64,
     updated_at: i64,
-    /// Events read so far.
+    /// Events read so far, but for those that the snapshot stands for.
     count: u64,
-    rest: &'h mut Events<'s>,
+    /// Whether it has any event at all.
+    is_there: bool,
+    /// All events read so far, if they are wanted.
+    kept: Option<Vec<StoredEvent>>,
+    /// Why no more could be read.
+    fault: Option<StoreFault>,
+    rest: &'h mut Cursor<'s>,
 }
 
 /// The state of a row, which stands for the events that have left.
@@ -52,43 +62,39 @@ impl Snapshot {
     }
 }
 
-/// The events of a kind, row by row.
-struct Events<'s> {
-    rows: rusqlite::Rows<'s>,
-    /// The one that was read, but not taken yet.
-    next: Option<Event>,
-    /// Why no more could be read.
-    fault: Option<StoreFault>,
+/// Columns of an event, behind those that [`stored_event`] reads.
+const VERSION: usize = 0;
+const DATA: usize = 2;
+const AT: usize = 4;
+const ROW_ID: usize = 6;
+
+/// What a query finds, sorted by the ids of rows: where it stands can be looked at again.
+struct Cursor<'s> {
+    found: rusqlite::Rows<'s>,
+    /// The column of the id.
+    id: usize,
 }
 
-struct Event {
-    row_id: String,
-    version: i64,
-    /// As JSON.
-    data: String,
-    at: i64,
-}
-
-impl Events<'_> {
-    fn advance(&mut self) -> Option<Event> {
-        let read = self.rows.next().and_then(|row| {
-            let read = |row: &rusqlite::Row<'_>| {
-                Ok(Event { row_id: row.get(0)?, version: row.get(1)?, data: row.get(2)?, at: row.get(3)? })
-            };
-            row.map(read).transpose()
-        });
-        let after = read.unwrap_or_else(|error| {
-            self.fault = Some(oops(READING)(error));
-            None
-        });
-        std::mem::replace(&mut self.next, after)
+impl<'s> Cursor<'s> {
+    /// At the first of them.
+    fn of(found: rusqlite::Rows<'s>, id: usize) -> Result<Self, StoreFault> {
+        let mut cursor = Self { found, id };
+        cursor.advance()?;
+        Ok(cursor)
     }
 
-    /// Passes over the events of a row up to a version.
-    fn skip(&mut self, id: &str, up_to: i64) {
-        while self.next.as_ref().is_some_and(|next| next.row_id == id && next.version <= up_to) {
-            self.advance();
-        }
+    fn advance(&mut self) -> Result<(), StoreFault> {
+        self.found.advance().map_err(oops(READING))
+    }
+
+    fn row(&self) -> Option<&rusqlite::Row<'s>> {
+        self.found.get()
+    }
+
+    /// The id of the row that it stands at.
+    fn id(&self) -> Result<Option<&[u8]>, StoreFault> {
+        let id = self.row().map(|row| Ok(row.get_ref(self.id)?.as_bytes()?));
+        id.transpose().map_err(oops(READING))
     }
 }
 
@@ -96,29 +102,83 @@ impl Iterator for History<'_, '_> {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        self.rest.next.as_ref().filter(|next| next.row_id == self.id)?;
-        let event = self.rest.advance()?;
-        (self.version, self.updated_at, self.count) = (event.version, event.at, self.count + 1);
-        Some(event.data)
+        if !self.is_there || self.fault.is_some() {
+            return None;
+        }
+        match self.read() {
+            Ok(data) => data,
+            Err(fault) => {
+                self.fault = Some(fault);
+                None
+            }
+        }
     }
 }
 
-impl History<'_, '_> {
+impl<'h, 's> History<'h, 's> {
+    fn of(
+        id: &'h str,
+        snapshot: Option<Snapshot>,
+        keeps: bool,
+        rest: &'h mut Cursor<'s>,
+    ) -> Result<Self, StoreFault> {
+        let is_there = rest.id()? == Some(id.as_bytes());
+        let at = match rest.row().filter(|_| is_there) {
+            Some(first) => first.get(AT).map_err(oops(READING))?,
+            None => 0,
+        };
+        let created_at = snapshot.as_ref().map_or(at, |snapshot| snapshot.created_at);
+        let version = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
+        let (kept, fault) = (keeps.then(Vec::new), None);
+        Ok(Self { id, snapshot, version, created_at, updated_at: at, count: 0, is_there, kept, fault, rest })
+    }
+
+    /// The next event that no snapshot stands for; what was brought back from an archive is in the snapshot already.
+    fn read(&mut self) -> Result<Option<String>, StoreFault> {
+        let before = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
+        while self.rest.id()? == Some(self.id.as_bytes()) {
+            let Some(row) = self.rest.row() else { return Ok(None) };
+            let version: i64 = row.get(VERSION).map_err(oops(READING))?;
+            let counts = version > before;
+            let data = match counts {
+                true => Some(row.get(DATA).map_err(oops(READING))?),
+                false => None,
+            };
+            if counts {
+                (self.version, self.updated_at) = (version, row.get(AT).map_err(oops(READING))?);
+                self.count += 1;
+            }
+            if let Some(kept) = &mut self.kept {
+                kept.push(stored_event(row).map_err(oops(READING))?);
+            }
+            self.rest.advance()?;
+            if counts {
+                return Ok(data);
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether an event is missing. Known once all are read.
     fn has_gap(&self) -> bool {
         let before = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
         i64::try_from(self.count) != Ok(self.version - before)
     }
 
-    /// The row as its events make it, in the order of the table's columns. All events are read then.
-    fn folded(&mut self, kind: &RowKind) -> serde_json::Result<Vec<Value>> {
-        let state = self.snapshot.as_ref().map(|snapshot| snapshot.state.clone());
-        let projected = (kind.fold)(&self.id.clone(), state.as_deref(), self);
+    /// What its events make of it. All of them are read then.
+    fn folded(&mut self, kind: &RowKind) -> serde_json::Result<Projected> {
+        let (id, state) =
+            (self.id, self.snapshot.as_mut().map(|snapshot| std::mem::take(&mut snapshot.state)));
+        let projected = (kind.fold)(id, state.as_deref(), self);
         self.by_ref().for_each(drop);
-        let projected = projected?;
+        projected
+    }
+
+    /// The row that was folded, in the order of the table's columns.
+    fn values(&self, projected: Projected) -> Vec<Value> {
         let due = projected.due.map(|due| due.as_microsecond());
         let mut values: Vec<Value> = vec![
-            self.id.clone().into(),
+            self.id.to_owned().into(),
             self.version.into(),
             projected.state.into(),
             self.created_at.into(),
@@ -126,7 +186,7 @@ impl History<'_, '_> {
             due.into(),
         ];
         values.extend(projected.fields.iter().map(field_value));
-        Ok(values)
+        values
     }
 }
 
@@ -136,13 +196,15 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
     conn.execute(&delete, []).map_err(oops("deleting the rows of a kind"))?;
     let mut insert = conn.prepare(&insert_sql(kind)).map_err(oops("preparing to write folded rows"))?;
     let mut count = 0;
-    for_each_history(conn, kind, Which::Behind(""), |history| {
-        let values = history.folded(kind).map_err(|error| {
+    let events_alone = None;
+    for_each_row(conn, kind, Which::Behind(""), events_alone, false, |history, _| {
+        let folded = history.folded(kind).map_err(|error| {
             StoreFault::Unusable(format!(
                 "the events of {}/{} cannot be folded: {error}",
                 kind.name, history.id
             ))
         })?;
+        let values = history.values(folded);
         insert.execute(rusqlite::params_from_iter(values)).map_err(oops("writing a folded row"))?;
         count += 1;
         Ok(true)
@@ -166,15 +228,15 @@ pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport,
 pub(super) fn verify_part(
     conn: &Connection,
     kinds: &[RowKind],
-    after: Option<&str>,
-    events: u64,
+    Part { after, events, but }: &Part,
 ) -> Result<FoldReport, StoreFault> {
     let mut report = FoldReport::default();
-    let (first, mut after) = after.and_then(|after| after.split_once('/')).unzip();
+    let (first, mut after) = after.as_deref().and_then(|after| after.split_once('/')).unzip();
     let rest = kinds.iter().skip_while(|kind| first.is_some_and(|first| first != kind.name));
+    let rest = rest.filter(|kind| !but.iter().any(|but| but == kind.name));
     for kind in rest {
         let id = after.take().unwrap_or_default();
-        if let Some(last) = verify_kind(conn, kind, id, events, &mut report, |_, _| ())? {
+        if let Some(last) = verify_kind(conn, kind, id, *events, &mut report, |_, _| ())? {
             report.next = Some(format!("{}/{last}", kind.name));
             break;
         }
@@ -192,17 +254,15 @@ pub(super) fn verify_changed(
     let mut report = FoldReport::default();
     let changed = super::past::changed(conn, after, usize::try_from(events).unwrap_or(usize::MAX))?;
     for kind in kinds {
-        let mut select = Select::of(conn, kind)?;
+        let select = select_rows(kind);
         for (_, id) in changed.rows.iter().filter(|(of, _)| of == kind.name) {
-            let row = select.row(id)?;
-            if let Some(Value::Integer(version)) = row.as_ref().and_then(|row| row.get(1))
-                && *version > LONGEST_LOOKED_AT
-            {
-                continue;
-            }
-            for_each_history(conn, kind, Which::Of(id), |history| {
-                report.rows += 1;
-                check(kind, history, row.as_deref(), &mut report);
+            for_each_row(conn, kind, Which::Of(id), Some(&select), false, |history, row| {
+                if let Some(row) = row
+                    && matches!(row.get_ref(1), Ok(ValueRef::Integer(version)) if version > LONGEST_LOOKED_AT)
+                {
+                    return Ok(false);
+                }
+                check(kind, history, row, &mut report);
                 Ok(true)
             })?;
         }
@@ -218,68 +278,95 @@ fn verify_kind(
     after: &str,
     events: u64,
     report: &mut FoldReport,
-    mut seen: impl FnMut(&str, Option<&[Value]>),
+    mut seen: impl FnMut(&str, Option<&rusqlite::Row<'_>>),
 ) -> Result<Option<String>, StoreFault> {
-    let mut select = Select::of(conn, kind)?;
-    let (mut with_history, mut last) = (0, None);
-    for_each_history(conn, kind, Which::Behind(after), |history| {
-        with_history += 1;
-        let row = select.row(&history.id)?;
-        seen(&history.id, row.as_deref());
-        check(kind, history, row.as_deref(), report);
+    let (mut forged, mut last) = (0, None);
+    for_each_row(conn, kind, Which::Behind(after), Some(&select_rows(kind)), false, |history, row| {
+        if history.is_there {
+            seen(history.id, row);
+        }
+        forged += u64::from(!check(kind, history, row, report));
         let is_enough = report.events >= events;
-        last = is_enough.then(|| history.id.clone());
+        last = is_enough.then(|| history.id.to_owned());
         Ok(!is_enough)
     })?;
-    report.rows += with_history;
-    let count = format!("SELECT count(*) FROM row_{} WHERE id > ?1 AND (?2 IS NULL OR id <= ?2)", kind.name);
-    let rows: i64 = conn
-        .query_row(&count, rusqlite::params![after, last], |row| row.get(0))
-        .map_err(oops("counting rows"))?;
-    let forged = u64::try_from(rows).unwrap_or(0).saturating_sub(with_history);
-    if forged > 0 {
-        report.differing.push(format!("{}: {forged} rows without events", kind.name));
-    }
+    report.differing.extend(without_events(kind, forged));
     Ok(last)
 }
 
-/// Compares a row with its history, all of which is read then.
-fn check(kind: &RowKind, history: &mut History<'_, '_>, row: Option<&[Value]>, report: &mut FoldReport) {
-    let is_same = history.folded(kind).is_ok_and(|folded| row == Some(folded.as_slice()));
-    history.by_ref().for_each(drop);
-    report.events += history.count;
-    if (history.has_gap() || !is_same) && report.differing.len() < NAMED_DIFFERENCES {
+/// Compares a row with its history, all of which is read then. Answers whether it has one.
+fn check(
+    kind: &RowKind,
+    history: &mut History<'_, '_>,
+    row: Option<&rusqlite::Row<'_>>,
+    report: &mut FoldReport,
+) -> bool {
+    if !history.is_there {
+        return false;
+    }
+    let folded = history.folded(kind);
+    let is_same = |folded| row.is_some_and(|row| is_row(row, &history.values(folded)));
+    let is_fold = folded.is_ok_and(is_same) && !history.has_gap();
+    (report.rows, report.events) = (report.rows + 1, report.events + history.count);
+    if !is_fold && report.differing.len() < NAMED_DIFFERENCES {
         report.differing.push(format!("{}/{}", kind.name, history.id));
     }
+    true
 }
 
-/// Reads rows of a kind by their ids.
-struct Select<'c> {
-    statement: rusqlite::Statement<'c>,
-    columns: usize,
+/// Whether a row has these values, each of its type.
+fn is_row(row: &rusqlite::Row<'_>, values: &[Value]) -> bool {
+    let is = |(column, value): (usize, &Value)| row.get_ref(column).is_ok_and(|is| is == value.into());
+    values.iter().enumerate().all(is)
 }
 
-impl<'c> Select<'c> {
-    fn of(conn: &'c Connection, kind: &RowKind) -> Result<Self, StoreFault> {
-        let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
-        let sql = format!(
-            "SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{} WHERE id = ?1",
-            kind.name
-        );
-        let statement = conn.prepare(&sql).map_err(oops("preparing to read rows"))?;
-        Ok(Self { statement, columns: 6 + kind.fields.len() })
-    }
+fn without_events(kind: &RowKind, rows: u64) -> Option<String> {
+    (rows > 0).then(|| format!("{}: {rows} rows without events", kind.name))
+}
 
-    /// All columns of a row; `None` when it is not there.
-    fn row(&mut self, id: &str) -> Result<Option<Vec<Value>>, StoreFault> {
-        let columns = self.columns;
-        let read = |row: &rusqlite::Row<'_>| (0..columns).map(|column| row.get(column)).collect();
-        self.statement.query_row([id], read).optional().map_err(oops("reading a row"))
-    }
+/// A page of the rows of a kind, and whether they are the folds of their histories.
+pub(super) fn checked(
+    conn: &Connection,
+    kind: &RowKind,
+    CheckedPage { after, limit, with_histories }: &CheckedPage,
+) -> Result<CheckedRows, StoreFault> {
+    let (mut checked, mut seen, mut forged) = (CheckedRows::default(), 0, 0);
+    let behind = Which::Behind(after.as_deref().unwrap_or_default());
+    for_each_row(conn, kind, behind, Some(&select_rows(kind)), *with_histories, |history, row| {
+        forged += u64::from(!check(kind, history, row, &mut checked.folds));
+        if let Some(row) = row {
+            let history = history.kept.take().unwrap_or_default();
+            checked.rows.push((found(row).map_err(oops("reading a row"))?, history));
+        }
+        seen += 1;
+        let is_over = seen == *limit;
+        checked.folds.next = is_over.then(|| history.id.to_owned());
+        Ok(!is_over)
+    })?;
+    checked.folds.differing.extend(without_events(kind, forged));
+    Ok(checked)
+}
+
+/// All columns of the rows of a kind.
+fn select_rows(kind: &RowKind) -> String {
+    let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
+    format!("SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{}", kind.name)
+}
+
+/// A row of these columns.
+fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
+    Ok(FoundRow {
+        id: row.get(0)?,
+        version: row.get(1)?,
+        state: row.get(2)?,
+        created_at: timestamp(row.get(3)?),
+        updated_at: timestamp(row.get(4)?),
+        ordered_by: FieldValue::Null,
+    })
 }
 
 /// Adds a row to a digest, each value behind its type and its length.
-fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&[Value]>) {
+fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&rusqlite::Row<'_>>) {
     let mut value = |tag: u8, bytes: &[u8]| {
         digest.update([tag]);
         digest.update(bytes.len().to_le_bytes());
@@ -287,70 +374,81 @@ fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&[Value]>) {
     };
     value(0, kind.name.as_bytes());
     value(0, id.as_bytes());
-    for column in row.unwrap_or_default() {
+    let Some(row) = row else { return };
+    for column in (0..6 + kind.fields.len()).map_while(|column| row.get_ref(column).ok()) {
         match column {
-            Value::Null => value(1, &[]),
-            Value::Integer(number) => value(2, &number.to_le_bytes()),
-            Value::Real(number) => value(3, &number.to_le_bytes()),
-            Value::Text(text) => value(4, text.as_bytes()),
-            Value::Blob(bytes) => value(5, bytes),
+            ValueRef::Null => value(1, &[]),
+            ValueRef::Integer(number) => value(2, &number.to_le_bytes()),
+            ValueRef::Real(number) => value(3, &number.to_le_bytes()),
+            ValueRef::Text(text) => value(4, text),
+            ValueRef::Blob(bytes) => value(5, bytes),
         }
     }
 }
 
-/// Which histories are read.
+/// Which rows are read.
 #[derive(Clone, Copy)]
 enum Which<'i> {
-    /// Those of all rows behind this one.
+    /// All behind this one.
     Behind(&'i str),
-    /// That of this row.
+    /// This one.
     Of(&'i str),
 }
 
-/// Does something with each of these histories, until it is told that it is enough.
-fn for_each_history(
+/// Does something with the history of each row, empty where it has none, and the row itself, if there is one: both are
+/// read side by side in the order of the ids. Until it is told that it is enough. Rows are those of `select`; none are
+/// read without it. Whether it `keeps` the events is for whoever wants them afterwards.
+fn for_each_row(
     conn: &Connection,
     kind: &RowKind,
     which: Which<'_>,
-    mut each: impl FnMut(&mut History<'_, '_>) -> Result<bool, StoreFault>,
+    select: Option<&str>,
+    keeps: bool,
+    mut each: impl FnMut(&mut History<'_, '_>, Option<&rusqlite::Row<'_>>) -> Result<bool, StoreFault>,
 ) -> Result<(), StoreFault> {
     let (is, id) = match which {
         Which::Behind(id) => (">", id),
         Which::Of(id) => ("=", id),
     };
-    let mut statement = conn
+    let mut of_events = conn
         .prepare_cached(&format!(
-            "SELECT row_id, version, data, recorded_at FROM event WHERE kind = ?1 AND row_id {is} ?2
-             ORDER BY row_id, version"
+            "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL, row_id FROM event
+             WHERE kind = ?1 AND row_id {is} ?2 ORDER BY row_id, version"
         ))
         .map_err(oops(READING))?;
-    let rows = statement.query([kind.name, id]).map_err(oops(READING))?;
-    let mut events = Events { rows, next: None, fault: None };
-    events.advance();
+    let mut events = Cursor::of(of_events.query([kind.name, id]).map_err(oops(READING))?, ROW_ID)?;
+    let of_rows = select.map(|select| conn.prepare_cached(&format!("{select} WHERE id {is} ?1 ORDER BY id")));
+    let mut of_rows = of_rows.transpose().map_err(oops(READING))?;
+    let mut rows = match &mut of_rows {
+        Some(of_rows) => Some(Cursor::of(of_rows.query([id]).map_err(oops(READING))?, 0)?),
+        None => None,
+    };
     let has_snapshots: bool = conn
         .prepare_cached("SELECT EXISTS (SELECT 1 FROM snapshot WHERE kind = ?1)")
         .and_then(|mut select| select.query_row([kind.name], |row| row.get(0)))
         .map_err(oops(READING))?;
-    while let Some(first) = &events.next {
-        let (id, at) = (first.row_id.clone(), first.at);
+    loop {
+        let row = rows.as_ref().map_or(Ok(None), Cursor::id)?;
+        let Some(first) = [row, events.id()?].into_iter().flatten().min() else { return Ok(()) };
+        let is_row = row == Some(first);
+        let id = std::str::from_utf8(first).map_err(|error| oops(READING)(error.into()))?.to_owned();
         let snapshot = match has_snapshots {
             true => Snapshot::of(conn, kind.name, &id).map_err(oops(READING))?,
             false => None,
         };
-        let created_at = snapshot.as_ref().map_or(at, |snapshot| snapshot.created_at);
-        let version = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
-        // What was brought back from an archive is in the snapshot already.
-        events.skip(&id, version);
-        let (updated_at, count, rest) = (at, 0, &mut events);
-        let mut history = History { id, snapshot, version, created_at, updated_at, count, rest };
-        let goes_on = each(&mut history)?;
-        history.for_each(drop);
-        if let Some(fault) = events.fault.take() {
-            return Err(fault);
+        let mut history = History::of(&id, snapshot, keeps, &mut events)?;
+        let row = rows.as_ref().filter(|_| is_row).and_then(Cursor::row);
+        let goes_on = each(&mut history, row)?;
+        if goes_on {
+            history.by_ref().for_each(drop);
         }
-        if !goes_on {
-            return Ok(());
+        match history.fault {
+            Some(fault) => return Err(fault),
+            None if !goes_on => return Ok(()),
+            None => {}
+        }
+        if let Some(rows) = rows.as_mut().filter(|_| is_row) {
+            rows.advance()?;
         }
     }
-    events.fault.map_or(Ok(()), Err)
 }

@@ -40,9 +40,9 @@ use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
 use super::{
-    Answer, Changes, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport, Lease, Leaving,
-    LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, RowAsOf, Store,
-    StoreFault, StoredDeadLetters,
+    Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
+    Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Part, Published, PublishedRun,
+    Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 
 /// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
@@ -385,9 +385,14 @@ impl Store for SqliteStore {
         self.read(Lane::Audit, move |conn| fold::verify(conn, &kinds.declared))
     }
 
-    fn verify_part(&self, after: Option<String>, events: u64) -> Answer<'_, FoldReport> {
+    fn verify_part(&self, part: Part) -> Answer<'_, FoldReport> {
         let kinds = self.kinds.clone();
-        self.read(Lane::Audit, move |conn| fold::verify_part(conn, &kinds.declared, after.as_deref(), events))
+        self.read(Lane::Audit, move |conn| fold::verify_part(conn, &kinds.declared, &part))
+    }
+
+    fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows> {
+        let kinds = self.kinds.clone();
+        self.read(Lane::Audit, move |conn| fold::checked(conn, kinds.of_name(kind)?, &page))
     }
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {

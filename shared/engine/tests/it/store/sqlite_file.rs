@@ -6,12 +6,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
+use saga_core::decider::FieldValue;
 use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::query::Query;
-use saga_core::row::RowKind;
+use saga_core::row::{RowKey, RowKind};
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{OutboxEntry, Store, StoreFault};
+use saga_engine::store::{CheckedPage, CheckedRows, OutboxEntry, Part, Store, StoreFault};
 use tempfile::TempDir;
 
 use crate::support::{
@@ -139,7 +140,7 @@ async fn batches_that_wait_share_a_commit_and_a_failing_one_leaves_it() -> Outco
 async fn in_parts(store: &SqliteStore, events: u64) -> Result<Vec<String>, StoreFault> {
     let (mut differing, mut rows, mut after) = (vec![], 0, None);
     loop {
-        let part = store.verify_part(after, events).await?;
+        let part = store.verify_part(Part { after, events, ..Part::default() }).await?;
         differing.extend(part.differing);
         rows += part.rows;
         after = part.next;
@@ -148,6 +149,42 @@ async fn in_parts(store: &SqliteStore, events: u64) -> Result<Vec<String>, Store
             return Ok(differing);
         }
     }
+}
+
+/// The same as pages of so many rows, with their histories, are read.
+async fn in_pages(store: &SqliteStore, limit: usize) -> Result<Vec<String>, StoreFault> {
+    let (mut differing, mut rows, mut after) = (vec![], 0, None);
+    loop {
+        let page = CheckedPage { after, limit, with_histories: true };
+        let CheckedRows { rows: found, folds } = store.checked_rows("shelf", page).await?;
+        assert!(found.iter().all(|(row, _)| row.ordered_by == FieldValue::Null), "by their ids");
+        differing.extend(folds.differing);
+        rows += folds.rows;
+        after = folds.next;
+        if after.is_none() {
+            assert_eq!(rows, 2, "each once");
+            return Ok(differing);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_checked_rows_has_what_the_rows_and_their_histories_have() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    commit(&store, recorded("tea", &[], &[put(3), put(4)])).await?;
+    commit(&store, recorded("milk", &[], &[put(1)])).await?;
+    let page = CheckedPage { after: None, limit: 9, with_histories: true };
+    let CheckedRows { rows, folds } = store.checked_rows("shelf", page.clone()).await?;
+    assert_eq!((folds.rows, folds.events, folds.differing, folds.next), (2, 3, vec![], None));
+    for ((row, history), id) in rows.iter().zip(["milk", "tea"]) {
+        let alone = store.row(RowKey { kind: "shelf", id: id.to_owned() }).await?.expect("a row");
+        assert_eq!(format!("{row:?}"), format!("{alone:?}"));
+        assert_eq!(vec![history.clone()], store.histories("shelf", vec![id.to_owned()]).await?);
+    }
+    let without = store.checked_rows("shelf", CheckedPage { with_histories: false, ..page }).await?;
+    assert!(without.rows.len() == 2 && without.rows.iter().all(|(_, history)| history.is_empty()));
+    Ok(())
 }
 
 #[tokio::test]
@@ -166,6 +203,8 @@ async fn a_row_that_was_forged_is_found_in_its_part() -> Outcome {
         );
         for events in 1..=3 {
             assert_eq!(in_parts(&store, events).await?, ["shelf: 1 rows without events"], "{forged}");
+            let limit = usize::try_from(events).expect("a few");
+            assert_eq!(in_pages(&store, limit).await?, ["shelf: 1 rows without events"], "{forged}");
         }
         by_hand(folder.path(), &format!("DELETE FROM row_shelf WHERE id = '{forged}'"));
     }
@@ -195,6 +234,8 @@ async fn a_row_that_was_altered_by_hand_is_found_and_mended() -> Outcome {
         // In parts too, whichever row stands at the end of one.
         for events in 1..=3 {
             assert_eq!(in_parts(&store, events).await?, ["shelf/tea"], "{what}");
+            let limit = usize::try_from(events).expect("a few");
+            assert_eq!(in_pages(&store, limit).await?, ["shelf/tea"], "{what}");
         }
 
         assert_eq!(store.rebuild("shelf").await?, 2);
