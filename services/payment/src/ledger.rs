@@ -1,6 +1,6 @@
 //! Pure: what the reconciliation gets to see of payments, and which of them came to nothing without a word.
 
-use contract::reconciliation::{PaymentEntry, PaymentState, Said, events};
+use contract::reconciliation::{PaymentEntry, PaymentState, Said};
 use saga_core::row::StoredEvent;
 use uuid::Uuid;
 
@@ -24,8 +24,10 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
     };
     let context = payment.context();
     let amount = context.map(|context| context.total);
-    let each =
-        |is_it: fn(&PaymentEvent) -> bool| events(history).filter(is_it).filter_map(|_| amount).collect();
+    let events = read(history);
+    let each = |is_it: fn(&PaymentEvent) -> bool| {
+        events.iter().filter(|(event, _)| is_it(event)).filter_map(|_| amount).collect()
+    };
     PaymentEntry {
         order,
         state,
@@ -36,26 +38,35 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
         refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
         settled: matches!(payment, Payment::Settled(_)),
         refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
-        said: Said::of(&said_in(history), told),
+        said: said_in(&events),
     }
 }
 
+/// The events of a history that can be read, oldest first, each with when it was decided and whether it was told.
+fn read(history: &[StoredEvent]) -> Vec<(PaymentEvent, &StoredEvent)> {
+    history.iter().filter_map(|stored| Some((serde_json::from_str(&stored.data).ok()?, stored))).collect()
+}
+
 /// What of a history was said. Where an answer had to be given later, what came of the payment was not said then.
-fn said_in(history: &[StoredEvent]) -> Vec<StoredEvent> {
-    let is_silence = |event: &&StoredEvent| !event.told && is_end(event);
-    let is_answered_later = events(history).any(|event| matches!(event, PaymentEvent::Answered));
-    history.iter().filter(|event| !(is_answered_later && is_silence(event))).cloned().collect()
+fn said_in(events: &[(PaymentEvent, &StoredEvent)]) -> Vec<Said> {
+    let is_answered_later = events.iter().any(|(event, _)| matches!(event, PaymentEvent::Answered));
+    let is_silence = |event: &PaymentEvent, stored: &StoredEvent| !stored.told && is_end(event);
+    let said = |(event, stored): &(PaymentEvent, &StoredEvent)| {
+        let fact = told(event).filter(|_| !(is_answered_later && is_silence(event, stored)))?;
+        Some(Said { fact, at: stored.recorded_at })
+    };
+    events.iter().filter_map(said).collect()
 }
 
 /// Whether it is the end of a payment of which others must know that nothing is charged.
-fn is_end(event: &StoredEvent) -> bool {
-    let event = serde_json::from_str(&event.data).ok();
-    matches!(event, Some(PaymentEvent::Voided | PaymentEvent::Reversed))
+const fn is_end(event: &PaymentEvent) -> bool {
+    matches!(event, PaymentEvent::Voided | PaymentEvent::Reversed)
 }
 
 /// Whether a payment with this history came to nothing without a word to the others, as builds before
 /// [`PaymentVoided`](contract::payment::PaymentVoided) left them.
 #[must_use]
 pub fn is_silent(history: &[StoredEvent]) -> bool {
+    let is_end = |last: &StoredEvent| serde_json::from_str(&last.data).is_ok_and(|event| is_end(&event));
     history.last().is_some_and(|last| !last.told && is_end(last))
 }
