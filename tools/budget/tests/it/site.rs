@@ -1,0 +1,306 @@
+//! Shell: a service on its real engine, store and relay, one batch at a time, and what each batch costs it.
+//!
+//! Neither gathering windows nor timers nor a broker: what is in a batch is scripted. Whatever the service does until the
+//! batch is settled is counted as its own, as nobody else does anything meanwhile.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use budget::Cost;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use saga_core::admission::{Admission, TaskBounds};
+use saga_core::dead_letter::{Delivery, PACK_HEADER};
+use saga_core::decision::Rules;
+use saga_core::fault::FaultKind;
+use saga_core::input::{Input, Outcome};
+use saga_core::retry::RetryPolicy;
+use saga_core::service::{Service, steps_of};
+use saga_core::waiting::Task;
+use saga_engine::runtime::admission::SharedAdmission;
+use saga_engine::runtime::bus::{Durable, Publish};
+use saga_engine::runtime::clock::Clock;
+use saga_engine::runtime::engine::{self, Bounds, Engine, Parts};
+use saga_engine::runtime::faults::{FaultSettings, Faults};
+use saga_engine::runtime::observer::Observer;
+use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
+use saga_engine::runtime::task_runner::{TaskRunner, Waiting};
+use saga_engine::runtime::tasks::NOBODY;
+use saga_engine::runtime::tracer::Tracer;
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{OutboxEntry, Published};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{JoinHandle, unconstrained};
+
+use crate::allocations::{self, uncounted};
+use crate::database::{self, Seen, Watched};
+
+/// When everything happens; a batch later, it is a millisecond later.
+pub const NOON: Timestamp = Timestamp::constant(1_767_268_800, 0);
+/// Tasks that may be held: all that there ever are.
+const TASKS: usize = 1 << 20;
+/// What nobody waits for is settled within this, or never.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time of day, as the script says.
+#[derive(Default)]
+pub struct ScriptedClock(AtomicI64);
+
+impl ScriptedClock {
+    pub fn go_on(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ScriptedClock {
+    fn now(&self) -> Timestamp {
+        NOON + SignedDuration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// What was published together, by one service.
+pub struct Told {
+    pub producer: &'static str,
+    pub entries: Vec<OutboxEntry>,
+}
+
+/// A service.
+pub struct Site<S: Service> {
+    pub store: Arc<SqliteStore>,
+    path: PathBuf,
+    watched: &'static Watched,
+    clock: Arc<ScriptedClock>,
+    engine: Engine<S>,
+    looping: JoinHandle<()>,
+    relay: Relay,
+    tasks: mpsc::UnboundedReceiver<Waiting>,
+    settled: Arc<Settled>,
+    /// Messages that each of its durables has had.
+    heard: u64,
+    cost: Cost,
+    began: Seen,
+}
+
+impl<S: Service> Site<S> {
+    /// The service with an empty database in this folder.
+    pub fn new(service: S, folder: &Path, clock: Arc<ScriptedClock>) -> Self {
+        let path = folder.join(format!("{}.db", S::NAME));
+        let (store, watched) = database::watched(&path, || SqliteStore::open(&path, S::rows()));
+        let store = Arc::new(store.expect("a new database"));
+        let steps = steps_of::<S>().into_iter().map(|step| step.name).collect();
+        let faults = Faults::new(FaultSettings::default(), &FaultKind::OF_A_SERVICE, steps);
+        let bounds = TaskBounds { backlog: TASKS, concurrency: TASKS };
+        let admission = SharedAdmission::new(Admission::new(NOBODY, bounds), faults, clock.as_ref());
+        let (runner, tasks) = TaskRunner::new(admission);
+        let settled = Arc::new(Settled::default());
+        let (engine, looping) = Engine::new(Parts {
+            service: Arc::new(service),
+            store: store.clone(),
+            rules: rules(),
+            bounds: Bounds { batch_max: 256, queue: 4096, gather: Duration::ZERO },
+            clock: clock.clone(),
+            observer: settled.clone(),
+            tasks: runner,
+            tracer: Tracer::off(),
+        });
+        let looping = tokio::spawn(engine::run(looping));
+        let relay = Relay::new(store.clone(), S::NAME.to_owned(), RelaySettings::default());
+        let relay = relay.fed_by(engine.relay());
+        let (heard, cost, began) = (0, Cost::default(), Seen::default());
+        Self { store, path, watched, clock, engine, looping, relay, tasks, settled, heard, cost, began }
+    }
+
+    /// What has happened until now is not counted.
+    pub fn begin(&mut self) {
+        self.cost = Cost::default();
+        self.began = self.watched.look(&self.path);
+    }
+
+    /// What has been counted since then.
+    pub fn end(self) -> Cost {
+        self.looping.abort();
+        let (before, now) = (&self.began, self.watched.look(&self.path));
+        let statements = now
+            .statements
+            .iter()
+            .map(|(name, count)| (name.clone(), count - before.statements.get(name).copied().unwrap_or(0)));
+        let statements: BTreeMap<_, _> = statements.filter(|(_, count)| *count > 0).collect();
+        let pages = database::pages_written(&self.path, before.log_bytes);
+        assert_eq!(budget::sum(&pages), now.pages - before.pages, "SQLite counts what is in its log");
+        Cost {
+            transactions: statements["COMMIT"],
+            statements,
+            pages,
+            log_bytes: now.log_bytes - before.log_bytes,
+            database_bytes: now.database_bytes - before.database_bytes,
+            ..self.cost
+        }
+    }
+
+    /// Takes these in as one batch, and answers their outcomes.
+    pub async fn takes(&mut self, make: impl FnOnce() -> Vec<Input<S>>) -> Vec<Outcome<S>> {
+        self.clock.go_on();
+        let (before, batches) = (allocations::so_far(), self.settled.batches.load(Ordering::SeqCst));
+        let inputs = make();
+        let count = inputs.len();
+        let (outcomes, is_over) =
+            uncounted(|| (Arc::new(Mutex::new(Vec::with_capacity(count))), Arc::new(Notify::new())));
+        let sources = uncounted(|| inputs.iter().map(|input| input.source().to_owned()).collect::<Vec<_>>());
+        let handing_in = async {
+            for input in inputs {
+                let (outcomes, is_over) = (outcomes.clone(), is_over.clone());
+                let settled = move |outcome| {
+                    let mut outcomes = outcomes.lock();
+                    outcomes.push(outcome);
+                    if outcomes.len() == count {
+                        is_over.notify_one();
+                    }
+                };
+                self.engine.hand_in(input, settled).await.expect("the store works");
+            }
+        };
+        // The engine gets to run when all are in its queue.
+        unconstrained(handing_in).await;
+        tokio::time::timeout(PATIENCE, is_over.notified()).await.expect("a batch is settled");
+        uncounted(|| {
+            self.allocated_since(before);
+            assert_eq!(self.settled.batches.load(Ordering::SeqCst), batches + 1, "they are one batch");
+            sources.into_iter().for_each(|source| *self.cost.inputs.entry(source).or_default() += 1);
+            std::mem::take(&mut *outcomes.lock())
+        })
+    }
+
+    /// Hears what was told, as one batch, and publishes what it has to say to that.
+    pub async fn hears(&mut self, told: &Told) -> Option<Told> {
+        let durables = Durable::all(S::NAME, &steps_of::<S>());
+        let durables = durables.into_iter().filter(|durable| durable.subscription.producer == told.producer);
+        let durables: Vec<_> = durables
+            .map(|durable| {
+                (durable.step, durable.subscription.stream(), durable.subscription.subjects(S::NAME))
+            })
+            .collect();
+        let for_it =
+            |entry: &OutboxEntry| durables.iter().any(|(_, _, subjects)| subjects.contains(&entry.subject));
+        if !told.entries.iter().any(for_it) {
+            return None;
+        }
+        let heard = self.heard;
+        let outcomes = self.takes(|| {
+            let mut inputs = Vec::new();
+            for (index, entry) in (1..).zip(&told.entries) {
+                for (step, stream, _) in
+                    durables.iter().filter(|(_, _, subjects)| subjects.contains(&entry.subject))
+                {
+                    let headers = vec![(PACK_HEADER.to_owned(), format!("{index}/{}", told.entries.len()))];
+                    let (stream, subject, sequence) = (stream.clone(), entry.subject.clone(), heard);
+                    let delivery = Delivery { stream, sequence, subject, headers };
+                    inputs.push(Input::delivered(step, entry.payload.clone(), delivery, 0));
+                }
+            }
+            inputs
+        });
+        for outcome in outcomes.await {
+            assert_eq!(outcome.name(), "done", "{} of {}", S::NAME, told.entries[0].subject);
+        }
+        self.heard += 1;
+        self.publishes().await
+    }
+
+    /// Publishes what it has promised, all at once.
+    pub async fn publishes(&mut self) -> Option<Told> {
+        let before = allocations::so_far();
+        let (recorder, commits, published) =
+            (Recorder::default(), self.watched.commits(), self.settled.published());
+        let round = self.relay.round(&recorder, self.settled.as_ref(), self.clock.now()).await;
+        let count = match round.expect("the store works") {
+            Round::Published(count) => count,
+            Round::Idle => {
+                self.allocated_since(before);
+                return None;
+            }
+            Round::Delayed(why) => panic!("{} publishes nothing: {why}", S::NAME),
+            Round::Standby => panic!("somebody else publishes for {}", S::NAME),
+        };
+        // Nobody waits for it, so it is carried by another commit if one comes soon. None does, however slow this is.
+        let settling = async {
+            while self.watched.commits() == commits || self.settled.published() < published + count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                if self.watched.commits() > commits {
+                    let again = self.relay.round(&recorder, self.settled.as_ref(), self.clock.now()).await;
+                    assert_eq!(again.expect("the store works"), Round::Idle);
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, settling).await.expect("what was published is settled");
+        self.allocated_since(before);
+        let entries = std::mem::take(&mut *recorder.0.lock());
+        for entry in &entries {
+            *self.cost.messages.entry(entry.subject.clone()).or_default() += 1;
+            self.cost.message_bytes += entry.payload.len() as u64;
+        }
+        Some(Told { producer: S::NAME, entries })
+    }
+
+    /// The calls that it wants to have made.
+    pub fn tasks(&mut self) -> Vec<Task> {
+        std::iter::from_fn(|| self.tasks.try_recv().ok()).map(|waiting| waiting.task).collect()
+    }
+
+    fn allocated_since(&mut self, (allocations, bytes): (u64, u64)) {
+        let (now, bytes_now) = allocations::so_far();
+        self.cost.allocations += now - allocations;
+        self.cost.allocated_bytes += bytes_now - bytes;
+    }
+}
+
+/// What the loops say that they have done.
+#[derive(Default)]
+struct Settled {
+    batches: AtomicUsize,
+    published: AtomicUsize,
+}
+
+impl Settled {
+    fn published(&self) -> usize {
+        self.published.load(Ordering::SeqCst)
+    }
+}
+
+impl Observer for Settled {
+    fn batch_committed(&self, _: usize, _: Duration) {
+        self.batches.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn published(&self, messages: usize, _: usize, _: Duration) {
+        self.published.fetch_add(messages, Ordering::SeqCst);
+    }
+}
+
+/// A broker that takes everything.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<OutboxEntry>>);
+
+impl Publish for Recorder {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+        let done = entries.iter().map(|entry| entry.seq).collect();
+        uncounted(|| self.0.lock().extend_from_slice(entries));
+        Box::pin(std::future::ready(Published { done, ..Published::default() }))
+    }
+}
+
+fn rules() -> Rules {
+    let retry = RetryPolicy { max_attempts: 1, base: Duration::ZERO, cap: Duration::ZERO };
+    Rules {
+        retry,
+        step_retry: BTreeMap::new(),
+        task_retry: retry,
+        owner: "budget".to_owned(),
+        task_lease: SignedDuration::from_secs(30),
+        keep_gone_wrong: false,
+        use_inbox: true,
+    }
+}
