@@ -7,7 +7,7 @@ readonly counted_calls=(fsync fdatasync pwrite64 pread64 write writev sendto rec
 bench_counts() {
   title "counts: what a saga costs, by process, at three quarters of the highest rate"
   need_sustained
-  local per_second messages sagas load
+  local per_second messages sagas load all
   per_second=$(of_sustained 75)
   start_system "$bin"
   timeout 600 "$sagactl" --data "$data" load --rate "$per_second" --warmup "${warmup_s}s" --duration "$((counts_s * 2 + 4))s" \
@@ -15,8 +15,11 @@ bench_counts() {
   load=$!
   wait_for 60 first_order_is_there || die "no order comes"
   sleep "$warmup_s"
+  mapfile -t all < <(pids)
   messages=$(published) sagas=$(ended)
+  counted_so_far "${all[@]}" >"$folder/counted.before"
   used_while "$counts_s" "$folder/counts"
+  counted_so_far "${all[@]}" >"$folder/counted.after"
   messages=$(($(published) - messages)) sagas=$(($(ended) - sagas))
   ((sagas > 0)) || die "no order ended while it was counted"
   messages=$((messages * 100 / sagas))
@@ -26,18 +29,25 @@ bench_counts() {
   "$tool" used "$folder/counts.before" "$folder/counts.after" "$sagas" >"$folder/used.json"
   local counts
   counts=$(jq -n --slurpfile used "$folder/used.json" --slurpfile calls "$folder/calls.json" --argjson messages "$messages" \
-    --argjson rate "$per_second" --slurpfile run "$folder/run.json" --arg by "$counted_by" '
+    --argjson rate "$per_second" --slurpfile run "$folder/run.json" --arg by "$counted_by" \
+    --slurpfile before "$folder/counted.before" --slurpfile after "$folder/counted.after" --argjson sagas "$sagas" '
     def sum(f): map(f) | add // 0 | . * 1000 | round / 1000;
-    ($used[0] | with_entries(.value += ($calls[0][.key] // {}))) as $each | ($each | [.[]]) as $all
+    # What has no figure is not counted on this machine.
+    def sum_if_any(f): if all(f == null) then "not counted here" else sum(f // 0) end;
+    ($after[0] | with_entries(.key as $name | .value |= with_entries(
+      .value = (([.value - ($before[0][$name][.key] // 0), 0] | max) * 1000 / $sagas | round / 1000)))) as $counted
+    | ($used[0] | with_entries(.value += ($counted[.key] // {}) + ($calls[0][.key] // {}))) as $each | ($each | [.[]]) as $all
     | {rate: $rate, by: $by, valid: $run[0].valid, reasons: $run[0].reasons, each: $each, all: ({
         cpu_us: ($all | sum(.cpu_us)), switches: ($all | sum(.switches_voluntary + .switches_involuntary)),
-        bytes_written: ($all | sum(.bytes_written)), rss_mib: ($all | map(.rss_kib) | add / 1024 | round), messages: ($messages / 100)}
+        bytes_written: ($all | sum(.bytes_written)), rss_mib: ($all | map(.rss_kib) | add / 1024 | round), messages: ($messages / 100),
+        inputs: ($all | sum(.inputs // 0)), transactions: ($all | sum(.transactions // 0)),
+        instructions: ($all | sum_if_any(.instructions)), wire_bytes: ($all | sum_if_any(.wire_bytes))}
       + if $by == "nobody" then {} else {fsync: ($all | sum((.fsync // 0) + (.fdatasync // 0))), pwrite: ($all | sum(.pwrite64 // 0)),
         write: ($all | sum((.write // 0) + (.writev // 0))), syscalls: ($all | sum(.syscalls // 0))} end)}')
-  show "$(jq -r '.each | to_entries[] | "\(.key)\t\(.value.cpu_us)\t\(.value.switches_voluntary + .value.switches_involuntary)\t\((.value.fsync // 0) + (.value.fdatasync // 0))\t\(.value.pwrite64 // "-")\t\(.value.syscalls // "-")\t\(.value.bytes_written)\t\(.value.rss_kib)"' <<<"$counts" |
-    awk -F '\t' 'BEGIN { printf "  %-10s %9s %9s %8s %8s %9s %12s %9s\n", "per saga", "CPU µs", "switches", "fsyncs", "pwrites", "syscalls", "bytes", "KiB held" }
-      { printf "  %-10s %8.1f %9.2f %8.3f %8.2f %9.1f %12.0f %9d\n", $1, $2, $3, $4, $5, $6, $7, $8 }')"
-  show "$(jq -r '"  all: \(.all.cpu_us) µs, \(.all.messages) messages; system calls counted by \(.by)"' <<<"$counts")"
+  show "$(jq -r '.each | to_entries[] | "\(.key)\t\(.value.cpu_us)\t\(.value.switches_voluntary + .value.switches_involuntary)\t\((.value.fsync // 0) + (.value.fdatasync // 0))\t\(.value.pwrite64 // "-")\t\(.value.syscalls // "-")\t\(.value.bytes_written)\t\(.value.rss_kib)\t\(.value.transactions // "-")\t\(.value.wire_bytes // "-")"' <<<"$counts" |
+    awk -F '\t' 'BEGIN { printf "  %-10s %9s %9s %8s %8s %9s %12s %9s %8s %10s\n", "per saga", "CPU µs", "switches", "fsyncs", "pwrites", "syscalls", "bytes", "KiB held", "batches", "wire bytes" }
+      { printf "  %-10s %8.1f %9.2f %8.3f %8.2f %9.1f %12.0f %9d %8s %10s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 }')"
+  show "$(jq -r '"  all: \(.all.cpu_us) µs, \(.all.messages) messages, instructions: \(.all.instructions); system calls counted by \(.by)"' <<<"$counts")"
   note counts "$counts"
   stop_system
 }
@@ -49,6 +59,23 @@ published() {
     all=$((all + $(get "$url/internal/machinery" '[.published[]] | add // 0')))
   done
   echo "$all"
+}
+
+# counted_so_far NAME=PID…: by process, what it counts itself (inputs, transactions that store them, messages), and the
+# bytes that its connections have sent and received, as far as the kernel can be asked.
+counted_so_far() {
+  local each name
+  for each in "$@"; do
+    name=${each%=*}
+    # The broker has no such address.
+    [[ -z ${!name:-} ]] || curl --silent --show-error --max-time 60 "${!name}/metrics" | awk -v name="$name" '
+      $1 ~ /^engine_batch_inputs_sum/ { print name, "inputs", $2 }
+      $1 ~ /^engine_batch_inputs_count/ { print name, "transactions", $2 }
+      $1 ~ /^outbox_published_total/ { print name, "published", $2 }'
+    ! have ss || ss --tcp --numeric --info --processes --no-header --oneline | awk -v name="$name" -v pid="pid=${each#*=}," '
+      index($0, pid) { for (i = 1; i <= NF; i++) if ($i ~ /^bytes_(sent|received):/) { sub(/.*:/, "", $i); all += $i } }
+      END { printf "%s wire_bytes %.0f\n", name, all }'
+  done | jq -R -n '[inputs | split(" ")] | reduce .[] as [$name, $what, $count] ({}; .[$name][$what] = ($count | tonumber))'
 }
 
 # Orders that have ended so far.
@@ -100,7 +127,7 @@ merge_calls() {
   for name in "${@:2}"; do
     name=${name%=*}
     awk -F , -v name="$name" '$1 ~ /^[0-9]+$/ {
-      call = $3 ~ /^raw_/ ? "syscalls" : $3; sub(/^syscalls:sys_enter_/, "", call); print name, call, $1 }' "$folder/calls.$name"
+      call = $3 ~ /^raw_/ ? "syscalls" : $3; sub(/^syscalls:sys_enter_/, "", call); sub(/:u$/, "", call); print name, call, $1 }' "$folder/calls.$name"
   done | jq -R -n --argjson sagas "$sagas" '[inputs | split(" ")] | reduce .[] as [$name, $call, $count] ({};
     .[$name][$call] = (($count | tonumber) * 1000 / ([$sagas, 1] | max) | round / 1000))' >"$folder/calls.json"
 }

@@ -19,6 +19,7 @@ mod proc;
 
 // What is made of the results.
 mod chart;
+mod cost;
 mod page;
 
 use std::io::Write as _;
@@ -69,7 +70,7 @@ enum Arguments {
     Page {
         /// The results of a run.
         results: PathBuf,
-        /// Where README.md and its charts go.
+        /// Where README.md, its charts and budget.md go.
         folder: PathBuf,
     },
 }

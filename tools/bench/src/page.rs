@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::chart::{Series, bars, lines};
+use crate::cost;
 
 /// Of latencies, more is drawn no higher.
 const HIGHEST_MS: f64 = 1_000.0;
@@ -40,7 +41,8 @@ pub fn files(results: &Value) -> serde_json::Result<Vec<(String, String)>> {
     let mut page = String::from(
         "# Benchmarks\n\nWritten by `scripts/bench.sh all --write`. What each part does: `scripts/bench.sh --help`.\n\
          The floor is what this machine can do without the system, in the same run: compare shares of it, not \
-         numbers of different machines.\n\n| | |\n| --- | --- |\n",
+         numbers of different machines.\nWhat each part of a saga costs each process, and what for: \
+         [budget.md](budget.md).\n\n| | |\n| --- | --- |\n",
     );
     for (name, said) in head(results) {
         let _ = writeln!(page, "| {name} | {said} |");
@@ -58,6 +60,7 @@ pub fn files(results: &Value) -> serde_json::Result<Vec<(String, String)>> {
         files.push((format!("{name}.svg"), svg));
     }
     files.push(("README.md".to_owned(), page));
+    files.push(("budget.md".to_owned(), cost::page(&serde_json::from_str(budget::STORED)?, results)));
     files.push(("results.json".to_owned(), format!("{}\n", serde_json::to_string_pretty(results)?)));
     Ok(files)
 }
@@ -240,7 +243,10 @@ fn of_the_rest(results: &Value, row: &mut impl FnMut(String, String, String)) {
         ("pwrite", "pwrite calls, two for a page of a write-ahead log"),
         ("write", "writes"),
         ("syscalls", "system calls"),
+        ("instructions", "instructions"),
+        ("transactions", "transactions"),
         ("messages", "messages"),
+        ("wire_bytes", "bytes on the wire"),
         ("bytes_written", "bytes on the disk"),
     ] {
         if let Some(value) = number(&counts["all"][name]) {
@@ -331,11 +337,11 @@ mod tests {
     fn a_page_names_its_charts() {
         let files = files(&results()).expect("JSON");
         let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
-        let wanted =
-            ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg", "README.md", "results.json"];
+        let charts = ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg"];
+        let wanted = [&charts[..], &["README.md", "budget.md", "results.json"]].concat();
         assert_eq!(names, wanted);
         let page = &files[4].1;
-        assert!(wanted[..4].iter().all(|name| page.contains(&format!("({name})"))), "{page}");
+        assert!(charts.iter().all(|name| page.contains(&format!("({name})"))), "{page}");
         assert!(!table(&json!({})).contains("sagas/s"), "of nothing nothing is said");
     }
 }

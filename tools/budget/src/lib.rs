@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// What is stored: [`Figures`] as JSON.
+pub const STORED: &str = include_str!("../figures.json");
+
 /// What a scripted batch of orders costs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
+    /// Orders before these.
+    pub past: u64,
     /// Orders that were counted, all of them confirmed.
     pub orders: u64,
     /// Orders that go together: inputs of one transaction, messages of one publish.
@@ -81,8 +86,11 @@ pub fn sum(parts: &BTreeMap<String, u64>) -> u64 {
 /// What of the new figures is not what was stored, a sentence each.
 #[must_use]
 pub fn complaints(stored: &Figures, new: &Figures) -> Vec<String> {
-    if (stored.orders, stored.together) != (new.orders, new.together) {
-        let of = |figures: &Figures| format!("{} orders, {} together", figures.orders, figures.together);
+    if (stored.past, stored.orders, stored.together) != (new.past, new.orders, new.together) {
+        let of = |figures: &Figures| {
+            let Figures { past, orders, together, .. } = figures;
+            format!("{orders} orders, {together} together, after {past}")
+        };
         return vec![format!("the figures are of {}, the batch is of {}", of(stored), of(new))];
     }
     let names: Vec<_> = stored.services.keys().chain(new.services.keys()).collect();
@@ -152,7 +160,7 @@ mod tests {
             allocated_bytes: 1_000_000,
         };
         change(&mut cost);
-        Figures { orders: 200, together: 50, services: [("order".to_owned(), cost)].into() }
+        Figures { past: 9, orders: 200, together: 50, services: [("order".to_owned(), cost)].into() }
     }
 
     #[test]
@@ -189,7 +197,9 @@ mod tests {
         let found = complaints(&stored, &Figures { orders: 100, ..stored.clone() });
         assert_eq!(
             found,
-            ["the figures are of 200 orders, 50 together, the batch is of 100 orders, 50 together"]
+            [
+                "the figures are of 200 orders, 50 together, after 9, the batch is of 100 orders, 50 together, after 9"
+            ]
         );
         let none = Figures { services: BTreeMap::new(), ..stored.clone() };
         assert_eq!(complaints(&stored, &none), ["order is no more"]);

@@ -116,6 +116,7 @@ impl<S: Service> Site<S> {
 
     /// What has happened until now is not counted.
     pub fn begin(&mut self) {
+        database::empty_log(&self.path);
         self.cost = Cost::default();
         self.began = self.watched.look(&self.path);
     }
