@@ -53,7 +53,7 @@ const MEASURED: [(&str, &str, &str); 13] = [
     (
         "wire_bytes",
         "bytes on the wire",
-        "sent and received on all connections: HTTP, and messages with the broker's heads and acknowledgements",
+        "sent and received: HTTP, and messages with the broker's heads and acknowledgements; what one process sends, another of them receives",
     ),
     (
         "bytes_written",
