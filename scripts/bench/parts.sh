@@ -208,7 +208,8 @@ timed_audit() {
   timeout 900 "$sagactl" --data "$data" audit --json "$@" >"$folder/audit.json" 2>"$folder/audit.err" ||
     die "the books do not balance: $(tail -n 2 "$folder/audit.err")"
   took=$((($(date +%s%N) - began) / 1000000))
-  jq -c --argjson took "$took" '{seconds: ($took / 1000), orders: .summary.orders, orders_read: .scope.orders_read}' "$folder/audit.json"
+  jq -c --argjson took "$took" '{seconds: ($took / 1000), orders: .summary.orders,
+    orders_read: (if .scope.whole then .summary.orders else .scope.orders_read end)}' "$folder/audit.json"
 }
 
 bench_soak() {

@@ -227,6 +227,22 @@ fn of_the_rest(results: &Value, row: &mut impl FnMut(String, String, String)) {
             format!("order {} MiB", text(&overload["order_rss_mib_max"])),
         );
     }
+    if let Some(history) = results.get("history") {
+        let books = |audit: &Value| {
+            format!("{} s, {} orders read", text(&audit["seconds"]), text(&audit["orders_read"]))
+        };
+        row(
+            format!(
+                "beside {} finished orders, at {}/s",
+                text(&history["orders"]),
+                text(&history["rate_wanted"])
+            ),
+            ms(&history["latency_ms"]),
+            format!("memory {} MiB", text(&history["rss_mib_total"])),
+        );
+        row("  their books, from nothing".into(), books(&history["audit_whole"]), String::new());
+        row("  their books, then".into(), books(&history["audit_again"]), String::new());
+    }
     if let Some(soak) = results.get("soak") {
         let memory = format!("memory {} → {} MiB", text(&soak["rss_mib_first"]), text(&soak["rss_mib_last"]));
         row(
@@ -321,7 +337,9 @@ mod tests {
                 "steps": [{"rate_wanted": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
                 "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0}}]
             },
-            "overload": {"rate": 3000, "timeline": [{"at": 0, "ended": 5, "refused": 1, "sent": 6, "p99_ms": 4.0}]}
+            "overload": {"rate": 3000, "timeline": [{"at": 0, "ended": 5, "refused": 1, "sent": 6, "p99_ms": 4.0}]},
+            "history": {"orders": 5000, "rate_wanted": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib_total": 300.5,
+                "audit_whole": {"seconds": 60.5, "orders_read": 5600}, "audit_again": {"seconds": 0.025, "orders_read": 0}}
         })
     }
 
@@ -330,6 +348,8 @@ mod tests {
         let shown = table(&results());
         assert!(shown.contains("1000 sagas/s  25 % of the broker alone"), "{shown}");
         assert!(shown.contains("12.0 fsyncs") && shown.contains("SQLite synchronous=FULL"), "{shown}");
+        assert!(shown.contains("beside 5000 finished orders, at 750/s"), "{shown}");
+        assert!(shown.contains("60.5 s, 5600 orders read"), "{shown}");
         assert!(shown.contains("NOT VALID: throughput: orders piled up"), "{shown}");
     }
 
