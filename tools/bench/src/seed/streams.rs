@@ -39,21 +39,20 @@ pub async fn fill(
     let mut publishers = BTreeMap::new();
     for producer in PRODUCERS {
         let faults = Faults::new(FaultSettings::default(), &[], Vec::new());
-        publishers.insert(producer, (Publisher::new(bus.clone(), producer, faults), Vec::new()));
+        publishers.insert(producer, Publisher::new(bus.clone(), producer, faults));
     }
+    // By subject: facts of one saga wait for each other, and those of one order would travel alone.
+    let mut waiting: BTreeMap<String, Vec<OutboxEntry>> = BTreeMap::new();
     let mut told = 0;
     for made in orders {
         let template = &templates[usize::try_from(made.number)? % templates.len()];
         let repeated = template.repeated(&made, products.each());
         for (subject, parts) in &template.facts {
-            let Some((publisher, waiting)) =
-                subject.split('.').next().and_then(|name| publishers.get_mut(name))
-            else {
-                continue;
-            };
+            let Some(publisher) = publisher_of(&publishers, subject) else { continue };
             let payload = Bytes::from(repeated.text(parts));
-            let (saga, subject) = (repeated.order(), subject.clone());
-            let id = uuid::Uuid::now_v7();
+            let (saga, id) = (repeated.order(), uuid::Uuid::now_v7());
+            let waiting = waiting.entry(subject.clone()).or_default();
+            let subject = subject.clone();
             waiting.push(OutboxEntry { trace: None, seq: told, id, saga, subject, payload });
             told += 1;
             if waiting.len() >= AT_ONCE {
@@ -61,8 +60,10 @@ pub async fn fill(
             }
         }
     }
-    for (publisher, waiting) in publishers.into_values() {
-        publish(&publisher, waiting).await?;
+    for (subject, waiting) in waiting {
+        if let Some(publisher) = publisher_of(&publishers, &subject) {
+            publish(publisher, waiting).await?;
+        }
     }
     let jetstream = jetstream::new(server.connect().await?);
     for producer in PRODUCERS {
@@ -70,6 +71,10 @@ pub async fn fill(
     }
     server.stop()?;
     Ok(u64::try_from(told)?)
+}
+
+fn publisher_of<'p>(publishers: &'p BTreeMap<&str, Publisher>, subject: &str) -> Option<&'p Publisher> {
+    publishers.get(subject.split('.').next()?)
 }
 
 async fn publish(publisher: &Publisher, entries: Vec<OutboxEntry>) -> anyhow::Result<()> {
