@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use futures::future::join_all;
 use garde::Validate;
 use saga_core::machinery::Machinery;
-use saga_engine::host::http::{Check, Params, Problem, one_line, trimmed_if_any};
+use saga_engine::host::http::{Check, Params, Problem, TimeLimit, one_line, trimmed_if_any};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -69,6 +69,8 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
 /// How long reading everything may take for somebody who asked for that: more than ten million orders.
 /// `sagactl` waits a little longer.
 const WHOLE_WITHIN: Duration = Duration::from_mins(10);
+/// Once everything is read, or the time is over, that is written down and told.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// How patient to be.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -96,13 +98,18 @@ struct ReconcileParams {
 ))]
 async fn reconcile(
     State(admin): State<Admin>,
+    Extension(limit): Extension<TimeLimit>,
     Params(params): Params<ReconcileParams>,
 ) -> Result<Json<Report>, Problem> {
     if params.wait.is_some_and(|wait| wait > 30) {
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
     let patience = params.wait.map(Duration::from_secs);
-    let wanted = Wanted { patience, whole: params.whole, within: params.whole.then_some(WHOLE_WITHIN) };
+    let within = params.whole.then_some(WHOLE_WITHIN);
+    if let Some(within) = within {
+        limit.lengthen(within + TOLD_WITHIN);
+    }
+    let wanted = Wanted { patience, whole: params.whole, within };
     audit(&admin.app, &admin.services, wanted).await.map(Json)
 }
 

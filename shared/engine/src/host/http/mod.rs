@@ -37,7 +37,7 @@ pub use idempotency::{IdempotencyKey, request_key};
 pub use outgoing::Outgoing;
 pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Health, Readiness};
-pub use server::router;
+pub use server::{TimeLimit, router};
 pub use settings::HttpSettings;
 pub use text::{one_line, trimmed, trimmed_if_any};
 pub use tls::HttpTlsSettings;

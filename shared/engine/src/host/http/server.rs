@@ -1,6 +1,7 @@
 //! Shell: the router around a service's own routes.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -89,11 +90,29 @@ async fn metrics_text(State(operations): State<Operations>) -> Result<Response, 
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
-async fn within(timeout: Duration, request: Request, next: Next) -> Response {
-    match tokio::time::timeout(timeout, next.run(request)).await {
+/// How long the request may take that carries it as an extension. Those that are known to take long say so.
+#[derive(Debug, Clone, Default)]
+pub struct TimeLimit(Arc<OnceLock<Duration>>);
+
+impl TimeLimit {
+    /// It may take this long, if that is longer than any request may. Said once, at the beginning.
+    pub fn lengthen(&self, limit: Duration) {
+        let _ = self.0.set(limit);
+    }
+}
+
+async fn within(timeout: Duration, mut request: Request, next: Next) -> Response {
+    let limit = TimeLimit::default();
+    request.extensions_mut().insert(limit.clone());
+    let mut running = pin!(next.run(request));
+    if let Ok(response) = tokio::time::timeout(timeout, &mut running).await {
+        return response;
+    }
+    let limit = limit.0.get().map_or(timeout, |longer| timeout.max(*longer));
+    match tokio::time::timeout(limit.saturating_sub(timeout), running).await {
         Ok(response) => response,
         Err(_) => {
-            Problem::unavailable(format!("not done within {timeout:?}; it may still be"), 1).into_response()
+            Problem::unavailable(format!("not done within {limit:?}; it may still be"), 1).into_response()
         }
     }
 }

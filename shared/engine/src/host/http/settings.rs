@@ -57,7 +57,8 @@ pub struct HttpSettings {
     pub body_limit_bytes: usize,
     /// Requests under way at once; more are answered 503. Probes and metrics are not counted.
     pub max_requests: usize,
-    /// How long a request may take once it is there; longer than the longest `Prefer: wait`.
+    /// How long a request may take once it is there; longer than the longest `Prefer: wait`. A route that is known to take
+    /// longer says so ([`TimeLimit`](super::TimeLimit)).
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
 }

@@ -98,6 +98,18 @@ async fn probes_are_answered_when_every_connection_is_taken_by_a_request() {
     assert_eq!(server.answers(echo("tea")).await.body, "tea");
 }
 
+/// A defect: an audit that may take ten minutes was cut short after forty seconds.
+#[tokio::test]
+async fn what_is_known_to_take_long_takes_longer_than_others_may() {
+    let timeout = Duration::from_millis(20);
+    let server = Server::start(HttpSettings { timeout, ..HttpSettings::default() }).await;
+    let mut long = server.holds_at("/long", 1).await;
+    let held = server.answers("GET /held HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert!(held.problem(503).contains("not done within 20ms"), "{held:?}");
+    server.let_go();
+    assert_eq!(long[0].answer().await.body, "let go");
+}
+
 #[tokio::test]
 async fn what_is_no_http_is_told_so_in_a_problem_document() {
     let server = Server::start(HttpSettings::default()).await;

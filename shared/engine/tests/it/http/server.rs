@@ -10,7 +10,9 @@ use axum::Extension;
 use axum::extract::State;
 use axum::routing::{get, post};
 use saga_core::access::Access;
-use saga_engine::host::http::{self, Body, Caller, Gate, Health, HttpSettings, Problem, Readiness};
+use saga_engine::host::http::{
+    self, Body, Caller, Gate, Health, HttpSettings, Problem, Readiness, TimeLimit,
+};
 use saga_engine::host::metrics::Metrics;
 use saga_engine::runtime::tracer::Tracer;
 use serde::Deserialize;
@@ -27,7 +29,8 @@ use crate::support::wait_until;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server with some routes: `POST /echo` takes a JSON body, `GET /held` is answered once it is let go, `GET /large`
+/// A server with some routes: `POST /echo` takes a JSON body, `GET /held` is answered once it is let go, as is `GET /long`,
+/// which may take long, `GET /large`
 /// answers more than a socket holds, and `/internal/who` says who asks.
 pub struct Server {
     pub address: SocketAddr,
@@ -58,6 +61,11 @@ async fn held(State(held): State<Held>) -> &'static str {
     held.number.fetch_add(1, Ordering::SeqCst);
     held.let_go.notified().await;
     "let go"
+}
+
+async fn long(Extension(limit): Extension<TimeLimit>, held_here: State<Held>) -> &'static str {
+    limit.lengthen(PATIENCE);
+    held(held_here).await
 }
 
 /// Who asks, as the gate knows.
@@ -95,6 +103,7 @@ impl Server {
         let routes = OpenApiRouter::new()
             .route("/echo", post(echo))
             .route("/held", get(held))
+            .route("/long", get(long))
             .route("/internal/who", get(who).post(who).delete(who))
             .route("/internal/{name}", get(who))
             .route("/large", get(|| async { "x".repeat(64 << 20) }))
@@ -108,10 +117,15 @@ impl Server {
 
     /// As many requests of `/held` as these, under way.
     pub async fn holds(&self, number: usize) -> Vec<Connection> {
-        let request = "GET /held HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        self.holds_at("/held", number).await
+    }
+
+    /// The same of `path`.
+    pub async fn holds_at(&self, path: &str, number: usize) -> Vec<Connection> {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let mut held = Vec::new();
         for under_way in 1..=number {
-            held.push(self.hears(request).await);
+            held.push(self.hears(&request).await);
             wait_until("the request is under way", async || {
                 self.held.number.load(Ordering::SeqCst) == under_way
             })
