@@ -29,7 +29,7 @@ const IMPURE: [&str; 15] = [
     "dbg!",
 ];
 /// The packages that pure code may use: they compute. Every other dependency of the workspace is for shells.
-const PURE_PACKAGES: [&str; 23] = [
+const PURE_PACKAGES: [&str; 24] = [
     "anyhow",
     "bytes",
     "comfy_table",
@@ -53,6 +53,7 @@ const PURE_PACKAGES: [&str; 23] = [
     "clap",
     "unicode_width",
     "subtle",
+    "budget",
 ];
 /// The crates all of whose files are pure.
 const PURE_CRATES: [&str; 2] = ["shared/core", "shared/contract"];
