@@ -305,9 +305,10 @@ impl Account {
         let captured: Vec<Money> = self.charges.iter().flat_map(|charge| charge.captured.clone()).collect();
         let refunded: Vec<Money> = self.charges.iter().flat_map(|charge| charge.refunded.clone()).collect();
         let bank = || format!("the bank captured {} and refunded {}", list(&captured), list(&refunded));
-        let known_as = order.payment.unwrap_or_else(|| unsaid_payment_id(order.order));
+        // Services of an earlier build do not hear what the order says, and ask for the charge under the id it had there.
+        let known_as = [order.payment, Some(unsaid_payment_id(order.order))];
         for charge in self.moved() {
-            faults.must(charge.charge == known_as, Rule::BankIsPayments, || {
+            faults.must(known_as.contains(&Some(charge.charge)), Rule::BankIsPayments, || {
                 format!("charge {} is not the payment's", charge.id)
             });
         }

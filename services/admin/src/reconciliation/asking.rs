@@ -72,6 +72,8 @@ pub(super) struct Asking<'a> {
     pub app: &'a AdminApp,
     pub services: &'a OtherServices,
     pub until: Instant,
+    /// How long is waited for what is under way.
+    pub patience: Duration,
 }
 
 /// How all services are.
@@ -163,11 +165,9 @@ impl Asking<'_> {
             ledgers.stock_was_read_again();
         }
         unanswered.extend([copies, stock, again].into_iter().filter_map(Result::err));
-        for (service, folds) in folds {
-            match folds {
-                Ok(folds) => ledgers.rows(service, folds.rows, &folds.differing),
-                Err(missing) => unanswered.push(missing),
-            }
+        for (service, folds, missing) in folds {
+            ledgers.rows(service, folds.rows, &folds.differing);
+            unanswered.extend(missing);
         }
         (ledgers, unanswered)
     }
@@ -205,8 +205,10 @@ impl Asking<'_> {
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
         ledgers.stock_was_read_again();
-        for (service, folds) in self.take_changed_folds(closing).await {
-            let FoldReport { rows, differing, .. } = folds.ok()?;
+        for (service, FoldReport { rows, differing, .. }, missing) in self.take_changed_folds(closing).await {
+            if missing.is_some() {
+                return None;
+            }
             ledgers.rows(service, rows, &differing);
         }
         Some((ledgers, orders.len() as u64))
@@ -301,12 +303,13 @@ impl Asking<'_> {
     async fn take_changed_folds(&self, closing: &Closing) -> Vec<ServiceFolds> {
         let of = |service: &'static str| async move {
             let since = closing.places.get(service).map_or(0, |at| at.event);
-            (service, self.changed_folds(service, since).await)
+            let (folds, missing) = self.changed_folds(service, since).await;
+            (service, folds, missing)
         };
         join_all(all().into_iter().chain([crate::NAME]).map(of)).await
     }
 
-    async fn changed_folds(&self, service: &str, mut since: i64) -> Result<FoldReport, Unanswered> {
+    async fn changed_folds(&self, service: &str, mut since: i64) -> (FoldReport, Option<Unanswered>) {
         let mut folds = FoldReport::default();
         loop {
             let part = async {
@@ -315,17 +318,19 @@ impl Asking<'_> {
                     _ => self.services.changed_folds(service, since, FOLDED_AT_ONCE).await,
                 }
             };
-            match add(&mut folds, self.within(self.until, service, "its rows", part).await?) {
+            match self.within(self.until, service, "its rows", part).await.map(|part| add(&mut folds, part)) {
                 // A position that is none would begin anew without end.
-                Some(next) => since = next.parse().unwrap_or(i64::MAX).max(since),
-                None => return Ok(folds),
+                Ok(Some(next)) => since = next.parse().unwrap_or(i64::MAX).max(since),
+                Ok(None) => return (folds, None),
+                Err(missing) => return (folds, Some(missing)),
             }
         }
     }
 
     /// Every row of a service against its events, but for those of a kind that were checked as they were read. Part by
-    /// part: each is answered within the time of one answer, however much there is.
-    async fn all_folds(&self, service: &str, checked: Option<Folds>) -> Result<FoldReport, Unanswered> {
+    /// part: each is answered within the time of one answer, however much there is. What was found
+    /// stays found, should a part not come.
+    async fn all_folds(&self, service: &'static str, checked: Option<Folds>) -> ServiceFolds {
         let but = checked.iter().map(|checked| checked.kind.clone()).collect();
         let Folds { rows, differing, .. } = checked.unwrap_or_default();
         let mut folds = FoldReport { rows, differing, ..FoldReport::default() };
@@ -337,9 +342,11 @@ impl Asking<'_> {
                     _ => self.services.folds(service, part.clone()).await,
                 }
             };
-            match add(&mut folds, self.within(self.until, service, "its rows", asked).await?) {
-                Some(next) => part.after = Some(next),
-                None => return Ok(folds),
+            match self.within(self.until, service, "its rows", asked).await.map(|part| add(&mut folds, part))
+            {
+                Ok(Some(next)) => part.after = Some(next),
+                Ok(None) => return (service, folds, None),
+                Err(missing) => return (service, folds, Some(missing)),
             }
         }
     }
@@ -437,7 +444,7 @@ impl Asking<'_> {
             }
         }
         drop(to);
-        Some((service, self.all_folds(service, checked.all()).await))
+        Some(self.all_folds(service, checked.all()).await)
     }
 
     /// The same of admin's own view of the sagas.
@@ -451,7 +458,7 @@ impl Asking<'_> {
             }
         }
         drop(to);
-        Some((crate::NAME, self.all_folds(crate::NAME, checked.all()).await))
+        Some(self.all_folds(crate::NAME, checked.all()).await)
     }
 
     async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
@@ -522,8 +529,8 @@ struct Now {
 /// A page of a ledger, or who did not answer.
 type Answered<T> = Result<Page<T>, Unanswered>;
 
-/// What came of holding the rows of a service against their events.
-type ServiceFolds = (&'static str, Result<FoldReport, Unanswered>);
+/// What came of holding the rows of a service against their events, and whether it did not answer for some.
+type ServiceFolds = (&'static str, FoldReport, Option<Unanswered>);
 
 /// Adds a part of a check to what came of those before. Answers where the next one begins.
 fn add(

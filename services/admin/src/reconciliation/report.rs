@@ -119,11 +119,12 @@ pub(crate) async fn reconcile(
     Wanted { patience, whole, within }: Wanted,
 ) -> Result<Looked, Problem> {
     let began = Instant::now();
-    let answers_at = began + patience.map_or(AT_ONCE, |patience| patience.max(LEAST));
+    let waits = patience.map_or(AT_ONCE, |patience| patience.max(LEAST));
+    let answers_at = began + waits;
     let until = within.map_or(answers_at, |within| answers_at.max(began + within));
     // What is busy then is read all the same: the other half is for reading.
     let reads_at = began + patience.unwrap_or_default() / 2;
-    let asking = Asking { app, services, until };
+    let asking = Asking { app, services, until, patience: waits };
     let baselines = baselines(app).await?;
     // One that is damaged is told by the comparison of admin's rows with their histories, which the look needs for that.
     let closing: Option<Closing> = rows::row(app.store.as_ref(), THE_CLOSING).await.ok().flatten();
@@ -278,7 +279,8 @@ pub(crate) async fn missed_for_ever(
     services: &OtherServices,
     step: &str,
 ) -> Result<i64, Problem> {
-    let heard = Asking { app, services, until: Instant::now() + AT_ONCE }.machinery().await;
+    let heard =
+        Asking { app, services, until: Instant::now() + AT_ONCE, patience: AT_ONCE }.machinery().await;
     if let Some(Unanswered { service, why }) = heard.unanswered.first() {
         return Err(Problem::unavailable(format!("{service} did not tell how it is: {why}"), 1));
     }

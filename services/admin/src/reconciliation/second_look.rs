@@ -48,8 +48,10 @@ pub(super) async fn settle(
     let mut heard = asking.machinery().await;
     let mut draining = Draining::since(&heard.machinery);
     let mut has_drained = false;
-    // Half of what is left: the rest is for the second look.
-    let until = first_look + (asking.until.saturating_duration_since(first_look)) / 2;
+    // Half of what is left at most: the rest is for the second look. Reading may take minutes; nobody waits that long for
+    // something that never comes to rest.
+    let half = asking.until.saturating_duration_since(first_look) / 2;
+    let until = first_look + half.min(asking.patience);
     while heard.unanswered.is_empty() && !has_drained && Instant::now() < until {
         heard = asking.machinery().await;
         has_drained = heard.unanswered.is_empty() && draining.look(&heard.machinery);

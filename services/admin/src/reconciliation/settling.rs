@@ -39,7 +39,7 @@ pub(crate) async fn known_of(
     let orders: Vec<Uuid> = orders.iter().copied().collect();
     let mut all = BTreeMap::new();
     for orders in orders.chunks(ONLY) {
-        let asking = Asking { app, services, until: Instant::now() + AT_ONCE };
+        let asking = Asking { app, services, until: Instant::now() + AT_ONCE, patience: AT_ONCE };
         let keys: Vec<String> = orders.iter().map(Uuid::to_string).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let accounts = asking.fresh(&keys, &[]).await.map_err(unknown)?.accounts;

@@ -61,6 +61,8 @@ pub struct Played {
     pub checked: Option<Folds>,
     /// Which rows were asked for apart from those, of which service.
     pub verified: Vec<String>,
+    /// Whose rows cannot be asked for apart from those.
+    pub unverified: Option<&'static str>,
     /// Rows of reservations that cannot be read.
     pub unreadable: Vec<String>,
     /// The order service says something whenever it is asked how it is.
@@ -108,6 +110,7 @@ impl Books {
             folds,
             checked: None,
             verified: vec![],
+            unverified: None,
             unreadable,
             publishes_meanwhile: false,
             busy_looks: 0,
@@ -192,6 +195,9 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, uri: Uri) -> Response 
                 machinery.stats.outbox_pending = 1;
             }
             Json(machinery).into_response()
+        }
+        (_, "internal/verify") if played.unverified == Some(service) => {
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
         (_, "internal/verify") => {
             played.verified.push(format!("{service}: {query}"));

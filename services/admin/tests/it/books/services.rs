@@ -216,6 +216,36 @@ async fn what_the_pages_of_a_ledger_say_of_their_rows_counts_and_is_not_asked_ag
     assert_eq!(report["discrepancies"][0]["rule"], "every row = fold of its events", "{report}");
 }
 
+/// What a page has found is found, also where its service says nothing of its other rows afterwards.
+#[tokio::test]
+async fn a_row_that_a_page_found_to_be_no_fold_is_told_though_the_others_are_not_checked() {
+    let books = Books::of(quiet_shop()).await;
+    let differing = vec!["order/7".to_owned()];
+    books.played.lock().checked = Some(Folds { kind: "order".to_owned(), rows: 3, differing });
+    assert_eq!(books.audit_within(1).await["verdict"], "UNBALANCED");
+    books.played.lock().unverified = Some("order");
+    let report = books.audit_within(1).await;
+    assert_eq!(report["unanswered"][0]["service"], "order", "{report}");
+    assert_eq!(
+        (&report["verdict"], &report["discrepancy_count"]),
+        (&json!("UNBALANCED"), &json!(1)),
+        "{report}"
+    );
+}
+
+/// Reading may take long; waiting for what does not come to rest may not.
+#[tokio::test]
+async fn a_whole_audit_waits_no_longer_than_it_was_asked_to_for_what_never_drains() {
+    let books = Books::of(quiet_shop()).await;
+    books.played.lock().machinery.get_mut("payment").expect("it is played").stats.outbox_pending = 1;
+    books.played.lock().shop.payments[CONFIRMED].reference.clear();
+    for which in ["", "&whole=true"] {
+        let asked = answered(books.admin.request(Method::GET, &format!("/audit?wait=1{which}")), 200);
+        let report = tokio::time::timeout(Duration::from_secs(15), asked).await.expect("an answer in time");
+        assert_eq!(report["verdict"], "IN_FLIGHT", "{which}: {report}");
+    }
+}
+
 /// What no message and no call can mend is wrong in a busy system too.
 #[tokio::test]
 async fn rows_that_are_no_fold_or_cannot_be_read_are_wrong_whatever_is_under_way() {
