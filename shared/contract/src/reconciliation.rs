@@ -1,5 +1,7 @@
 //! Pure: what each service tells of its ledger to whoever reconciles them. Nobody reads another's tables.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use saga_core::row::StoredEvent;
 use serde::de::DeserializeOwned;
@@ -9,6 +11,9 @@ use uuid::Uuid;
 use crate::fact::FactType;
 use crate::money::Money;
 use crate::order::{CancelReason, Line, StockLine};
+
+/// How long admin may read everything for somebody who asked for that: more than ten million orders.
+pub const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 
 /// A fact that a row's history says was told to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

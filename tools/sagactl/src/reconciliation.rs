@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use contract::overview::Verdict;
+use contract::reconciliation::WHOLE_WITHIN;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -21,8 +22,6 @@ use crate::output::{self, View, exit, say, say_json};
 
 /// The longest that admin waits for a busy system to become quiet.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The longest that admin reads everything beyond that.
-const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 /// Beyond the wait that admin was asked to keep to: its answer has to come.
 const COMING_TAKES: Duration = Duration::from_secs(3);
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use contract::reconciliation::WHOLE_WITHIN;
 use futures::future::join_all;
 use garde::Validate;
 use saga_core::machinery::Machinery;
@@ -66,9 +67,6 @@ async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
     Json(join_all(asked).await)
 }
 
-/// How long reading everything may take for somebody who asked for that: more than ten million orders.
-/// `sagactl` waits a little longer.
-const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 /// Once everything is read, or the time is over, that is written down and told.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 

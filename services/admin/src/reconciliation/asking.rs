@@ -13,17 +13,18 @@ use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::machinery::{Machinery, Place, Stats};
 use saga_core::query::FoundRow;
-use saga_engine::host::http::Problem;
 use saga_engine::host::internal_api::machinery_of;
-use saga_engine::host::reading::{Folds, ONLY, Page, Range, changed, checked_entries, place};
-use saga_engine::store::{FoldReport, Part};
+use saga_engine::host::reading::{ONLY, Page, Range, changed, checked_entries, place};
+use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::account::Account;
 use super::accounts::{Accounts, Pages, View};
+use super::answers::{Answered, in_time};
 use super::closing::Closing;
+use super::folds::{Checked, Folding, ServiceFolds};
 use super::ledgers::{Baseline, Ledgers};
 use super::under_way::Unanswered;
 use crate::AdminApp;
@@ -41,11 +42,6 @@ const STOCK: (&str, &str) = (INVENTORY, "/internal/ledger/stock");
 const PAYMENTS: (&str, &str) = (PAYMENT, "/internal/ledger");
 const CHARGES: (&str, &str) = (BANK, "/v1/charges");
 
-/// Events of which a service answers at once whether they make its rows: a second's worth at most.
-const FOLDED_AT_ONCE: u64 = 100_000;
-/// Rows of a service that differ from their events and are named, at most.
-const DIFFERING: usize = 100;
-
 /// Who keeps rows of orders: the service, their kind, and the field by which they name the order, unless it is their id.
 const CHANGING: [(&str, &str, Option<&str>); 5] = [
     (ORDER, "order", None),
@@ -61,6 +57,9 @@ const ASKED_AT_ONCE: usize = 2;
 
 /// Pages of a ledger that are there before they are needed: while one is judged, its service reads the next.
 const AHEAD: usize = 1;
+
+/// The whole time of an answer for which nobody wants to wait: reading the ledgers takes some.
+pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// How a service is, is a short answer, in which it waits two seconds at most for its broker. One that is away must
 /// not use up the time for the others.
@@ -105,20 +104,14 @@ pub(super) struct Fresh {
     pub left_before: Option<Uuid>,
 }
 
-impl Asking<'_> {
-    async fn within<T>(
-        &self,
-        until: Instant,
-        service: &str,
-        what: &str,
-        asked: impl Future<Output = Result<T, Problem>>,
-    ) -> Result<T, Unanswered> {
-        let why = match timeout_at(until, asked).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(problem)) => problem.detail,
-            Err(_) => format!("{what}: no answer in time"),
-        };
-        Err(Unanswered { service: service.to_owned(), why })
+impl<'a> Asking<'a> {
+    /// Whoever wants an answer at once.
+    pub fn at_once(app: &'a AdminApp, services: &'a OtherServices) -> Self {
+        Self { app, services, until: Instant::now() + AT_ONCE, patience: AT_ONCE }
+    }
+
+    const fn folding(&self) -> Folding<'a> {
+        Folding { app: self.app, services: self.services, until: self.until }
     }
 
     /// The machinery of every service, admin's own first.
@@ -126,10 +119,10 @@ impl Asking<'_> {
         let now = Instant::now();
         // Half of what is left at most: one that says nothing leaves the other half for those who answer.
         let until = now + SOON.min(self.until.saturating_duration_since(now) / 2);
-        let own = self.within(until, crate::NAME, "how it is", machinery_of(self.app));
+        let own = in_time(until, crate::NAME, "how it is", machinery_of(self.app));
         let others = all().into_iter().map(|service| {
             let asked = self.services.get::<Machinery>(service, "/internal/machinery");
-            self.within(until, service, "how it is", asked)
+            in_time(until, service, "how it is", asked)
         });
         let (own, others) = join!(own, join_all(others));
         let mut heard = Heard::default();
@@ -205,7 +198,7 @@ impl Asking<'_> {
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
         ledgers.stock_was_read_again();
-        for (service, FoldReport { rows, differing, .. }, missing) in self.take_changed_folds(closing).await {
+        for (service, FoldReport { rows, differing, .. }, missing) in self.folding().changed(closing).await {
             if missing.is_some() {
                 return None;
             }
@@ -227,7 +220,7 @@ impl Asking<'_> {
                     _ => self.services.place(service, at).await,
                 }
             };
-            Ok((service.to_owned(), self.within(self.until, service, "how far it has come", asked).await?))
+            Ok((service.to_owned(), in_time(self.until, service, "how far it has come", asked).await?))
         };
         try_join_all(all().into_iter().chain([crate::NAME]).map(of)).await.map(BTreeMap::from_iter)
     }
@@ -245,7 +238,7 @@ impl Asking<'_> {
                         _ => self.services.changes(service, kind, from, by).await,
                     }
                 };
-                let page = self.within(self.until, service, "what has changed", page).await?;
+                let page = in_time(self.until, service, "what has changed", page).await?;
                 orders.extend(page.ids);
                 after = page.next;
                 // What is called otherwise than an order cannot be asked for by its name.
@@ -296,59 +289,7 @@ impl Asking<'_> {
     ) -> Result<Page<T>, Unanswered> {
         let at = closing.places.get(service).map_or(0, |place| place.event);
         let asked = self.services.as_of(service, path, orders, at);
-        self.within(self.until, service, path, asked).await
-    }
-
-    /// Every row of every service that has changed since a closing, against its events.
-    async fn take_changed_folds(&self, closing: &Closing) -> Vec<ServiceFolds> {
-        let of = |service: &'static str| async move {
-            let since = closing.places.get(service).map_or(0, |at| at.event);
-            let (folds, missing) = self.changed_folds(service, since).await;
-            (service, folds, missing)
-        };
-        join_all(all().into_iter().chain([crate::NAME]).map(of)).await
-    }
-
-    async fn changed_folds(&self, service: &str, mut since: i64) -> (FoldReport, Option<Unanswered>) {
-        let mut folds = FoldReport::default();
-        loop {
-            let part = async {
-                match service {
-                    crate::NAME => Ok(self.app.store.verify_changed(since, FOLDED_AT_ONCE).await?),
-                    _ => self.services.changed_folds(service, since, FOLDED_AT_ONCE).await,
-                }
-            };
-            match self.within(self.until, service, "its rows", part).await.map(|part| add(&mut folds, part)) {
-                // A position that is none would begin anew without end.
-                Ok(Some(next)) => since = next.parse().unwrap_or(i64::MAX).max(since),
-                Ok(None) => return (folds, None),
-                Err(missing) => return (folds, Some(missing)),
-            }
-        }
-    }
-
-    /// Every row of a service against its events, but for those of a kind that were checked as they were read. Part by
-    /// part: each is answered within the time of one answer, however much there is. What was found
-    /// stays found, should a part not come.
-    async fn all_folds(&self, service: &'static str, checked: Option<Folds>) -> ServiceFolds {
-        let but = checked.iter().map(|checked| checked.kind.clone()).collect();
-        let Folds { rows, differing, .. } = checked.unwrap_or_default();
-        let mut folds = FoldReport { rows, differing, ..FoldReport::default() };
-        let mut part = Part { after: None, events: FOLDED_AT_ONCE, but };
-        loop {
-            let asked = async {
-                match service {
-                    crate::NAME => Ok(self.app.store.verify_part(part.clone()).await?),
-                    _ => self.services.folds(service, part.clone()).await,
-                }
-            };
-            match self.within(self.until, service, "its rows", asked).await.map(|part| add(&mut folds, part))
-            {
-                Ok(Some(next)) => part.after = Some(next),
-                Ok(None) => return (service, folds, None),
-                Err(missing) => return (service, folds, Some(missing)),
-            }
-        }
+        in_time(self.until, service, path, asked).await
     }
 
     /// Every entry of a ledger, page by page.
@@ -365,7 +306,7 @@ impl Asking<'_> {
         let mut after = None;
         loop {
             let asked = self.services.page::<T>(service, path, after.as_deref());
-            let page = self.within(self.until, service, path, asked).await;
+            let page = in_time(self.until, service, path, asked).await;
             let page = page.inspect_err(|_| ledgers.lack())?;
             ledgers.unreadable(service, &page.unreadable);
             page.entries.into_iter().for_each(|entry| take(ledgers, entry));
@@ -437,14 +378,14 @@ impl Asking<'_> {
         let (mut after, mut checked) = (None, Checked::default());
         loop {
             let asked = self.services.page(service, path, after.as_deref());
-            let page = self.within(self.until, service, path, asked).await;
+            let page = in_time(self.until, service, path, asked).await;
             after = checked.take(&page);
             if to.send(page).await.is_err() || after.is_none() {
                 break;
             }
         }
         drop(to);
-        Some(self.all_folds(service, checked.all()).await)
+        Some(self.folding().all(service, checked.all()).await)
     }
 
     /// The same of admin's own view of the sagas.
@@ -458,13 +399,13 @@ impl Asking<'_> {
             }
         }
         drop(to);
-        Some(self.all_folds(crate::NAME, checked.all()).await)
+        Some(self.folding().all(crate::NAME, checked.all()).await)
     }
 
     async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
         let entry = |row: &FoundRow| Some((row.id.clone(), serde_json::from_str(&row.state).ok()?));
         let asked = checked_entries(self.app.store.as_ref(), SagaView::KIND, range, entry);
-        self.within(self.until, crate::NAME, "its view of the sagas", asked).await
+        in_time(self.until, crate::NAME, "its view of the sagas", asked).await
     }
 
     /// What the services say now of these orders and these products.
@@ -508,7 +449,7 @@ impl Asking<'_> {
         ids: &[&str],
     ) -> Result<Page<T>, Unanswered> {
         let asked = self.services.only(service, path, ids);
-        self.within(self.until, service, path, asked).await
+        in_time(self.until, service, path, asked).await
     }
 }
 
@@ -524,53 +465,6 @@ struct Now {
     unreadable: Unreadable,
     /// Of sagas with lower ids, entries may have left.
     left_before: Option<Uuid>,
-}
-
-/// A page of a ledger, or who did not answer.
-type Answered<T> = Result<Page<T>, Unanswered>;
-
-/// What came of holding the rows of a service against their events, and whether it did not answer for some.
-type ServiceFolds = (&'static str, FoldReport, Option<Unanswered>);
-
-/// Adds a part of a check to what came of those before. Answers where the next one begins.
-fn add(
-    folds: &mut FoldReport,
-    FoldReport { rows, events, differing, next, .. }: FoldReport,
-) -> Option<String> {
-    (folds.rows, folds.events) = (folds.rows + rows, folds.events + events);
-    let room = DIFFERING.saturating_sub(folds.differing.len());
-    folds.differing.extend(differing.into_iter().take(room));
-    next
-}
-
-/// What the pages of a ledger say of their rows and their events.
-#[derive(Default)]
-struct Checked {
-    folds: Folds,
-    /// Some page did not come, or is of a build that does not say.
-    is_partial: bool,
-}
-
-impl Checked {
-    /// Takes note of a page. Answers where the next one starts.
-    fn take<T>(&mut self, page: &Answered<T>) -> Option<String> {
-        let page = page.as_ref().ok();
-        match page.and_then(|page| page.folds.as_ref()) {
-            Some(Folds { kind, rows, differing }) => {
-                self.folds.kind.clone_from(kind);
-                self.folds.rows += rows;
-                let room = DIFFERING.saturating_sub(self.folds.differing.len());
-                self.folds.differing.extend(differing.iter().take(room).cloned());
-            }
-            None => self.is_partial = true,
-        }
-        page?.next.clone()
-    }
-
-    /// What it came to, once there is no next page; `None` unless every row of the kind was checked.
-    fn all(self) -> Option<Folds> {
-        (!self.is_partial).then_some(self.folds)
-    }
 }
 
 /// Takes the next page of a ledger, if it is needed. Answers which rows of it cannot be read.

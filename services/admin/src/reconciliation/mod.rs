@@ -8,17 +8,21 @@
 //! - [`closing`]: what is carried forward from one look to the next
 //! - [`ledgers`]: orders, products, messages and rows together
 //! - [`under_way`], [`draining`]: what is still to come, and whether it has come
-//! - `asking`: asking everyone, each in its time
+//! - `answers`: an answer within its time
+//! - `folds`: whether rows are the folds of their events
+//! - `asking`: asking everyone for all else, too
 //! - `second_look`: what looked wrong, looked at again
 //! - [`report`]: the verdict
 //! - `settling`: what an operator accepts who settles orders
 
 pub mod account;
 pub mod accounts;
+mod answers;
 mod asking;
 pub mod closing;
 pub mod draining;
 pub mod findings;
+mod folds;
 pub mod ledgers;
 pub mod report;
 mod second_look;

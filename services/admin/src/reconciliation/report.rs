@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 
-use super::asking::{Asking, Heard};
+use super::asking::{AT_ONCE, Asking, Heard};
 use super::closing::{Closing, THE_CLOSING};
 use super::findings::Discrepancy;
 use super::ledgers::{Baseline, Summary, missed};
@@ -29,8 +29,6 @@ use crate::rows;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Nobody is asked in the last moments: who has no time to answer would be told of as away.
 const TIME_TO_ANSWER: Duration = Duration::from_secs(1);
-/// The whole time of an answer for which nobody wants to wait: reading the ledgers takes some.
-pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
 /// The least time for which anything can be told.
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -279,8 +277,7 @@ pub(crate) async fn missed_for_ever(
     services: &OtherServices,
     step: &str,
 ) -> Result<i64, Problem> {
-    let heard =
-        Asking { app, services, until: Instant::now() + AT_ONCE, patience: AT_ONCE }.machinery().await;
+    let heard = Asking::at_once(app, services).machinery().await;
     if let Some(Unanswered { service, why }) = heard.unanswered.first() {
         return Err(Problem::unavailable(format!("{service} did not tell how it is: {why}"), 1));
     }

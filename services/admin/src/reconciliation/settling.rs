@@ -6,13 +6,12 @@ use contract::settlement::Accepted;
 use saga_engine::host::http::Problem;
 use saga_engine::host::reading::ONLY;
 use saga_engine::runtime::clock::Clock as _;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::account::Account;
 use super::asking::Asking;
 use super::ledgers::Ledgers;
-use super::report::{AT_ONCE, baselines};
+use super::report::baselines;
 use super::settled::accepted;
 use super::under_way::Unanswered;
 use crate::AdminApp;
@@ -39,7 +38,7 @@ pub(crate) async fn known_of(
     let orders: Vec<Uuid> = orders.iter().copied().collect();
     let mut all = BTreeMap::new();
     for orders in orders.chunks(ONLY) {
-        let asking = Asking { app, services, until: Instant::now() + AT_ONCE, patience: AT_ONCE };
+        let asking = Asking::at_once(app, services);
         let keys: Vec<String> = orders.iter().map(Uuid::to_string).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let accounts = asking.fresh(&keys, &[]).await.map_err(unknown)?.accounts;

@@ -16,7 +16,6 @@ use bank::domain::Asked;
 use bank::policy::{Answer, BankService, CommandKind};
 use budget::{Figures, complaints};
 use contract::money::{Currency, Money};
-use contract::payment_id;
 use inventory::domain::{Listing, ProductCommand};
 use inventory::policy::InventoryService;
 use jiff::SignedDuration;
@@ -203,10 +202,11 @@ fn place(number: u64) -> Input<OrderService> {
 
 /// What a task asks of the bank.
 fn asked(task: &Task) -> (Uuid, bank::policy::Command) {
-    let BankTask { order, call, .. } = serde_json::from_str(&task.payload).expect("a task of the bank");
-    let BankCall::Charge(context) = call else { panic!("nothing is undone here: {call:?}") };
-    let asked = Asked { amount: context.total, token: context.token, reference: order.to_string() };
-    (task.id, bank::policy::Command { charge: payment_id(order), kind: CommandKind::Capture(asked) })
+    let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
+    let charge = asked.payment();
+    let BankCall::Charge(context) = asked.call else { panic!("nothing is undone here: {:?}", asked.call) };
+    let asked = Asked { amount: context.total, token: context.token, reference: asked.order.to_string() };
+    (task.id, bank::policy::Command { charge, kind: CommandKind::Capture(asked) })
 }
 
 fn answer(outcome: Outcome<BankService>) -> serde_json::Value {

@@ -8,8 +8,8 @@ use saga_core::query::FoundRow;
 use saga_core::row::{Projected, RowKind, StoredEvent};
 use sha2::{Digest, Sha256};
 
-use super::read::stored_event;
-use super::values::{field_value, hex, insert_sql, oops, timestamp};
+use super::read::{self, stored_event};
+use super::values::{field_value, hex, insert_sql, oops};
 use crate::store::{CheckedPage, CheckedRows, FoldReport, Part, StoreFault};
 
 /// At most this many differing rows are named; one is enough to know.
@@ -353,16 +353,9 @@ fn select_rows(kind: &RowKind) -> String {
     format!("SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{}", kind.name)
 }
 
-/// A row of these columns.
+/// A row of these columns. It was not asked for in an order.
 fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
-    Ok(FoundRow {
-        id: row.get(0)?,
-        version: row.get(1)?,
-        state: row.get(2)?,
-        created_at: timestamp(row.get(3)?),
-        updated_at: timestamp(row.get(4)?),
-        ordered_by: FieldValue::Null,
-    })
+    Ok(FoundRow { ordered_by: FieldValue::Null, ..read::found(row)? })
 }
 
 /// Adds a row to a digest, each value behind its type and its length.

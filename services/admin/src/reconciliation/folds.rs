@@ -1,0 +1,133 @@
+//! Shell: whether the rows of the services are the folds of their events: what the pages of their ledgers say of that, and
+//! what they answer of all other rows.
+
+use futures::future::join_all;
+use saga_engine::host::reading::Folds;
+use saga_engine::store::{FoldReport, Part};
+use tokio::time::Instant;
+
+use super::answers::{Answered, in_time};
+use super::closing::Closing;
+use super::under_way::Unanswered;
+use crate::AdminApp;
+use crate::other_services::{OtherServices, all};
+
+/// Events of which a service answers at once whether they make its rows: a second's worth at most.
+const FOLDED_AT_ONCE: u64 = 100_000;
+/// Rows of a service that differ from their events and are named, at most.
+const DIFFERING: usize = 100;
+
+/// Whoever asks for it, until when.
+pub(super) struct Folding<'a> {
+    pub app: &'a AdminApp,
+    pub services: &'a OtherServices,
+    pub until: Instant,
+}
+
+/// Rows of a service that are to be held against their events.
+enum Rows {
+    /// All of them, or what of them is left.
+    All(Part),
+    /// Those that have changed behind this position.
+    Changed(i64),
+}
+
+impl Rows {
+    /// What is left of them after a part.
+    fn behind(self, next: String) -> Self {
+        match self {
+            Self::All(part) => Self::All(Part { after: Some(next), ..part }),
+            // A position that is none would begin anew without end.
+            Self::Changed(since) => Self::Changed(next.parse().unwrap_or(i64::MAX).max(since)),
+        }
+    }
+}
+
+impl Folding<'_> {
+    /// Every row of every service that has changed since a closing.
+    pub async fn changed(&self, closing: &Closing) -> Vec<ServiceFolds> {
+        let of = |service: &'static str| {
+            let since = closing.places.get(service).map_or(0, |at| at.event);
+            self.take(service, FoldReport::default(), Rows::Changed(since))
+        };
+        join_all(all().into_iter().chain([crate::NAME]).map(of)).await
+    }
+
+    /// Every row of a service, but for those of a kind that were checked as they were read.
+    pub async fn all(&self, service: &'static str, checked: Option<Folds>) -> ServiceFolds {
+        let but = checked.iter().map(|checked| checked.kind.clone()).collect();
+        let Folds { rows, differing, .. } = checked.unwrap_or_default();
+        let folds = FoldReport { rows, differing, ..FoldReport::default() };
+        self.take(service, folds, Rows::All(Part { after: None, events: FOLDED_AT_ONCE, but })).await
+    }
+
+    /// Part by part: each is answered within the time of one answer, however much there is. What was found stays found,
+    /// should a part not come.
+    async fn take(&self, service: &'static str, mut folds: FoldReport, mut rows: Rows) -> ServiceFolds {
+        loop {
+            let asked = async {
+                match (service, &rows) {
+                    (crate::NAME, Rows::All(part)) => Ok(self.app.store.verify_part(part.clone()).await?),
+                    (crate::NAME, Rows::Changed(since)) => {
+                        Ok(self.app.store.verify_changed(*since, FOLDED_AT_ONCE).await?)
+                    }
+                    (_, Rows::All(part)) => self.services.folds(service, part.clone()).await,
+                    (_, Rows::Changed(since)) => {
+                        self.services.changed_folds(service, *since, FOLDED_AT_ONCE).await
+                    }
+                }
+            };
+            match in_time(self.until, service, "its rows", asked).await {
+                Ok(part) => match add(&mut folds, part) {
+                    Some(next) => rows = rows.behind(next),
+                    None => return (service, folds, None),
+                },
+                Err(missing) => return (service, folds, Some(missing)),
+            }
+        }
+    }
+}
+
+/// What came of holding the rows of a service against their events, and whether it did not answer for some.
+pub(super) type ServiceFolds = (&'static str, FoldReport, Option<Unanswered>);
+
+/// Adds a part of a check to what came of those before. Answers where the next one begins.
+fn add(
+    folds: &mut FoldReport,
+    FoldReport { rows, events, differing, next, .. }: FoldReport,
+) -> Option<String> {
+    (folds.rows, folds.events) = (folds.rows + rows, folds.events + events);
+    let room = DIFFERING.saturating_sub(folds.differing.len());
+    folds.differing.extend(differing.into_iter().take(room));
+    next
+}
+
+/// What the pages of a ledger say of their rows and their events.
+#[derive(Default)]
+pub(super) struct Checked {
+    folds: Folds,
+    /// Some page did not come, or is of a build that does not say.
+    is_partial: bool,
+}
+
+impl Checked {
+    /// Takes note of a page. Answers where the next one starts.
+    pub fn take<T>(&mut self, page: &Answered<T>) -> Option<String> {
+        let page = page.as_ref().ok();
+        match page.and_then(|page| page.folds.as_ref()) {
+            Some(Folds { kind, rows, differing }) => {
+                self.folds.kind.clone_from(kind);
+                self.folds.rows += rows;
+                let room = DIFFERING.saturating_sub(self.folds.differing.len());
+                self.folds.differing.extend(differing.iter().take(room).cloned());
+            }
+            None => self.is_partial = true,
+        }
+        page?.next.clone()
+    }
+
+    /// What it came to, once there is no next page; `None` unless every row of the kind was checked.
+    pub fn all(self) -> Option<Folds> {
+        (!self.is_partial).then_some(self.folds)
+    }
+}
