@@ -9,11 +9,10 @@ use contract::reconciliation::ChargeEntry;
 use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Order, Query};
-use saga_core::row::{RowKey, StoredEvent};
+use saga_core::row::{Past, RowKey};
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line};
-use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, RowWithHistory, entries_as_of, with_histories};
+use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, entries_as_of, entries_of};
 use saga_engine::runtime::faults::Faults;
-use saga_engine::store::Store;
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -231,30 +230,20 @@ async fn ledger(
         }
         if let Some(seq) = range.as_of {
             let ids = rows.iter().map(|row| row.id.as_str()).collect();
-            return entries_as_of(store, Charge::KIND, ids, seq, entry).await.map(Json);
+            return entries_as_of(store, ids, seq, entry).await.map(Json);
         }
-        return page(store, rows, None).await;
+        return entries_of(store, rows, None, entry).await.map(Json);
     }
     // The least text behind the last one: all charges of one reference are on one page.
     let from = range.after.map(|after| after + "\0").unwrap_or_default();
     query.from = vec![("reference", FieldValue::Text(from))];
     rows.extend(store.find(Charge::KIND, query).await?);
     let next = if rows.len() == ENTRIES_PAGE { leave_out_the_last(&mut rows) } else { None };
-    page(store, rows, next).await
+    entries_of(store, rows, next, entry).await.map(Json)
 }
 
-async fn page(
-    store: &dyn Store,
-    rows: Vec<FoundRow>,
-    next: Option<String>,
-) -> Result<Json<Page<ChargeEntry>>, Problem> {
-    let rows = with_histories(store, Charge::KIND, rows).await?;
-    let entry = |row: &RowWithHistory| entry(&row.0, &row.1);
-    Ok(Json(Page::of(Charge::KIND, rows.iter().map(|row| (row.0.id.as_str(), entry(row))), next)))
-}
-
-fn entry(row: &FoundRow, history: &[StoredEvent]) -> Option<ChargeEntry> {
-    Some(policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history))
+fn entry(id: &str, past: Past<Charge>) -> Option<ChargeEntry> {
+    Some(policy::ledger_entry(id.parse().ok()?, &past.row, &past.events))
 }
 
 /// Leaves the last reference to the next page, since more of it may follow; unless there is no other: that many

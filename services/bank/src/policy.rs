@@ -4,9 +4,9 @@ use std::convert::Infallible;
 
 use contract::money::Money;
 use contract::payment::PaymentFailure;
-use contract::reconciliation::{ChargeEntry, ChargeState, events};
+use contract::reconciliation::{ChargeEntry, ChargeState};
 use saga_core::UnitOfWork;
-use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::row::{Recorded, RowKey, RowKind};
 use saga_core::service::{Refusal, Service};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -135,7 +135,7 @@ pub fn reference(charge: Uuid) -> String {
 
 /// What an auditor gets to see of a charge.
 #[must_use]
-pub fn ledger_entry(id: Uuid, charge: &Charge, history: &[StoredEvent]) -> ChargeEntry {
+pub fn ledger_entry(id: Uuid, charge: &Charge, history: &[Recorded<ChargeEvent>]) -> ChargeEntry {
     let state = match charge {
         Charge::Captured(_) => ChargeState::Captured,
         Charge::Refunded(_) => ChargeState::Refunded,
@@ -144,7 +144,7 @@ pub fn ledger_entry(id: Uuid, charge: &Charge, history: &[StoredEvent]) -> Charg
     let asked = charge.asked();
     let amount = asked.map(|asked| asked.amount);
     let (mut captured, mut refunded) = (Vec::new(), Vec::new());
-    for event in events(history) {
+    for Recorded { event, .. } in history {
         match event {
             ChargeEvent::Captured(asked) => captured.push(asked.amount),
             ChargeEvent::Refunded => refunded.extend(amount),

@@ -9,12 +9,12 @@ use contract::inventory::{
 use contract::metrics::UNITS;
 use contract::money::Money;
 use contract::order::{OrderCancelled, OrderConfirmed, OrderCreated, StockLine};
-use contract::reconciliation::{ReservationEntry, ReservationState, Said, StockEntry, events};
+use contract::reconciliation::{ReservationEntry, ReservationState, Said, StockEntry};
 use contract::topology::OPERATOR;
 use contract::{Fact, FactType};
 use saga_core::message::{Message as _, Received};
 use saga_core::metric::Measurement;
-use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::row::{Recorded, RowKey, RowKind};
 use saga_core::service::{Reaction, Refusal, Service, Step};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
@@ -374,9 +374,9 @@ pub fn stock_entry(sku: &str, version: i64, product: &Product) -> StockEntry {
 pub fn reservation_entry(
     order: Uuid,
     reservation: &Reservation,
-    history: &[StoredEvent],
+    history: &[Recorded<ReservationEvent>],
 ) -> ReservationEntry {
-    let held_once = || events(history).find_map(held_by).unwrap_or_default();
+    let held_once = || history.iter().find_map(|it| held_by(&it.event)).unwrap_or_default();
     let (state, lines) = match reservation {
         Reservation::Held(lines) => (ReservationState::Held, lines.clone()),
         Reservation::Sold(lines) => (ReservationState::Sold, lines.clone()),
@@ -387,9 +387,9 @@ pub fn reservation_entry(
     ReservationEntry { order, state, lines, said: Said::of(history, told) }
 }
 
-fn held_by(event: ReservationEvent) -> Option<Vec<StockLine>> {
+fn held_by(event: &ReservationEvent) -> Option<Vec<StockLine>> {
     match event {
-        ReservationEvent::Held(lines) => Some(lines),
+        ReservationEvent::Held(lines) => Some(lines.clone()),
         ReservationEvent::Refused
         | ReservationEvent::Sold
         | ReservationEvent::Released

@@ -13,7 +13,7 @@ use garde::Validate;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{RowKey, StoredEvent};
+use saga_core::row::{Past, RowKey};
 use saga_engine::host::http::{
     Body, IdempotencyKey, Params, Prefer, Problem, Segment, answered, one_line, request_key, trimmed,
     wait_preference,
@@ -339,18 +339,14 @@ async fn ledger(
     State(app): State<OrderApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<OrderEntry>>, Problem> {
-    let entry = |row: &FoundRow, history: &[StoredEvent]| {
-        policy::ledger_entry(row.id.parse().ok()?, &serde_json::from_str(&row.state).ok()?, history)
-    };
-    entries_with_history(app.store.as_ref(), Order::KIND, range, entry).await.map(Json)
+    let entry = |id: &str, past: Past<Order>| policy::ledger_entry(id.parse().ok()?, &past.row, &past.events);
+    entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
 }
 
 async fn catalogue_ledger(
     State(app): State<OrderApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<CopyEntry>>, Problem> {
-    let entry = |row: &FoundRow, history: &[StoredEvent]| {
-        Some(policy::copy_entry(&row.id, &serde_json::from_str(&row.state).ok()?, history))
-    };
-    entries_with_history(app.store.as_ref(), CatalogueItem::KIND, range, entry).await.map(Json)
+    let entry = |sku: &str, past: Past<CatalogueItem>| Some(policy::copy_entry(sku, &past.row, &past.events));
+    entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
 }

@@ -7,7 +7,7 @@ use contract::order::SECRETS;
 use contract::reconciliation::PaymentEntry;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{RowKey, StoredEvent};
+use saga_core::row::{Past, RowKey};
 use saga_engine::host::http::{Params, Problem, Segment, answered};
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
@@ -143,9 +143,7 @@ async fn ledger(
     State(app): State<PaymentApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<PaymentEntry>>, Problem> {
-    let entry = |row: &FoundRow, history: &[StoredEvent]| {
-        let (order, payment) = (row.id.parse().ok()?, serde_json::from_str(&row.state).ok()?);
-        Some(ledger_entry(order, &payment, history))
-    };
-    entries_with_history(app.store.as_ref(), Payment::KIND, range, entry).await.map(Json)
+    let entry =
+        |order: &str, past: Past<Payment>| Some(ledger_entry(order.parse().ok()?, &past.row, &past.events));
+    entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
 }

@@ -1,7 +1,7 @@
 //! Pure: what the reconciliation gets to see of payments, and which of them came to nothing without a word.
 
 use contract::reconciliation::{PaymentEntry, PaymentState, Said};
-use saga_core::row::StoredEvent;
+use saga_core::row::{Recorded, StoredEvent};
 use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentEvent, RefundReason};
@@ -9,7 +9,7 @@ use crate::policy::told;
 
 /// What the reconciliation gets to see of a payment.
 #[must_use]
-pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> PaymentEntry {
+pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[Recorded<PaymentEvent>]) -> PaymentEntry {
     let state = match payment {
         Payment::New | Payment::Void | Payment::Voided(_) | Payment::Failed(..) => PaymentState::None,
         Payment::Charging(_)
@@ -24,9 +24,8 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
     };
     let context = payment.context();
     let amount = context.map(|context| context.total);
-    let events = read(history);
     let each = |is_it: fn(&PaymentEvent) -> bool| {
-        events.iter().filter(|(event, _)| is_it(event)).filter_map(|_| amount).collect()
+        history.iter().filter(|it| is_it(&it.event)).filter_map(|_| amount).collect()
     };
     PaymentEntry {
         order,
@@ -38,24 +37,19 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[StoredEvent]) -> 
         refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
         settled: matches!(payment, Payment::Settled(_)),
         refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
-        said: said_in(&events),
+        said: said_in(history),
     }
 }
 
-/// The events of a history that can be read, oldest first, each with when it was decided and whether it was told.
-fn read(history: &[StoredEvent]) -> Vec<(PaymentEvent, &StoredEvent)> {
-    history.iter().filter_map(|stored| Some((serde_json::from_str(&stored.data).ok()?, stored))).collect()
-}
-
 /// What of a history was said. Where an answer had to be given later, what came of the payment was not said then.
-fn said_in(events: &[(PaymentEvent, &StoredEvent)]) -> Vec<Said> {
-    let is_answered_later = events.iter().any(|(event, _)| matches!(event, PaymentEvent::Answered));
-    let is_silence = |event: &PaymentEvent, stored: &StoredEvent| !stored.told && is_end(event);
-    let said = |(event, stored): &(PaymentEvent, &StoredEvent)| {
-        let fact = told(event).filter(|_| !(is_answered_later && is_silence(event, stored)))?;
-        Some(Said { fact, at: stored.recorded_at })
+fn said_in(history: &[Recorded<PaymentEvent>]) -> Vec<Said> {
+    let is_answered_later = history.iter().any(|it| matches!(it.event, PaymentEvent::Answered));
+    let said = |Recorded { event, at, told: is_told }: &Recorded<PaymentEvent>| {
+        let is_silence = !is_told && is_end(event);
+        let fact = told(event).filter(|_| !(is_answered_later && is_silence))?;
+        Some(Said { fact, at: *at })
     };
-    events.iter().filter_map(said).collect()
+    history.iter().filter_map(said).collect()
 }
 
 /// Whether it is the end of a payment of which others must know that nothing is charged.

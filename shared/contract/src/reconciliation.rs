@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use saga_core::row::StoredEvent;
-use serde::de::DeserializeOwned;
+use saga_core::row::Recorded;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -25,23 +24,11 @@ pub struct Said {
 }
 
 impl Said {
-    /// What a history told, where `told` says which fact follows from an event. Events that cannot be read tell
-    /// nothing: whoever folds the history finds them.
-    pub fn of<E: DeserializeOwned>(
-        history: &[StoredEvent],
-        told: impl Fn(&E) -> Option<FactType>,
-    ) -> Vec<Self> {
-        let said = |event: &StoredEvent| {
-            let fact = told(&serde_json::from_str(&event.data).ok()?)?;
-            Some(Self { fact, at: event.recorded_at })
-        };
+    /// What a history told, where `told` says which fact follows from an event.
+    pub fn of<E>(history: &[Recorded<E>], told: impl Fn(&E) -> Option<FactType>) -> Vec<Self> {
+        let said = |Recorded { event, at, .. }: &Recorded<E>| Some(Self { fact: told(event)?, at: *at });
         history.iter().filter_map(said).collect()
     }
-}
-
-/// The events of a history that can be read, oldest first.
-pub fn events<E: DeserializeOwned>(history: &[StoredEvent]) -> impl Iterator<Item = E> {
-    history.iter().filter_map(|event| serde_json::from_str(&event.data).ok())
 }
 
 /// How an order stands in its service's ledger.

@@ -72,7 +72,7 @@ pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send
     /// What may be asked of the row, and refused.
     type Command;
     /// What happened to the row: all that its state is made of.
-    type Event: Clone + Debug + Serialize + DeserializeOwned;
+    type Event: Clone + Debug + Serialize + DeserializeOwned + Send + 'static;
     /// The business says no.
     type Rejection;
 

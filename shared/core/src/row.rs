@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 
 use crate::decider::{Decider, FieldValue, Leaves, Sums};
 
@@ -48,6 +49,49 @@ pub struct StoredEvent {
     /// Whether a message tells it to the others.
     pub told: bool,
 }
+
+/// An event of a history, as a ledger is made of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded<E> {
+    /// What happened.
+    pub event: E,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// Whether a message tells it to the others.
+    pub told: bool,
+}
+
+impl<E: DeserializeOwned> Recorded<E> {
+    /// The events of a history that can be read, in its order. Those that cannot are another's business: the fold of
+    /// their row says so.
+    #[must_use]
+    pub fn of(history: &[StoredEvent]) -> Vec<Self> {
+        let read = |StoredEvent { data, recorded_at, told, .. }: &StoredEvent| {
+            Some(Self { event: serde_json::from_str(data).ok()?, at: *recorded_at, told: *told })
+        };
+        history.iter().filter_map(read).collect()
+    }
+}
+
+/// A row with its history, as its decider knows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past<D: Decider> {
+    /// The state.
+    pub row: D,
+    /// What made it, oldest first.
+    pub events: Vec<Recorded<D::Event>>,
+}
+
+impl<D: Decider> Past<D> {
+    /// A row of this state, which is JSON, and this history; `None` if the state cannot be read.
+    #[must_use]
+    pub fn of(state: &str, history: &[StoredEvent]) -> Option<Self> {
+        Some(Self { row: serde_json::from_str(state).ok()?, events: Recorded::of(history) })
+    }
+}
+
+/// A [`Past`] of which only its decider knows the type.
+pub type AnyPast = Box<dyn Any + Send>;
 
 /// The state of a row whose type only its decider knows.
 pub(crate) trait AnyState: Any + Send + Sync {
@@ -100,14 +144,28 @@ pub struct RowKind {
     pub finished: fn(&str) -> serde_json::Result<Option<Sums>>,
     /// Folds the history of the row with this id, oldest event first, over the state of a snapshot if there is one.
     pub fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
+    /// The same of a whole history, whose events are [`Past::events`] afterwards if they are to be kept.
+    pub read: ReadFn,
 }
+
+/// Folds the history of the row with this id; whether its events are kept; its events as JSON.
+pub type ReadFn =
+    fn(&str, bool, &mut dyn Iterator<Item = Recorded<String>>) -> serde_json::Result<(Projected, AnyPast)>;
 
 impl RowKind {
     /// The declaration of `D`.
     #[must_use]
     pub fn of<D: Decider>() -> Self {
         let (name, fields, leaves) = (D::KIND, D::FIELDS, D::LEAVES);
-        Self { name, formerly: None, fields, leaves, finished: finished::<D>, fold: fold::<D> }
+        Self {
+            name,
+            formerly: None,
+            fields,
+            leaves,
+            finished: finished::<D>,
+            fold: fold::<D>,
+            read: read::<D>,
+        }
     }
 
     /// The same, called `name` by earlier builds.
@@ -127,6 +185,22 @@ fn fold<D: Decider>(
         state.evolve(&serde_json::from_str(&event)?);
     }
     state.projected(id)
+}
+
+fn read<D: Decider>(
+    id: &str,
+    keeps: bool,
+    history: &mut dyn Iterator<Item = Recorded<String>>,
+) -> serde_json::Result<(Projected, AnyPast)> {
+    let (mut row, mut events) = (D::default(), Vec::new());
+    for Recorded { event, at, told } in history {
+        let event = serde_json::from_str(&event)?;
+        row.evolve(&event);
+        if keeps {
+            events.push(Recorded { event, at, told });
+        }
+    }
+    Ok((row.projected(id)?, Box::new(Past { row, events })))
 }
 
 fn finished<D: Decider>(state: &str) -> serde_json::Result<Option<Sums>> {

@@ -12,7 +12,6 @@ use futures::{SinkExt as _, StreamExt as _, join};
 use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::machinery::{Machinery, Place, Stats};
-use saga_core::query::FoundRow;
 use saga_engine::host::internal_api::machinery_of;
 use saga_engine::host::reading::{ONLY, Page, Range, changed, checked_entries, place};
 use saga_engine::store::FoldReport;
@@ -403,8 +402,8 @@ impl<'a> Asking<'a> {
     }
 
     async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
-        let entry = |row: &FoundRow| Some((row.id.clone(), serde_json::from_str(&row.state).ok()?));
-        let asked = checked_entries(self.app.store.as_ref(), SagaView::KIND, range, entry);
+        let entry = |saga: &str, view: SagaView| Some((saga.to_owned(), view));
+        let asked = checked_entries(self.app.store.as_ref(), range, entry);
         in_time(self.until, crate::NAME, "its view of the sagas", asked).await
     }
 

@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use futures::future::try_join_all;
 use jiff::Timestamp;
-use saga_core::decider::FieldValue;
+use saga_core::decider::{Decider, FieldValue};
 use saga_core::machinery::Place;
 use saga_core::query::{FoundRow, Order, Query};
-use saga_core::row::{RowKey, StoredEvent};
+use saga_core::row::{Past, RowKey, StoredEvent};
 use saga_core::secrets::blank;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::http::Problem;
-use crate::store::{CheckedPage, CheckedRows, FoldReport, Store};
+use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Store};
 
 /// An event of a row's history, as people see it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -195,85 +195,123 @@ pub async fn entries_page<T>(
     let (rows, next) = rows_page(store, kind, range).await?;
     // Asked after the rows: what has left of them by then is known.
     let left_before = store.left(kind).await?.before;
-    let page = Page::of(kind, rows.iter().map(|row| (row.id.as_str(), entry(row))), next);
-    Ok(Page { left_before, ..page })
+    let entries = rows.into_iter().map(|row| {
+        let entry = entry(&row);
+        (row.id, entry)
+    });
+    Ok(Page { left_before, ..Page::of(kind, entries, next) })
 }
 
-/// The same, where a page of all rows is checked against their histories as it is read.
+/// One page of the entries that `entry` makes of all rows of `D` with their histories, the page checked against these as
+/// it is read; `None` for a row that cannot be read. Not for rows whose history has no end: each is read whole.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn checked_entries<T>(
+pub async fn entries_with_history<D: Decider, T>(
     store: &dyn Store,
-    kind: &'static str,
     range: Range,
-    entry: impl Fn(&FoundRow) -> Option<T>,
-) -> Result<Page<T>, Problem> {
-    match range.only {
-        Some(_) => entries_page(store, kind, range, entry).await,
-        None => checked_page(store, kind, range, false, |row, _| entry(row)).await,
-    }
-}
-
-/// The same, of rows with their histories. Not for rows whose history has no end: each is read whole.
-///
-/// # Errors
-/// When the store fails.
-pub async fn entries_with_history<T>(
-    store: &dyn Store,
-    kind: &'static str,
-    range: Range,
-    entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
+    entry: impl Fn(&str, Past<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
     let Some(ids) = range.wanted()? else {
         return match range.as_of {
             Some(_) => Err(Problem::field("as_of", "needs only")),
-            None => checked_page(store, kind, range, true, entry).await,
+            None => checked_page(store, range, true, entry).await,
         };
     };
     if let Some(seq) = range.as_of {
-        return entries_as_of(store, kind, ids, seq, entry).await;
+        return entries_as_of(store, ids, seq, entry).await;
     }
-    let (rows, next) = rows_page(store, kind, range).await?;
-    let rows = with_histories(store, kind, rows).await?;
+    let (rows, next) = rows_page(store, D::KIND, range).await?;
+    let page = entries_of(store, rows, next, entry).await?;
     // Asked after the histories: what has left of them by then is known.
-    let left_before = store.left(kind).await?.before;
-    let entries = rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history)));
-    Ok(Page { left_before, ..Page::of(kind, entries, next) })
+    let left_before = store.left(D::KIND).await?.before;
+    Ok(Page { left_before, ..page })
+}
+
+/// The same of rows without their histories; those that are asked for by their ids are not checked.
+///
+/// # Errors
+/// When the store fails.
+pub async fn checked_entries<D: Decider, T>(
+    store: &dyn Store,
+    range: Range,
+    entry: impl Fn(&str, D) -> Option<T>,
+) -> Result<Page<T>, Problem> {
+    if range.only.is_some() {
+        let entry = |row: &FoundRow| entry(&row.id, serde_json::from_str(&row.state).ok()?);
+        return entries_page(store, D::KIND, range, entry).await;
+    }
+    checked_page(store, range, false, |id, past| entry(id, past.row)).await
 }
 
 /// A page of all rows, checked against their histories.
-async fn checked_page<T>(
+async fn checked_page<D: Decider, T>(
     store: &dyn Store,
-    kind: &'static str,
-    range: Range,
+    Range { after, .. }: Range,
     with_histories: bool,
-    entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
+    entry: impl Fn(&str, Past<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
-    let page = CheckedPage { after: range.after, limit: ENTRIES_PAGE, with_histories };
-    let CheckedRows { rows, folds } = store.checked_rows(kind, page).await?;
-    let left_before = store.left(kind).await?.before;
-    let entries = rows.iter().map(|(row, history)| (row.id.as_str(), entry(row, history)));
-    let FoldReport { rows: count, differing, next, .. } = folds;
-    let folds = Some(Folds { kind: kind.to_owned(), rows: count, differing });
-    Ok(Page { left_before, folds, ..Page::of(kind, entries, next) })
+    let page = CheckedPage { after, limit: ENTRIES_PAGE, with_histories };
+    let CheckedRows { rows, folds } = store.checked_rows(D::KIND, page).await?;
+    let mut entries = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (id, past) = match row {
+            CheckedRow::Folded(id, past) => (id, past.downcast().ok().map(|past| *past)),
+            CheckedRow::Found(row) => {
+                let history = match with_histories {
+                    true => store.histories(D::KIND, vec![row.id.clone()]).await?,
+                    false => vec![],
+                };
+                let past = Past::of(&row.state, history.first().map_or(&[], Vec::as_slice));
+                (row.id, past)
+            }
+        };
+        let entry = past.and_then(|past| entry(&id, past));
+        entries.push((id, entry));
+    }
+    // Asked after the rows: what has left of them by then is known.
+    let left_before = store.left(D::KIND).await?.before;
+    let FoldReport { rows, differing, next, .. } = folds;
+    let folds = Some(Folds { kind: D::KIND.to_owned(), rows, differing });
+    Ok(Page { left_before, folds, ..Page::of(D::KIND, entries, next) })
 }
 
 /// The same of these rows as they were when the event at position `seq` was the last; of those that were there.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn entries_as_of<T>(
+pub async fn entries_as_of<D: Decider, T>(
     store: &dyn Store,
-    kind: &'static str,
     ids: Vec<&str>,
     seq: i64,
-    entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
+    entry: impl Fn(&str, Past<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
     let ids = ids.into_iter().map(str::to_owned).collect();
-    let rows = store.rows_as_of(kind, ids, seq).await?;
-    let entry = |row: &RowWithHistory| entry(&row.0, &row.1);
-    Ok(Page::of(kind, rows.iter().map(|(id, row)| (id.as_str(), row.as_ref().and_then(entry))), None))
+    let rows = store.rows_as_of(D::KIND, ids, seq).await?;
+    let entries = rows.into_iter().map(|(id, row)| {
+        let past = row.and_then(|(row, history)| Past::of(&row.state, &history));
+        let entry = past.and_then(|past| entry(&id, past));
+        (id, entry)
+    });
+    Ok(Page::of(D::KIND, entries, None))
+}
+
+/// The same of rows that were found otherwise, as they are now.
+///
+/// # Errors
+/// When the store fails.
+pub async fn entries_of<D: Decider, T>(
+    store: &dyn Store,
+    rows: Vec<FoundRow>,
+    next: Option<String>,
+    entry: impl Fn(&str, Past<D>) -> Option<T>,
+) -> Result<Page<T>, Problem> {
+    let rows = with_histories(store, D::KIND, rows).await?;
+    let entries = rows.into_iter().map(|(row, history)| {
+        let entry = Past::of(&row.state, &history).and_then(|past| entry(&row.id, past));
+        (row.id, entry)
+    });
+    Ok(Page::of(D::KIND, entries, next))
 }
 
 /// The place of the event at `at` in the history of a database; of its last event without it.
@@ -357,11 +395,7 @@ async fn rows_page(
 
 impl<T> Page<T> {
     /// A page of these rows of a kind: the id of each, and its entry if it can be read.
-    pub fn of<'a>(
-        kind: &str,
-        rows: impl Iterator<Item = (&'a str, Option<T>)>,
-        next: Option<String>,
-    ) -> Self {
+    fn of(kind: &str, rows: impl IntoIterator<Item = (String, Option<T>)>, next: Option<String>) -> Self {
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for (id, entry) in rows {
             match entry {

@@ -15,7 +15,7 @@ use saga_core::decider::Sums;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
-use saga_core::row::{RowKey, StoredEvent};
+use saga_core::row::{AnyPast, RowKey, StoredEvent};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
@@ -235,17 +235,27 @@ pub struct CheckedPage {
     pub after: Option<String>,
     /// At most so many, and histories without a row among them.
     pub limit: usize,
-    /// Whether each comes with its whole history. Not for rows whose history has no end: all of it is in memory.
+    /// Whether each comes with the events of its history. Not for rows whose history has no end: all of it is in memory.
     pub with_histories: bool,
 }
 
 /// Rows that were checked as they were read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct CheckedRows {
-    /// Each row with its history, oldest event first; with nothing where no histories were wanted.
-    pub rows: Vec<(FoundRow, Vec<StoredEvent>)>,
+    /// In the order of their ids.
+    pub rows: Vec<CheckedRow>,
     /// What the check of these rows found; its `next` is the id behind which the next ones are.
     pub folds: FoldReport,
+}
+
+/// A row that was checked as it was read.
+#[derive(Debug)]
+pub enum CheckedRow {
+    /// The row of this id is the fold of its events: a [`Past`](saga_core::row::Past) of its decider, without events
+    /// where none were wanted.
+    Folded(String, AnyPast),
+    /// It is not, or not all of its events are there: some have left.
+    Found(FoundRow),
 }
 
 /// The id of a row, and how it was at some time with its history up to then; `None` when that cannot be told any more.

@@ -16,7 +16,7 @@ use saga_core::ids;
 use saga_core::input::{Input, Outcome, RequestKey};
 use saga_core::message::{Envelope, Message, MessageType};
 use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
-use saga_core::row::{RowKey, StoredEvent};
+use saga_core::row::{Recorded, RowKey};
 use saga_core::service::{Service, Step, steps_of};
 use saga_core::waiting::{Retry, Task};
 use serde_json::Value;
@@ -210,22 +210,22 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         }
     }
 
-    /// The history of a row as a store has it, all of it from [`NOON`].
-    pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<StoredEvent> {
+    /// The history of a row, all of it from [`NOON`].
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<Recorded<D::Event>> {
         let key = RowKey::of::<D>(id);
-        let of_row = self.kept.events.iter().filter(|event| event.0 == key);
         let is_told = |version: i64| {
             self.kept.outbox.iter().any(|promise| promise.tells == Some((key.clone(), version)))
         };
-        let stored = of_row.map(|(_, version, name, data, cause)| StoredEvent {
-            version: *version,
-            name: (*name).to_owned(),
-            data: data.clone(),
-            causation_id: *cause,
-            recorded_at: NOON,
+        let of_row = self.kept.events.iter().filter(|event| event.0 == key);
+        let recorded = of_row.map(|(_, version, _, data, _)| Recorded {
+            event: serde_json::from_str(data).expect("a stored event can be read"),
+            at: NOON,
             told: is_told(*version),
         });
-        stored.collect()
+        recorded.collect()
     }
 
     /// When a row wants to be looked at again.

@@ -12,7 +12,7 @@ use inventory::domain::{Product, Reservation};
 use order::domain::{CatalogueItem, Order};
 use payment::domain::Payment;
 use saga_core::decider::Decider;
-use saga_core::row::StoredEvent;
+use saga_core::row::{Past, Recorded};
 use saga_engine::store::Store as _;
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
@@ -28,8 +28,8 @@ const PAGE: usize = 3;
 pub fn the_reconciliation_finds_nothing(world: &World) {
     let (given_up, skus) = (sagas_given_up(world), skus_given_up(world));
     let mut ledgers = Ledgers::new(world.sim.now(), [].into());
-    for (sku, item, history) in with_history::<CatalogueItem>(world.order.store()) {
-        ledgers.copy(order::policy::copy_entry(&sku, &item, &history));
+    for (sku, Past { row, events }) in with_history::<CatalogueItem>(world.order.store()) {
+        ledgers.copy(order::policy::copy_entry(&sku, &row, &events));
     }
     for (sku, product) in rows::<Product>(world.inventory.store()) {
         ledgers.stock(inventory::policy::stock_entry(&sku, 1, &product));
@@ -61,19 +61,19 @@ fn accounts(world: &World) -> Vec<(String, Account)> {
     let orders = with_history::<Order>(world.order.store());
     let orders = orders
         .iter()
-        .filter_map(|(id, order, history)| order::policy::ledger_entry(id.parse().ok()?, order, history));
+        .filter_map(|(id, past)| order::policy::ledger_entry(id.parse().ok()?, &past.row, &past.events));
     let reservations = with_history::<Reservation>(world.inventory.store());
-    let reservations = reservations.iter().filter_map(|(id, reservation, history)| {
-        Some(inventory::policy::reservation_entry(id.parse().ok()?, reservation, history))
+    let reservations = reservations.iter().filter_map(|(id, past)| {
+        Some(inventory::policy::reservation_entry(id.parse().ok()?, &past.row, &past.events))
     });
     let payments = with_history::<Payment>(world.payment.store());
-    let payments = payments.iter().filter_map(|(id, payment, history)| {
-        Some(payment::ledger::ledger_entry(id.parse().ok()?, payment, history))
+    let payments = payments.iter().filter_map(|(id, past)| {
+        Some(payment::ledger::ledger_entry(id.parse().ok()?, &past.row, &past.events))
     });
     let charges = with_history::<Charge>(world.bank.store());
-    let charges = charges.iter().filter_map(|(id, charge, history)| {
-        Some(bank::policy::ledger_entry(id.parse().ok()?, charge, history))
-    });
+    let charges = charges
+        .iter()
+        .filter_map(|(id, past)| Some(bank::policy::ledger_entry(id.parse().ok()?, &past.row, &past.events)));
     let mut charges: Vec<_> = charges.filter(|charge| charge.amount.is_some()).collect();
     charges.sort_by_key(|charge| charge.reference.clone());
 
@@ -109,10 +109,10 @@ fn hand<T>(
     }
 }
 
-fn with_history<D: Decider>(store: &SqliteStore) -> Vec<(String, D, Vec<StoredEvent>)> {
+fn with_history<D: Decider>(store: &SqliteStore) -> Vec<(String, Past<D>)> {
     let read = |(id, row): (String, D)| {
-        let history = history::<D>(store, &id);
-        (id, row, history)
+        let events = Recorded::of(&history::<D>(store, &id));
+        (id, Past { row, events })
     };
     rows::<D>(store).into_iter().map(read).collect()
 }

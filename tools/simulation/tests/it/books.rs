@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::row::{Past, RowKey, RowKind};
 use saga_core::service::Service;
 use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
@@ -234,39 +234,39 @@ async fn found(folder: &Path) -> Vec<String> {
     let (payment, bank) = (open::<PaymentService>(folder), open::<BankService>(folder));
     let admin = open::<AdminService>(folder);
     let mut ledgers = Ledgers::new(at(100), [].into());
-    read::<CatalogueItem, _>(&order, &mut ledgers, |row, history| {
-        Some(order::policy::copy_entry(&row.id, &parsed(row)?, history))
+    read::<CatalogueItem, _>(&order, &mut ledgers, |row, past| {
+        Some(order::policy::copy_entry(&row.id, &past.row, &past.events))
     })
     .await
     .into_iter()
     .for_each(|copy| ledgers.copy(copy));
-    read::<Product, _>(&inventory, &mut ledgers, |row, _| {
-        Some(inventory::policy::stock_entry(&row.id, row.version, &parsed(row)?))
+    read::<Product, _>(&inventory, &mut ledgers, |row, past| {
+        Some(inventory::policy::stock_entry(&row.id, row.version, &past.row))
     })
     .await
     .into_iter()
     .for_each(|stock| ledgers.stock(stock));
 
     let mut accounts = Accounts::default();
-    let orders = read::<Order, _>(&order, &mut ledgers, |row, history| {
-        order::policy::ledger_entry(row.id.parse().ok()?, &parsed(row)?, history)
+    let orders = read::<Order, _>(&order, &mut ledgers, |row, past| {
+        order::policy::ledger_entry(row.id.parse().ok()?, &past.row, &past.events)
     });
     whole(&mut accounts.orders, orders.await);
-    let reservations = read::<Reservation, _>(&inventory, &mut ledgers, |row, history| {
-        Some(inventory::policy::reservation_entry(row.id.parse().ok()?, &parsed(row)?, history))
+    let reservations = read::<Reservation, _>(&inventory, &mut ledgers, |row, past| {
+        Some(inventory::policy::reservation_entry(row.id.parse().ok()?, &past.row, &past.events))
     });
     whole(&mut accounts.reservations, reservations.await);
-    let payments = read::<Payment, _>(&payment, &mut ledgers, |row, history| {
-        Some(payment::ledger::ledger_entry(row.id.parse().ok()?, &parsed(row)?, history))
+    let payments = read::<Payment, _>(&payment, &mut ledgers, |row, past| {
+        Some(payment::ledger::ledger_entry(row.id.parse().ok()?, &past.row, &past.events))
     });
     whole(&mut accounts.payments, payments.await);
-    let charges = read::<Charge, _>(&bank, &mut ledgers, |row, history| {
-        Some(bank::policy::ledger_entry(row.id.parse().ok()?, &parsed(row)?, history))
+    let charges = read::<Charge, _>(&bank, &mut ledgers, |row, past| {
+        Some(bank::policy::ledger_entry(row.id.parse().ok()?, &past.row, &past.events))
     });
     let mut charges = charges.await;
     charges.sort_by_key(|charge| charge.reference.clone());
     whole(&mut accounts.charges, charges);
-    let views = read::<SagaView, _>(&admin, &mut ledgers, |row, _| Some((row.id.clone(), parsed(row)?)));
+    let views = read::<SagaView, _>(&admin, &mut ledgers, |row, past| Some((row.id.clone(), past.row)));
     whole(&mut accounts.views, views.await);
     while let Some((key, account)) = accounts.pop() {
         ledgers.account(&key, &account);
@@ -289,20 +289,16 @@ async fn found(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-fn parsed<D: Decider>(row: &FoundRow) -> Option<D> {
-    serde_json::from_str(&row.state).ok()
-}
-
 async fn read<D: Decider, T>(
     store: &SqliteStore,
     ledgers: &mut Ledgers,
-    entry: impl Fn(&FoundRow, &[StoredEvent]) -> Option<T>,
+    entry: impl Fn(&FoundRow, Past<D>) -> Option<T>,
 ) -> Vec<T> {
     let rows = store.find(D::KIND, Query { limit: 100, ..Query::default() }).await.expect("rows");
     let mut entries = Vec::new();
     for row in rows {
         let history = store.events(RowKey::of::<D>(&row.id), 0, usize::MAX).await.expect("a history");
-        match entry(&row, &history) {
+        match Past::of(&row.state, &history).and_then(|past| entry(&row, past)) {
             Some(entry) => entries.push(entry),
             None => ledgers.unreadable(D::KIND, &[format!("{}/{}", D::KIND, row.id)]),
         }

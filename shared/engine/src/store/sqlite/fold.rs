@@ -5,12 +5,12 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension};
 use saga_core::decider::FieldValue;
 use saga_core::query::FoundRow;
-use saga_core::row::{Projected, RowKind, StoredEvent};
+use saga_core::row::{AnyPast, Projected, Recorded, RowKind};
 use sha2::{Digest, Sha256};
 
-use super::read::{self, stored_event};
-use super::values::{field_value, hex, insert_sql, oops};
-use crate::store::{CheckedPage, CheckedRows, FoldReport, Part, StoreFault};
+use super::read;
+use super::values::{field_value, hex, insert_sql, oops, timestamp};
+use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part, StoreFault};
 
 /// At most this many differing rows are named; one is enough to know.
 const NAMED_DIFFERENCES: usize = 100;
@@ -34,8 +34,6 @@ struct History<'h, 's> {
     count: u64,
     /// Whether it has any event at all.
     is_there: bool,
-    /// All events read so far, if they are wanted.
-    kept: Option<Vec<StoredEvent>>,
     /// Why no more could be read.
     fault: Option<StoreFault>,
     rest: &'h mut Cursor<'s>,
@@ -62,11 +60,12 @@ impl Snapshot {
     }
 }
 
-/// Columns of an event, behind those that [`stored_event`] reads.
+/// Columns of an event.
 const VERSION: usize = 0;
-const DATA: usize = 2;
-const AT: usize = 4;
-const ROW_ID: usize = 6;
+const DATA: usize = 1;
+const AT: usize = 2;
+const TOLD: usize = 3;
+const ROW_ID: usize = 4;
 
 /// What a query finds, sorted by the ids of rows: where it stands can be looked at again.
 struct Cursor<'s> {
@@ -99,14 +98,14 @@ impl<'s> Cursor<'s> {
 }
 
 impl Iterator for History<'_, '_> {
-    type Item = String;
+    type Item = Recorded<String>;
 
-    fn next(&mut self) -> Option<String> {
+    fn next(&mut self) -> Option<Recorded<String>> {
         if !self.is_there || self.fault.is_some() {
             return None;
         }
         match self.read() {
-            Ok(data) => data,
+            Ok(event) => event,
             Err(fault) => {
                 self.fault = Some(fault);
                 None
@@ -116,12 +115,7 @@ impl Iterator for History<'_, '_> {
 }
 
 impl<'h, 's> History<'h, 's> {
-    fn of(
-        id: &'h str,
-        snapshot: Option<Snapshot>,
-        keeps: bool,
-        rest: &'h mut Cursor<'s>,
-    ) -> Result<Self, StoreFault> {
+    fn of(id: &'h str, snapshot: Option<Snapshot>, rest: &'h mut Cursor<'s>) -> Result<Self, StoreFault> {
         let is_there = rest.id()? == Some(id.as_bytes());
         let at = match rest.row().filter(|_| is_there) {
             Some(first) => first.get(AT).map_err(oops(READING))?,
@@ -129,31 +123,22 @@ impl<'h, 's> History<'h, 's> {
         };
         let created_at = snapshot.as_ref().map_or(at, |snapshot| snapshot.created_at);
         let version = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
-        let (kept, fault) = (keeps.then(Vec::new), None);
-        Ok(Self { id, snapshot, version, created_at, updated_at: at, count: 0, is_there, kept, fault, rest })
+        let fault = None;
+        Ok(Self { id, snapshot, version, created_at, updated_at: at, count: 0, is_there, fault, rest })
     }
 
     /// The next event that no snapshot stands for; what was brought back from an archive is in the snapshot already.
-    fn read(&mut self) -> Result<Option<String>, StoreFault> {
+    fn read(&mut self) -> Result<Option<Recorded<String>>, StoreFault> {
         let before = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
         while self.rest.id()? == Some(self.id.as_bytes()) {
             let Some(row) = self.rest.row() else { return Ok(None) };
             let version: i64 = row.get(VERSION).map_err(oops(READING))?;
-            let counts = version > before;
-            let data = match counts {
-                true => Some(row.get(DATA).map_err(oops(READING))?),
-                false => None,
-            };
-            if counts {
-                (self.version, self.updated_at) = (version, row.get(AT).map_err(oops(READING))?);
-                self.count += 1;
-            }
-            if let Some(kept) = &mut self.kept {
-                kept.push(stored_event(row).map_err(oops(READING))?);
-            }
+            let counts = (version > before).then(|| Ok((row.get(DATA)?, row.get(AT)?, row.get(TOLD)?)));
+            let counts = counts.transpose().map_err(oops(READING))?;
             self.rest.advance()?;
-            if counts {
-                return Ok(data);
+            if let Some((event, at, told)) = counts {
+                (self.version, self.updated_at, self.count) = (version, at, self.count + 1);
+                return Ok(Some(Recorded { event, at: timestamp(at), told }));
             }
         }
         Ok(None)
@@ -169,9 +154,16 @@ impl<'h, 's> History<'h, 's> {
     fn folded(&mut self, kind: &RowKind) -> serde_json::Result<Projected> {
         let (id, state) =
             (self.id, self.snapshot.as_mut().map(|snapshot| std::mem::take(&mut snapshot.state)));
-        let projected = (kind.fold)(id, state.as_deref(), self);
+        let projected = (kind.fold)(id, state.as_deref(), &mut self.by_ref().map(|recorded| recorded.event));
         self.by_ref().for_each(drop);
         projected
+    }
+
+    /// The same, and what its events were, if it `keeps` them; not of one that begins with a snapshot.
+    fn known(&mut self, kind: &RowKind, keeps: bool) -> serde_json::Result<(Projected, AnyPast)> {
+        let known = (kind.read)(self.id, keeps, self);
+        self.by_ref().for_each(drop);
+        known
     }
 
     /// The row that was folded, in the order of the table's columns.
@@ -197,7 +189,7 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
     let mut insert = conn.prepare(&insert_sql(kind)).map_err(oops("preparing to write folded rows"))?;
     let mut count = 0;
     let events_alone = None;
-    for_each_row(conn, kind, Which::Behind(""), events_alone, false, |history, _| {
+    for_each_row(conn, kind, Which::Behind(""), events_alone, |history, _| {
         let folded = history.folded(kind).map_err(|error| {
             StoreFault::Unusable(format!(
                 "the events of {}/{} cannot be folded: {error}",
@@ -256,7 +248,7 @@ pub(super) fn verify_changed(
     for kind in kinds {
         let select = select_rows(kind);
         for (_, id) in changed.rows.iter().filter(|(of, _)| of == kind.name) {
-            for_each_row(conn, kind, Which::Of(id), Some(&select), false, |history, row| {
+            for_each_row(conn, kind, Which::Of(id), Some(&select), |history, row| {
                 if let Some(row) = row
                     && matches!(row.get_ref(1), Ok(ValueRef::Integer(version)) if version > LONGEST_LOOKED_AT)
                 {
@@ -281,7 +273,7 @@ fn verify_kind(
     mut seen: impl FnMut(&str, Option<&rusqlite::Row<'_>>),
 ) -> Result<Option<String>, StoreFault> {
     let (mut forged, mut last) = (0, None);
-    for_each_row(conn, kind, Which::Behind(after), Some(&select_rows(kind)), false, |history, row| {
+    for_each_row(conn, kind, Which::Behind(after), Some(&select_rows(kind)), |history, row| {
         if history.is_there {
             seen(history.id, row);
         }
@@ -305,13 +297,25 @@ fn check(
         return false;
     }
     let folded = history.folded(kind);
+    note(kind, history, row, folded, report);
+    true
+}
+
+/// Takes note of what a history, all of which has been read, was folded to. Answers whether that is the row.
+fn note(
+    kind: &RowKind,
+    history: &History<'_, '_>,
+    row: Option<&rusqlite::Row<'_>>,
+    folded: serde_json::Result<Projected>,
+    report: &mut FoldReport,
+) -> bool {
     let is_same = |folded| row.is_some_and(|row| is_row(row, &history.values(folded)));
     let is_fold = folded.is_ok_and(is_same) && !history.has_gap();
     (report.rows, report.events) = (report.rows + 1, report.events + history.count);
     if !is_fold && report.differing.len() < NAMED_DIFFERENCES {
         report.differing.push(format!("{}/{}", kind.name, history.id));
     }
-    true
+    is_fold
 }
 
 /// Whether a row has these values, each of its type.
@@ -324,6 +328,23 @@ fn without_events(kind: &RowKind, rows: u64) -> Option<String> {
     (rows > 0).then(|| format!("{}: {rows} rows without events", kind.name))
 }
 
+/// Compares a row with its history, all of which is read then, as [`check`] does. Answers what was read, if it is the
+/// row.
+fn past(
+    kind: &RowKind,
+    history: &mut History<'_, '_>,
+    row: Option<&rusqlite::Row<'_>>,
+    keeps: bool,
+    report: &mut FoldReport,
+) -> Option<AnyPast> {
+    let (folded, past) = match history.known(kind, keeps) {
+        Ok((folded, past)) => (Ok(folded), Some(past)),
+        Err(error) => (Err(error), None),
+    };
+    let is_fold = note(kind, history, row, folded, report);
+    past.filter(|_| is_fold)
+}
+
 /// A page of the rows of a kind, and whether they are the folds of their histories.
 pub(super) fn checked(
     conn: &Connection,
@@ -332,11 +353,18 @@ pub(super) fn checked(
 ) -> Result<CheckedRows, StoreFault> {
     let (mut checked, mut seen, mut forged) = (CheckedRows::default(), 0, 0);
     let behind = Which::Behind(after.as_deref().unwrap_or_default());
-    for_each_row(conn, kind, behind, Some(&select_rows(kind)), *with_histories, |history, row| {
-        forged += u64::from(!check(kind, history, row, &mut checked.folds));
+    for_each_row(conn, kind, behind, Some(&select_rows(kind)), |history, row| {
+        let past = if history.is_there && history.snapshot.is_none() {
+            past(kind, history, row, *with_histories, &mut checked.folds)
+        } else {
+            forged += u64::from(!check(kind, history, row, &mut checked.folds));
+            None
+        };
         if let Some(row) = row {
-            let history = history.kept.take().unwrap_or_default();
-            checked.rows.push((found(row).map_err(oops("reading a row"))?, history));
+            checked.rows.push(match past {
+                Some(past) => CheckedRow::Folded(history.id.to_owned(), past),
+                None => CheckedRow::Found(found(row).map_err(oops("reading a row"))?),
+            });
         }
         seen += 1;
         let is_over = seen == *limit;
@@ -390,13 +418,12 @@ enum Which<'i> {
 
 /// Does something with the history of each row, empty where it has none, and the row itself, if there is one: both are
 /// read side by side in the order of the ids. Until it is told that it is enough. Rows are those of `select`; none are
-/// read without it. Whether it `keeps` the events is for whoever wants them afterwards.
+/// read without it.
 fn for_each_row(
     conn: &Connection,
     kind: &RowKind,
     which: Which<'_>,
     select: Option<&str>,
-    keeps: bool,
     mut each: impl FnMut(&mut History<'_, '_>, Option<&rusqlite::Row<'_>>) -> Result<bool, StoreFault>,
 ) -> Result<(), StoreFault> {
     let (is, id) = match which {
@@ -405,7 +432,7 @@ fn for_each_row(
     };
     let mut of_events = conn
         .prepare_cached(&format!(
-            "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL, row_id FROM event
+            "SELECT version, data, recorded_at, told IS NOT NULL, row_id FROM event
              WHERE kind = ?1 AND row_id {is} ?2 ORDER BY row_id, version"
         ))
         .map_err(oops(READING))?;
@@ -429,7 +456,7 @@ fn for_each_row(
             true => Snapshot::of(conn, kind.name, &id).map_err(oops(READING))?,
             false => None,
         };
-        let mut history = History::of(&id, snapshot, keeps, &mut events)?;
+        let mut history = History::of(&id, snapshot, &mut events)?;
         let row = rows.as_ref().filter(|_| is_row).and_then(Cursor::row);
         let goes_on = each(&mut history, row)?;
         if goes_on {
