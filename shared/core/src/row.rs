@@ -99,6 +99,32 @@ pub(crate) trait AnyState: Any + Send + Sync {
     fn searched_by(&self, id: &str) -> SearchedBy;
 }
 
+/// A row of a type that only its decider knows, while its events are folded one by one.
+pub trait Folding: Send {
+    /// Folds one more event, which is JSON.
+    ///
+    /// # Errors
+    /// When it cannot be read; nothing is folded then.
+    fn add(&mut self, event: &str) -> serde_json::Result<()>;
+
+    /// What a table keeps of the row with this id.
+    ///
+    /// # Errors
+    /// When the state has no form as JSON.
+    fn so_far(&self, id: &str) -> serde_json::Result<Projected>;
+}
+
+impl<D: Decider> Folding for D {
+    fn add(&mut self, event: &str) -> serde_json::Result<()> {
+        self.evolve(&serde_json::from_str(event)?);
+        Ok(())
+    }
+
+    fn so_far(&self, id: &str) -> serde_json::Result<Projected> {
+        self.projected(id)
+    }
+}
+
 /// What a table keeps of a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Projected {
@@ -144,6 +170,8 @@ pub struct RowKind {
     pub finished: fn(&str) -> serde_json::Result<Option<Sums>>,
     /// Folds the history of the row with this id, oldest event first, over the state of a snapshot if there is one.
     pub fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
+    /// The row before its first event, or as a snapshot has it: to be folded event by event.
+    pub begin: fn(Option<&str>) -> serde_json::Result<Box<dyn Folding>>,
     /// The same of a whole history, whose events are [`Past::events`] afterwards if they are to be kept.
     pub read: ReadFn,
 }
@@ -164,6 +192,7 @@ impl RowKind {
             leaves,
             finished: finished::<D>,
             fold: fold::<D>,
+            begin: begin::<D>,
             read: read::<D>,
         }
     }
@@ -173,6 +202,10 @@ impl RowKind {
     pub const fn formerly(self, name: &'static str) -> Self {
         Self { formerly: Some(name), ..self }
     }
+}
+
+fn begin<D: Decider>(snapshot: Option<&str>) -> serde_json::Result<Box<dyn Folding>> {
+    Ok(Box::new(snapshot.map(serde_json::from_str::<D>).transpose()?.unwrap_or_default()))
 }
 
 fn fold<D: Decider>(

@@ -205,6 +205,7 @@ impl Service for Bare {
             leaves,
             finished: |_| Ok(None),
             fold: |_, _, _| unreachable!("no row is folded"),
+            begin: |_| unreachable!("no row is folded"),
             read: |_, _, _| unreachable!("no row is read"),
         };
         vec![kind("tin", Leaves::Rows), kind("other", Leaves::Nothing)]

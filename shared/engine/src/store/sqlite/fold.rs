@@ -8,6 +8,7 @@ use saga_core::query::FoundRow;
 use saga_core::row::{AnyPast, Projected, Recorded, RowKind};
 use sha2::{Digest, Sha256};
 
+use super::along::Along;
 use super::read;
 use super::values::{field_value, hex, insert_sql, oops, timestamp};
 use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part, StoreFault};
@@ -22,7 +23,7 @@ const LONGEST_LOOKED_AT: i64 = 256;
 const READING: &str = "reading the history";
 
 /// The events of one row, read one by one: a history may be longer than the memory.
-struct History<'h, 's> {
+pub(super) struct History<'h, 's> {
     id: &'h str,
     /// What the fold begins from, if the events before it have left.
     snapshot: Option<Snapshot>,
@@ -168,18 +169,28 @@ impl<'h, 's> History<'h, 's> {
 
     /// The row that was folded, in the order of the table's columns.
     fn values(&self, projected: Projected) -> Vec<Value> {
-        let due = projected.due.map(|due| due.as_microsecond());
-        let mut values: Vec<Value> = vec![
-            self.id.to_owned().into(),
-            self.version.into(),
-            projected.state.into(),
-            self.created_at.into(),
-            self.updated_at.into(),
-            due.into(),
-        ];
-        values.extend(projected.fields.iter().map(field_value));
-        values
+        row_values(self.id, self.version, (self.created_at, self.updated_at), projected)
     }
+}
+
+/// A row of this version in the order of its table's columns; when it was created and changed.
+pub(super) fn row_values(
+    id: &str,
+    version: i64,
+    (created_at, updated_at): (i64, i64),
+    projected: Projected,
+) -> Vec<Value> {
+    let due = projected.due.map(|due| due.as_microsecond());
+    let mut values: Vec<Value> = vec![
+        id.to_owned().into(),
+        version.into(),
+        projected.state.into(),
+        created_at.into(),
+        updated_at.into(),
+        due.into(),
+    ];
+    values.extend(projected.fields.iter().map(field_value));
+    values
 }
 
 /// Deletes the rows of a kind and folds them anew. Answers how many there are.
@@ -216,18 +227,38 @@ pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport,
     Ok(report)
 }
 
-/// The same of the rows behind `after`, a `kind/id`, until so many events are folded.
+/// The same of the rows behind `after`, until so many events are folded: a `kind/id`, or a `kind@position` of what is
+/// folded [along the log](Along).
 pub(super) fn verify_part(
     conn: &Connection,
     kinds: &[RowKind],
     Part { after, events, but }: &Part,
+    along: &mut Option<Along>,
 ) -> Result<FoldReport, StoreFault> {
     let mut report = FoldReport::default();
-    let (first, mut after) = after.as_deref().and_then(|after| after.split_once('/')).unzip();
+    let end_of_kind = |after: &str| after.find(['/', '@']);
+    let (first, mut after) =
+        after.as_deref().and_then(|after| Some(after.split_at(end_of_kind(after)?))).unzip();
     let rest = kinds.iter().skip_while(|kind| first.is_some_and(|first| first != kind.name));
     let rest = rest.filter(|kind| !but.iter().any(|but| but == kind.name));
     for kind in rest {
-        let id = after.take().unwrap_or_default();
+        let after = after.take();
+        let from_here = along.take().filter(|along| along.is_at(kind, after));
+        let begun = match (from_here, after) {
+            (Some(along), _) => Some(along),
+            (None, None) if Along::is_for(conn, kind)? => Some(Along::begin(conn, kind)?),
+            (None, _) => None,
+        };
+        if let Some(mut begun) = begun {
+            if !begun.go_on(conn, kind, *events, &mut report)? {
+                report.next = Some(begun.next());
+                *along = Some(begun);
+                break;
+            }
+            continue;
+        }
+        // What was folded so far may be gone, with a process or for another check: from the first row, then.
+        let id = after.and_then(|after| after.strip_prefix('/')).unwrap_or_default();
         if let Some(last) = verify_kind(conn, kind, id, *events, &mut report, |_, _| ())? {
             report.next = Some(format!("{}/{last}", kind.name));
             break;
@@ -287,7 +318,7 @@ fn verify_kind(
 }
 
 /// Compares a row with its history, all of which is read then. Answers whether it has one.
-fn check(
+pub(super) fn check(
     kind: &RowKind,
     history: &mut History<'_, '_>,
     row: Option<&rusqlite::Row<'_>>,
@@ -319,12 +350,12 @@ fn note(
 }
 
 /// Whether a row has these values, each of its type.
-fn is_row(row: &rusqlite::Row<'_>, values: &[Value]) -> bool {
+pub(super) fn is_row(row: &rusqlite::Row<'_>, values: &[Value]) -> bool {
     let is = |(column, value): (usize, &Value)| row.get_ref(column).is_ok_and(|is| is == value.into());
     values.iter().enumerate().all(is)
 }
 
-fn without_events(kind: &RowKind, rows: u64) -> Option<String> {
+pub(super) fn without_events(kind: &RowKind, rows: u64) -> Option<String> {
     (rows > 0).then(|| format!("{}: {rows} rows without events", kind.name))
 }
 
@@ -376,7 +407,7 @@ pub(super) fn checked(
 }
 
 /// All columns of the rows of a kind.
-fn select_rows(kind: &RowKind) -> String {
+pub(super) fn select_rows(kind: &RowKind) -> String {
     let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
     format!("SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{}", kind.name)
 }
@@ -409,7 +440,7 @@ fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&rusqlite::Row
 
 /// Which rows are read.
 #[derive(Clone, Copy)]
-enum Which<'i> {
+pub(super) enum Which<'i> {
     /// All behind this one.
     Behind(&'i str),
     /// This one.
@@ -419,7 +450,7 @@ enum Which<'i> {
 /// Does something with the history of each row, empty where it has none, and the row itself, if there is one: both are
 /// read side by side in the order of the ids. Until it is told that it is enough. Rows are those of `select`; none are
 /// read without it.
-fn for_each_row(
+pub(super) fn for_each_row(
     conn: &Connection,
     kind: &RowKind,
     which: Which<'_>,

@@ -1,5 +1,6 @@
 //! Shell: the store on SQLite: one writer thread that merges what waits into one commit; readers beside it.
 
+mod along;
 mod departures;
 mod fold;
 mod left;
@@ -33,6 +34,7 @@ use saga_core::retry::{error_chain, panic_text};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::oneshot;
 
+use self::along::Along;
 use self::opening::MarkFile;
 pub use self::opening::Opening;
 use self::place::Place;
@@ -91,6 +93,8 @@ pub struct SqliteStore {
     kinds: Arc<Kinds>,
     /// None in memory.
     place: Option<Place>,
+    /// What a check in parts has folded so far.
+    along: Arc<Mutex<Option<Along>>>,
     _lock: Option<File>,
 }
 
@@ -144,7 +148,8 @@ impl SqliteStore {
             .spawn(move || write_jobs(&conn, &waiting, &written, marks))
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let (writer, readers) = (Writer::Thread(Some((jobs, thread))), Some(readers));
-        Ok(Self { writer, readers, kinds, place: Some(place), _lock: Some(lock) })
+        let along = Arc::default();
+        Ok(Self { writer, readers, kinds, place: Some(place), along, _lock: Some(lock) })
     }
 
     /// A database in memory that works on the caller's thread: every answer is ready at once.
@@ -154,7 +159,8 @@ impl SqliteStore {
     pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
         let kinds = Arc::new(Kinds::of(kinds));
         let conn = made_in_memory(&kinds)?;
-        Ok(Self { writer: Writer::Inline(Mutex::new(conn)), readers: None, kinds, place: None, _lock: None })
+        let (writer, along) = (Writer::Inline(Mutex::new(conn)), Arc::default());
+        Ok(Self { writer, readers: None, kinds, place: None, along, _lock: None })
     }
 
     /// Brings back events of a kind that had left; those that are there already are left alone. Where all that a snapshot
@@ -386,8 +392,10 @@ impl Store for SqliteStore {
     }
 
     fn verify_part(&self, part: Part) -> Answer<'_, FoldReport> {
-        let kinds = self.kinds.clone();
-        self.read(Lane::Audit, move |conn| fold::verify_part(conn, &kinds.declared, &part))
+        let (kinds, along) = (self.kinds.clone(), self.along.clone());
+        let work =
+            move |conn: &Connection| fold::verify_part(conn, &kinds.declared, &part, &mut along.lock());
+        self.read(Lane::Audit, work)
     }
 
     fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decision::{Reads, Writes};
-use saga_engine::store::{Departures, Leaving, Store, StoreFault};
+use saga_engine::store::{Departures, Leaving, Part, Store, StoreFault};
 
 use crate::support::{ShelfEvent, at, commit, dead, load, put, recorded, shelf, state};
 
@@ -100,6 +100,38 @@ pub async fn whatever_has_left_every_row_is_the_fold_of_its_events(store: &Arc<d
         let version = store.row(shelf(label)).await?.map(|row| row.version);
         assert_eq!(version, i64::try_from(history.len()).ok(), "{label}");
     }
+    Ok(())
+}
+
+/// Parts of one check, between which rows change and events leave: it tells of no row that is as it should be, and of the
+/// one that is not.
+pub async fn a_check_in_parts_is_right_whatever_happens_between_them(store: &Arc<dyn Store>) -> Promise {
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut histories: BTreeMap<String, Vec<ShelfEvent>> = BTreeMap::new();
+    let (mut after, mut whole, mut rows, mut along, mut at_first) = (None, 0, 0, 0, 0);
+    for second in 1..=150 {
+        for _ in 0..random.usize(0..3) {
+            let label = format!("shelf {}@{}", random.u8(0..5), random.u8(0..2));
+            record(store, &label.clone(), histories.entry(label).or_default(), &[put(1)], second).await?;
+        }
+        if random.u8(0..4) == 0 {
+            all_leave(store, events_before(second - random.i64(0..20)), random.usize(1..30)).await?;
+        }
+        if after.is_none() {
+            at_first = histories.len() as u64;
+        }
+        let events = random.u64(1..30);
+        let part = store.verify_part(Part { after, events, ..Part::default() }).await?;
+        assert_eq!(part.differing, [""; 0], "second {second}");
+        rows += part.rows;
+        along += u32::from(part.next.as_ref().is_some_and(|next| next.starts_with("shelf@")));
+        after = part.next;
+        if after.is_none() {
+            assert!((at_first..=histories.len() as u64).contains(&rows), "each once: {rows}");
+            (whole, rows) = (whole + 1, 0);
+        }
+    }
+    assert!(whole > 5 && along > 30, "{whole} checks, {along} parts along the log");
     Ok(())
 }
 

@@ -135,10 +135,23 @@ async fn batches_that_wait_share_a_commit_and_a_failing_one_leaves_it() -> Outco
     Ok(())
 }
 
-/// What differs, checked in parts of so many events, each row once.
+/// What differs, checked in parts of so many events, each row once: along the log, and row by row, when what was folded
+/// so far is lost to another check.
 async fn in_parts(store: &SqliteStore, events: u64) -> Result<Vec<String>, StoreFault> {
+    let along = in_parts_beside(store, events, async || {}).await?;
+    let another = async || drop(store.verify_part(Part { events: 1, ..Part::default() }).await);
+    assert_eq!(in_parts_beside(store, events, another).await?, along);
+    Ok(along)
+}
+
+async fn in_parts_beside(
+    store: &SqliteStore,
+    events: u64,
+    meanwhile: impl AsyncFn(),
+) -> Result<Vec<String>, StoreFault> {
     let (mut differing, mut rows, mut after) = (vec![], 0, None);
     loop {
+        meanwhile().await;
         let part = store.verify_part(Part { after, events, ..Part::default() }).await?;
         differing.extend(part.differing);
         rows += part.rows;
@@ -222,6 +235,22 @@ async fn a_row_that_was_forged_is_found_in_its_part() -> Outcome {
             assert_eq!(in_pages(&store, limit).await?, ["shelf: 1 rows without events"], "{forged}");
         }
         by_hand(folder.path(), &format!("DELETE FROM row_shelf WHERE id = '{forged}'"));
+    }
+    Ok(())
+}
+
+/// One that made no difference: nothing but its number is missing.
+#[tokio::test]
+async fn an_event_that_is_missing_is_found_in_its_part() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    commit(&store, recorded("tea", &[], &[put(3), put(0), put(4)])).await?;
+    commit(&store, recorded("milk", &[], &[put(1)])).await?;
+    by_hand(folder.path(), "DELETE FROM event WHERE row_id = 'tea' AND version = 2");
+    assert_eq!(store.verify().await?.differing, ["shelf/tea"]);
+    for events in 1..=3 {
+        assert_eq!(in_parts(&store, events).await?, ["shelf/tea"]);
+        assert_eq!(in_pages(&store, usize::try_from(events).expect("a few")).await?, ["shelf/tea"]);
     }
     Ok(())
 }

@@ -1,0 +1,173 @@
+//! Shell: rows whose histories have no end, folded side by side as the log tells of them. Their events lie far apart from
+//! each other: to read one history after the other is to read all pages of the log again and again.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use saga_core::decider::Leaves;
+use saga_core::row::{Folding, RowKind};
+
+use super::fold::{Which, check, for_each_row, row_values, select_rows, without_events};
+use super::values::oops;
+use crate::store::{FoldReport, StoreFault};
+
+/// Rows that are held at once: more of them are folded one after the other. A product is some hundred bytes.
+const MOST_ROWS: i64 = 50_000;
+
+/// What is done with the log.
+const READING: &str = "folding along the log";
+
+/// How far the rows of a kind have been folded. A check in parts goes on from there; it is kept in memory, and whoever
+/// finds it gone has to check otherwise.
+pub(super) struct Along {
+    kind: &'static str,
+    /// The position of the event that was folded last.
+    up_to: i64,
+    rows: HashMap<String, Row>,
+}
+
+struct Row {
+    version: i64,
+    created_at: i64,
+    updated_at: i64,
+    /// `None` once an event was missing, or could not be folded.
+    state: Option<Box<dyn Folding>>,
+}
+
+impl Along {
+    /// Whether the rows of a kind are checked in this way.
+    pub(super) fn is_for(conn: &Connection, kind: &RowKind) -> Result<bool, StoreFault> {
+        if kind.leaves != Leaves::Events {
+            return Ok(false);
+        }
+        let some = format!("SELECT count(*) FROM (SELECT 1 FROM row_{} LIMIT ?1)", kind.name);
+        let rows: rusqlite::Result<i64> = conn.query_row(&some, [MOST_ROWS + 1], |row| row.get(0));
+        rows.map(|rows| rows <= MOST_ROWS).map_err(oops(READING))
+    }
+
+    /// Before the first event, but for those that snapshots stand for.
+    pub(super) fn begin(conn: &Connection, kind: &RowKind) -> Result<Self, StoreFault> {
+        let read = |row: &rusqlite::Row<'_>| {
+            let (id, state): (String, String) = (row.get(0)?, row.get(1)?);
+            let (version, created_at) = (row.get(2)?, row.get(3)?);
+            let state = (kind.begin)(Some(&state)).ok();
+            Ok((id, Row { version, created_at, updated_at: created_at, state }))
+        };
+        let rows = conn
+            .prepare_cached("SELECT row_id, state, version, created_at FROM snapshot WHERE kind = ?1")
+            .and_then(|mut select| select.query_map([kind.name], read)?.collect())
+            .map_err(oops(READING))?;
+        Ok(Self { kind: kind.name, up_to: 0, rows })
+    }
+
+    /// The position from which a check in parts goes on.
+    pub(super) fn next(&self) -> String {
+        format!("{}@{}", self.kind, self.up_to)
+    }
+
+    /// Whether it stands at this place of a check of the kind: at its [`next`](Along::next), without the kind's name.
+    pub(super) fn is_at(&self, kind: &RowKind, place: Option<&str>) -> bool {
+        let position = place.and_then(|place| place.strip_prefix('@')).and_then(|at| at.parse().ok());
+        self.kind == kind.name && position == Some(self.up_to)
+    }
+
+    /// Goes on by at most so many events of the log. Answers whether it has come to its end.
+    pub(super) fn go_on(
+        &mut self,
+        conn: &Connection,
+        kind: &RowKind,
+        events: u64,
+        report: &mut FoldReport,
+    ) -> Result<bool, StoreFault> {
+        let end: Option<i64> = conn
+            .prepare_cached("SELECT seq FROM event WHERE seq > ?1 ORDER BY seq LIMIT 1 OFFSET ?2")
+            .and_then(|mut select| {
+                select
+                    .query_row(params![self.up_to, i64::try_from(events).unwrap_or(i64::MAX)], |row| {
+                        row.get(0)
+                    })
+                    .optional()
+            })
+            .map_err(oops(READING))?;
+        let mut select = conn
+            .prepare_cached(
+                // Along the log, and not by the index of the rows.
+                "SELECT seq, row_id, version, data, recorded_at FROM event
+                 WHERE seq > ?1 AND seq < ?2 AND +kind = ?3 ORDER BY seq",
+            )
+            .map_err(oops(READING))?;
+        let mut found =
+            select.query(params![self.up_to, end.unwrap_or(i64::MAX), kind.name]).map_err(oops(READING))?;
+        while let Some(event) = found.next().map_err(oops(READING))? {
+            report.events += u64::from(self.take(kind, event).map_err(oops(READING))?);
+        }
+        match end {
+            Some(end) => self.up_to = end - 1,
+            None => self.compare(conn, kind, report)?,
+        }
+        Ok(end.is_none())
+    }
+
+    /// Folds an event into its row. Answers whether it counts: what was brought back is in the snapshot already.
+    fn take(&mut self, kind: &RowKind, event: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
+        let (id, version, at) = (event.get_ref(1)?.as_str()?, event.get(2)?, event.get(4)?);
+        if !self.rows.contains_key(id) {
+            let state = (kind.begin)(None).ok();
+            self.rows.insert(id.to_owned(), Row { version: 0, created_at: at, updated_at: at, state });
+        }
+        let Some(row) = self.rows.get_mut(id) else { return Ok(false) };
+        row.updated_at = at;
+        if version <= row.version {
+            return Ok(false);
+        }
+        let is_next = version == row.version + 1;
+        let data = event.get_ref(3)?.as_str()?;
+        row.state.take_if(|state| !is_next || state.add(data).is_err());
+        row.version = version;
+        Ok(true)
+    }
+
+    /// Every row of the table with what its events came to. Whatever looks wrong is looked at alone: events may have left
+    /// while the others were folded.
+    fn compare(
+        &mut self,
+        conn: &Connection,
+        kind: &RowKind,
+        report: &mut FoldReport,
+    ) -> Result<(), StoreFault> {
+        let mut doubtful = Vec::new();
+        {
+            let select = format!("{} ORDER BY id", select_rows(kind));
+            let mut select = conn.prepare_cached(&select).map_err(oops(READING))?;
+            let mut found = select.query([]).map_err(oops(READING))?;
+            while let Some(row) = found.next().map_err(oops(READING))? {
+                let id: String = row.get(0).map_err(oops(READING))?;
+                match self.rows.remove(&id) {
+                    Some(folded) if folded.is(&id, row) => report.rows += 1,
+                    _ => doubtful.push(id),
+                }
+            }
+        }
+        doubtful.extend(self.rows.drain().map(|(id, _)| id));
+        let (mut forged, select) = (0, select_rows(kind));
+        for id in doubtful {
+            for_each_row(conn, kind, Which::Of(&id), Some(&select), |history, row| {
+                forged += u64::from(!check(kind, history, row, report));
+                Ok(true)
+            })?;
+        }
+        report.differing.extend(without_events(kind, forged));
+        Ok(())
+    }
+}
+
+impl Row {
+    /// Whether it is the row that was found.
+    fn is(&self, id: &str, found: &rusqlite::Row<'_>) -> bool {
+        let projected = self.state.as_ref().and_then(|state| state.so_far(id).ok());
+        projected.is_some_and(|projected| {
+            let values = row_values(id, self.version, (self.created_at, self.updated_at), projected);
+            super::fold::is_row(found, &values)
+        })
+    }
+}
