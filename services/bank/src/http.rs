@@ -9,7 +9,7 @@ use contract::reconciliation::ChargeEntry;
 use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Order, Query};
-use saga_core::row::{Past, RowKey};
+use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line};
 use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, entries_as_of, entries_of};
 use saga_engine::runtime::faults::Faults;
@@ -242,8 +242,8 @@ async fn ledger(
     entries_of(store, rows, next, entry).await.map(Json)
 }
 
-fn entry(id: &str, past: Past<Charge>) -> Option<ChargeEntry> {
-    Some(policy::ledger_entry(id.parse().ok()?, &past.row, &past.events))
+fn entry(id: &str, row: WithHistory<Charge>) -> Option<ChargeEntry> {
+    Some(policy::ledger_entry(id.parse().ok()?, &row.state, &row.events))
 }
 
 /// Leaves the last reference to the next page, since more of it may follow; unless there is no other: that many

@@ -6,7 +6,7 @@ use contract::money::Money;
 use contract::payment::PaymentFailure;
 use contract::reconciliation::{ChargeEntry, ChargeState};
 use saga_core::UnitOfWork;
-use saga_core::row::{Recorded, RowKey, RowKind};
+use saga_core::row::{PastEvent, RowKey, RowKind};
 use saga_core::service::{Refusal, Service};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -135,7 +135,7 @@ pub fn reference(charge: Uuid) -> String {
 
 /// What an auditor gets to see of a charge.
 #[must_use]
-pub fn ledger_entry(id: Uuid, charge: &Charge, history: &[Recorded<ChargeEvent>]) -> ChargeEntry {
+pub fn ledger_entry(id: Uuid, charge: &Charge, history: &[PastEvent<ChargeEvent>]) -> ChargeEntry {
     let state = match charge {
         Charge::Captured(_) => ChargeState::Captured,
         Charge::Refunded(_) => ChargeState::Refunded,
@@ -144,7 +144,7 @@ pub fn ledger_entry(id: Uuid, charge: &Charge, history: &[Recorded<ChargeEvent>]
     let asked = charge.asked();
     let amount = asked.map(|asked| asked.amount);
     let (mut captured, mut refunded) = (Vec::new(), Vec::new());
-    for Recorded { event, .. } in history {
+    for PastEvent { event, .. } in history {
         match event {
             ChargeEvent::Captured(asked) => captured.push(asked.amount),
             ChargeEvent::Refunded => refunded.extend(amount),

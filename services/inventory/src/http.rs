@@ -11,7 +11,7 @@ use garde::Validate;
 use saga_core::decider::Decider;
 use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{Past, RowKey};
+use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{
     Body, IdempotencyKey, Params, Problem, Segment, answered, one_line, request_key, trimmed,
 };
@@ -323,8 +323,8 @@ async fn reservation_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<ReservationEntry>>, Problem> {
-    let entry = |order: &str, past: Past<Reservation>| {
-        Some(policy::reservation_entry(order.parse().ok()?, &past.row, &past.events))
+    let entry = |order: &str, row: WithHistory<Reservation>| {
+        Some(policy::reservation_entry(order.parse().ok()?, &row.state, &row.events))
     };
     entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
 }

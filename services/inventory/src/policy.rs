@@ -14,7 +14,7 @@ use contract::topology::OPERATOR;
 use contract::{Fact, FactType};
 use saga_core::message::{Message as _, Received};
 use saga_core::metric::Measurement;
-use saga_core::row::{Recorded, RowKey, RowKind};
+use saga_core::row::{PastEvent, RowKey, RowKind};
 use saga_core::service::{Reaction, Refusal, Service, Step};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
@@ -374,7 +374,7 @@ pub fn stock_entry(sku: &str, version: i64, product: &Product) -> StockEntry {
 pub fn reservation_entry(
     order: Uuid,
     reservation: &Reservation,
-    history: &[Recorded<ReservationEvent>],
+    history: &[PastEvent<ReservationEvent>],
 ) -> ReservationEntry {
     let held_once = || history.iter().find_map(|it| held_by(&it.event)).unwrap_or_default();
     let (state, lines) = match reservation {

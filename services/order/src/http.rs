@@ -13,7 +13,7 @@ use garde::Validate;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{Past, RowKey};
+use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{
     Body, IdempotencyKey, Params, Prefer, Problem, Segment, answered, one_line, request_key, trimmed,
     wait_preference,
@@ -339,7 +339,8 @@ async fn ledger(
     State(app): State<OrderApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<OrderEntry>>, Problem> {
-    let entry = |id: &str, past: Past<Order>| policy::ledger_entry(id.parse().ok()?, &past.row, &past.events);
+    let entry =
+        |id: &str, row: WithHistory<Order>| policy::ledger_entry(id.parse().ok()?, &row.state, &row.events);
     entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
 }
 
@@ -347,6 +348,7 @@ async fn catalogue_ledger(
     State(app): State<OrderApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<CopyEntry>>, Problem> {
-    let entry = |sku: &str, past: Past<CatalogueItem>| Some(policy::copy_entry(sku, &past.row, &past.events));
+    let entry =
+        |sku: &str, row: WithHistory<CatalogueItem>| Some(policy::copy_entry(sku, &row.state, &row.events));
     entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
 }

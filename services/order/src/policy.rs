@@ -14,7 +14,7 @@ use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::message::{Message as _, Received};
 use saga_core::metric::Measurement;
-use saga_core::row::{Recorded, RowKey, RowKind};
+use saga_core::row::{PastEvent, RowKey, RowKind};
 use saga_core::service::{Reaction, Refusal, Service, Step};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
@@ -357,7 +357,7 @@ impl OrderView {
 
 /// What the reconciliation gets to see of an order; `None` when it is not there.
 #[must_use]
-pub fn ledger_entry(id: Uuid, order: &Order, history: &[Recorded<OrderEvent>]) -> Option<OrderEntry> {
+pub fn ledger_entry(id: Uuid, order: &Order, history: &[PastEvent<OrderEvent>]) -> Option<OrderEntry> {
     let state = match order {
         Order::New => return None,
         Order::Pending(_) => OrderState::Pending,
@@ -391,7 +391,7 @@ pub const fn told(event: &OrderEvent) -> Option<FactType> {
 
 /// What the reconciliation gets to see of the copy of a product.
 #[must_use]
-pub fn copy_entry(sku: &str, item: &CatalogueItem, history: &[Recorded<PriceHeard>]) -> CopyEntry {
+pub fn copy_entry(sku: &str, item: &CatalogueItem, history: &[PastEvent<PriceHeard>]) -> CopyEntry {
     let mut prices = Vec::new();
     for PriceHeard { unit_price, .. } in history.iter().map(|heard| &heard.event) {
         if !prices.contains(unit_price) {

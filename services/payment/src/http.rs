@@ -7,7 +7,7 @@ use contract::order::SECRETS;
 use contract::reconciliation::PaymentEntry;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{Past, RowKey};
+use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{Params, Problem, Segment, answered};
 use saga_engine::host::reading::{
     EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
@@ -143,7 +143,8 @@ async fn ledger(
     State(app): State<PaymentApp>,
     Params(range): Params<Range>,
 ) -> Result<Json<Page<PaymentEntry>>, Problem> {
-    let entry =
-        |order: &str, past: Past<Payment>| Some(ledger_entry(order.parse().ok()?, &past.row, &past.events));
+    let entry = |order: &str, row: WithHistory<Payment>| {
+        Some(ledger_entry(order.parse().ok()?, &row.state, &row.events))
+    };
     entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
 }

@@ -1,7 +1,7 @@
 //! Pure: what the reconciliation gets to see of payments, and which of them came to nothing without a word.
 
 use contract::reconciliation::{PaymentEntry, PaymentState, Said};
-use saga_core::row::{Recorded, StoredEvent};
+use saga_core::row::{PastEvent, StoredEvent};
 use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentEvent, RefundReason};
@@ -9,7 +9,7 @@ use crate::policy::told;
 
 /// What the reconciliation gets to see of a payment.
 #[must_use]
-pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[Recorded<PaymentEvent>]) -> PaymentEntry {
+pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<PaymentEvent>]) -> PaymentEntry {
     let state = match payment {
         Payment::New | Payment::Void | Payment::Voided(_) | Payment::Failed(..) => PaymentState::None,
         Payment::Charging(_)
@@ -42,9 +42,9 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[Recorded<PaymentE
 }
 
 /// What of a history was said. Where an answer had to be given later, what came of the payment was not said then.
-fn said_in(history: &[Recorded<PaymentEvent>]) -> Vec<Said> {
+fn said_in(history: &[PastEvent<PaymentEvent>]) -> Vec<Said> {
     let is_answered_later = history.iter().any(|it| matches!(it.event, PaymentEvent::Answered));
-    let said = |Recorded { event, at, told: is_told }: &Recorded<PaymentEvent>| {
+    let said = |PastEvent { event, at, told: is_told }: &PastEvent<PaymentEvent>| {
         let is_silence = !is_told && is_end(event);
         let fact = told(event).filter(|_| !(is_answered_later && is_silence))?;
         Some(Said { fact, at: *at })

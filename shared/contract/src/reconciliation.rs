@@ -1,9 +1,10 @@
-//! Pure: what each service tells of its ledger to whoever reconciles them. Nobody reads another's tables.
+//! Pure: what each service tells of its ledger to whoever reconciles them, and how long that may take. Nobody reads
+//! another's tables.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use saga_core::row::Recorded;
+use saga_core::row::PastEvent;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -11,7 +12,8 @@ use crate::fact::FactType;
 use crate::money::Money;
 use crate::order::{CancelReason, Line, StockLine};
 
-/// How long admin may read everything for somebody who asked for that: more than ten million orders.
+/// How long admin may read everything for somebody who asks for that by `whole`, beyond the wait that was asked for;
+/// whoever asks waits a little longer.
 pub const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 
 /// A fact that a row's history says was told to others.
@@ -25,8 +27,8 @@ pub struct Said {
 
 impl Said {
     /// What a history told, where `told` says which fact follows from an event.
-    pub fn of<E>(history: &[Recorded<E>], told: impl Fn(&E) -> Option<FactType>) -> Vec<Self> {
-        let said = |Recorded { event, at, .. }: &Recorded<E>| Some(Self { fact: told(event)?, at: *at });
+    pub fn of<E>(history: &[PastEvent<E>], told: impl Fn(&E) -> Option<FactType>) -> Vec<Self> {
+        let said = |PastEvent { event, at, .. }: &PastEvent<E>| Some(Self { fact: told(event)?, at: *at });
         history.iter().filter_map(said).collect()
     }
 }

@@ -50,9 +50,9 @@ pub struct StoredEvent {
     pub told: bool,
 }
 
-/// An event of a history, as a ledger is made of it.
+/// An event of a history: as its decider knows it, or as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded<E> {
+pub struct PastEvent<E> {
     /// What happened.
     pub event: E,
     /// When it was decided.
@@ -61,7 +61,7 @@ pub struct Recorded<E> {
     pub told: bool,
 }
 
-impl<E: DeserializeOwned> Recorded<E> {
+impl<E: DeserializeOwned> PastEvent<E> {
     /// The events of a history that can be read, in its order. Those that cannot are another's business: the fold of
     /// their row says so.
     #[must_use]
@@ -75,29 +75,23 @@ impl<E: DeserializeOwned> Recorded<E> {
 
 /// A row with its history, as its decider knows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past<D: Decider> {
+pub struct WithHistory<D: Decider> {
     /// The state.
-    pub row: D,
+    pub state: D,
     /// What made it, oldest first.
-    pub events: Vec<Recorded<D::Event>>,
+    pub events: Vec<PastEvent<D::Event>>,
 }
 
-impl<D: Decider> Past<D> {
+impl<D: Decider> WithHistory<D> {
     /// A row of this state, which is JSON, and this history; `None` if the state cannot be read.
     #[must_use]
     pub fn of(state: &str, history: &[StoredEvent]) -> Option<Self> {
-        Some(Self { row: serde_json::from_str(state).ok()?, events: Recorded::of(history) })
+        Some(Self { state: serde_json::from_str(state).ok()?, events: PastEvent::of(history) })
     }
 }
 
-/// A [`Past`] of which only its decider knows the type.
-pub type AnyPast = Box<dyn Any + Send>;
-
-/// The state of a row whose type only its decider knows.
-pub(crate) trait AnyState: Any + Send + Sync {
-    fn projected(&self, id: &str) -> serde_json::Result<Projected>;
-    fn searched_by(&self, id: &str) -> SearchedBy;
-}
+/// A [`WithHistory`] of which only its decider knows the type.
+pub type AnyWithHistory = Box<dyn Any + Send>;
 
 /// A row of a type that only its decider knows, while its events are folded one by one.
 pub trait Folding: Send {
@@ -107,22 +101,48 @@ pub trait Folding: Send {
     /// When it cannot be read; nothing is folded then.
     fn add(&mut self, event: &str) -> serde_json::Result<()>;
 
+    /// The same; it is among the events of [`Folding::with_history`] then.
+    ///
+    /// # Errors
+    /// As there.
+    fn keep(&mut self, event: PastEvent<&str>) -> serde_json::Result<()>;
+
     /// What a table keeps of the row with this id.
     ///
     /// # Errors
     /// When the state has no form as JSON.
-    fn so_far(&self, id: &str) -> serde_json::Result<Projected>;
+    fn projected(&self, id: &str) -> serde_json::Result<Projected>;
+
+    /// The row as it is now, with the events that were kept.
+    fn with_history(self: Box<Self>) -> AnyWithHistory;
 }
 
-impl<D: Decider> Folding for D {
+impl<D: Decider> Folding for WithHistory<D> {
     fn add(&mut self, event: &str) -> serde_json::Result<()> {
-        self.evolve(&serde_json::from_str(event)?);
+        self.state.evolve(&serde_json::from_str(event)?);
         Ok(())
     }
 
-    fn so_far(&self, id: &str) -> serde_json::Result<Projected> {
-        self.projected(id)
+    fn keep(&mut self, PastEvent { event, at, told }: PastEvent<&str>) -> serde_json::Result<()> {
+        let event = serde_json::from_str(event)?;
+        self.state.evolve(&event);
+        self.events.push(PastEvent { event, at, told });
+        Ok(())
     }
+
+    fn projected(&self, id: &str) -> serde_json::Result<Projected> {
+        AnyState::projected(&self.state, id)
+    }
+
+    fn with_history(self: Box<Self>) -> AnyWithHistory {
+        self
+    }
+}
+
+/// The state of a row whose type only its decider knows.
+pub(crate) trait AnyState: Any + Send + Sync {
+    fn projected(&self, id: &str) -> serde_json::Result<Projected>;
+    fn searched_by(&self, id: &str) -> SearchedBy;
 }
 
 /// What a table keeps of a state.
@@ -168,33 +188,33 @@ pub struct RowKind {
     pub leaves: Leaves,
     /// What is [carried](Decider::carried) of the row in this state, as JSON; `None` while it is not finished.
     pub finished: fn(&str) -> serde_json::Result<Option<Sums>>,
-    /// Folds the history of the row with this id, oldest event first, over the state of a snapshot if there is one.
-    pub fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected>,
-    /// The row before its first event, or as a snapshot has it: to be folded event by event.
+    /// The row before its first event, or as the JSON of a snapshot has it: to be folded event by event.
     pub begin: fn(Option<&str>) -> serde_json::Result<Box<dyn Folding>>,
-    /// The same of a whole history, whose events are [`Past::events`] afterwards if they are to be kept.
-    pub read: ReadFn,
 }
-
-/// Folds the history of the row with this id; whether its events are kept; its events as JSON.
-pub type ReadFn =
-    fn(&str, bool, &mut dyn Iterator<Item = Recorded<String>>) -> serde_json::Result<(Projected, AnyPast)>;
 
 impl RowKind {
     /// The declaration of `D`.
     #[must_use]
     pub fn of<D: Decider>() -> Self {
         let (name, fields, leaves) = (D::KIND, D::FIELDS, D::LEAVES);
-        Self {
-            name,
-            formerly: None,
-            fields,
-            leaves,
-            finished: finished::<D>,
-            fold: fold::<D>,
-            begin: begin::<D>,
-            read: read::<D>,
+        Self { name, formerly: None, fields, leaves, finished: finished::<D>, begin: begin::<D> }
+    }
+
+    /// Folds the history of the row with this id, JSON, oldest event first, over the state of a snapshot if there is one.
+    ///
+    /// # Errors
+    /// When an event or the snapshot cannot be read.
+    pub fn fold(
+        &self,
+        id: &str,
+        snapshot: Option<&str>,
+        events: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> serde_json::Result<Projected> {
+        let mut row = (self.begin)(snapshot)?;
+        for event in events {
+            row.add(event.as_ref())?;
         }
+        row.projected(id)
     }
 
     /// The same, called `name` by earlier builds.
@@ -205,35 +225,8 @@ impl RowKind {
 }
 
 fn begin<D: Decider>(snapshot: Option<&str>) -> serde_json::Result<Box<dyn Folding>> {
-    Ok(Box::new(snapshot.map(serde_json::from_str::<D>).transpose()?.unwrap_or_default()))
-}
-
-fn fold<D: Decider>(
-    id: &str,
-    snapshot: Option<&str>,
-    events: &mut dyn Iterator<Item = String>,
-) -> serde_json::Result<Projected> {
-    let mut state: D = snapshot.map(serde_json::from_str).transpose()?.unwrap_or_default();
-    for event in events {
-        state.evolve(&serde_json::from_str(&event)?);
-    }
-    state.projected(id)
-}
-
-fn read<D: Decider>(
-    id: &str,
-    keeps: bool,
-    history: &mut dyn Iterator<Item = Recorded<String>>,
-) -> serde_json::Result<(Projected, AnyPast)> {
-    let (mut row, mut events) = (D::default(), Vec::new());
-    for Recorded { event, at, told } in history {
-        let event = serde_json::from_str(&event)?;
-        row.evolve(&event);
-        if keeps {
-            events.push(Recorded { event, at, told });
-        }
-    }
-    Ok((row.projected(id)?, Box::new(Past { row, events })))
+    let state: D = snapshot.map(serde_json::from_str).transpose()?.unwrap_or_default();
+    Ok(Box::new(WithHistory { state, events: Vec::new() }))
 }
 
 fn finished<D: Decider>(state: &str) -> serde_json::Result<Option<Sums>> {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::machinery::{Machinery, Place, Stats};
 use saga_engine::host::internal_api::machinery_of;
-use saga_engine::host::reading::{ONLY, Page, Range, changed, checked_entries, place};
+use saga_engine::host::reading::{ONLY, Page, Range, changed, entries_without_history, place};
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ use super::account::Account;
 use super::accounts::{Accounts, Pages, View};
 use super::answers::{Answered, in_time};
 use super::closing::Closing;
-use super::folds::{Checked, Folding, ServiceFolds};
+use super::folds::{Checked, RowChecks, ServiceFolds};
 use super::ledgers::{Baseline, Ledgers};
 use super::under_way::Unanswered;
 use crate::AdminApp;
@@ -109,8 +109,8 @@ impl<'a> Asking<'a> {
         Self { app, services, until: Instant::now() + AT_ONCE, patience: AT_ONCE }
     }
 
-    const fn folding(&self) -> Folding<'a> {
-        Folding { app: self.app, services: self.services, until: self.until }
+    const fn row_checks(&self) -> RowChecks<'a> {
+        RowChecks { app: self.app, services: self.services, until: self.until }
     }
 
     /// The machinery of every service, admin's own first.
@@ -197,7 +197,8 @@ impl<'a> Asking<'a> {
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
         ledgers.stock_was_read_again();
-        for (service, FoldReport { rows, differing, .. }, missing) in self.folding().changed(closing).await {
+        for (service, FoldReport { rows, differing, .. }, missing) in self.row_checks().changed(closing).await
+        {
             if missing.is_some() {
                 return None;
             }
@@ -384,7 +385,7 @@ impl<'a> Asking<'a> {
             }
         }
         drop(to);
-        Some(self.folding().all(service, checked.all()).await)
+        Some(self.row_checks().all(service, checked.all()).await)
     }
 
     /// The same of admin's own view of the sagas.
@@ -398,12 +399,12 @@ impl<'a> Asking<'a> {
             }
         }
         drop(to);
-        Some(self.folding().all(crate::NAME, checked.all()).await)
+        Some(self.row_checks().all(crate::NAME, checked.all()).await)
     }
 
     async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
         let entry = |saga: &str, view: SagaView| Some((saga.to_owned(), view));
-        let asked = checked_entries(self.app.store.as_ref(), range, entry);
+        let asked = entries_without_history(self.app.store.as_ref(), range, entry);
         in_time(self.until, crate::NAME, "its view of the sagas", asked).await
     }
 

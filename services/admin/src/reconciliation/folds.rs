@@ -12,13 +12,13 @@ use super::under_way::Unanswered;
 use crate::AdminApp;
 use crate::other_services::{OtherServices, all};
 
-/// Events of which a service answers at once whether they make its rows: a second's worth at most.
+/// Events of which a service answers at once whether they make its rows: a second's worth, or two.
 const FOLDED_AT_ONCE: u64 = 100_000;
 /// Rows of a service that differ from their events and are named, at most.
 const DIFFERING: usize = 100;
 
 /// Whoever asks for it, until when.
-pub(super) struct Folding<'a> {
+pub(super) struct RowChecks<'a> {
     pub app: &'a AdminApp,
     pub services: &'a OtherServices,
     pub until: Instant,
@@ -43,7 +43,7 @@ impl Rows {
     }
 }
 
-impl Folding<'_> {
+impl RowChecks<'_> {
     /// Every row of every service that has changed since a closing.
     pub async fn changed(&self, closing: &Closing) -> Vec<ServiceFolds> {
         let of = |service: &'static str| {
@@ -97,9 +97,14 @@ fn add(
     FoldReport { rows, events, differing, next, .. }: FoldReport,
 ) -> Option<String> {
     (folds.rows, folds.events) = (folds.rows + rows, folds.events + events);
-    let room = DIFFERING.saturating_sub(folds.differing.len());
-    folds.differing.extend(differing.into_iter().take(room));
+    name(&mut folds.differing, differing);
     next
+}
+
+/// Names more rows that differ, as long as there is room.
+fn name(named: &mut Vec<String>, more: impl IntoIterator<Item = String>) {
+    let room = DIFFERING.saturating_sub(named.len());
+    named.extend(more.into_iter().take(room));
 }
 
 /// What the pages of a ledger say of their rows and their events.
@@ -118,8 +123,7 @@ impl Checked {
             Some(Folds { kind, rows, differing }) => {
                 self.folds.kind.clone_from(kind);
                 self.folds.rows += rows;
-                let room = DIFFERING.saturating_sub(self.folds.differing.len());
-                self.folds.differing.extend(differing.iter().take(room).cloned());
+                name(&mut self.folds.differing, differing.iter().cloned());
             }
             None => self.is_partial = true,
         }

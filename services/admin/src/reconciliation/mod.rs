@@ -10,7 +10,7 @@
 //! - [`under_way`], [`draining`]: what is still to come, and whether it has come
 //! - `answers`: an answer within its time
 //! - `folds`: whether rows are the folds of their events
-//! - `asking`: asking everyone for all else, too
+//! - `asking`: what everyone is asked: ledgers, how they are, what has changed
 //! - `second_look`: what looked wrong, looked at again
 //! - [`report`]: the verdict
 //! - `settling`: what an operator accepts who settles orders

@@ -77,9 +77,8 @@ async fn the_canary_of_an_earlier_build_is_not_sent_twice() {
     let (store, key) = (admin.app.store.clone(), RowKey::of::<Redrive>(&redrive));
     let history = store.events(key.clone(), 0, 9).await.expect("the store works");
     // As that build left it: what it knew no event of has not happened.
-    let mut events = history.into_iter().filter(|event| event.name == "Started").map(|event| event.data);
-    let projected =
-        (RowKind::of::<Redrive>().fold)(&key.id, None, &mut events).expect("a history that folds");
+    let events = history.into_iter().filter(|event| event.name == "Started").map(|event| event.data);
+    let projected = RowKind::of::<Redrive>().fold(&key.id, None, events).expect("a history that folds");
     let version = store.row(key.clone()).await.expect("the store works").expect("a row").version;
     let rows =
         vec![RowWrite { key, read_version: version, version: version + 1, projected, searched_by: None }];

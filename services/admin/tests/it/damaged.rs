@@ -16,8 +16,8 @@ use crate::routes::numbered;
 pub async fn is_damaged<D: Decider>(admin: &AdminHarness, id: &str) {
     let (store, key) = (&admin.app.store, RowKey::of::<D>(id));
     let history = store.events(key.clone(), 0, usize::MAX).await.expect("the store works");
-    let mut events = history.into_iter().map(|event| event.data);
-    let mut projected = (RowKind::of::<D>().fold)(id, None, &mut events).expect("a history that folds");
+    let events = history.into_iter().map(|event| event.data);
+    let mut projected = RowKind::of::<D>().fold(id, None, events).expect("a history that folds");
     projected.state = "damaged".to_owned();
     let version = store.row(key.clone()).await.expect("the store works").expect("a row").version;
     let rows =

@@ -6,7 +6,7 @@ use contract::reconciliation::Said;
 use contract::saga::SagaStatus;
 use contract::topology::{PARTICIPANTS, named, producers};
 use jiff::Timestamp;
-use saga_core::row::{Recorded, StoredEvent};
+use saga_core::row::{PastEvent, StoredEvent};
 use uuid::Uuid;
 
 #[test]
@@ -42,7 +42,7 @@ fn a_history_says_when_each_fact_was_told_and_passes_over_what_it_cannot_read() 
     };
     let history = [event(1, "1"), event(2, "none of ours"), event(3, "3"), event(4, "1")];
     let told = |number: &u32| (*number == 1).then_some(FactType::OrderCreated);
-    let history = Recorded::of(&history);
+    let history = PastEvent::of(&history);
     let said: Vec<_> = Said::of(&history, told).into_iter().map(|it| (it.fact, it.at.as_second())).collect();
     assert_eq!(said, [(FactType::OrderCreated, 1), (FactType::OrderCreated, 4)]);
     assert_eq!(history.iter().map(|it| it.event).collect::<Vec<_>>(), [1, 3, 1]);

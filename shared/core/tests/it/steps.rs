@@ -204,9 +204,7 @@ impl Service for Bare {
             fields: &[],
             leaves,
             finished: |_| Ok(None),
-            fold: |_, _, _| unreachable!("no row is folded"),
             begin: |_| unreachable!("no row is folded"),
-            read: |_, _, _| unreachable!("no row is read"),
         };
         vec![kind("tin", Leaves::Rows), kind("other", Leaves::Nothing)]
     }

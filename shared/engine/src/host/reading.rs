@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::machinery::Place;
 use saga_core::query::{FoundRow, Order, Query};
-use saga_core::row::{Past, RowKey, StoredEvent};
+use saga_core::row::{RowKey, StoredEvent, WithHistory};
 use saga_core::secrets::blank;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -202,21 +202,18 @@ pub async fn entries_page<T>(
     Ok(Page { left_before, ..Page::of(kind, entries, next) })
 }
 
-/// One page of the entries that `entry` makes of all rows of `D` with their histories, the page checked against these as
-/// it is read; `None` for a row that cannot be read. Not for rows whose history has no end: each is read whole.
+/// One page of the entries that `entry` makes of rows of `D` with their histories; `None` for a row that cannot be read. A
+/// page of all rows is checked against these as it is read. Not for rows whose history has no end: each is read whole.
 ///
 /// # Errors
-/// When the store fails.
+/// 422 for more than [`ONLY`] ids, and for `as_of` without `only`; or when the store fails.
 pub async fn entries_with_history<D: Decider, T>(
     store: &dyn Store,
     range: Range,
-    entry: impl Fn(&str, Past<D>) -> Option<T>,
+    entry: impl Fn(&str, WithHistory<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
     let Some(ids) = range.wanted()? else {
-        return match range.as_of {
-            Some(_) => Err(Problem::field("as_of", "needs only")),
-            None => checked_page(store, range, true, entry).await,
-        };
+        return checked_page(store, range, true, entry).await;
     };
     if let Some(seq) = range.as_of {
         return entries_as_of(store, ids, seq, entry).await;
@@ -228,55 +225,54 @@ pub async fn entries_with_history<D: Decider, T>(
     Ok(Page { left_before, ..page })
 }
 
-/// The same of rows without their histories; those that are asked for by their ids are not checked.
+/// One page of the entries that `entry` makes of the states of rows of `D`; `None` for a row that cannot be read. A page of
+/// all rows is checked against their histories as it is read.
 ///
 /// # Errors
-/// When the store fails.
-pub async fn checked_entries<D: Decider, T>(
+/// 422 for more than [`ONLY`] ids, and for `as_of`; or when the store fails.
+pub async fn entries_without_history<D: Decider, T>(
     store: &dyn Store,
     range: Range,
     entry: impl Fn(&str, D) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
-    if range.only.is_some() {
+    if range.only.is_some() && range.as_of.is_none() {
         let entry = |row: &FoundRow| entry(&row.id, serde_json::from_str(&row.state).ok()?);
         return entries_page(store, D::KIND, range, entry).await;
     }
-    checked_page(store, range, false, |id, past| entry(id, past.row)).await
+    checked_page(store, range, false, |id, row| entry(id, row.state)).await
 }
 
 /// A page of all rows, checked against their histories.
 async fn checked_page<D: Decider, T>(
     store: &dyn Store,
-    Range { after, .. }: Range,
+    range: Range,
     with_histories: bool,
-    entry: impl Fn(&str, Past<D>) -> Option<T>,
+    entry: impl Fn(&str, WithHistory<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
-    let page = CheckedPage { after, limit: ENTRIES_PAGE, with_histories };
-    let CheckedRows { rows, folds } = store.checked_rows(D::KIND, page).await?;
-    let mut entries = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (id, past) = match row {
-            CheckedRow::Folded(id, past) => (id, past.downcast().ok().map(|past| *past)),
-            CheckedRow::Found(row) => {
-                let history = match with_histories {
-                    true => store.histories(D::KIND, vec![row.id.clone()]).await?,
-                    false => vec![],
-                };
-                let past = Past::of(&row.state, history.first().map_or(&[], Vec::as_slice));
-                (row.id, past)
-            }
-        };
-        let entry = past.and_then(|past| entry(&id, past));
-        entries.push((id, entry));
+    if range.as_of.is_some() {
+        return Err(Problem::field("as_of", "needs only, and a ledger of rows with their histories"));
     }
-    // Asked after the rows: what has left of them by then is known.
+    let page = CheckedPage { after: range.after, limit: ENTRIES_PAGE, with_histories };
+    let CheckedRows { rows, folds } = store.checked_rows(D::KIND, page).await?;
     let left_before = store.left(D::KIND).await?.before;
+    let entries = rows.into_iter().map(|row| {
+        let (id, row) = match row {
+            CheckedRow::Fold { id, row } => match row.downcast() {
+                Ok(row) => (id, Some(*row)),
+                Err(_) => panic!("{}/{id} is of another decider than the store was opened with", D::KIND),
+            },
+            CheckedRow::Other { id, state, history } => (id, WithHistory::of(&state, &history)),
+        };
+        let entry = row.and_then(|row| entry(&id, row));
+        (id, entry)
+    });
     let FoldReport { rows, differing, next, .. } = folds;
     let folds = Some(Folds { kind: D::KIND.to_owned(), rows, differing });
     Ok(Page { left_before, folds, ..Page::of(D::KIND, entries, next) })
 }
 
-/// The same of these rows as they were when the event at position `seq` was the last; of those that were there.
+/// Entries of the rows of `D` with these ids as they were when the event at position `seq` was the last. A row that was not
+/// there yet is left out; one that cannot be told any more, as some of its events have left, is unreadable.
 ///
 /// # Errors
 /// When the store fails.
@@ -284,19 +280,19 @@ pub async fn entries_as_of<D: Decider, T>(
     store: &dyn Store,
     ids: Vec<&str>,
     seq: i64,
-    entry: impl Fn(&str, Past<D>) -> Option<T>,
+    entry: impl Fn(&str, WithHistory<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
     let ids = ids.into_iter().map(str::to_owned).collect();
     let rows = store.rows_as_of(D::KIND, ids, seq).await?;
     let entries = rows.into_iter().map(|(id, row)| {
-        let past = row.and_then(|(row, history)| Past::of(&row.state, &history));
-        let entry = past.and_then(|past| entry(&id, past));
+        let row = row.and_then(|(row, history)| WithHistory::of(&row.state, &history));
+        let entry = row.and_then(|row| entry(&id, row));
         (id, entry)
     });
     Ok(Page::of(D::KIND, entries, None))
 }
 
-/// The same of rows that were found otherwise, as they are now.
+/// Entries of rows that the caller has found, each with its history as it is now; nothing is checked. `next` is passed on.
 ///
 /// # Errors
 /// When the store fails.
@@ -304,11 +300,11 @@ pub async fn entries_of<D: Decider, T>(
     store: &dyn Store,
     rows: Vec<FoundRow>,
     next: Option<String>,
-    entry: impl Fn(&str, Past<D>) -> Option<T>,
+    entry: impl Fn(&str, WithHistory<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
     let rows = with_histories(store, D::KIND, rows).await?;
     let entries = rows.into_iter().map(|(row, history)| {
-        let entry = Past::of(&row.state, &history).and_then(|past| entry(&row.id, past));
+        let entry = WithHistory::of(&row.state, &history).and_then(|it| entry(&row.id, it));
         (row.id, entry)
     });
     Ok(Page::of(D::KIND, entries, next))

@@ -15,7 +15,7 @@ use saga_core::decider::Sums;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
-use saga_core::row::{AnyPast, RowKey, StoredEvent};
+use saga_core::row::{AnyWithHistory, RowKey, StoredEvent};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
@@ -206,7 +206,7 @@ pub struct StoredDeadLetters {
 pub struct FoldReport {
     /// Rows looked at.
     pub rows: u64,
-    /// Events of these rows, all of which were folded.
+    /// Events that were folded; of a check in parts some twice, where a row was looked at again.
     pub events: u64,
     /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
     pub differing: Vec<String>,
@@ -220,9 +220,10 @@ pub struct FoldReport {
 /// Which part of the rows is checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Part {
-    /// The part behind this one: its [`FoldReport::next`]; the first part without it.
+    /// The part behind this one: its [`FoldReport::next`], which is for the store alone; the first part without it.
     pub after: Option<String>,
-    /// It ends with the row with which it comes to so many events.
+    /// About so many events are read: it ends with the row with which it comes to them, or behind so many of the log
+    /// where rows are folded along it.
     pub events: u64,
     /// Kinds that are left out: they are checked otherwise.
     pub but: Vec<String>,
@@ -251,11 +252,22 @@ pub struct CheckedRows {
 /// A row that was checked as it was read.
 #[derive(Debug)]
 pub enum CheckedRow {
-    /// The row of this id is the fold of its events: a [`Past`](saga_core::row::Past) of its decider, without events
-    /// where none were wanted.
-    Folded(String, AnyPast),
-    /// It is not, or not all of its events are there: some have left.
-    Found(FoundRow),
+    /// The fold of its events.
+    Fold {
+        /// Its id.
+        id: String,
+        /// A [`WithHistory`](saga_core::row::WithHistory) of its decider, without events where none were wanted.
+        row: AnyWithHistory,
+    },
+    /// Another, or one of whose events some have left.
+    Other {
+        /// Its id.
+        id: String,
+        /// Its state, as JSON.
+        state: String,
+        /// The events that there are, oldest first; none where none were wanted.
+        history: Vec<StoredEvent>,
+    },
 }
 
 /// The id of a row, and how it was at some time with its history up to then; `None` when that cannot be told any more.
@@ -492,12 +504,14 @@ pub trait Store: Send + Sync + 'static {
     /// Checks every row of every kind against the fold of its events.
     fn verify(&self) -> Answer<'_, FoldReport>;
 
-    /// The same of the rows that have events among the next `events` behind the position `after`, but not of those whose
-    /// history is longer than a look at what has changed should take; [`FoldReport::next`] is the position behind them.
-    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport>;
-
-    /// The same in parts.
+    /// What [`verify`](Self::verify) checks, in parts. The store remembers how far one check has come; beside another one it
+    /// may begin a kind anew, and ends all the same.
     fn verify_part(&self, part: Part) -> Answer<'_, FoldReport>;
+
+    /// What [`verify`](Self::verify) checks, of the rows that have events among the next `events` behind the position
+    /// `after`, but not of those whose history is longer than a look at what has changed should take;
+    /// [`FoldReport::next`] is the position behind them.
+    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport>;
 
     /// A page of the rows of a kind, and the same check of them: of one moment, and read once.
     fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows>;

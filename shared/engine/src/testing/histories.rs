@@ -11,8 +11,7 @@ use uuid::Uuid;
 /// When the events fold to no state.
 pub fn has_history<D: Decider>(writes: &mut Writes, id: impl ToString, history: &[impl AsRef<str>]) {
     let key = RowKey::of::<D>(id);
-    let mut events = history.iter().map(|event| event.as_ref().to_owned());
-    let projected = (RowKind::of::<D>().fold)(&key.id, None, &mut events).expect("a history that folds");
+    let projected = RowKind::of::<D>().fold(&key.id, None, history).expect("a history that folds");
     let mut version = 0;
     for data in history {
         version += 1;

@@ -188,7 +188,7 @@ impl Kept {
         let history = self.events.iter().filter(|event| event.0 == *key);
         let versions: Vec<i64> = history.clone().map(|event| event.1).collect();
         assert_eq!(versions, (1..=version).collect::<Vec<_>>(), "{key:?} counts its events");
-        let folded = (kind.fold)(&key.id, None, &mut history.map(|event| event.3.clone()));
+        let folded = kind.fold(&key.id, None, history.map(|event| &event.3));
         assert_eq!(
             &folded.expect("a stored event can be read"),
             projected,

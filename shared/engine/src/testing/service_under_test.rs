@@ -16,7 +16,7 @@ use saga_core::ids;
 use saga_core::input::{Input, Outcome, RequestKey};
 use saga_core::message::{Envelope, Message, MessageType};
 use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
-use saga_core::row::{Recorded, RowKey};
+use saga_core::row::{PastEvent, RowKey};
 use saga_core::service::{Service, Step, steps_of};
 use saga_core::waiting::{Retry, Task};
 use serde_json::Value;
@@ -214,13 +214,13 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     ///
     /// # Panics
     /// When it cannot be read.
-    pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<Recorded<D::Event>> {
+    pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<PastEvent<D::Event>> {
         let key = RowKey::of::<D>(id);
         let is_told = |version: i64| {
             self.kept.outbox.iter().any(|promise| promise.tells == Some((key.clone(), version)))
         };
         let of_row = self.kept.events.iter().filter(|event| event.0 == key);
-        let recorded = of_row.map(|(_, version, _, data, _)| Recorded {
+        let recorded = of_row.map(|(_, version, _, data, _)| PastEvent {
             event: serde_json::from_str(data).expect("a stored event can be read"),
             at: NOON,
             told: is_told(*version),

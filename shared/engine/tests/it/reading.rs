@@ -5,7 +5,7 @@ use std::ops::Range;
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::decision::Writes;
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{Past, Recorded, StoredEvent};
+use saga_core::row::{PastEvent, StoredEvent, WithHistory};
 use saga_engine::host::http::Problem;
 use saga_engine::host::reading::{
     self, ENTRIES_PAGE, HistoryParams, entries_page, entries_with_history, for_each_event, history,
@@ -86,9 +86,9 @@ async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), Sto
 
     // With their histories, of which each is of its own row.
     let range = reading::Range { after: Some("001998".to_owned()), ..reading::Range::default() };
-    let entry = |id: &str, past: Past<Shelf>| Some((id.to_owned(), past.events));
+    let entry = |id: &str, past: WithHistory<Shelf>| Some((id.to_owned(), past.events));
     let found = entries_with_history(store.as_ref(), range, entry).await.expect("a page");
-    let put = |number| Recorded { event: put(number), at: at(0), told: false };
+    let put = |number| PastEvent { event: put(number), at: at(0), told: false };
     assert_eq!(found.entries, ["001999", "002000"].map(|id| (id.to_owned(), vec![put(1), put(2)])));
     Ok(())
 }

@@ -12,7 +12,7 @@ use inventory::domain::{Product, Reservation};
 use order::domain::{CatalogueItem, Order};
 use payment::domain::Payment;
 use saga_core::decider::Decider;
-use saga_core::row::{Past, Recorded};
+use saga_core::row::{PastEvent, WithHistory};
 use saga_engine::store::Store as _;
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
@@ -28,8 +28,8 @@ const PAGE: usize = 3;
 pub fn the_reconciliation_finds_nothing(world: &World) {
     let (given_up, skus) = (sagas_given_up(world), skus_given_up(world));
     let mut ledgers = Ledgers::new(world.sim.now(), [].into());
-    for (sku, Past { row, events }) in with_history::<CatalogueItem>(world.order.store()) {
-        ledgers.copy(order::policy::copy_entry(&sku, &row, &events));
+    for (sku, WithHistory { state, events }) in with_history::<CatalogueItem>(world.order.store()) {
+        ledgers.copy(order::policy::copy_entry(&sku, &state, &events));
     }
     for (sku, product) in rows::<Product>(world.inventory.store()) {
         ledgers.stock(inventory::policy::stock_entry(&sku, 1, &product));
@@ -61,19 +61,19 @@ fn accounts(world: &World) -> Vec<(String, Account)> {
     let orders = with_history::<Order>(world.order.store());
     let orders = orders
         .iter()
-        .filter_map(|(id, past)| order::policy::ledger_entry(id.parse().ok()?, &past.row, &past.events));
+        .filter_map(|(id, it)| order::policy::ledger_entry(id.parse().ok()?, &it.state, &it.events));
     let reservations = with_history::<Reservation>(world.inventory.store());
-    let reservations = reservations.iter().filter_map(|(id, past)| {
-        Some(inventory::policy::reservation_entry(id.parse().ok()?, &past.row, &past.events))
+    let reservations = reservations.iter().filter_map(|(id, it)| {
+        Some(inventory::policy::reservation_entry(id.parse().ok()?, &it.state, &it.events))
     });
     let payments = with_history::<Payment>(world.payment.store());
-    let payments = payments.iter().filter_map(|(id, past)| {
-        Some(payment::ledger::ledger_entry(id.parse().ok()?, &past.row, &past.events))
-    });
+    let payments = payments
+        .iter()
+        .filter_map(|(id, it)| Some(payment::ledger::ledger_entry(id.parse().ok()?, &it.state, &it.events)));
     let charges = with_history::<Charge>(world.bank.store());
     let charges = charges
         .iter()
-        .filter_map(|(id, past)| Some(bank::policy::ledger_entry(id.parse().ok()?, &past.row, &past.events)));
+        .filter_map(|(id, it)| Some(bank::policy::ledger_entry(id.parse().ok()?, &it.state, &it.events)));
     let mut charges: Vec<_> = charges.filter(|charge| charge.amount.is_some()).collect();
     charges.sort_by_key(|charge| charge.reference.clone());
 
@@ -109,10 +109,10 @@ fn hand<T>(
     }
 }
 
-fn with_history<D: Decider>(store: &SqliteStore) -> Vec<(String, Past<D>)> {
-    let read = |(id, row): (String, D)| {
-        let events = Recorded::of(&history::<D>(store, &id));
-        (id, Past { row, events })
+fn with_history<D: Decider>(store: &SqliteStore) -> Vec<(String, WithHistory<D>)> {
+    let read = |(id, state): (String, D)| {
+        let events = PastEvent::of(&history::<D>(store, &id));
+        (id, WithHistory { state, events })
     };
     rows::<D>(store).into_iter().map(read).collect()
 }

@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{Past, RowKey, RowKind};
+use saga_core::row::{RowKey, RowKind, WithHistory};
 use saga_core::service::Service;
 use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
@@ -214,9 +214,8 @@ async fn record<D: Decider>(store: &SqliteStore, id: impl ToString, history: &[(
     let key = RowKey::of::<D>(id);
     let json = |event: &D::Event| serde_json::to_string(event).expect("an event has a JSON form");
     for (before, (event, second)) in history.iter().enumerate() {
-        let mut events = history[..=before].iter().map(|(event, _)| json(event));
-        let projected =
-            (RowKind::of::<D>().fold)(&key.id, None, &mut events).expect("a state has a JSON form");
+        let events = history[..=before].iter().map(|(event, _)| json(event));
+        let projected = RowKind::of::<D>().fold(&key.id, None, events).expect("a state has a JSON form");
         let read_version = i64::try_from(before).expect("a short history");
         let version = read_version + 1;
         let row = RowWrite { key: key.clone(), read_version, version, projected, searched_by: None };
@@ -234,39 +233,39 @@ async fn found(folder: &Path) -> Vec<String> {
     let (payment, bank) = (open::<PaymentService>(folder), open::<BankService>(folder));
     let admin = open::<AdminService>(folder);
     let mut ledgers = Ledgers::new(at(100), [].into());
-    read::<CatalogueItem, _>(&order, &mut ledgers, |row, past| {
-        Some(order::policy::copy_entry(&row.id, &past.row, &past.events))
+    read::<CatalogueItem, _>(&order, &mut ledgers, |row, it| {
+        Some(order::policy::copy_entry(&row.id, &it.state, &it.events))
     })
     .await
     .into_iter()
     .for_each(|copy| ledgers.copy(copy));
-    read::<Product, _>(&inventory, &mut ledgers, |row, past| {
-        Some(inventory::policy::stock_entry(&row.id, row.version, &past.row))
+    read::<Product, _>(&inventory, &mut ledgers, |row, it| {
+        Some(inventory::policy::stock_entry(&row.id, row.version, &it.state))
     })
     .await
     .into_iter()
     .for_each(|stock| ledgers.stock(stock));
 
     let mut accounts = Accounts::default();
-    let orders = read::<Order, _>(&order, &mut ledgers, |row, past| {
-        order::policy::ledger_entry(row.id.parse().ok()?, &past.row, &past.events)
+    let orders = read::<Order, _>(&order, &mut ledgers, |row, it| {
+        order::policy::ledger_entry(row.id.parse().ok()?, &it.state, &it.events)
     });
     whole(&mut accounts.orders, orders.await);
-    let reservations = read::<Reservation, _>(&inventory, &mut ledgers, |row, past| {
-        Some(inventory::policy::reservation_entry(row.id.parse().ok()?, &past.row, &past.events))
+    let reservations = read::<Reservation, _>(&inventory, &mut ledgers, |row, it| {
+        Some(inventory::policy::reservation_entry(row.id.parse().ok()?, &it.state, &it.events))
     });
     whole(&mut accounts.reservations, reservations.await);
-    let payments = read::<Payment, _>(&payment, &mut ledgers, |row, past| {
-        Some(payment::ledger::ledger_entry(row.id.parse().ok()?, &past.row, &past.events))
+    let payments = read::<Payment, _>(&payment, &mut ledgers, |row, it| {
+        Some(payment::ledger::ledger_entry(row.id.parse().ok()?, &it.state, &it.events))
     });
     whole(&mut accounts.payments, payments.await);
-    let charges = read::<Charge, _>(&bank, &mut ledgers, |row, past| {
-        Some(bank::policy::ledger_entry(row.id.parse().ok()?, &past.row, &past.events))
+    let charges = read::<Charge, _>(&bank, &mut ledgers, |row, it| {
+        Some(bank::policy::ledger_entry(row.id.parse().ok()?, &it.state, &it.events))
     });
     let mut charges = charges.await;
     charges.sort_by_key(|charge| charge.reference.clone());
     whole(&mut accounts.charges, charges);
-    let views = read::<SagaView, _>(&admin, &mut ledgers, |row, past| Some((row.id.clone(), past.row)));
+    let views = read::<SagaView, _>(&admin, &mut ledgers, |row, it| Some((row.id.clone(), it.state)));
     whole(&mut accounts.views, views.await);
     while let Some((key, account)) = accounts.pop() {
         ledgers.account(&key, &account);
@@ -292,13 +291,13 @@ async fn found(folder: &Path) -> Vec<String> {
 async fn read<D: Decider, T>(
     store: &SqliteStore,
     ledgers: &mut Ledgers,
-    entry: impl Fn(&FoundRow, Past<D>) -> Option<T>,
+    entry: impl Fn(&FoundRow, WithHistory<D>) -> Option<T>,
 ) -> Vec<T> {
     let rows = store.find(D::KIND, Query { limit: 100, ..Query::default() }).await.expect("rows");
     let mut entries = Vec::new();
     for row in rows {
         let history = store.events(RowKey::of::<D>(&row.id), 0, usize::MAX).await.expect("a history");
-        match Past::of(&row.state, &history).and_then(|past| entry(&row, past)) {
+        match WithHistory::of(&row.state, &history).and_then(|it| entry(&row, it)) {
             Some(entry) => entries.push(entry),
             None => ledgers.unreadable(D::KIND, &[format!("{}/{}", D::KIND, row.id)]),
         }

@@ -268,11 +268,11 @@ fn what_a_kind_of_row_does_not_say_it_does_not_have() {
     }
     let kind = saga_core::row::RowKind::of::<Plain>().formerly("simple");
     assert_eq!((kind.name, kind.formerly, kind.fields), ("plain", Some("simple"), &[][..]));
-    let grown = (kind.fold)("a", None, &mut ["null", "null"].map(str::to_owned).into_iter()).expect("a fold");
+    let grown = kind.fold("a", None, ["null", "null"]).expect("a fold");
     assert_eq!((&grown.state[..], &grown.fields[..], grown.due), ("2", &[][..], None));
-    assert!((kind.fold)("a", None, &mut ["1".to_owned()].into_iter()).is_err(), "that is none of its events");
+    assert!(kind.fold("a", None, ["1"]).is_err(), "that is none of its events");
     let whole = saga_core::row::RowKind::of::<Tin>();
-    let tin = (whole.fold)("a", None, &mut [r#"{"Put":3}"#.to_owned()].into_iter()).expect("a fold");
+    let tin = whole.fold("a", None, [r#"{"Put":3}"#]).expect("a fold");
     assert_eq!(tin.fields, Tin { coins: 3, look_at: None }.fields("a"));
 }
 

@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::Connection;
 use saga_core::decider::Leaves;
 use saga_core::row::{Folding, RowKind};
 
-use super::fold::{Which, check, for_each_row, row_values, select_rows, without_events};
+use super::fold::{Judged, Which, check, for_each_row, is_row, row_values, select_rows, without_events};
 use super::values::oops;
 use crate::store::{FoldReport, StoreFault};
 
-/// Rows that are held at once: more of them are folded one after the other. A product is some hundred bytes.
+/// Rows that are held at once, some tens of megabytes. Of more, one history is folded after the other.
 const MOST_ROWS: i64 = 50_000;
 
 /// What is done with the log.
@@ -21,12 +21,13 @@ const READING: &str = "folding along the log";
 /// finds it gone has to check otherwise.
 pub(super) struct Along {
     kind: &'static str,
-    /// The position of the event that was folded last.
+    /// The position of the event that was looked at last.
     up_to: i64,
-    rows: HashMap<String, Row>,
+    rows: HashMap<String, Folded>,
 }
 
-struct Row {
+/// A row that is being folded.
+struct Folded {
     version: i64,
     created_at: i64,
     updated_at: i64,
@@ -51,7 +52,7 @@ impl Along {
             let (id, state): (String, String) = (row.get(0)?, row.get(1)?);
             let (version, created_at) = (row.get(2)?, row.get(3)?);
             let state = (kind.begin)(Some(&state)).ok();
-            Ok((id, Row { version, created_at, updated_at: created_at, state }))
+            Ok((id, Folded { version, created_at, updated_at: created_at, state }))
         };
         let rows = conn
             .prepare_cached("SELECT row_id, state, version, created_at FROM snapshot WHERE kind = ?1")
@@ -79,51 +80,42 @@ impl Along {
         events: u64,
         report: &mut FoldReport,
     ) -> Result<bool, StoreFault> {
-        let end: Option<i64> = conn
-            .prepare_cached("SELECT seq FROM event WHERE seq > ?1 ORDER BY seq LIMIT 1 OFFSET ?2")
-            .and_then(|mut select| {
-                select
-                    .query_row(params![self.up_to, i64::try_from(events).unwrap_or(i64::MAX)], |row| {
-                        row.get(0)
-                    })
-                    .optional()
-            })
-            .map_err(oops(READING))?;
         let mut select = conn
             .prepare_cached(
-                // Along the log, and not by the index of the rows.
-                "SELECT seq, row_id, version, data, recorded_at FROM event
-                 WHERE seq > ?1 AND seq < ?2 AND +kind = ?3 ORDER BY seq",
+                "SELECT kind, row_id, version, data, recorded_at, seq FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2",
             )
             .map_err(oops(READING))?;
-        let mut found =
-            select.query(params![self.up_to, end.unwrap_or(i64::MAX), kind.name]).map_err(oops(READING))?;
+        let limit = i64::try_from(events).unwrap_or(i64::MAX);
+        let mut found = select.query([self.up_to, limit]).map_err(oops(READING))?;
+        let mut seen = 0;
         while let Some(event) = found.next().map_err(oops(READING))? {
             report.events += u64::from(self.take(kind, event).map_err(oops(READING))?);
+            seen += 1;
         }
-        match end {
-            Some(end) => self.up_to = end - 1,
-            None => self.compare(conn, kind, report)?,
+        let is_over = seen < limit;
+        if is_over {
+            self.compare(conn, kind, report)?;
         }
-        Ok(end.is_none())
+        Ok(is_over)
     }
 
     /// Folds an event into its row. Answers whether it counts: what was brought back is in the snapshot already.
     fn take(&mut self, kind: &RowKind, event: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
-        let (id, version, at) = (event.get_ref(1)?.as_str()?, event.get(2)?, event.get(4)?);
-        if !self.rows.contains_key(id) {
-            let state = (kind.begin)(None).ok();
-            self.rows.insert(id.to_owned(), Row { version: 0, created_at: at, updated_at: at, state });
+        self.up_to = event.get(5)?;
+        if event.get_ref(0)?.as_str()? != kind.name {
+            return Ok(false);
         }
-        let Some(row) = self.rows.get_mut(id) else { return Ok(false) };
-        row.updated_at = at;
+        let (id, version, at) = (event.get_ref(1)?.as_str()?, event.get(2)?, event.get(4)?);
+        let row = match self.rows.get_mut(id) {
+            Some(row) => row,
+            None => self.rows.entry(id.to_owned()).or_insert_with(|| Folded::begun(kind, at)),
+        };
         if version <= row.version {
             return Ok(false);
         }
-        let is_next = version == row.version + 1;
-        let data = event.get_ref(3)?.as_str()?;
+        let (is_next, data) = (version == row.version + 1, event.get_ref(3)?.as_str()?);
         row.state.take_if(|state| !is_next || state.add(data).is_err());
-        row.version = version;
+        (row.version, row.updated_at) = (version, at);
         Ok(true)
     }
 
@@ -152,7 +144,8 @@ impl Along {
         let (mut forged, select) = (0, select_rows(kind));
         for id in doubtful {
             for_each_row(conn, kind, Which::Of(&id), Some(&select), |history, row| {
-                forged += u64::from(!check(kind, history, row, report));
+                let judged = check(kind, history, row, false, report)?;
+                forged += u64::from(matches!(judged, Judged::Forged));
                 Ok(true)
             })?;
         }
@@ -161,13 +154,18 @@ impl Along {
     }
 }
 
-impl Row {
+impl Folded {
+    /// Before its first event, which was decided then.
+    fn begun(kind: &RowKind, at: i64) -> Self {
+        Self { version: 0, created_at: at, updated_at: at, state: (kind.begin)(None).ok() }
+    }
+
     /// Whether it is the row that was found.
     fn is(&self, id: &str, found: &rusqlite::Row<'_>) -> bool {
-        let projected = self.state.as_ref().and_then(|state| state.so_far(id).ok());
+        let projected = self.state.as_ref().and_then(|state| state.projected(id).ok());
         projected.is_some_and(|projected| {
             let values = row_values(id, self.version, (self.created_at, self.updated_at), projected);
-            super::fold::is_row(found, &values)
+            is_row(found, &values)
         })
     }
 }

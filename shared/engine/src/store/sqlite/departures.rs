@@ -116,9 +116,9 @@ fn part(
     let created_at = snapshot.as_ref().map_or(first.recorded_at, |snapshot| timestamp(snapshot.created_at));
     let folded: Vec<&StoredEvent> = events.iter().filter(|event| event.version > begins_after).collect();
     let is_whole = (begins_after + 1..).zip(&folded).all(|(version, event)| event.version == version);
-    let mut data = folded.iter().map(|event| event.data.clone());
+    let data = folded.iter().map(|event| &event.data);
     let state = snapshot.as_ref().map(|snapshot| snapshot.state.as_str());
-    match (kind.fold)(id, state, &mut data) {
+    match kind.fold(id, state, data) {
         Ok(folded) if is_whole => {
             let key = RowKey { kind: kind.name, id: id.to_owned() };
             leaving.snapshots.push(Snapshot { key, version, state: folded.state, created_at });

@@ -1,32 +1,24 @@
-//! Shell: rows against their history: every row must be the fold of its events, and can be made from them.
+//! Shell: rows and their history: every row must be the fold of its events, and can be made from them.
 
 use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator as _;
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension};
-use saga_core::decider::FieldValue;
-use saga_core::query::FoundRow;
-use saga_core::row::{AnyPast, Projected, Recorded, RowKind};
-use sha2::{Digest, Sha256};
+use saga_core::row::{Folding, PastEvent, Projected, RowKind};
 
-use super::along::Along;
-use super::read;
-use super::values::{field_value, hex, insert_sql, oops, timestamp};
-use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part, StoreFault};
+use super::values::{field_value, insert_sql, oops, timestamp};
+use crate::store::{FoldReport, StoreFault};
 
 /// At most this many differing rows are named; one is enough to know.
 const NAMED_DIFFERENCES: usize = 100;
-
-/// A row with more events than this, as a product has, is folded by a whole check alone.
-const LONGEST_LOOKED_AT: i64 = 256;
 
 /// What is done with the events.
 const READING: &str = "reading the history";
 
 /// The events of one row, read one by one: a history may be longer than the memory.
 pub(super) struct History<'h, 's> {
-    id: &'h str,
+    pub(super) id: &'h str,
     /// What the fold begins from, if the events before it have left.
-    snapshot: Option<Snapshot>,
+    pub(super) snapshot: Option<Snapshot>,
     /// Of the event that was read last.
     version: i64,
     created_at: i64,
@@ -34,9 +26,7 @@ pub(super) struct History<'h, 's> {
     /// Events read so far, but for those that the snapshot stands for.
     count: u64,
     /// Whether it has any event at all.
-    is_there: bool,
-    /// Why no more could be read.
-    fault: Option<StoreFault>,
+    pub(super) is_there: bool,
     rest: &'h mut Cursor<'s>,
 }
 
@@ -98,21 +88,18 @@ impl<'s> Cursor<'s> {
     }
 }
 
-impl Iterator for History<'_, '_> {
-    type Item = Recorded<String>;
+/// A row that was made of its events, or why they make none.
+type Folded = serde_json::Result<Box<dyn Folding>>;
 
-    fn next(&mut self) -> Option<Recorded<String>> {
-        if !self.is_there || self.fault.is_some() {
-            return None;
-        }
-        match self.read() {
-            Ok(event) => event,
-            Err(fault) => {
-                self.fault = Some(fault);
-                None
-            }
-        }
-    }
+/// Folds an event into a row, which `keeps` it if that is wanted.
+fn add(mut row: Box<dyn Folding>, event: &rusqlite::Row<'_>, keeps: bool) -> rusqlite::Result<Folded> {
+    let data = event.get_ref(DATA)?.as_str()?;
+    let added = if keeps {
+        row.keep(PastEvent { event: data, at: timestamp(event.get(AT)?), told: event.get(TOLD)? })
+    } else {
+        row.add(data)
+    };
+    Ok(added.map(|()| row))
 }
 
 impl<'h, 's> History<'h, 's> {
@@ -124,47 +111,48 @@ impl<'h, 's> History<'h, 's> {
         };
         let created_at = snapshot.as_ref().map_or(at, |snapshot| snapshot.created_at);
         let version = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
-        let fault = None;
-        Ok(Self { id, snapshot, version, created_at, updated_at: at, count: 0, is_there, fault, rest })
+        Ok(Self { id, snapshot, version, created_at, updated_at: at, count: 0, is_there, rest })
     }
 
-    /// The next event that no snapshot stands for; what was brought back from an archive is in the snapshot already.
-    fn read(&mut self) -> Result<Option<Recorded<String>>, StoreFault> {
-        let before = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
-        while self.rest.id()? == Some(self.id.as_bytes()) {
-            let Some(row) = self.rest.row() else { return Ok(None) };
-            let version: i64 = row.get(VERSION).map_err(oops(READING))?;
-            let counts = (version > before).then(|| Ok((row.get(DATA)?, row.get(AT)?, row.get(TOLD)?)));
-            let counts = counts.transpose().map_err(oops(READING))?;
-            self.rest.advance()?;
-            if let Some((event, at, told)) = counts {
+    /// The row that its events make, all of which are read then; it `keeps` them, if that is wanted. What was brought back
+    /// from an archive is in the snapshot already.
+    fn fold(&mut self, kind: &RowKind, keeps: bool) -> Result<Folded, StoreFault> {
+        let snapshot = self.snapshot.as_mut().map(|snapshot| std::mem::take(&mut snapshot.state));
+        let before = self.version;
+        let mut folded = (kind.begin)(snapshot.as_deref());
+        while let Some(event) = self.event()? {
+            let version: i64 = event.get(VERSION).map_err(oops(READING))?;
+            if version > before {
+                let at = event.get(AT).map_err(oops(READING))?;
+                folded = match folded {
+                    Ok(row) => add(row, event, keeps).map_err(oops(READING))?,
+                    Err(error) => Err(error),
+                };
                 (self.version, self.updated_at, self.count) = (version, at, self.count + 1);
-                return Ok(Some(Recorded { event, at: timestamp(at), told }));
             }
+            self.rest.advance()?;
         }
-        Ok(None)
+        Ok(folded)
+    }
+
+    /// The event that is read next.
+    fn event(&self) -> Result<Option<&rusqlite::Row<'s>>, StoreFault> {
+        let is_its = self.is_there && self.rest.id()? == Some(self.id.as_bytes());
+        Ok(self.rest.row().filter(|_| is_its))
+    }
+
+    /// Leaves the rest of it unread.
+    fn pass_over(&mut self) -> Result<(), StoreFault> {
+        while self.event()?.is_some() {
+            self.rest.advance()?;
+        }
+        Ok(())
     }
 
     /// Whether an event is missing. Known once all are read.
     fn has_gap(&self) -> bool {
         let before = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
         i64::try_from(self.count) != Ok(self.version - before)
-    }
-
-    /// What its events make of it. All of them are read then.
-    fn folded(&mut self, kind: &RowKind) -> serde_json::Result<Projected> {
-        let (id, state) =
-            (self.id, self.snapshot.as_mut().map(|snapshot| std::mem::take(&mut snapshot.state)));
-        let projected = (kind.fold)(id, state.as_deref(), &mut self.by_ref().map(|recorded| recorded.event));
-        self.by_ref().for_each(drop);
-        projected
-    }
-
-    /// The same, and what its events were, if it `keeps` them; not of one that begins with a snapshot.
-    fn known(&mut self, kind: &RowKind, keeps: bool) -> serde_json::Result<(Projected, AnyPast)> {
-        let known = (kind.read)(self.id, keeps, self);
-        self.by_ref().for_each(drop);
-        known
     }
 
     /// The row that was folded, in the order of the table's columns.
@@ -201,12 +189,13 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
     let mut count = 0;
     let events_alone = None;
     for_each_row(conn, kind, Which::Behind(""), events_alone, |history, _| {
-        let folded = history.folded(kind).map_err(|error| {
-            StoreFault::Unusable(format!(
-                "the events of {}/{} cannot be folded: {error}",
-                kind.name, history.id
-            ))
-        })?;
+        let folded =
+            history.fold(kind, false)?.and_then(|row| row.projected(history.id)).map_err(|error| {
+                StoreFault::Unusable(format!(
+                    "the events of {}/{} cannot be folded: {error}",
+                    kind.name, history.id
+                ))
+            })?;
         let values = history.values(folded);
         insert.execute(rusqlite::params_from_iter(values)).map_err(oops("writing a folded row"))?;
         count += 1;
@@ -216,137 +205,39 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
     Ok(count)
 }
 
-/// Compares every row of every kind with the fold of its events.
-pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport, StoreFault> {
-    let mut report = FoldReport::default();
-    let mut digest = Sha256::new();
-    for kind in kinds {
-        verify_kind(conn, kind, "", u64::MAX, &mut report, |id, row| add(&mut digest, kind, id, row))?;
-    }
-    report.digest = hex(&digest.finalize());
-    Ok(report)
+/// What a row turned out to be.
+pub(super) enum Judged {
+    /// The fold of its events.
+    Fold(Box<dyn Folding>),
+    /// Something else, or missing.
+    Differs,
+    /// A row without a history.
+    Forged,
 }
 
-/// The same of the rows behind `after`, until so many events are folded: a `kind/id`, or a `kind@position` of what is
-/// folded [along the log](Along).
-pub(super) fn verify_part(
-    conn: &Connection,
-    kinds: &[RowKind],
-    Part { after, events, but }: &Part,
-    along: &mut Option<Along>,
-) -> Result<FoldReport, StoreFault> {
-    let mut report = FoldReport::default();
-    let end_of_kind = |after: &str| after.find(['/', '@']);
-    let (first, mut after) =
-        after.as_deref().and_then(|after| Some(after.split_at(end_of_kind(after)?))).unzip();
-    let rest = kinds.iter().skip_while(|kind| first.is_some_and(|first| first != kind.name));
-    let rest = rest.filter(|kind| !but.iter().any(|but| but == kind.name));
-    for kind in rest {
-        let after = after.take();
-        let from_here = along.take().filter(|along| along.is_at(kind, after));
-        let begun = match (from_here, after) {
-            (Some(along), _) => Some(along),
-            (None, None) if Along::is_for(conn, kind)? => Some(Along::begin(conn, kind)?),
-            (None, _) => None,
-        };
-        if let Some(mut begun) = begun {
-            if !begun.go_on(conn, kind, *events, &mut report)? {
-                report.next = Some(begun.next());
-                *along = Some(begun);
-                break;
-            }
-            continue;
-        }
-        // What was folded so far may be gone, with a process or for another check: from the first row, then.
-        let id = after.and_then(|after| after.strip_prefix('/')).unwrap_or_default();
-        if let Some(last) = verify_kind(conn, kind, id, *events, &mut report, |_, _| ())? {
-            report.next = Some(format!("{}/{last}", kind.name));
-            break;
-        }
-    }
-    Ok(report)
-}
-
-/// The same of the rows that have one of the next `events` events behind the position `after`.
-pub(super) fn verify_changed(
-    conn: &Connection,
-    kinds: &[RowKind],
-    after: i64,
-    events: u64,
-) -> Result<FoldReport, StoreFault> {
-    let mut report = FoldReport::default();
-    let changed = super::past::changed(conn, after, usize::try_from(events).unwrap_or(usize::MAX))?;
-    for kind in kinds {
-        let select = select_rows(kind);
-        for (_, id) in changed.rows.iter().filter(|(of, _)| of == kind.name) {
-            for_each_row(conn, kind, Which::Of(id), Some(&select), |history, row| {
-                if let Some(row) = row
-                    && matches!(row.get_ref(1), Ok(ValueRef::Integer(version)) if version > LONGEST_LOOKED_AT)
-                {
-                    return Ok(false);
-                }
-                check(kind, history, row, &mut report);
-                Ok(true)
-            })?;
-        }
-    }
-    report.next = (!changed.is_over).then(|| changed.up_to.to_string());
-    Ok(report)
-}
-
-/// Compares the rows of a kind behind `after`. Answers where it stopped, if it did: there were enough events.
-fn verify_kind(
-    conn: &Connection,
-    kind: &RowKind,
-    after: &str,
-    events: u64,
-    report: &mut FoldReport,
-    mut seen: impl FnMut(&str, Option<&rusqlite::Row<'_>>),
-) -> Result<Option<String>, StoreFault> {
-    let (mut forged, mut last) = (0, None);
-    for_each_row(conn, kind, Which::Behind(after), Some(&select_rows(kind)), |history, row| {
-        if history.is_there {
-            seen(history.id, row);
-        }
-        forged += u64::from(!check(kind, history, row, report));
-        let is_enough = report.events >= events;
-        last = is_enough.then(|| history.id.to_owned());
-        Ok(!is_enough)
-    })?;
-    report.differing.extend(without_events(kind, forged));
-    Ok(last)
-}
-
-/// Compares a row with its history, all of which is read then. Answers whether it has one.
+/// Compares a row with its history, all of which is read then. A row that is its fold `keeps` the events, if that is
+/// wanted.
 pub(super) fn check(
     kind: &RowKind,
     history: &mut History<'_, '_>,
     row: Option<&rusqlite::Row<'_>>,
+    keeps: bool,
     report: &mut FoldReport,
-) -> bool {
+) -> Result<Judged, StoreFault> {
     if !history.is_there {
-        return false;
+        return Ok(Judged::Forged);
     }
-    let folded = history.folded(kind);
-    note(kind, history, row, folded, report);
-    true
-}
-
-/// Takes note of what a history, all of which has been read, was folded to. Answers whether that is the row.
-fn note(
-    kind: &RowKind,
-    history: &History<'_, '_>,
-    row: Option<&rusqlite::Row<'_>>,
-    folded: serde_json::Result<Projected>,
-    report: &mut FoldReport,
-) -> bool {
-    let is_same = |folded| row.is_some_and(|row| is_row(row, &history.values(folded)));
-    let is_fold = folded.is_ok_and(is_same) && !history.has_gap();
+    let folded = history.fold(kind, keeps)?.ok().filter(|_| !history.has_gap());
+    let projected = folded.as_ref().and_then(|fold| fold.projected(history.id).ok());
+    let is_row = row.zip(projected).is_some_and(|(row, projected)| is_row(row, &history.values(projected)));
     (report.rows, report.events) = (report.rows + 1, report.events + history.count);
-    if !is_fold && report.differing.len() < NAMED_DIFFERENCES {
+    if let Some(fold) = folded.filter(|_| is_row) {
+        return Ok(Judged::Fold(fold));
+    }
+    if report.differing.len() < NAMED_DIFFERENCES {
         report.differing.push(format!("{}/{}", kind.name, history.id));
     }
-    is_fold
+    Ok(Judged::Differs)
 }
 
 /// Whether a row has these values, each of its type.
@@ -359,83 +250,10 @@ pub(super) fn without_events(kind: &RowKind, rows: u64) -> Option<String> {
     (rows > 0).then(|| format!("{}: {rows} rows without events", kind.name))
 }
 
-/// Compares a row with its history, all of which is read then, as [`check`] does. Answers what was read, if it is the
-/// row.
-fn past(
-    kind: &RowKind,
-    history: &mut History<'_, '_>,
-    row: Option<&rusqlite::Row<'_>>,
-    keeps: bool,
-    report: &mut FoldReport,
-) -> Option<AnyPast> {
-    let (folded, past) = match history.known(kind, keeps) {
-        Ok((folded, past)) => (Ok(folded), Some(past)),
-        Err(error) => (Err(error), None),
-    };
-    let is_fold = note(kind, history, row, folded, report);
-    past.filter(|_| is_fold)
-}
-
-/// A page of the rows of a kind, and whether they are the folds of their histories.
-pub(super) fn checked(
-    conn: &Connection,
-    kind: &RowKind,
-    CheckedPage { after, limit, with_histories }: &CheckedPage,
-) -> Result<CheckedRows, StoreFault> {
-    let (mut checked, mut seen, mut forged) = (CheckedRows::default(), 0, 0);
-    let behind = Which::Behind(after.as_deref().unwrap_or_default());
-    for_each_row(conn, kind, behind, Some(&select_rows(kind)), |history, row| {
-        let past = if history.is_there && history.snapshot.is_none() {
-            past(kind, history, row, *with_histories, &mut checked.folds)
-        } else {
-            forged += u64::from(!check(kind, history, row, &mut checked.folds));
-            None
-        };
-        if let Some(row) = row {
-            checked.rows.push(match past {
-                Some(past) => CheckedRow::Folded(history.id.to_owned(), past),
-                None => CheckedRow::Found(found(row).map_err(oops("reading a row"))?),
-            });
-        }
-        seen += 1;
-        let is_over = seen == *limit;
-        checked.folds.next = is_over.then(|| history.id.to_owned());
-        Ok(!is_over)
-    })?;
-    checked.folds.differing.extend(without_events(kind, forged));
-    Ok(checked)
-}
-
 /// All columns of the rows of a kind.
 pub(super) fn select_rows(kind: &RowKind) -> String {
     let fields: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
     format!("SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{}", kind.name)
-}
-
-/// A row of these columns. It was not asked for in an order.
-fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
-    Ok(FoundRow { ordered_by: FieldValue::Null, ..read::found(row)? })
-}
-
-/// Adds a row to a digest, each value behind its type and its length.
-fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&rusqlite::Row<'_>>) {
-    let mut value = |tag: u8, bytes: &[u8]| {
-        digest.update([tag]);
-        digest.update(bytes.len().to_le_bytes());
-        digest.update(bytes);
-    };
-    value(0, kind.name.as_bytes());
-    value(0, id.as_bytes());
-    let Some(row) = row else { return };
-    for column in (0..6 + kind.fields.len()).map_while(|column| row.get_ref(column).ok()) {
-        match column {
-            ValueRef::Null => value(1, &[]),
-            ValueRef::Integer(number) => value(2, &number.to_le_bytes()),
-            ValueRef::Real(number) => value(3, &number.to_le_bytes()),
-            ValueRef::Text(text) => value(4, text),
-            ValueRef::Blob(bytes) => value(5, bytes),
-        }
-    }
 }
 
 /// Which rows are read.
@@ -490,14 +308,10 @@ pub(super) fn for_each_row(
         let mut history = History::of(&id, snapshot, &mut events)?;
         let row = rows.as_ref().filter(|_| is_row).and_then(Cursor::row);
         let goes_on = each(&mut history, row)?;
-        if goes_on {
-            history.by_ref().for_each(drop);
+        if !goes_on {
+            return Ok(());
         }
-        match history.fault {
-            Some(fault) => return Err(fault),
-            None if !goes_on => return Ok(()),
-            None => {}
-        }
+        history.pass_over()?;
         if let Some(rows) = rows.as_mut().filter(|_| is_row) {
             rows.advance()?;
         }

@@ -12,6 +12,7 @@ mod read;
 mod readers;
 mod schema;
 mod values;
+mod verify;
 mod write;
 
 use std::collections::BTreeMap;
@@ -351,7 +352,7 @@ impl Store for SqliteStore {
 
     fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport> {
         let kinds = self.kinds.clone();
-        self.read(Lane::Audit, move |conn| fold::verify_changed(conn, &kinds.declared, after, events))
+        self.read(Lane::Audit, move |conn| verify::verify_changed(conn, &kinds.declared, after, events))
     }
 
     fn mark(&self) -> Answer<'_, Mark> {
@@ -388,19 +389,19 @@ impl Store for SqliteStore {
 
     fn verify(&self) -> Answer<'_, FoldReport> {
         let kinds = self.kinds.clone();
-        self.read(Lane::Audit, move |conn| fold::verify(conn, &kinds.declared))
+        self.read(Lane::Audit, move |conn| verify::verify(conn, &kinds.declared))
     }
 
     fn verify_part(&self, part: Part) -> Answer<'_, FoldReport> {
         let (kinds, along) = (self.kinds.clone(), self.along.clone());
         let work =
-            move |conn: &Connection| fold::verify_part(conn, &kinds.declared, &part, &mut along.lock());
+            move |conn: &Connection| verify::verify_part(conn, &kinds.declared, &part, &mut along.lock());
         self.read(Lane::Audit, work)
     }
 
     fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows> {
         let kinds = self.kinds.clone();
-        self.read(Lane::Audit, move |conn| fold::checked(conn, kinds.of_name(kind)?, &page))
+        self.read(Lane::Audit, move |conn| verify::checked(conn, kinds.of_name(kind)?, &page))
     }
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {

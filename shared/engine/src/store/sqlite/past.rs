@@ -30,7 +30,7 @@ pub(super) fn row_as_of(
     let (Some(first), Some(last)) = (history.first(), history.last()) else { return Ok(None) };
     let is_whole = i64::try_from(history.len()) == Ok(last.version);
     let (created_at, updated_at, version) = (first.recorded_at, last.recorded_at, last.version);
-    let projected = (kind.fold)(id, None, &mut history.iter().map(|event| event.data.clone()));
+    let projected = kind.fold(id, None, history.iter().map(|event| &event.data));
     let row = |state| FoundRow {
         id: id.to_owned(),
         version,

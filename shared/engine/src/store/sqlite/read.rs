@@ -16,7 +16,7 @@ use super::readers::Lane;
 use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp, trace};
 use crate::store::{Cutoffs, Due, DueQuery, FailingTask, StoreFault, StoredDeadLetters};
 
-pub(super) fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
+fn found(row: &rusqlite::Row<'_>) -> rusqlite::Result<FoundRow> {
     Ok(FoundRow {
         id: row.get(0)?,
         version: row.get(1)?,

@@ -103,9 +103,8 @@ pub async fn whatever_has_left_every_row_is_the_fold_of_its_events(store: &Arc<d
     Ok(())
 }
 
-/// Parts of one check, between which rows change and events leave: it tells of no row that is as it should be, and of the
-/// one that is not.
-pub async fn a_check_in_parts_is_right_whatever_happens_between_them(store: &Arc<dyn Store>) -> Promise {
+/// Rows change and events leave between its parts: each row is looked at once.
+pub async fn a_check_in_parts_tells_of_no_row_that_is_right(store: &Arc<dyn Store>) -> Promise {
     let mut random = fastrand::Rng::with_seed(11);
     let mut histories: BTreeMap<String, Vec<ShelfEvent>> = BTreeMap::new();
     let (mut after, mut whole, mut rows, mut along, mut at_first) = (None, 0, 0, 0, 0);

@@ -71,7 +71,7 @@ fn driven(began: i64, before: &[Driven], new: &[Driven]) -> Writes {
     let key = trip(began);
     let all = before.iter().chain(new).map(i64::to_string).collect::<Vec<_>>();
     let kind = RowKind::of::<Trip>();
-    let projected = (kind.fold)(&key.id, None, &mut all.into_iter()).expect("a fold");
+    let projected = kind.fold(&key.id, None, all).expect("a fold");
     let read_version = i64::try_from(before.len()).expect("short");
     let versions = read_version + 1..;
     let event = |(version, driven): (i64, &Driven)| EventWrite {

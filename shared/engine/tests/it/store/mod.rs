@@ -147,7 +147,7 @@ macro_rules! conformance {
             departures {
                 old_events_leave_and_a_snapshot_stands_for_them,
                 whatever_has_left_every_row_is_the_fold_of_its_events,
-                a_check_in_parts_is_right_whatever_happens_between_them,
+                a_check_in_parts_tells_of_no_row_that_is_right,
                 what_leaves_is_all_that_there_was,
                 the_last_event_of_a_row_stays_and_how_far_it_had_come_is_known,
                 what_somebody_else_looked_through_leaves_once,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use saga_core::decider::Decider as _;
 use saga_core::query::Query;
-use saga_core::row::{Projected, RowKind};
+use saga_core::row::{Folding, RowKind};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoreFault};
 use tempfile::TempDir;
 
-use crate::support::{Shelf, ShelfEvent, commit, in_time, promises, put, recorded, shelf, wait_until};
+use crate::support::{Shelf, commit, in_time, promises, put, recorded, shelf, wait_until};
 
 type Outcome = Result<(), StoreFault>;
 
@@ -60,17 +60,6 @@ async fn an_audit_that_nobody_waits_for_any_more_is_interrupted() -> Outcome {
     Ok(())
 }
 
-/// A history may be longer than the memory: it is folded while it is read.
-#[tokio::test]
-async fn a_history_is_folded_while_it_is_read() -> Outcome {
-    let gate = Gate::of("long");
-    let (_folder, store) = filled("long", 1).await?;
-    store.verify().await?;
-    store.rebuild(Shelf::KIND).await?;
-    assert_eq!(gate.known(), 0, "events that were in memory before the first was folded");
-    Ok(())
-}
-
 fn spawned(
     store: &Arc<SqliteStore>,
 ) -> tokio::task::JoinHandle<Result<saga_engine::store::FoldReport, StoreFault>> {
@@ -81,33 +70,22 @@ fn spawned(
 /// A database of so many shelves, whose folds stand before the gate of this name.
 async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<SqliteStore>), StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
-    let fold: fn(&str, Option<&str>, &mut dyn Iterator<Item = String>) -> serde_json::Result<Projected> =
-        match gate {
-            "audits" => |id, snapshot, events| gated("audits", id, snapshot, events),
-            "nobody" => |id, snapshot, events| gated("nobody", id, snapshot, events),
-            _ => |id, snapshot, events| gated("long", id, snapshot, events),
-        };
-    let kind = RowKind { fold, ..RowKind::of::<Shelf>() };
+    let begin: fn(Option<&str>) -> serde_json::Result<Box<dyn Folding>> = match gate {
+        "audits" => |snapshot| gated("audits", snapshot),
+        _ => |snapshot| gated("nobody", snapshot),
+    };
+    let kind = RowKind { begin, ..RowKind::of::<Shelf>() };
     let store = SqliteStore::open(&folder.path().join("depot.db"), vec![kind])?;
     commit(&store, promises([1])).await?;
     for number in 1..=shelves {
         commit(&store, recorded(&format!("shelf-{number}"), &[], &[put(1)])).await?;
     }
-    if gate == "long" {
-        let before = vec![put(1); 1];
-        commit(&store, recorded("shelf-1", &before, &[put(1), ShelfEvent::Listed])).await?;
-    }
     Ok((folder, Arc::new(store)))
 }
 
-fn gated(
-    gate: &'static str,
-    id: &str,
-    snapshot: Option<&str>,
-    events: &mut dyn Iterator<Item = String>,
-) -> serde_json::Result<Projected> {
-    Gate::of(gate).pass(events.size_hint().0);
-    (RowKind::of::<Shelf>().fold)(id, snapshot, events)
+fn gated(gate: &'static str, snapshot: Option<&str>) -> serde_json::Result<Box<dyn Folding>> {
+    Gate::of(gate).pass();
+    (RowKind::of::<Shelf>().begin)(snapshot)
 }
 
 /// What folds stand before, and who counts them. A fold is a function: its gate is found by its name.
@@ -121,7 +99,6 @@ struct Gate {
 struct State {
     is_shut: bool,
     entered: usize,
-    known: usize,
 }
 
 impl Gate {
@@ -130,10 +107,9 @@ impl Gate {
         GATES.lock().entry(name).or_default().clone()
     }
 
-    fn pass(&self, known: usize) {
+    fn pass(&self) {
         let mut state = self.state.lock();
         state.entered += 1;
-        state.known = state.known.max(known);
         while state.is_shut {
             self.changed.wait(&mut state);
         }
@@ -147,10 +123,6 @@ impl Gate {
 
     fn entered(&self) -> usize {
         self.state.lock().entered
-    }
-
-    fn known(&self) -> usize {
-        self.state.lock().known
     }
 }
 

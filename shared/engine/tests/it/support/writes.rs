@@ -35,7 +35,8 @@ pub fn put(pieces: u32) -> ShelfEvent {
 pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Writes {
     let read_version = i64::try_from(before.len()).expect("a short history");
     let json = |event: &ShelfEvent| serde_json::to_string(event).expect("an event has a JSON form");
-    let projected = (RowKind::of::<Shelf>().fold)(label, None, &mut before.iter().chain(new).map(json))
+    let projected = RowKind::of::<Shelf>()
+        .fold(label, None, before.iter().chain(new).map(json))
         .expect("a state has a JSON form");
     let event = |(version, event): (i64, &ShelfEvent)| EventWrite {
         key: shelf(label),
