@@ -59,6 +59,12 @@ impl Reconciliation {
         self.verdict == Verdict::Balanced
     }
 
+    /// Whether it cannot be told because somebody has not answered, or not all that there is.
+    pub fn lacks_answers(&self) -> bool {
+        let unanswered = self.report.get("unanswered").and_then(Value::as_array);
+        self.verdict == Verdict::InFlight && unanswered.is_some_and(|services| !services.is_empty())
+    }
+
     /// What it says, for people.
     pub fn shown(&self, view: &View) -> String {
         view::shown(self, view)
@@ -110,6 +116,11 @@ pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::R
 /// Asks; a busy system gets `wait` to become quiet.
 pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
     ask_for(http, admin, wait, None).await
+}
+
+/// The same of everything, however long that takes to read, but for [`WHOLE_WITHIN`] at most.
+pub async fn ask_for_all(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
+    ask_for(http, admin, wait, Some(WHOLE_WITHIN)).await
 }
 
 /// Asks; for everything, where that may be read for so long.
