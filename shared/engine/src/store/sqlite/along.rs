@@ -1,7 +1,7 @@
 //! Shell: rows whose histories have no end, folded side by side as the log tells of them. Their events lie far apart from
 //! each other: to read one history after the other is to read all pages of the log again and again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use rusqlite::Connection;
 use saga_core::decider::Leaves;
@@ -14,6 +14,10 @@ use crate::store::{FoldReport, StoreFault};
 /// Rows that are held at once, some tens of megabytes. Of more, one history is folded after the other.
 const MOST_ROWS: i64 = 50_000;
 
+/// So many events, more or less, lie on a page of the log. Where fewer than one of them is of the kind, most pages are read
+/// for nothing.
+const EVENTS_OF_A_PAGE: i64 = 12;
+
 /// What is done with the log.
 const READING: &str = "folding along the log";
 
@@ -24,6 +28,8 @@ pub(super) struct Along {
     /// The position of the event that was looked at last.
     up_to: i64,
     rows: HashMap<String, Folded>,
+    /// Behind the end of the log: rows that do not look like their events, each of which is looked at alone.
+    doubtful: Option<VecDeque<String>>,
 }
 
 /// A row that is being folded.
@@ -31,19 +37,28 @@ struct Folded {
     version: i64,
     created_at: i64,
     updated_at: i64,
+    /// Whether it has any event, beside a snapshot.
+    is_there: bool,
     /// `None` once an event was missing, or could not be folded.
     state: Option<Box<dyn Folding>>,
 }
 
 impl Along {
-    /// Whether the rows of a kind are checked in this way.
+    /// Whether the rows of a kind are checked in this way: there are few of them, and many events of theirs in the log.
     pub(super) fn is_for(conn: &Connection, kind: &RowKind) -> Result<bool, StoreFault> {
         if kind.leaves != Leaves::Events {
             return Ok(false);
         }
-        let some = format!("SELECT count(*) FROM (SELECT 1 FROM row_{} LIMIT ?1)", kind.name);
-        let rows: rusqlite::Result<i64> = conn.query_row(&some, [MOST_ROWS + 1], |row| row.get(0));
-        rows.map(|rows| rows <= MOST_ROWS).map_err(oops(READING))
+        let sizes = format!(
+            "SELECT (SELECT count(*) FROM (SELECT 1 FROM row_{0} LIMIT ?1)),
+                 (SELECT CAST(total(version) AS INTEGER) FROM (SELECT version FROM row_{0} LIMIT ?1)),
+                 (SELECT coalesce(max(seq), 0) FROM event) - (SELECT coalesce(min(seq), 0) FROM event)",
+            kind.name
+        );
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let sizes = conn.query_row(&sizes, [MOST_ROWS + 1], read).map_err(oops(READING))?;
+        let (rows, events, log): (i64, i64, i64) = sizes;
+        Ok(rows <= MOST_ROWS && events.saturating_mul(EVENTS_OF_A_PAGE) >= log)
     }
 
     /// Before the first event, but for those that snapshots stand for.
@@ -52,13 +67,13 @@ impl Along {
             let (id, state): (String, String) = (row.get(0)?, row.get(1)?);
             let (version, created_at) = (row.get(2)?, row.get(3)?);
             let state = (kind.begin)(Some(&state)).ok();
-            Ok((id, Folded { version, created_at, updated_at: created_at, state }))
+            Ok((id, Folded { version, created_at, updated_at: created_at, is_there: false, state }))
         };
         let rows = conn
             .prepare_cached("SELECT row_id, state, version, created_at FROM snapshot WHERE kind = ?1")
             .and_then(|mut select| select.query_map([kind.name], read)?.collect())
             .map_err(oops(READING))?;
-        Ok(Self { kind: kind.name, up_to: 0, rows })
+        Ok(Self { kind: kind.name, up_to: 0, rows, doubtful: None })
     }
 
     /// The position from which a check in parts goes on.
@@ -72,8 +87,25 @@ impl Along {
         self.kind == kind.name && position == Some(self.up_to)
     }
 
-    /// Goes on by at most so many events of the log. Answers whether it has come to its end.
+    /// Goes on by about so many events. Answers whether every row has been checked.
     pub(super) fn go_on(
+        &mut self,
+        conn: &Connection,
+        kind: &RowKind,
+        events: u64,
+        report: &mut FoldReport,
+    ) -> Result<bool, StoreFault> {
+        if self.doubtful.is_none() {
+            if !self.read(conn, kind, events, report)? {
+                return Ok(false);
+            }
+            self.doubtful = Some(self.compare(conn, kind, report)?);
+        }
+        self.look_again(conn, kind, events, report)
+    }
+
+    /// Folds the next events of the log. Answers whether these were the last.
+    fn read(
         &mut self,
         conn: &Connection,
         kind: &RowKind,
@@ -92,11 +124,7 @@ impl Along {
             report.events += u64::from(self.take(kind, event).map_err(oops(READING))?);
             seen += 1;
         }
-        let is_over = seen < limit;
-        if is_over {
-            self.compare(conn, kind, report)?;
-        }
-        Ok(is_over)
+        Ok(seen < limit)
     }
 
     /// Folds an event into its row. Answers whether it counts: what was brought back is in the snapshot already.
@@ -110,6 +138,7 @@ impl Along {
             Some(row) => row,
             None => self.rows.entry(id.to_owned()).or_insert_with(|| Folded::begun(kind, at)),
         };
+        row.is_there = true;
         if version <= row.version {
             return Ok(false);
         }
@@ -119,30 +148,41 @@ impl Along {
         Ok(true)
     }
 
-    /// Every row of the table with what its events came to. Whatever looks wrong is looked at alone: events may have left
-    /// while the others were folded.
+    /// Every row of the table with what its events came to. Answers which are not the same.
     fn compare(
         &mut self,
         conn: &Connection,
         kind: &RowKind,
         report: &mut FoldReport,
-    ) -> Result<(), StoreFault> {
-        let mut doubtful = Vec::new();
-        {
-            let select = format!("{} ORDER BY id", select_rows(kind));
-            let mut select = conn.prepare_cached(&select).map_err(oops(READING))?;
-            let mut found = select.query([]).map_err(oops(READING))?;
-            while let Some(row) = found.next().map_err(oops(READING))? {
-                let id: String = row.get(0).map_err(oops(READING))?;
-                match self.rows.remove(&id) {
-                    Some(folded) if folded.is(&id, row) => report.rows += 1,
-                    _ => doubtful.push(id),
-                }
+    ) -> Result<VecDeque<String>, StoreFault> {
+        let mut doubtful = VecDeque::new();
+        let select = format!("{} ORDER BY id", select_rows(kind));
+        let mut select = conn.prepare_cached(&select).map_err(oops(READING))?;
+        let mut found = select.query([]).map_err(oops(READING))?;
+        while let Some(row) = found.next().map_err(oops(READING))? {
+            let id: String = row.get(0).map_err(oops(READING))?;
+            match self.rows.remove(&id) {
+                Some(folded) if folded.is(&id, row) => report.rows += 1,
+                _ => doubtful.push_back(id),
             }
         }
         doubtful.extend(self.rows.drain().map(|(id, _)| id));
+        Ok(doubtful)
+    }
+
+    /// Looks at what is doubtful, row by row: events may have left while the others were folded, and what was brought back
+    /// stands behind what came after it. Answers whether that was all.
+    fn look_again(
+        &mut self,
+        conn: &Connection,
+        kind: &RowKind,
+        events: u64,
+        report: &mut FoldReport,
+    ) -> Result<bool, StoreFault> {
         let (mut forged, select) = (0, select_rows(kind));
-        for id in doubtful {
+        while report.events < events
+            && let Some(id) = self.doubtful.as_mut().and_then(VecDeque::pop_front)
+        {
             for_each_row(conn, kind, Which::Of(&id), Some(&select), |history, row| {
                 let judged = check(kind, history, row, false, report)?;
                 forged += u64::from(matches!(judged, Judged::Forged));
@@ -150,19 +190,21 @@ impl Along {
             })?;
         }
         report.differing.extend(without_events(kind, forged));
-        Ok(())
+        Ok(self.doubtful.as_ref().is_none_or(VecDeque::is_empty))
     }
 }
 
 impl Folded {
     /// Before its first event, which was decided then.
     fn begun(kind: &RowKind, at: i64) -> Self {
-        Self { version: 0, created_at: at, updated_at: at, state: (kind.begin)(None).ok() }
+        let state = (kind.begin)(None).ok();
+        Self { version: 0, created_at: at, updated_at: at, is_there: true, state }
     }
 
     /// Whether it is the row that was found.
     fn is(&self, id: &str, found: &rusqlite::Row<'_>) -> bool {
-        let projected = self.state.as_ref().and_then(|state| state.projected(id).ok());
+        let state = self.state.as_ref().filter(|_| self.is_there);
+        let projected = state.and_then(|state| state.projected(id).ok());
         projected.is_some_and(|projected| {
             let values = row_values(id, self.version, (self.created_at, self.updated_at), projected);
             is_row(found, &values)

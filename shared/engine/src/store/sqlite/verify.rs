@@ -33,6 +33,8 @@ pub(super) fn verify_part(
     Part { after, events, but }: &Part,
     along: &mut Option<Along>,
 ) -> Result<FoldReport, StoreFault> {
+    // Of no events nothing would ever come to its end.
+    let events = (*events).max(1);
     let mut report = FoldReport::default();
     let end_of_kind = |after: &str| after.find(['/', '@']);
     let (first, mut after) =
@@ -48,7 +50,7 @@ pub(super) fn verify_part(
             (None, _) => None,
         };
         if let Some(mut begun) = begun {
-            if !begun.go_on(conn, kind, *events, &mut report)? {
+            if !begun.go_on(conn, kind, events, &mut report)? {
                 report.next = Some(begun.next());
                 *along = Some(begun);
                 break;
@@ -57,7 +59,7 @@ pub(super) fn verify_part(
         }
         // What was folded so far may be gone, with a process or for another check: from the first row, then.
         let id = after.and_then(|after| after.strip_prefix('/')).unwrap_or_default();
-        if let Some(last) = verify_kind(conn, kind, id, *events, &mut report, |_, _| ())? {
+        if let Some(last) = verify_kind(conn, kind, id, events, &mut report, |_, _| ())? {
             report.next = Some(format!("{}/{last}", kind.name));
             break;
         }

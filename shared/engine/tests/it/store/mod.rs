@@ -1,5 +1,6 @@
 //! What every store promises, told once and run for each implementation.
 
+mod along_the_log;
 mod batches;
 mod dead_letters;
 mod departures;
