@@ -80,7 +80,7 @@ deadline = "60s"
 shed_lag = "2m"
 shed_pending = 200000
 shed_held_up = "10s"
-shed_wait = "250ms"
+shed_wait = "200ms"
 shed_under_way_from = 750
 shed_under_way = 50000
 "#;

@@ -114,7 +114,8 @@ pub struct EngineSettings {
     pub batch_max: usize,
     /// Inputs that may wait for it.
     pub queue: usize,
-    /// How long a transaction waits for more at most, when much comes; at rest it does not wait.
+    /// How far apart two transactions begin at most while anything waits, the further the longer storing one takes; after a
+    /// rest one begins at once, and a full one does too.
     #[serde(with = "humantime_serde")]
     pub gather: Duration,
     /// Looks for due rows and retries at least this often.
@@ -185,7 +186,7 @@ impl Default for TaskSettings {
     fn default() -> Self {
         Self {
             retry: task_retry(),
-            concurrency: 128,
+            concurrency: 256,
             backlog: 1024,
             timeout: Duration::from_secs(5),
             lease: Duration::from_mins(2),

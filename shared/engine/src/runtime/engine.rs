@@ -36,6 +36,9 @@ use crate::store::{Store, StoreFault};
 /// Pause after the store failed: a full disk does not get better by asking faster.
 const STORE_FAULT_PAUSE: Duration = Duration::from_millis(500);
 
+/// Others run so often without handing anything in before a batch is what has come: some microseconds.
+const QUIET_LOOKS: u32 = 20;
+
 /// Runs of a batch whose rows were changed by somebody else meanwhile.
 const CONFLICT_RUNS: usize = 3;
 
@@ -76,6 +79,10 @@ impl<S: Service> Clone for Engine<S> {
 
 struct Inner<S: Service> {
     inputs: mpsc::Sender<Pending<S>>,
+    /// Wakes the loop when what waits fills a batch.
+    full: Notify,
+    /// So many that wait do, beside the one that the loop has taken.
+    full_at: usize,
     watched: Mutex<HashMap<RowKey, Vec<oneshot::Sender<()>>>>,
     relay: Arc<Handover>,
     timers: Arc<Notify>,
@@ -84,6 +91,12 @@ struct Inner<S: Service> {
     tasks: TaskRunner,
     clock: SharedClock,
     tracer: Tracer,
+}
+
+impl<S: Service> Inner<S> {
+    fn waiting(&self) -> usize {
+        self.inputs.max_capacity() - self.inputs.capacity()
+    }
 }
 
 /// The engine is gone, or its store failed: nothing happened, try again.
@@ -98,7 +111,7 @@ pub struct Bounds {
     pub batch_max: usize,
     /// Inputs that may wait; a sender beyond that waits too.
     pub queue: usize,
-    /// A batch waits at most so long for more; not at all at rest.
+    /// Two batches begin at most so far apart while anything waits; after a rest one begins at once, and a full one too.
     pub gather: Duration,
 }
 
@@ -140,7 +153,10 @@ impl<S: Service> Engine<S> {
         // Room for due tasks is made where they are admitted.
         let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
         let (clock, tracer) = (parts.clock.clone(), parts.tracer.clone());
-        let inner = Inner { inputs, watched, relay, timers, timers_look_at, tasks, clock, tracer };
+        let Bounds { batch_max, queue, .. } = parts.bounds;
+        let (full, full_at) = (Notify::new(), batch_max.saturating_sub(1).min(queue));
+        let inner =
+            Inner { inputs, full, full_at, watched, relay, timers, timers_look_at, tasks, clock, tracer };
         let engine = Self { inner: Arc::new(inner) };
         let looping = Loop { parts, waiting, engine: engine.clone(), is_busy: false };
         (engine, looping)
@@ -189,7 +205,11 @@ impl<S: Service> Engine<S> {
         let input = input.traced(begun.map(|begun| begun.context));
         let seen = Seen { at: Instant::now(), begun };
         let pending = Pending { input, seen, on_settled: Box::new(on_settled) };
-        inputs.send(pending).await.map_err(|_| Unavailable)
+        inputs.send(pending).await.map_err(|_| Unavailable)?;
+        if self.inner.waiting() >= self.inner.full_at {
+            self.inner.full.notify_one();
+        }
+        Ok(())
     }
 
     /// Resolves at the next change of the row. Arm it before looking at the row, or a change between the two
@@ -212,7 +232,7 @@ impl<S: Service> Engine<S> {
     /// Inputs that wait for their transaction, as far as there is room for them.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.inner.inputs.max_capacity() - self.inner.inputs.capacity()
+        self.inner.waiting()
     }
 
     /// The time by which everything is decided here.
@@ -282,26 +302,49 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
     let origin = Instant::now();
     loop {
         // The loop's own handle keeps the channel open; the service ends it by dropping the task.
-        if looping.waiting.recv_many(&mut gathered, batch_max).await == 0 {
-            return;
-        }
-        if let (Some(window), Some(first)) = (gathering.window(), gathered.first())
-            && gathered.len() < batch_max
-        {
-            // What waited for the batch before has waited for more already.
-            tokio::time::sleep_until(first.seen.at + window).await;
-            let room = batch_max - gathered.len();
-            let _ = looping.waiting.recv_many(&mut gathered, room).now_or_never();
-        }
-        gathering.taken(gathered.len(), origin.elapsed());
+        let Some(first) = looping.waiting.recv().await else { return };
+        gathered.push(first);
+        looping.wait_for_more(origin + gathering.next()).await;
+        looping.gather(&mut gathered).await;
+        gathering.begins(gathered.len(), origin.elapsed());
         looping.is_busy = gathering.is_busy();
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
         looping.store(Arc::new(inputs), settled.into_iter()).await;
+        gathering.ended(origin.elapsed());
     }
 }
 
 impl<S: Service> Loop<S> {
+    /// Waits until the next batch may begin, which is at once after a pause, or until it is full.
+    async fn wait_for_more(&self, until: Instant) {
+        let Inner { full, full_at, .. } = self.engine.inner.as_ref();
+        let is_full = || self.engine.waiting() >= *full_at;
+        while !is_full() && Instant::now() < until {
+            tokio::select! {
+                biased;
+                // Woken for a batch before this one, perhaps.
+                () = full.notified() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Takes what is there, and what is about to be: of messages that arrive together the first wakes the loop, while the
+    /// others are still being handed in.
+    async fn gather(&mut self, gathered: &mut Vec<Pending<S>>) {
+        let mut quiet = 0;
+        while quiet < QUIET_LOOKS {
+            let room = self.parts.bounds.batch_max.saturating_sub(gathered.len());
+            if room == 0 {
+                return;
+            }
+            let more = self.waiting.recv_many(gathered, room).now_or_never().unwrap_or(0);
+            quiet = if more == 0 { quiet + 1 } else { 0 };
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Commits a batch and settles it. One that cannot be stored as a whole is halved until it is known which inputs
     /// are to blame: they fail alone.
     async fn store(&self, inputs: Arc<Vec<Input<S>>>, mut settled: Waiters<S>) {

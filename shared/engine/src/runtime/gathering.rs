@@ -1,26 +1,32 @@
-//! Pure: how long a batch waits for more to come: not at all at rest, and longer the more comes.
+//! Pure: when the next batch may begin: at once at rest, and the later the more it costs to store one.
 //!
 //! What a transaction costs, it costs however much it carries: a sync, the pages that every batch changes, a batch at the
-//! broker. Waiting a moment for more divides that by what has come meanwhile.
+//! broker. A moment between two divides that by what has come meanwhile. How long a moment is, storing says itself: where it
+//! takes longer, as much has come, the disk is slow, or the processor has much else to do, fewer batches are what helps.
 
 use std::time::Duration;
 
-/// Inputs per second at which a batch waits as long as it may; at half of that an eighth, so that a service which is only
-/// half at work answers nearly as soon as one at rest.
-const FULL_RATE: u64 = 6_000;
+/// When storing a batch takes so long, they begin as far apart as they may; when it takes half as long, a quarter as far.
+/// With the default of `engine.gather` a service then stores for a quarter of its time, so that the handful that share
+/// the cores of one machine leave each other room, and one that has little to do answers nearly as soon as one at rest.
+const FULL_COST: Duration = Duration::from_millis(4);
+/// What one batch cost counts for so much of what they cost: a stumble of the disk is soon forgotten.
+const SHARE_OF_ONE: u32 = 8;
 /// From so many inputs per second on a line of log for each costs more than many of them tell.
 const BUSY_RATE: u64 = 500;
 /// What came in the meantime is counted at most so often.
 const COUNTED_EVERY: Duration = Duration::from_millis(50);
 /// A pause this long is a rest: what came before says nothing any more.
 const REST: Duration = Duration::from_millis(500);
-/// The runtime's timers are no finer.
-const SHORTEST: Duration = Duration::from_millis(1);
 
-/// What is known of the rate at which inputs arrive.
+/// What is known of the batches so far. Times are on a clock that does not go back.
 #[derive(Debug)]
 pub(super) struct Gathering {
     longest: Duration,
+    /// When the last batch began.
+    began: Duration,
+    /// How long storing one takes, of late.
+    cost: Duration,
     /// Inputs per second.
     rate: u64,
     /// Inputs since it was counted.
@@ -29,13 +35,28 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// Waits this long at most.
+    /// Two batches begin at most this far apart, while anything waits.
     pub(super) const fn new(longest: Duration) -> Self {
-        Self { longest, rate: 0, count: 0, counted_at: Duration::ZERO }
+        Self {
+            longest,
+            began: Duration::ZERO,
+            cost: Duration::ZERO,
+            rate: 0,
+            count: 0,
+            counted_at: Duration::ZERO,
+        }
     }
 
-    /// A batch of so many inputs was taken at this time, on a clock that does not go back.
-    pub(super) fn taken(&mut self, inputs: usize, at: Duration) {
+    /// When the next batch begins, at the earliest: that may be long ago.
+    pub(super) fn next(&self) -> Duration {
+        let per_mille = (self.cost.as_micros() * 1_000 / FULL_COST.as_micros()).min(1_000);
+        let share = u32::try_from(per_mille.pow(2)).unwrap_or(1_000_000);
+        self.began + self.longest * share / 1_000_000
+    }
+
+    /// A batch of so many inputs begins now.
+    pub(super) fn begins(&mut self, inputs: usize, at: Duration) {
+        self.began = at;
         self.count += inputs as u64;
         let since = at.saturating_sub(self.counted_at);
         if since < COUNTED_EVERY {
@@ -47,17 +68,15 @@ impl Gathering {
         (self.count, self.counted_at) = (0, at);
     }
 
+    /// It is stored, or could not be.
+    pub(super) fn ended(&mut self, at: Duration) {
+        let cost = at.saturating_sub(self.began).min(FULL_COST * 2);
+        self.cost = (self.cost * (SHARE_OF_ONE - 1) + cost) / SHARE_OF_ONE;
+    }
+
     /// Whether so much comes that nobody reads a line about each.
     pub(super) const fn is_busy(&self) -> bool {
         self.rate >= BUSY_RATE
-    }
-
-    /// How long the next batch may wait, counted from its first input.
-    pub(super) fn window(&self) -> Option<Duration> {
-        let rate = self.rate.min(FULL_RATE);
-        let longest = u64::try_from(self.longest.as_micros()).unwrap_or(u64::MAX);
-        let window = longest.saturating_mul(rate.pow(3)) / FULL_RATE.pow(3);
-        Some(Duration::from_micros(window)).filter(|window| *window >= SHORTEST)
     }
 }
 
@@ -65,43 +84,68 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    /// The window after a second of so many inputs, in batches of ten.
-    fn window_at(rate: u64) -> Option<Duration> {
-        let mut gathering = Gathering::new(Duration::from_millis(15));
-        for batch in 1..=rate / 10 {
-            gathering.taken(10, Duration::from_micros(batch * 10_000_000 / rate));
+    const LONGEST: Duration = Duration::from_millis(15);
+
+    /// How far apart two batches begin after a hundred that took so long to store.
+    fn apart_at(cost: Duration) -> Duration {
+        let (mut gathering, mut at) = (Gathering::new(LONGEST), Duration::ZERO);
+        for _ in 0..100 {
+            at = at.max(gathering.next());
+            gathering.begins(10, at);
+            at += cost;
+            gathering.ended(at);
         }
-        gathering.window()
+        gathering.next() - (at - cost)
     }
 
     #[test]
-    fn it_waits_for_nothing_at_rest_and_longer_the_more_comes() {
-        assert_eq!(Gathering::new(Duration::from_millis(15)).window(), None);
-        assert_eq!(window_at(100), None);
-        let (half, full) = (window_at(FULL_RATE / 2), window_at(FULL_RATE));
-        assert!(half < full, "{half:?} at half the rate, {full:?} at the whole");
-        assert!(half.is_some_and(|half| half < Duration::from_millis(3)), "{half:?}");
-        assert!(full.is_some_and(|full| full > Duration::from_millis(13)), "{full:?}");
+    fn what_comes_after_a_rest_is_stored_at_once() {
+        let mut gathering = Gathering::new(LONGEST);
+        assert_eq!(gathering.next(), Duration::ZERO);
+        let at = Duration::from_secs(1);
+        gathering.begins(1, at);
+        gathering.ended(at + Duration::from_millis(20));
+        assert!(gathering.next() <= at + LONGEST);
     }
 
     #[test]
-    fn it_never_waits_longer_than_it_may() {
-        assert_eq!(window_at(1_000_000), Some(Duration::from_millis(15)));
+    fn batches_are_the_further_apart_the_longer_it_takes_to_store_one() {
+        let [half, quarter] = [2, 4].map(|part| apart_at(FULL_COST / part));
+        assert!(half.abs_diff(LONGEST / 4) < Duration::from_millis(1), "{half:?}");
+        assert!(quarter.abs_diff(LONGEST / 16) < Duration::from_millis(1), "{quarter:?}");
     }
 
     #[test]
-    fn after_a_rest_it_waits_for_nothing_again() {
-        let mut gathering = Gathering::new(Duration::from_millis(15));
-        gathering.taken(1_000, Duration::from_millis(100));
-        assert!(gathering.window().is_some());
-        gathering.taken(1, Duration::from_secs(2));
-        assert_eq!(gathering.window(), None);
+    fn they_are_never_further_apart_than_they_may() {
+        assert_eq!(apart_at(Duration::from_secs(1)), LONGEST);
+    }
+
+    #[test]
+    fn one_that_took_long_is_soon_forgotten() {
+        let (mut gathering, mut at) = (Gathering::new(LONGEST), Duration::ZERO);
+        for cost in std::iter::once(Duration::from_secs(2)).chain([Duration::from_micros(500); 30]) {
+            gathering.begins(1, at);
+            at += cost;
+            gathering.ended(at);
+        }
+        let apart = gathering.next() - (at - Duration::from_micros(500));
+        assert!(apart < Duration::from_millis(2), "{apart:?}");
     }
 
     #[test]
     fn nothing_is_waited_for_where_that_is_switched_off() {
         let mut gathering = Gathering::new(Duration::ZERO);
-        gathering.taken(1_000, Duration::from_millis(100));
-        assert_eq!(gathering.window(), None);
+        gathering.begins(1_000, Duration::from_millis(100));
+        gathering.ended(Duration::from_millis(200));
+        assert_eq!(gathering.next(), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn it_is_busy_while_much_comes_and_not_after_a_rest() {
+        let mut gathering = Gathering::new(LONGEST);
+        gathering.begins(1_000, Duration::from_millis(100));
+        assert!(gathering.is_busy());
+        gathering.begins(1, Duration::from_secs(2));
+        assert!(!gathering.is_busy());
     }
 }
