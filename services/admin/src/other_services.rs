@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
+use reqwest::header::ACCEPT;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::machinery::Place;
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
+use saga_engine::host::pages::PACKED;
 use saga_engine::host::reading::{Changed, Page};
 use saga_engine::runtime::tracer;
 use saga_engine::store::{FoldReport, Part};
@@ -190,7 +192,7 @@ impl OtherServices {
         path: &str,
         after: Option<&str>,
     ) -> Result<Page<T>, Problem> {
-        self.paged(service, path, after.map(|after| ("after", after.to_owned()))).await
+        self.paged(service, path, after.map(|after| ("after", after.to_owned())).into_iter().collect()).await
     }
 
     /// Only the rows of these ids; at most 100 of them.
@@ -203,7 +205,7 @@ impl OtherServices {
         path: &str,
         ids: &[&str],
     ) -> Result<Page<T>, Problem> {
-        self.paged(service, path, Some(("only", ids.join(",")))).await
+        self.paged(service, path, vec![("only", ids.join(","))]).await
     }
 
     /// Whether the rows of a service are the folds of their events: a part of them. A service of an earlier build answers
@@ -269,16 +271,24 @@ impl OtherServices {
         ids: &[&str],
         at: i64,
     ) -> Result<Page<T>, Problem> {
-        self.asked(service, path, vec![("only", ids.join(",")), ("as_of", at.to_string())]).await
+        self.paged(service, path, vec![("only", ids.join(",")), ("as_of", at.to_string())]).await
     }
 
     async fn paged<T: DeserializeOwned>(
         &self,
         service: &str,
         path: &str,
-        which: Option<(&str, String)>,
+        which: Vec<(&str, String)>,
     ) -> Result<Page<T>, Problem> {
-        self.asked(service, path, which.into_iter().collect()).await
+        let unreachable = |error| does_not_answer(service, error);
+        let request = self.request(Method::GET, service, path)?.query(&which).header(ACCEPT, PACKED);
+        let response = request.send().await.map_err(unreachable)?.error_for_status().map_err(unreachable)?;
+        let headers = response.headers().clone();
+        let body = response.bytes().await.map_err(unreachable)?;
+        Page::read(&headers, &body).map_err(|error| {
+            debug!(service, error = error_chain(error.as_ref()), "a page cannot be read");
+            Problem::unavailable(format!("{service} does not answer: {UNREADABLE}"), 1)
+        })
     }
 
     async fn asked<T: DeserializeOwned>(
@@ -339,6 +349,9 @@ fn does_not_answer(service: &str, error: reqwest::Error) -> Problem {
     Problem::unavailable(format!("{service} {why}"), 1)
 }
 
+/// Why an answer is none that came whole.
+const UNREADABLE: &str = "what it says cannot be read: is it of another build?";
+
 /// What operators know by its name, of all that may befall a connection.
 const PLAIN: [io::ErrorKind; 4] = [
     io::ErrorKind::ConnectionRefused,
@@ -355,7 +368,7 @@ fn in_plain_words(error: &reqwest::Error) -> String {
         Some(kind) => kind.to_string(),
         None if error.is_timeout() => "no answer in time".to_owned(),
         None if error.is_connect() => "no connection comes about".to_owned(),
-        None if error.is_decode() => "what it says cannot be read: is it of another build?".to_owned(),
+        None if error.is_decode() => UNREADABLE.to_owned(),
         None => "the connection broke off".to_owned(),
     }
 }

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use contract::bank as faults;
 use contract::money::{Currency, Money};
 use contract::reconciliation::ChargeEntry;
@@ -11,7 +12,7 @@ use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line};
-use saga_engine::host::reading::{ENTRIES_PAGE, Page, Range, entries_as_of, entries_of};
+use saga_engine::host::reading::{ENTRIES_PAGE, Encoding, Range, entries_as_of, entries_of};
 use saga_engine::runtime::faults::Faults;
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
@@ -215,7 +216,8 @@ async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<
 async fn ledger(
     State(app): State<BankApp>,
     Params(range): Params<Range>,
-) -> Result<Json<Page<ChargeEntry>>, Problem> {
+    encoding: Encoding,
+) -> Result<Response, Problem> {
     let store = app.store.as_ref();
     let mut query = Query {
         order: Some(Order { field: "reference", after: None }),
@@ -230,16 +232,16 @@ async fn ledger(
         }
         if let Some(seq) = range.as_of {
             let ids = rows.iter().map(|row| row.id.as_str()).collect();
-            return entries_as_of(store, ids, seq, entry).await.map(Json);
+            return entries_as_of(store, ids, seq, entry).await?.written(encoding);
         }
-        return entries_of(store, rows, None, entry).await.map(Json);
+        return entries_of(store, rows, None, entry).await?.written(encoding);
     }
     // The least text behind the last one: all charges of one reference are on one page.
     let from = range.after.map(|after| after + "\0").unwrap_or_default();
     query.from = vec![("reference", FieldValue::Text(from))];
     rows.extend(store.find(Charge::KIND, query).await?);
     let next = if rows.len() == ENTRIES_PAGE { leave_out_the_last(&mut rows) } else { None };
-    entries_of(store, rows, next, entry).await.map(Json)
+    entries_of(store, rows, next, entry).await?.written(encoding)
 }
 
 fn entry(id: &str, row: WithHistory<Charge>) -> Option<ChargeEntry> {

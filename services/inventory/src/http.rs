@@ -6,7 +6,6 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use contract::money::{Currency, Money};
 use contract::order::{SECRETS, StockLine};
-use contract::reconciliation::{ReservationEntry, StockEntry};
 use garde::Validate;
 use saga_core::decider::Decider;
 use saga_core::input::RequestKey;
@@ -16,7 +15,8 @@ use saga_engine::host::http::{
     Body, IdempotencyKey, Params, Problem, Segment, answered, one_line, request_key, trimmed,
 };
 use saga_engine::host::reading::{
-    EventPage, HistoryParams, Page, Range, entries_page, entries_with_history, history, list_page, readable,
+    Encoding, EventPage, HistoryParams, Range, entries_page, entries_with_history, history, list_page,
+    readable,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
@@ -307,7 +307,8 @@ fn parse_reservation(row: &FoundRow) -> Result<Reservation, Problem> {
 async fn stock_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
-) -> Result<Json<Page<StockEntry>>, Problem> {
+    encoding: Encoding,
+) -> Result<Response, Problem> {
     let entry = |row: &FoundRow| {
         Some(policy::stock_entry(&row.id, row.version, &serde_json::from_str(&row.state).ok()?))
     };
@@ -316,15 +317,16 @@ async fn stock_ledger(
     for entry in &mut page.entries {
         entry.left = left.get(&entry.sku).and_then(|pieces| u64::try_from(*pieces).ok()).unwrap_or(0);
     }
-    Ok(Json(page))
+    page.written(encoding)
 }
 
 async fn reservation_ledger(
     State(app): State<InventoryApp>,
     Params(range): Params<Range>,
-) -> Result<Json<Page<ReservationEntry>>, Problem> {
+    encoding: Encoding,
+) -> Result<Response, Problem> {
     let entry = |order: &str, row: WithHistory<Reservation>| {
         Some(policy::reservation_entry(order.parse().ok()?, &row.state, &row.events))
     };
-    entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
+    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
 }

@@ -8,7 +8,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use contract::order::{CancelReason, SECRETS};
-use contract::reconciliation::{CopyEntry, OrderEntry};
 use garde::Validate;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::{Decider, FieldValue};
@@ -19,7 +18,7 @@ use saga_engine::host::http::{
     wait_preference,
 };
 use saga_engine::host::reading::{
-    EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
+    Encoding, EventPage, HistoryParams, Range, entries_with_history, history, list_page, readable,
 };
 use saga_engine::host::shedding::{LetIn, SharedShedding};
 use saga_engine::runtime::clock::Clock as _;
@@ -338,17 +337,19 @@ async fn cancel(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Resu
 async fn ledger(
     State(app): State<OrderApp>,
     Params(range): Params<Range>,
-) -> Result<Json<Page<OrderEntry>>, Problem> {
+    encoding: Encoding,
+) -> Result<Response, Problem> {
     let entry =
         |id: &str, row: WithHistory<Order>| policy::ledger_entry(id.parse().ok()?, &row.state, &row.events);
-    entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
+    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
 }
 
 async fn catalogue_ledger(
     State(app): State<OrderApp>,
     Params(range): Params<Range>,
-) -> Result<Json<Page<CopyEntry>>, Problem> {
+    encoding: Encoding,
+) -> Result<Response, Problem> {
     let entry =
         |sku: &str, row: WithHistory<CatalogueItem>| Some(policy::copy_entry(sku, &row.state, &row.events));
-    entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
+    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
 }

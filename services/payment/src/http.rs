@@ -3,14 +3,14 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 use contract::order::SECRETS;
-use contract::reconciliation::PaymentEntry;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{Params, Problem, Segment, answered};
 use saga_engine::host::reading::{
-    EventPage, HistoryParams, Page, Range, entries_with_history, history, list_page, readable,
+    Encoding, EventPage, HistoryParams, Range, entries_with_history, history, list_page, readable,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
@@ -142,9 +142,10 @@ fn problem(rejection: &PaymentRejection) -> Problem {
 async fn ledger(
     State(app): State<PaymentApp>,
     Params(range): Params<Range>,
-) -> Result<Json<Page<PaymentEntry>>, Problem> {
+    encoding: Encoding,
+) -> Result<Response, Problem> {
     let entry = |order: &str, row: WithHistory<Payment>| {
         Some(ledger_entry(order.parse().ok()?, &row.state, &row.events))
     };
-    entries_with_history(app.store.as_ref(), range, entry).await.map(Json)
+    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
 }

@@ -22,6 +22,7 @@ pub struct Said {
     /// What was told.
     pub fact: FactType,
     /// When it was decided; the fact carries the same time.
+    #[serde(with = "time")]
     pub at: Timestamp,
 }
 
@@ -64,6 +65,7 @@ pub struct OrderEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment: Option<Uuid>,
     /// When it gives up unless confirmed.
+    #[serde(with = "time")]
     pub deadline: Timestamp,
     /// What its history told, oldest first.
     pub said: Vec<Said>,
@@ -201,4 +203,26 @@ pub struct ChargeEntry {
     pub captured: Vec<Money>,
     /// Each amount that the bank gave back, as its history has it.
     pub refunded: Vec<Money>,
+}
+
+/// A time is text where people may read it, and its seconds and nanoseconds where only programs do.
+mod time {
+    use jiff::Timestamp;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        match serializer.is_human_readable() {
+            true => at.serialize(serializer),
+            false => (at.as_second(), at.subsec_nanosecond()).serialize(serializer),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        if deserializer.is_human_readable() {
+            return Timestamp::deserialize(deserializer);
+        }
+        let (second, nanosecond) = Deserialize::deserialize(deserializer)?;
+        Timestamp::new(second, nanosecond).map_err(D::Error::custom)
+    }
 }

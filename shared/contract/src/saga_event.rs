@@ -1,5 +1,6 @@
 //! Pure: what may be asked of the view of a saga, and what happens to it: facts are heard, humans settle.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
@@ -61,8 +62,8 @@ impl<'de> Visitor<'de> for ByItsFirstMember {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SagaEvent, M::Error> {
-        let first: Option<String> = map.next_key()?;
-        let event = match first.as_deref() {
+        let first: Option<Name<'de>> = map.next_key()?;
+        let event = match first.as_ref().map(|Name(name)| &**name) {
             Some("Settled") => SagaEvent::Settled(map.next_value()?),
             Some("Unsettled") => SagaEvent::Unsettled(map.next_value()?),
             Some(_) | None => {
@@ -77,18 +78,22 @@ impl<'de> Visitor<'de> for ByItsFirstMember {
     }
 }
 
+/// The name of a member, of which there is no copy where it can be had without one.
+#[derive(Deserialize)]
+struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
+
 /// The members of a map of which the name of the first was read.
-struct Again<M> {
-    first: Option<String>,
+struct Again<'n, M> {
+    first: Option<Name<'n>>,
     map: M,
 }
 
-impl<'de, M: MapAccess<'de>> MapAccess<'de> for Again<M> {
+impl<'de, M: MapAccess<'de>> MapAccess<'de> for Again<'de, M> {
     type Error = M::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, M::Error> {
         match self.first.take() {
-            Some(first) => seed.deserialize(first.into_deserializer()).map(Some),
+            Some(Name(first)) => seed.deserialize(first.into_deserializer()).map(Some),
             None => self.map.next_key_seed(seed),
         }
     }

@@ -61,14 +61,16 @@ fn in_the_order_of_the_contract<S: Serializer>(
     heard: &BTreeMap<String, Timestamp>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let place = |name: &str| {
-        let of_the_engine = DEAD_LETTER_TYPES.iter().map(|message_type| message_type.name);
-        let mut names = FactType::ALL.iter().map(|fact_type| fact_type.name()).chain(of_the_engine);
-        names.position(|known| known == name).unwrap_or(usize::MAX)
+    let place = |name: &str| match FactType::named(name) {
+        Some(fact) => fact as usize,
+        None => {
+            let of_the_engine = DEAD_LETTER_TYPES.iter().position(|known| known.name == name);
+            of_the_engine.map_or(usize::MAX, |place| FactType::ALL.len() + place)
+        }
     };
-    let mut heard: Vec<_> = heard.iter().collect();
-    heard.sort_by_cached_key(|(name, _)| place(name));
-    serializer.collect_map(heard)
+    let mut heard: Vec<_> = heard.iter().map(|heard| (place(heard.0), heard)).collect();
+    heard.sort_by_key(|(place, _)| *place);
+    serializer.collect_map(heard.into_iter().map(|(_, heard)| heard))
 }
 
 /// What somebody still owes to a saga.

@@ -1,6 +1,8 @@
 //! Pure: the ledgers of all services merged by order, page by page: no more of them is held than a page of each.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::fmt;
 
 use contract::reconciliation::{ChargeEntry, OrderEntry, PaymentEntry, ReservationEntry};
 use contract::saga_view::SagaView;
@@ -8,11 +10,58 @@ use uuid::Uuid;
 
 use super::account::Account;
 
+/// What the entries of a ledger are sorted by: a text, which is the id of an order nearly always.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Key {
+    Order(Uuid),
+    /// Any other, also an id that is written otherwise.
+    Text(String),
+}
+
+impl Key {
+    fn of(text: &str) -> Self {
+        match Uuid::try_parse(text) {
+            Ok(order) if order.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == text => {
+                Self::Order(order)
+            }
+            Ok(_) | Err(_) => Self::Text(text.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Order(order) => order.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// As the texts are: the digits of an id stand in the order of its bytes.
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (mut one, mut two) = (Uuid::encode_buffer(), Uuid::encode_buffer());
+        match (self, other) {
+            (Self::Order(one), Self::Order(two)) => one.cmp(two),
+            (Self::Order(order), Self::Text(text)) => (*order.hyphenated().encode_lower(&mut one)).cmp(text),
+            (Self::Text(text), Self::Order(order)) => (**text).cmp(order.hyphenated().encode_lower(&mut two)),
+            (Self::Text(one), Self::Text(two)) => one.cmp(two),
+        }
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// A ledger that comes page by page, in the order of its keys.
 #[derive(Debug)]
 pub struct Pages<T> {
-    key: fn(&T) -> String,
-    waiting: VecDeque<(String, T)>,
+    key: fn(&T) -> Key,
+    waiting: VecDeque<(Key, T)>,
     /// Where the next page starts; nothing before the first.
     after: Option<String>,
     is_over: bool,
@@ -21,7 +70,7 @@ pub struct Pages<T> {
 }
 
 impl<T> Pages<T> {
-    fn of(key: fn(&T) -> String) -> Self {
+    fn of(key: fn(&T) -> Key) -> Self {
         Self { key, waiting: VecDeque::new(), after: None, is_over: false, left_before: None }
     }
 
@@ -54,12 +103,12 @@ impl<T> Pages<T> {
         self.is_over = true;
     }
 
-    fn first(&self) -> Option<&str> {
-        self.waiting.front().map(|(key, _)| key.as_str())
+    fn first(&self) -> Option<&Key> {
+        self.waiting.front().map(|(key, _)| key)
     }
 
     /// The next entry, if it has this key.
-    fn pop(&mut self, key: &str) -> Option<T> {
+    fn pop(&mut self, key: &Key) -> Option<T> {
         self.waiting.pop_front_if(|(first, _)| first == key).map(|(_, entry)| entry)
     }
 }
@@ -85,11 +134,11 @@ pub struct Accounts {
 impl Default for Accounts {
     fn default() -> Self {
         Self {
-            orders: Pages::of(|entry| entry.order.to_string()),
-            reservations: Pages::of(|entry| entry.order.to_string()),
-            payments: Pages::of(|entry| entry.order.to_string()),
-            charges: Pages::of(|entry| entry.reference.clone()),
-            views: Pages::of(|(saga, _)| saga.clone()),
+            orders: Pages::of(|entry| Key::Order(entry.order)),
+            reservations: Pages::of(|entry| Key::Order(entry.order)),
+            payments: Pages::of(|entry| Key::Order(entry.order)),
+            charges: Pages::of(|entry| Key::of(&entry.reference)),
+            views: Pages::of(|(saga, _)| Key::of(saga)),
         }
     }
 }
@@ -122,7 +171,7 @@ impl Accounts {
         }
         let Self { orders, reservations, payments, charges, views } = self;
         let firsts = [orders.first(), reservations.first(), payments.first(), charges.first(), views.first()];
-        let key = firsts.into_iter().flatten().min()?.to_owned();
+        let key = firsts.into_iter().flatten().min()?.clone();
         let account = Account {
             order: orders.pop(&key),
             reservation: reservations.pop(&key),
@@ -130,6 +179,26 @@ impl Accounts {
             charges: std::iter::from_fn(|| charges.pop(&key)).collect(),
             view: views.pop(&key).map(|(_, view)| view),
         };
-        Some((key, account))
+        Some((key.to_string(), account))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pages come in the order of the texts, whatever is made of them here.
+    #[test]
+    fn keys_are_in_the_order_of_their_texts_and_say_them() {
+        let id = "01a20dff-9c10-7136-ae2e-72ac625b2ab3";
+        let (upper, bare) = (id.to_uppercase(), id.replace('-', ""));
+        let mut texts = vec!["", "0", id, &upper, &bare, "01a20dff-", "01b", "shop", "zz"];
+        texts.push("f1a20dff-9c10-7136-ae2e-72ac625b2ab3");
+        for one in &texts {
+            assert_eq!(Key::of(one).to_string(), *one);
+            for two in &texts {
+                assert_eq!(Key::of(one).cmp(&Key::of(two)), one.cmp(two), "{one} {two}");
+            }
+        }
     }
 }

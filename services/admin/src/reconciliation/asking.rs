@@ -6,40 +6,31 @@ use std::time::Duration;
 
 use contract::reconciliation::{CopyEntry, StockEntry};
 use contract::saga_view::SagaView;
-use futures::channel::mpsc::{Receiver, Sender, channel};
 use futures::future::{join_all, try_join_all};
-use futures::{SinkExt as _, StreamExt as _, join};
+use futures::join;
 use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::machinery::{Machinery, Place, Stats};
 use saga_engine::host::internal_api::machinery_of;
-use saga_engine::host::reading::{ONLY, Page, Range, changed, entries_without_history, place};
+use saga_engine::host::reading::{ONLY, Page, Range, changed, place};
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::account::Account;
-use super::accounts::{Accounts, Pages, View};
-use super::answers::{Answered, in_time};
+use super::accounts::Accounts;
+use super::answers::in_time;
 use super::closing::Closing;
-use super::folds::{Checked, RowChecks, ServiceFolds};
+use super::folds::RowChecks;
 use super::ledgers::{Baseline, Ledgers};
+use super::side_by_side::{
+    BANK, CHARGES, COPIES, INVENTORY, ORDER, ORDERS, PAYMENT, PAYMENTS, RESERVATIONS, STOCK, SideBySide,
+    take_page,
+};
 use super::under_way::Unanswered;
 use crate::AdminApp;
 use crate::other_services::{OtherServices, all};
-
-const ORDER: &str = "order";
-const INVENTORY: &str = "inventory";
-const PAYMENT: &str = "payment";
-const BANK: &str = "bank";
-
-const ORDERS: (&str, &str) = (ORDER, "/internal/ledger");
-const COPIES: (&str, &str) = (ORDER, "/internal/ledger/catalogue");
-const RESERVATIONS: (&str, &str) = (INVENTORY, "/internal/ledger/reservations");
-const STOCK: (&str, &str) = (INVENTORY, "/internal/ledger/stock");
-const PAYMENTS: (&str, &str) = (PAYMENT, "/internal/ledger");
-const CHARGES: (&str, &str) = (BANK, "/v1/charges");
 
 /// Who keeps rows of orders: the service, their kind, and the field by which they name the order, unless it is their id.
 const CHANGING: [(&str, &str, Option<&str>); 5] = [
@@ -53,9 +44,6 @@ const CHANGING: [(&str, &str, Option<&str>); 5] = [
 const CHANGED_MOST: usize = 100_000;
 /// Pages of such orders that are asked for at once.
 const ASKED_AT_ONCE: usize = 2;
-
-/// Pages of a ledger that are there before they are needed: while one is judged, its service reads the next.
-const AHEAD: usize = 1;
 
 /// The whole time of an answer for which nobody wants to wait: reading the ledgers takes some.
 pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
@@ -113,6 +101,10 @@ impl<'a> Asking<'a> {
         RowChecks { app: self.app, services: self.services, until: self.until }
     }
 
+    const fn side_by_side(&self) -> SideBySide<'a> {
+        SideBySide { app: self.app, services: self.services, until: self.until }
+    }
+
     /// The machinery of every service, admin's own first.
     pub async fn machinery(&self) -> Heard {
         let now = Instant::now();
@@ -149,7 +141,7 @@ impl<'a> Asking<'a> {
         }
         let copies = self.take_all(&away, COPIES, &mut ledgers, Ledgers::copy).await;
         let stock = self.take_all(&away, STOCK, &mut ledgers, Ledgers::stock).await;
-        let (of_accounts, folds) = self.take_accounts(&away, &mut ledgers).await;
+        let (of_accounts, folds) = self.side_by_side().take_accounts(&away, &mut ledgers).await;
         unanswered.extend(of_accounts);
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         let again = self.take_all(&away, STOCK, &mut ledgers, again).await;
@@ -317,97 +309,6 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// The ledgers of all services side by side: a page of each, and the next of each under way meanwhile. And every row
-    /// of every service that answers against its events: most as their ledger is read, the others after that.
-    async fn take_accounts(
-        &self,
-        away: &BTreeSet<&str>,
-        ledgers: &mut Ledgers,
-    ) -> (Vec<Unanswered>, Vec<ServiceFolds>) {
-        let (to_orders, mut orders) = channel(AHEAD);
-        let (to_reservations, mut reservations) = channel(AHEAD);
-        let (to_payments, mut payments) = channel(AHEAD);
-        let (to_charges, mut charges) = channel(AHEAD);
-        let (to_views, mut views) = channel(AHEAD);
-        let judging = async {
-            let (mut accounts, mut unanswered) = (Accounts::default(), Vec::new());
-            loop {
-                while accounts.want_more() {
-                    for refilled in [
-                        refill(ORDER, &mut accounts.orders, &mut orders).await,
-                        refill(INVENTORY, &mut accounts.reservations, &mut reservations).await,
-                        refill(PAYMENT, &mut accounts.payments, &mut payments).await,
-                        refill(BANK, &mut accounts.charges, &mut charges).await,
-                        refill(crate::NAME, &mut accounts.views, &mut views).await,
-                    ] {
-                        match refilled {
-                            Ok((service, rows)) => ledgers.unreadable(service, &rows),
-                            Err(missing) => {
-                                ledgers.lack();
-                                unanswered.push(missing);
-                            }
-                        }
-                    }
-                }
-                ledgers.lack_before(accounts.left_before());
-                let Some((key, account)) = accounts.pop() else { return unanswered };
-                ledgers.account(&key, &account);
-            }
-        };
-        let (unanswered, ordered, reserved, paid, charged, viewed) = join!(
-            judging,
-            self.send_pages(away, ORDERS, to_orders),
-            self.send_pages(away, RESERVATIONS, to_reservations),
-            self.send_pages(away, PAYMENTS, to_payments),
-            self.send_pages(away, CHARGES, to_charges),
-            self.send_views(to_views),
-        );
-        (unanswered, [ordered, reserved, paid, charged, viewed].into_iter().flatten().collect())
-    }
-
-    /// Sends every page of a ledger, up to the first that does not come. Answers for all rows of the service.
-    async fn send_pages<T: DeserializeOwned>(
-        &self,
-        away: &BTreeSet<&str>,
-        (service, path): (&'static str, &str),
-        mut to: Sender<Answered<T>>,
-    ) -> Option<ServiceFolds> {
-        if away.contains(service) {
-            return None;
-        }
-        let (mut after, mut checked) = (None, Checked::default());
-        loop {
-            let asked = self.services.page(service, path, after.as_deref());
-            let page = in_time(self.until, service, path, asked).await;
-            after = checked.take(&page);
-            if to.send(page).await.is_err() || after.is_none() {
-                break;
-            }
-        }
-        drop(to);
-        Some(self.row_checks().all(service, checked.all()).await)
-    }
-
-    /// The same of admin's own view of the sagas.
-    async fn send_views(&self, mut to: Sender<Answered<View>>) -> Option<ServiceFolds> {
-        let (mut after, mut checked) = (None, Checked::default());
-        loop {
-            let page = self.views(Range { after, ..Range::default() }).await;
-            after = checked.take(&page);
-            if to.send(page).await.is_err() || after.is_none() {
-                break;
-            }
-        }
-        drop(to);
-        Some(self.row_checks().all(crate::NAME, checked.all()).await)
-    }
-
-    async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
-        let entry = |saga: &str, view: SagaView| Some((saga.to_owned(), view));
-        let asked = entries_without_history(self.app.store.as_ref(), range, entry);
-        in_time(self.until, crate::NAME, "its view of the sagas", asked).await
-    }
-
     /// What the services say now of these orders and these products.
     ///
     /// # Errors
@@ -436,7 +337,7 @@ impl<'a> Asking<'a> {
             (INVENTORY, take_page(reservations, self.only(RESERVATIONS, orders).await?)),
             (PAYMENT, take_page(payments, self.only(PAYMENTS, orders).await?)),
             (BANK, take_page(charges, self.only(CHARGES, orders).await?)),
-            (crate::NAME, take_page(views, self.views(only).await?)),
+            (crate::NAME, take_page(views, self.side_by_side().views(only).await?)),
         ];
         let left_before = accounts.left_before();
         let accounts = std::iter::from_fn(|| accounts.pop()).collect();
@@ -465,34 +366,4 @@ struct Now {
     unreadable: Unreadable,
     /// Of sagas with lower ids, entries may have left.
     left_before: Option<Uuid>,
-}
-
-/// Takes the next page of a ledger, if it is needed. Answers which rows of it cannot be read.
-async fn refill<'s, T>(
-    service: &'s str,
-    pages: &mut Pages<T>,
-    from: &mut Receiver<Answered<T>>,
-) -> Result<(&'s str, Vec<String>), Unanswered> {
-    if !pages.wants_more() {
-        return Ok((service, Vec::new()));
-    }
-    match from.next().await {
-        Some(Ok(page)) => Ok((service, take_page(pages, page))),
-        Some(Err(missing)) => {
-            pages.end();
-            Err(missing)
-        }
-        None => {
-            pages.end();
-            Ok((service, Vec::new()))
-        }
-    }
-}
-
-/// Takes a page of a ledger. Answers which rows of it cannot be read.
-fn take_page<T>(pages: &mut Pages<T>, page: Page<T>) -> Vec<String> {
-    let Page { entries, next, unreadable, left_before, folds: _ } = page;
-    pages.lack_before(left_before);
-    pages.take(entries, next);
-    unreadable
 }

@@ -12,8 +12,9 @@ use super::under_way::Unanswered;
 use crate::AdminApp;
 use crate::other_services::{OtherServices, all};
 
-/// Events of which a service answers at once whether they make its rows: a second's worth, or two.
-const FOLDED_AT_ONCE: u64 = 100_000;
+/// Events of which a service answers at once whether they make its rows: as much work as a page of a ledger is, which may
+/// wait for it.
+const FOLDED_AT_ONCE: u64 = 10_000;
 /// Rows of a service that differ from their events and are named, at most.
 const DIFFERING: usize = 100;
 
@@ -48,22 +49,21 @@ impl RowChecks<'_> {
     pub async fn changed(&self, closing: &Closing) -> Vec<ServiceFolds> {
         let of = |service: &'static str| {
             let since = closing.places.get(service).map_or(0, |at| at.event);
-            self.take(service, FoldReport::default(), Rows::Changed(since))
+            self.take(service, Rows::Changed(since))
         };
         join_all(all().into_iter().chain([crate::NAME]).map(of)).await
     }
 
-    /// Every row of a service, but for those of a kind that were checked as they were read.
-    pub async fn all(&self, service: &'static str, checked: Option<Folds>) -> ServiceFolds {
-        let but = checked.iter().map(|checked| checked.kind.clone()).collect();
-        let Folds { rows, differing, .. } = checked.unwrap_or_default();
-        let folds = FoldReport { rows, differing, ..FoldReport::default() };
-        self.take(service, folds, Rows::All(Part { after: None, events: FOLDED_AT_ONCE, but })).await
+    /// Every row of a service, but for those of one kind, if that is checked otherwise.
+    pub async fn all(&self, service: &'static str, but: Option<String>) -> ServiceFolds {
+        let but = but.into_iter().collect();
+        self.take(service, Rows::All(Part { after: None, events: FOLDED_AT_ONCE, but })).await
     }
 
     /// Part by part: each is answered within the time of one answer, however much there is. What was found stays found,
     /// should a part not come.
-    async fn take(&self, service: &'static str, mut folds: FoldReport, mut rows: Rows) -> ServiceFolds {
+    async fn take(&self, service: &'static str, mut rows: Rows) -> ServiceFolds {
+        let mut folds = FoldReport::default();
         loop {
             let asked = async {
                 match (service, &rows) {
@@ -91,8 +91,8 @@ impl RowChecks<'_> {
 /// What came of holding the rows of a service against their events, and whether it did not answer for some.
 pub(super) type ServiceFolds = (&'static str, FoldReport, Option<Unanswered>);
 
-/// Adds a part of a check to what came of those before. Answers where the next one begins.
-fn add(
+/// Adds a part of a check to what came of others. Answers where the next one begins.
+pub(super) fn add(
     folds: &mut FoldReport,
     FoldReport { rows, events, differing, next, .. }: FoldReport,
 ) -> Option<String> {
@@ -130,8 +130,14 @@ impl Checked {
         page?.next.clone()
     }
 
+    /// The kind of the rows, as long as every page says that they were checked.
+    pub fn kind(&self) -> Option<String> {
+        (!self.is_partial).then(|| self.folds.kind.clone())
+    }
+
     /// What it came to, once there is no next page; `None` unless every row of the kind was checked.
-    pub fn all(self) -> Option<Folds> {
-        (!self.is_partial).then_some(self.folds)
+    pub fn all(self) -> Option<FoldReport> {
+        let Folds { kind: _, rows, differing } = self.folds;
+        (!self.is_partial).then(|| FoldReport { rows, differing, ..FoldReport::default() })
     }
 }

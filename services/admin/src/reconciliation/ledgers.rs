@@ -277,7 +277,11 @@ impl Ledgers {
         }
         if let Some(reservation) = &account.reservation {
             for line in &reservation.lines {
-                let sku = self.skus.entry(line.sku.clone()).or_default();
+                // Most are known from the stock.
+                let sku = match self.skus.get_mut(&line.sku) {
+                    Some(sku) => sku,
+                    None => self.skus.entry(line.sku.clone()).or_default(),
+                };
                 match reservation.state {
                     ReservationState::Held => change.apply(&mut sku.held, u64::from(line.quantity)),
                     ReservationState::Sold => change.apply(&mut sku.sold, u64::from(line.quantity)),

@@ -10,6 +10,7 @@
 //! - [`under_way`], [`draining`]: what is still to come, and whether it has come
 //! - `answers`: an answer within its time
 //! - `folds`: whether rows are the folds of their events
+//! - `side_by_side`: the ledgers as they come, all at once, each account judged when it is complete
 //! - `asking`: what everyone is asked: ledgers, how they are, what has changed
 //! - `second_look`: what looked wrong, looked at again
 //! - [`report`]: the verdict
@@ -28,4 +29,5 @@ pub mod report;
 mod second_look;
 pub mod settled;
 pub(crate) mod settling;
+mod side_by_side;
 pub mod under_way;

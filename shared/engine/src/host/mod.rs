@@ -11,6 +11,7 @@ pub mod internal_api;
 pub mod log;
 mod meeting;
 pub mod metrics;
+pub mod pages;
 mod process;
 mod readiness;
 pub mod reading;

@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::http::Problem;
+pub use super::pages::{Encoding, Folds, Page};
 use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Store};
 
 /// An event of a row's history, as people see it.
@@ -143,37 +144,6 @@ impl Range {
             wanted => Ok(wanted),
         }
     }
-}
-
-/// A page of entries, sorted by key.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Page<T> {
-    /// One for each row that can be read, in the order of their keys; at most 2,000.
-    pub entries: Vec<T>,
-    /// Where the next page starts; `None` on the last.
-    pub next: Option<String>,
-    /// Rows that cannot be read, as `kind/id`: one that is damaged hides no other.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<String>,
-    /// Finished rows of sagas with lower ids may have left, and are missing here; of no others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_before: Option<Uuid>,
-    /// What came of holding every row of this page against its events, and every history against its row; `None` where
-    /// that was not done. Where every page has it, no row of the kind need be checked once more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub folds: Option<Folds>,
-}
-
-/// What came of holding the rows of a page against their events.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Folds {
-    /// The kind of the rows.
-    pub kind: String,
-    /// Rows looked at.
-    pub rows: u64,
-    /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub differing: Vec<String>,
 }
 
 /// Entries in one page for machines: enough to be worth a round trip, few enough to stay small.
@@ -387,20 +357,6 @@ async fn rows_page(
     let rows = store.find(kind, query).await?;
     let next = rows.last().filter(|_| rows.len() == ENTRIES_PAGE).map(|row| row.id.clone());
     Ok((rows, next))
-}
-
-impl<T> Page<T> {
-    /// A page of these rows of a kind: the id of each, and its entry if it can be read.
-    fn of(kind: &str, rows: impl IntoIterator<Item = (String, Option<T>)>, next: Option<String>) -> Self {
-        let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
-        for (id, entry) in rows {
-            match entry {
-                Some(entry) => entries.push(entry),
-                None => unreadable.push(format!("{kind}/{id}")),
-            }
-        }
-        Self { entries, next, unreadable, left_before: None, folds: None }
-    }
 }
 
 /// What `view` makes of rows, and the ids of those that it makes nothing of, because they are damaged: one of them is

@@ -3,11 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use saga_core::decider::Leaves;
 use saga_core::row::{Folding, RowKind};
 
-use super::fold::{Judged, Which, check, for_each_row, is_row, row_values, select_rows, without_events};
+use super::fold::{Judged, Made, Which, check, for_each_row, is_row, select_rows, without_events};
 use super::values::oops;
 use crate::store::{FoldReport, StoreFault};
 
@@ -104,36 +104,38 @@ impl Along {
         self.look_again(conn, kind, events, report)
     }
 
-    /// Folds the next events of the log. Answers whether these were the last.
+    /// Folds those of the next so many places of the log that are of the kind. Answers whether these were the last.
     fn read(
         &mut self,
         conn: &Connection,
         kind: &RowKind,
-        events: u64,
+        places: u64,
         report: &mut FoldReport,
     ) -> Result<bool, StoreFault> {
+        let end: i64 = conn
+            .prepare_cached("SELECT coalesce(max(seq), 0) FROM event")
+            .and_then(|mut select| select.query_row([], |row| row.get(0)))
+            .map_err(oops(READING))?;
+        let up_to = self.up_to.saturating_add_unsigned(places);
+        // By the log, and not by the index of rows, which `+` keeps out of it.
         let mut select = conn
             .prepare_cached(
-                "SELECT kind, row_id, version, data, recorded_at, seq FROM event WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+                "SELECT row_id, version, recorded_at, data FROM event
+                 WHERE seq > ?1 AND seq <= ?2 AND +kind = ?3 ORDER BY seq",
             )
             .map_err(oops(READING))?;
-        let limit = i64::try_from(events).unwrap_or(i64::MAX);
-        let mut found = select.query([self.up_to, limit]).map_err(oops(READING))?;
-        let mut seen = 0;
+        let mut found = select.query(params![self.up_to, up_to, kind.name]).map_err(oops(READING))?;
         while let Some(event) = found.next().map_err(oops(READING))? {
             report.events += u64::from(self.take(kind, event).map_err(oops(READING))?);
-            seen += 1;
         }
-        Ok(seen < limit)
+        // What is written meanwhile lies behind the end.
+        self.up_to = up_to.min(end.max(self.up_to));
+        Ok(up_to > end)
     }
 
     /// Folds an event into its row. Answers whether it counts: what was brought back is in the snapshot already.
     fn take(&mut self, kind: &RowKind, event: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
-        self.up_to = event.get(5)?;
-        if event.get_ref(0)?.as_str()? != kind.name {
-            return Ok(false);
-        }
-        let (id, version, at) = (event.get_ref(1)?.as_str()?, event.get(2)?, event.get(4)?);
+        let (id, version, at) = (event.get_ref(0)?.as_str()?, event.get(1)?, event.get(2)?);
         let row = match self.rows.get_mut(id) {
             Some(row) => row,
             None => self.rows.entry(id.to_owned()).or_insert_with(|| Folded::begun(kind, at)),
@@ -203,11 +205,9 @@ impl Folded {
 
     /// Whether it is the row that was found.
     fn is(&self, id: &str, found: &rusqlite::Row<'_>) -> bool {
+        let Self { version, created_at, updated_at, .. } = *self;
         let state = self.state.as_ref().filter(|_| self.is_there);
-        let projected = state.and_then(|state| state.projected(id).ok());
-        projected.is_some_and(|projected| {
-            let values = row_values(id, self.version, (self.created_at, self.updated_at), projected);
-            is_row(found, &values)
-        })
+        let made = |searched_by| Made { id, version, created_at, updated_at, searched_by };
+        state.is_some_and(|state| is_row(found, id, state.as_ref(), made))
     }
 }

@@ -1,11 +1,12 @@
 //! Shell: rows and their history: every row must be the fold of its events, and can be made from them.
 
 use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator as _;
-use rusqlite::types::Value;
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension};
-use saga_core::row::{Folding, PastEvent, Projected, RowKind};
+use saga_core::decider::FieldValue;
+use saga_core::row::{Folding, PastEvent, Projected, RowKind, SearchedBy};
 
-use super::values::{field_value, insert_sql, oops, timestamp};
+use super::values::{insert_sql, oops, timestamp};
 use crate::store::{FoldReport, StoreFault};
 
 /// At most this many differing rows are named; one is enough to know.
@@ -155,30 +156,62 @@ impl<'h, 's> History<'h, 's> {
         i64::try_from(self.count) != Ok(self.version - before)
     }
 
-    /// The row that was folded, in the order of the table's columns.
-    fn values(&self, projected: Projected) -> Vec<Value> {
-        row_values(self.id, self.version, (self.created_at, self.updated_at), projected)
+    /// The row that was folded, but for its state.
+    fn made(&self, searched_by: SearchedBy) -> Made<'_> {
+        Made {
+            id: self.id,
+            version: self.version,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            searched_by,
+        }
     }
 }
 
-/// A row of this version in the order of its table's columns; when it was created and changed.
-pub(super) fn row_values(
+/// What the table keeps of a row that was folded, beside its state.
+pub(super) struct Made<'i> {
+    pub(super) id: &'i str,
+    pub(super) version: i64,
+    pub(super) created_at: i64,
+    pub(super) updated_at: i64,
+    pub(super) searched_by: SearchedBy,
+}
+
+/// The column of a row's state.
+const STATE: usize = 2;
+
+impl Made<'_> {
+    /// In the order of the table's columns, with this state.
+    fn values<'v>(&'v self, state: &'v [u8]) -> impl Iterator<Item = ValueRef<'v>> {
+        let SearchedBy { fields, due } = &self.searched_by;
+        let due = due.map_or(ValueRef::Null, |due| ValueRef::Integer(due.as_microsecond()));
+        let first = [
+            ValueRef::Text(self.id.as_bytes()),
+            ValueRef::Integer(self.version),
+            ValueRef::Text(state),
+            ValueRef::Integer(self.created_at),
+            ValueRef::Integer(self.updated_at),
+            due,
+        ];
+        first.into_iter().chain(fields.iter().map(|field| match field {
+            FieldValue::Text(text) => ValueRef::Text(text.as_bytes()),
+            FieldValue::Integer(number) => ValueRef::Integer(*number),
+            FieldValue::Null => ValueRef::Null,
+        }))
+    }
+}
+
+/// Whether a row of the table is what was folded: `made` says what that is beside the state, and each value has its type.
+pub(super) fn is_row<'i>(
+    row: &rusqlite::Row<'_>,
     id: &str,
-    version: i64,
-    (created_at, updated_at): (i64, i64),
-    projected: Projected,
-) -> Vec<Value> {
-    let due = projected.due.map(|due| due.as_microsecond());
-    let mut values: Vec<Value> = vec![
-        id.to_owned().into(),
-        version.into(),
-        projected.state.into(),
-        created_at.into(),
-        updated_at.into(),
-        due.into(),
-    ];
-    values.extend(projected.fields.iter().map(field_value));
-    values
+    fold: &dyn Folding,
+    made: impl FnOnce(SearchedBy) -> Made<'i>,
+) -> bool {
+    let Ok(ValueRef::Text(state)) = row.get_ref(STATE) else { return false };
+    let Some(searched_by) = fold.kept_as(id, state) else { return false };
+    let is = |(column, value)| row.get_ref(column).is_ok_and(|is| is == value);
+    made(searched_by).values(state).enumerate().all(is)
 }
 
 /// Deletes the rows of a kind and folds them anew. Answers how many there are.
@@ -196,7 +229,9 @@ pub(super) fn rebuild(conn: &Connection, kind: &RowKind) -> Result<u64, StoreFau
                     kind.name, history.id
                 ))
             })?;
-        let values = history.values(folded);
+        let Projected { state, fields, due } = folded;
+        let made = history.made(SearchedBy { fields, due });
+        let values = made.values(state.as_bytes()).map(ToSqlOutput::Borrowed);
         insert.execute(rusqlite::params_from_iter(values)).map_err(oops("writing a folded row"))?;
         count += 1;
         Ok(true)
@@ -228,22 +263,16 @@ pub(super) fn check(
         return Ok(Judged::Forged);
     }
     let folded = history.fold(kind, keeps)?.ok().filter(|_| !history.has_gap());
-    let projected = folded.as_ref().and_then(|fold| fold.projected(history.id).ok());
-    let is_row = row.zip(projected).is_some_and(|(row, projected)| is_row(row, &history.values(projected)));
+    let fold = folded
+        .filter(|fold| row.is_some_and(|row| is_row(row, history.id, fold.as_ref(), |by| history.made(by))));
     (report.rows, report.events) = (report.rows + 1, report.events + history.count);
-    if let Some(fold) = folded.filter(|_| is_row) {
+    if let Some(fold) = fold {
         return Ok(Judged::Fold(fold));
     }
     if report.differing.len() < NAMED_DIFFERENCES {
         report.differing.push(format!("{}/{}", kind.name, history.id));
     }
     Ok(Judged::Differs)
-}
-
-/// Whether a row has these values, each of its type.
-pub(super) fn is_row(row: &rusqlite::Row<'_>, values: &[Value]) -> bool {
-    let is = |(column, value): (usize, &Value)| row.get_ref(column).is_ok_and(|is| is == value.into());
-    values.iter().enumerate().all(is)
 }
 
 pub(super) fn without_events(kind: &RowKind, rows: u64) -> Option<String> {

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use rusqlite::Connection;
 use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::query::Query;
-use saga_core::row::{AnyWithHistory, Folding, PastEvent, Projected, RowKey, RowKind, WithHistory};
+use saga_core::row::{
+    AnyWithHistory, Folding, PastEvent, Projected, RowKey, RowKind, SearchedBy, WithHistory,
+};
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{CheckedPage, CheckedRow, CheckedRows, OutboxEntry, Part, Store, StoreFault};
@@ -341,6 +343,11 @@ impl Folding for Fewer {
         let mut projected = self.0.projected(id)?;
         projected.fields.remove(0);
         Ok(projected)
+    }
+    fn kept_as(&self, id: &str, state: &[u8]) -> Option<SearchedBy> {
+        let mut searched_by = self.0.kept_as(id, state)?;
+        searched_by.fields.remove(0);
+        Some(searched_by)
     }
     fn with_history(self: Box<Self>) -> AnyWithHistory {
         self.0.with_history()

@@ -1,0 +1,206 @@
+//! Shell: the ledgers of all services, read side by side and judged as they come, and beside that every row against its
+//! events.
+
+use std::collections::BTreeSet;
+
+use contract::saga_view::SagaView;
+use futures::channel::mpsc::{Receiver, Sender, channel};
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use futures::{SinkExt as _, StreamExt as _, join};
+use saga_engine::host::reading::{Page, Range, entries_without_history};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::accounts::{Accounts, Pages, View};
+use super::answers::{Answered, in_time};
+use super::folds::{Checked, RowChecks, ServiceFolds, add};
+use super::ledgers::Ledgers;
+use super::under_way::Unanswered;
+use crate::AdminApp;
+use crate::other_services::OtherServices;
+
+pub(super) const ORDER: &str = "order";
+pub(super) const INVENTORY: &str = "inventory";
+pub(super) const PAYMENT: &str = "payment";
+pub(super) const BANK: &str = "bank";
+
+pub(super) const ORDERS: (&str, &str) = (ORDER, "/internal/ledger");
+pub(super) const COPIES: (&str, &str) = (ORDER, "/internal/ledger/catalogue");
+pub(super) const RESERVATIONS: (&str, &str) = (INVENTORY, "/internal/ledger/reservations");
+pub(super) const STOCK: (&str, &str) = (INVENTORY, "/internal/ledger/stock");
+pub(super) const PAYMENTS: (&str, &str) = (PAYMENT, "/internal/ledger");
+pub(super) const CHARGES: (&str, &str) = (BANK, "/v1/charges");
+
+/// Pages of a ledger that are there before they are needed: while one is judged, its service reads the next.
+const AHEAD: usize = 1;
+
+/// Whoever asks for them, until when.
+pub(super) struct SideBySide<'a> {
+    pub app: &'a AdminApp,
+    pub services: &'a OtherServices,
+    pub until: Instant,
+}
+
+impl SideBySide<'_> {
+    const fn row_checks(&self) -> RowChecks<'_> {
+        RowChecks { app: self.app, services: self.services, until: self.until }
+    }
+
+    /// The ledgers of all services side by side: a page of each, and the next of each under way meanwhile. And every row
+    /// of every service that answers against its events: most as their ledger is read, the others beside that.
+    pub async fn take_accounts(
+        &self,
+        away: &BTreeSet<&str>,
+        ledgers: &mut Ledgers,
+    ) -> (Vec<Unanswered>, Vec<ServiceFolds>) {
+        let (to_orders, mut orders) = channel(AHEAD);
+        let (to_reservations, mut reservations) = channel(AHEAD);
+        let (to_payments, mut payments) = channel(AHEAD);
+        let (to_charges, mut charges) = channel(AHEAD);
+        let (to_views, mut views) = channel(AHEAD);
+        let judging = async {
+            let (mut accounts, mut unanswered) = (Accounts::default(), Vec::new());
+            loop {
+                while accounts.want_more() {
+                    for refilled in [
+                        refill(ORDER, &mut accounts.orders, &mut orders).await,
+                        refill(INVENTORY, &mut accounts.reservations, &mut reservations).await,
+                        refill(PAYMENT, &mut accounts.payments, &mut payments).await,
+                        refill(BANK, &mut accounts.charges, &mut charges).await,
+                        refill(crate::NAME, &mut accounts.views, &mut views).await,
+                    ] {
+                        match refilled {
+                            Ok((service, rows)) => ledgers.unreadable(service, &rows),
+                            Err(missing) => {
+                                ledgers.lack();
+                                unanswered.push(missing);
+                            }
+                        }
+                    }
+                }
+                ledgers.lack_before(accounts.left_before());
+                let Some((key, account)) = accounts.pop() else { return unanswered };
+                ledgers.account(&key, &account);
+            }
+        };
+        let (unanswered, ordered, reserved, paid, charged, viewed) = join!(
+            judging,
+            self.send_pages(away, ORDERS, to_orders),
+            self.send_pages(away, RESERVATIONS, to_reservations),
+            self.send_pages(away, PAYMENTS, to_payments),
+            self.send_pages(away, CHARGES, to_charges),
+            self.send_views(to_views),
+        );
+        (unanswered, [ordered, reserved, paid, charged, viewed].into_iter().flatten().collect())
+    }
+
+    /// Sends every page of a ledger, up to the first that does not come. Answers for all rows of the service.
+    async fn send_pages<T: DeserializeOwned>(
+        &self,
+        away: &BTreeSet<&str>,
+        (service, path): (&'static str, &str),
+        to: Sender<Answered<T>>,
+    ) -> Option<ServiceFolds> {
+        if away.contains(service) {
+            return None;
+        }
+        let page = |after: Option<String>| -> BoxFuture<'_, Answered<T>> {
+            Box::pin(async move {
+                let asked = self.services.page(service, path, after.as_deref());
+                in_time(self.until, service, path, asked).await
+            })
+        };
+        Some(self.send(service, page, to).await)
+    }
+
+    /// The same of admin's own view of the sagas.
+    async fn send_views(&self, to: Sender<Answered<View>>) -> Option<ServiceFolds> {
+        let page = |after| -> BoxFuture<'_, Answered<View>> {
+            Box::pin(self.views(Range { after, ..Range::default() }))
+        };
+        Some(self.send(crate::NAME, page, to).await)
+    }
+
+    /// Sends every page, and checks all rows of the service beside that: where its pages say so, those of the ledger are
+    /// checked as it is read. What lies together in the database is read at about the same time by both, and once.
+    async fn send<'p, T>(
+        &self,
+        service: &'static str,
+        page: impl Fn(Option<String>) -> BoxFuture<'p, Answered<T>>,
+        mut to: Sender<Answered<T>>,
+    ) -> ServiceFolds {
+        let (first, of_the_first) = oneshot::channel();
+        let pages = async {
+            let (mut after, mut checked, mut first) = (None, Checked::default(), Some(first));
+            loop {
+                let page = page(after).await;
+                after = checked.take(&page);
+                // Whoever waits for the first waits to the end of all.
+                let _ = first.take().map(|first| first.send(checked.kind()));
+                if to.send(page).await.is_err() || after.is_none() {
+                    break;
+                }
+            }
+            drop(to);
+            checked.all()
+        };
+        let others = async {
+            let kind = of_the_first.await.ok().flatten();
+            (kind.is_some(), self.row_checks().all(service, kind).await)
+        };
+        match join!(pages, others) {
+            (_, (false, all)) => all,
+            (Some(pages), (true, (service, mut folds, missing))) => {
+                add(&mut folds, pages);
+                (service, folds, missing)
+            }
+            // Of the kind that was left out some page did not come.
+            (None, (true, (_, found, _))) => {
+                let (service, mut folds, missing) = self.row_checks().all(service, None).await;
+                if missing.is_some() {
+                    // What was found stays found.
+                    add(&mut folds, found);
+                }
+                (service, folds, missing)
+            }
+        }
+    }
+
+    /// A page of admin's own view of the sagas, or only some of it.
+    pub async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
+        let entry = |saga: &str, view: SagaView| Some((saga.to_owned(), view));
+        let asked = entries_without_history(self.app.store.as_ref(), range, entry);
+        in_time(self.until, crate::NAME, "its view of the sagas", asked).await
+    }
+}
+
+/// Takes the next page of a ledger, if it is needed. Answers which rows of it cannot be read.
+async fn refill<'s, T>(
+    service: &'s str,
+    pages: &mut Pages<T>,
+    from: &mut Receiver<Answered<T>>,
+) -> Result<(&'s str, Vec<String>), Unanswered> {
+    if !pages.wants_more() {
+        return Ok((service, Vec::new()));
+    }
+    match from.next().await {
+        Some(Ok(page)) => Ok((service, take_page(pages, page))),
+        Some(Err(missing)) => {
+            pages.end();
+            Err(missing)
+        }
+        None => {
+            pages.end();
+            Ok((service, Vec::new()))
+        }
+    }
+}
+
+/// Takes a page of a ledger. Answers which rows of it cannot be read.
+pub(super) fn take_page<T>(pages: &mut Pages<T>, page: Page<T>) -> Vec<String> {
+    let Page { entries, next, unreadable, left_before, folds: _ } = page;
+    pages.lack_before(left_before);
+    pages.take(entries, next);
+    unreadable
+}
