@@ -5,10 +5,10 @@
 readonly counted_calls=(fsync fdatasync pwrite64 pread64 write writev sendto recvfrom read openat unlink unlinkat mkdirat epoll_wait futex)
 
 bench_counts() {
-  title "counts: what a saga costs, by process, at three quarters of the highest rate"
+  title "counts: what a saga costs, by process, at nine tenths of the highest rate"
   need_sustained
   local per_second messages sagas load all meanwhile
-  per_second=$(of_sustained 75)
+  per_second=$(of_sustained 90)
   start_system "$bin"
   timeout 600 "$sagactl" --data "$data" load --rate "$per_second" --warmup "${warmup_s}s" --duration "$((counts_s * 2 + 4))s" \
     --mix happy=100 --json >"$folder/run.json" 2>"$folder/load.err" &

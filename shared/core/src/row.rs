@@ -1,7 +1,6 @@
 //! Pure: rows of any kind, as the engine and the stores handle them.
 
 use std::any::Any;
-use std::io;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -140,32 +139,12 @@ impl<D: Decider> Folding for WithHistory<D> {
     }
 
     fn kept_as(&self, id: &str, state: &[u8]) -> Option<SearchedBy> {
-        let mut rest = Expected(state);
-        serde_json::to_writer(&mut rest, &self.state).ok()?;
-        rest.0.is_empty().then(|| self.state.searched_by(id))
+        let is_kept = serde_json::to_vec(&self.state).is_ok_and(|now| now == state);
+        is_kept.then(|| self.state.searched_by(id))
     }
 
     fn with_history(self: Box<Self>) -> AnyWithHistory {
         self
-    }
-}
-
-/// Bytes that are to be written, of which the rest is still to come: where others are, that is an error. A state is compared
-/// in this way with what is kept of it, and needs no text of its own.
-struct Expected<'t>(&'t [u8]);
-
-impl io::Write for Expected<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_all(bytes).map(|()| bytes.len())
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0 = self.0.strip_prefix(bytes).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

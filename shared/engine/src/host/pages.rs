@@ -1,5 +1,5 @@
 //! Shell: pages of a ledger, as one service sends them to another: as JSON, or packed for whoever says that it reads that,
-//! which is half the work for both.
+//! which is less work for both.
 
 use std::convert::Infallible;
 use std::error::Error;

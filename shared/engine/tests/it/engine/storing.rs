@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use saga_core::input::{CommandOutcome, Input, Outcome};
@@ -61,6 +62,22 @@ async fn what_waits_for_a_store_that_takes_nothing_is_told() {
     let (answers, ()) = tokio::join!(in_time("the answers", asked), told);
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
     assert_eq!(harness.engine.waiting(), 0);
+}
+
+/// However far apart batches begin: a backlog is not made to wait.
+#[tokio::test]
+async fn a_batch_that_is_full_waits_for_nothing_more() {
+    let disk = Disk::new();
+    let pace = Pace { gather: Duration::from_hours(1), ..Pace::default() };
+    let harness = EngineHarness::over(disk.store(), pace).await;
+    // What took long to store, if only to fail, makes the next ones begin far apart.
+    disk.refuses("outbox", "ABORT");
+    let asked = harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
+    assert!(in_time("the answer", asked).await.is_err(), "it is not stored");
+    disk.works("outbox");
+    let put = |number| Input::command(id(number), id(number), DepotCommand::Put("tea", 1), None);
+    let full = (1..=u128::try_from(2 * pace.due_limit).expect("a number")).map(put).collect();
+    assert!(names(&harness.settle_together(full).await).iter().all(|name| *name == "done"));
 }
 
 /// Law 1: no mark of a message without its effect, so that it can come again.

@@ -54,6 +54,8 @@ pub struct Pace {
     pub backlog: usize,
     /// Calls under way at once.
     pub concurrency: usize,
+    /// How far apart two batches may begin.
+    pub gather: Duration,
 }
 
 impl Default for Pace {
@@ -67,6 +69,7 @@ impl Default for Pace {
             poll: Duration::from_hours(1),
             backlog: 100,
             concurrency: 8,
+            gather: Duration::from_millis(15),
         }
     }
 }
@@ -291,7 +294,7 @@ pub fn in_memory() -> Arc<dyn Store> {
 fn carriage(pace: Pace) -> Carriage {
     Carriage {
         rules: rules(pace),
-        bounds: Bounds { batch_max: pace.due_limit, queue: 1024, gather: Duration::from_millis(15) },
+        bounds: Bounds { batch_max: pace.due_limit, queue: 1024, gather: pace.gather },
         tasks: TaskBounds { backlog: pace.backlog, concurrency: pace.concurrency },
         call_timeout: pace.call_timeout,
         timer_poll: pace.poll,
