@@ -43,7 +43,7 @@ pub struct Overload {
 
 /// Batches end some tens of milliseconds apart, and some hundreds where a disk stumbles or the processor is taken: that is
 /// when more must not come. When nothing has come by the whole way for so long, something on it is away.
-const OUTAGE: Duration = Duration::from_secs(1);
+const OUTAGE: Duration = Duration::from_millis(750);
 
 /// Of so many ends one gives room to something new, until there is less under way than the bound.
 const ENDS_FOR_ONE: u64 = 2;
