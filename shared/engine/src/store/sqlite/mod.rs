@@ -328,7 +328,9 @@ impl Store for SqliteStore {
     }
 
     fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>> {
-        self.read(Lane::Scan, move |conn| read::histories(conn, kind, &ids))
+        self.read(Lane::Scan, move |conn| {
+            ids.iter().map(|id| read::history(conn, kind, id, 0, usize::MAX)).collect()
+        })
     }
 
     fn rows_as_of(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAsOf>> {

@@ -207,24 +207,6 @@ pub(super) fn history(
     history_between(conn, kind, id, after, i64::MAX, limit).map_err(oops("reading the history of a row"))
 }
 
-/// All events of each of these rows, oldest first.
-pub(super) fn histories(
-    conn: &Connection,
-    kind: &str,
-    ids: &[String],
-) -> Result<Vec<Vec<StoredEvent>>, StoreFault> {
-    let read = || {
-        let mut select = conn.prepare_cached(
-            "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL FROM event
-             WHERE kind = ?1 AND row_id = ?2 ORDER BY version",
-        )?;
-        let mut history =
-            |id: &String| select.query_map([kind, id], stored_event)?.collect::<rusqlite::Result<Vec<_>>>();
-        ids.iter().map(&mut history).collect::<rusqlite::Result<_>>()
-    };
-    read().map_err(oops("reading the histories of rows"))
-}
-
 /// Events of a row behind the version `after`, and before the version `before`.
 pub(super) fn history_between(
     conn: &Connection,
