@@ -162,7 +162,15 @@ async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, taken: Taken, way
         spoken = stream.readable() => if spoken.is_err() { return },
         _ = seat.sent_away() => return,
     }
-    let Some(tls) = tls else { return speak(stream, seat, way).await };
+    match tls {
+        None => speak(stream, seat, way).await,
+        // On the heap: what it takes of memory, a plain connection would take as well.
+        Some(tls) => Box::pin(speak_in_secret(stream, tls, seat, way)).await,
+    }
+}
+
+/// Shakes hands, and speaks HTTP within TLS.
+async fn speak_in_secret(stream: TcpStream, tls: TlsAcceptor, seat: &Arc<Seat>, way: Way) {
     // The handshake counts as the head of a request: who takes too long for it is sent away.
     seat.hears();
     let shaken = tokio::select! {
@@ -288,5 +296,23 @@ impl HttpBody for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.seat.is_answered();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands are there at once under overload: what each takes is what the whole service takes.
+    #[tokio::test]
+    async fn a_plain_connection_takes_no_room_for_tls() -> io::Result<()> {
+        let settings = Arc::new(HttpSettings::default());
+        let socket = socket_at(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        let stream = TcpStream::connect(socket.local_addr()?).await?;
+        let taken = Seats::new(1, &settings).take().await.expect("a seat");
+        let way = Way { router: Router::new(), settings, stop: CancellationToken::new() };
+        let size = size_of_val(&converse(stream, None, taken, way));
+        assert!(size <= 2 * 1024, "{size} bytes");
+        Ok(())
     }
 }
