@@ -187,8 +187,8 @@ body_limit_bytes = 524288
 # What it hears of each saga stands in the logs of those who say it.
 [log]
 filter = "info,saga::step=warn"
-# Nobody waits for the view. When much comes it waits until a saga has come some steps further: the row that it is kept
-# in is written once then.
+# Nobody waits for the view. The longer storing a batch takes, the longer the next one waits, up to this: by then a saga
+# has come some steps further, and the row that it is kept in is written once.
 [engine]
 gather = "250ms"
 batch_max = 1000

@@ -81,6 +81,7 @@ shed_lag = "2m"
 shed_pending = 200000
 shed_held_up = "10s"
 shed_wait = "200ms"
+# At a thousand orders a second so many come before an outage is known as one (OUTAGE in saga_core::shedding).
 shed_under_way_from = 750
 shed_under_way = 50000
 "#;

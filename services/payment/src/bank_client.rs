@@ -34,7 +34,7 @@ impl BankClient {
         reqwest::Url::parse(&base)
             .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
         let mut http = Client::builder()
-            .pool_max_idle_per_host(settings.task.concurrency)
+            .pool_max_idle_per_host(settings.calls_to(DEPENDENCY).concurrency)
             .pool_idle_timeout(Duration::from_secs(30))
             .tcp_nodelay(true);
         if let Some(pem) = Outgoing::of(&settings.http)?.authorities() {

@@ -2,7 +2,7 @@
 //! its time.
 //!
 //! The bound is Little's law: with so many ends a second, what begins now waits for all that is under way before it. An
-//! outage is no overload: when nothing comes to its end any more, what is new may wait for the end of the outage.
+//! outage is no overload: when nothing has come to its end for [`OUTAGE`], what is new may wait for the end of the outage.
 
 use std::time::Duration;
 
@@ -187,7 +187,11 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            let shedding = Shedding::new(BOUNDS);
+            Self::bounded(BOUNDS)
+        }
+
+        fn bounded(bounds: Bounds) -> Self {
+            let shedding = Shedding::new(bounds);
             Self { shedding, now: Duration::ZERO, queue: VecDeque::new(), arrived: 0, served: 0 }
         }
 
@@ -279,6 +283,14 @@ mod tests {
         assert_eq!(probed.refused, 0, "{probed:?}");
         let after = world.run(300, 3_000, 10_000);
         assert_eq!((after.refused, world.shedding.under_way()), (0, 0), "{after:?}");
+    }
+
+    /// Those of the order service.
+    #[test]
+    fn at_a_thousand_a_second_none_is_refused_before_an_outage_is_known() {
+        let mut world = World::bounded(Bounds { few: 750, wait: Duration::from_millis(200), most: 50_000 });
+        assert_eq!(world.run(1_000, 3_000, 2_000).refused, 0);
+        assert_eq!(world.run(1_000, 0, 5_000).refused, 0);
     }
 
     #[test]

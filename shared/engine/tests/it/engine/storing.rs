@@ -80,6 +80,25 @@ async fn a_batch_that_is_full_waits_for_nothing_more() {
     assert!(names(&harness.settle_together(full).await).iter().all(|name| *name == "done"));
 }
 
+/// Messages that arrive together are handed in one after the other, and the first wakes the engine.
+#[tokio::test]
+async fn what_is_handed_in_while_a_batch_is_gathered_is_part_of_it() {
+    let harness = EngineHarness::new().await;
+    let handed_in = (1..=10).map(|number: u128| {
+        let (engine, id) = (harness.engine.clone(), id(number));
+        async move {
+            for _ in 0..number {
+                tokio::task::yield_now().await;
+            }
+            engine.settle(Input::command(id, id, DepotCommand::Put("tea", 1), None)).await
+        }
+    });
+    let settled = in_time("the outcomes", futures::future::join_all(handed_in)).await;
+    assert!(settled.iter().all(Result::is_ok));
+    let metrics = harness.metrics.text().expect("metrics");
+    assert!(metrics.contains("engine_batch_inputs_count 1\n"), "{metrics}");
+}
+
 /// Law 1: no mark of a message without its effect, so that it can come again.
 #[tokio::test]
 async fn a_message_that_could_not_be_stored_is_new_when_it_comes_again() -> Result<(), StoreFault> {
