@@ -7,7 +7,7 @@ readonly counted_calls=(fsync fdatasync pwrite64 pread64 write writev sendto rec
 bench_counts() {
   title "counts: what a saga costs, by process, at nine tenths of the highest rate"
   need_sustained
-  local per_second messages sagas load all meanwhile
+  local per_second sagas load all meanwhile
   per_second=$(of_sustained 90)
   start_system "$bin"
   timeout 600 "$sagactl" --data "$data" load --rate "$per_second" --warmup "${warmup_s}s" --duration "$((counts_s * 2 + 4))s" \
@@ -19,19 +19,18 @@ bench_counts() {
   # Asking takes a while: who is asked the same way before and after is asked about as long.
   counted_so_far "${all[@]}" >"$folder/counted.before"
   meanwhile=$(ended)
-  messages=$(published) sagas=$(ended)
+  sagas=$meanwhile
   used_while "$counts_s" "$folder/counts"
-  messages=$(($(published) - messages)) sagas=$(($(ended) - sagas))
+  sagas=$(($(ended) - sagas))
   counted_so_far "${all[@]}" >"$folder/counted.after"
   meanwhile=$(($(ended) - meanwhile))
   ((sagas > 0)) || die "no order ended while it was counted"
-  messages=$((messages * 100 / sagas))
   count_calls
   wait "$load" || true
   against "$folder/run.json" counts
   "$tool" used "$folder/counts.before" "$folder/counts.after" "$sagas" >"$folder/used.json"
   local counts
-  counts=$(jq -n --slurpfile used "$folder/used.json" --slurpfile calls "$folder/calls.json" --argjson messages "$messages" \
+  counts=$(jq -n --slurpfile used "$folder/used.json" --slurpfile calls "$folder/calls.json" \
     --argjson rate "$per_second" --slurpfile run "$folder/run.json" --arg by "$counted_by" \
     --slurpfile before "$folder/counted.before" --slurpfile after "$folder/counted.after" --argjson sagas "$meanwhile" '
     def sum(f): map(f) | add // 0 | . * 1000 | round / 1000;
@@ -42,8 +41,8 @@ bench_counts() {
     | ($used[0] | with_entries(.value += ($counted[.key] // {}) + ($calls[0][.key] // {}))) as $each | ($each | [.[]]) as $all
     | {rate: $rate, by: $by, valid: $run[0].valid, reasons: $run[0].reasons, each: $each, all: ({
         cpu_us: ($all | sum(.cpu_us)), switches: ($all | sum(.switches_voluntary + .switches_involuntary)),
-        bytes_written: ($all | sum(.bytes_written)), rss_mib: ($all | map(.rss_kib) | add / 1024 | round), messages: ($messages / 100),
-        inputs: ($all | sum(.inputs // 0)), transactions: ($all | sum(.transactions // 0)),
+        bytes_written: ($all | sum(.bytes_written)), rss_mib: ($all | map(.rss_kib) | add / 1024 | round),
+        messages: ($all | sum(.published // 0)), inputs: ($all | sum(.inputs // 0)), transactions: ($all | sum(.transactions // 0)),
         instructions: ($all | sum_if_any(.instructions)), wire_bytes: ($all | sum_if_any(.wire_bytes))}
       + if $by == "nobody" then {} else {fsync: ($all | sum((.fsync // 0) + (.fdatasync // 0))), pwrite: ($all | sum(.pwrite64 // 0)),
         write: ($all | sum((.write // 0) + (.writev // 0))), syscalls: ($all | sum(.syscalls // 0))} end)}')
@@ -53,15 +52,6 @@ bench_counts() {
   show "$(jq -r '"  all: \(.all.cpu_us) µs, \(.all.messages) messages, instructions: \(.all.instructions); system calls counted by \(.by)"' <<<"$counts")"
   note counts "$counts"
   stop_system
-}
-
-# Messages that the services have published so far.
-published() {
-  local url all=0
-  for url in "$order" "$inventory" "$payment"; do
-    all=$((all + $(get "$url/internal/machinery" '[.published[]] | add // 0')))
-  done
-  echo "$all"
 }
 
 # counted_so_far NAME=PID…: by process, what it counts itself (inputs, transactions that store them, messages), and the
