@@ -67,7 +67,7 @@ search() {
   sustained=$low
 }
 
-# of_sustained PERCENT: that share of the highest rate, which is looked for when nobody has yet.
+# of_sustained PERCENT: that share of the highest rate, rounded.
 of_sustained() {
   echo $(((sustained * $1 + 50) / 100))
 }
