@@ -364,4 +364,18 @@ mod tests {
         assert!(charts.iter().all(|name| page.contains(&format!("({name})"))), "{page}");
         assert!(!table(&json!({})).contains("sagas/s"), "of nothing nothing is said");
     }
+
+    #[test]
+    fn all_that_the_repository_shows_is_made_of_the_results_and_figures_that_it_stores() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks");
+        let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
+        let results = serde_json::from_str(&read("results.json")).expect("results");
+        for (name, made) in files(&results).expect("JSON") {
+            assert!(
+                read(&name) == made,
+                "{name} is of other results or figures; write it anew: \
+                 cargo run -p bench -- page docs/benchmarks/results.json docs/benchmarks"
+            );
+        }
+    }
 }
