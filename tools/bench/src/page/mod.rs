@@ -11,6 +11,21 @@ use self::charts::charts;
 use self::rows::{Row, rows};
 use crate::cost;
 
+/// What `scripts/bench.sh all` measures, beside the floor.
+const PARTS: [&str; 11] = [
+    "idle",
+    "throughput",
+    "latency",
+    "drain",
+    "store",
+    "relay",
+    "mixed",
+    "overload",
+    "history",
+    "soak",
+    "counts",
+];
+
 /// The table, for a terminal.
 pub fn table(results: &Value) -> String {
     let rows = rows(results);
@@ -79,8 +94,9 @@ fn head(results: &Value) -> Vec<(&'static str, String)> {
         (
             "versions",
             format!(
-                "{}; rustc {}, nats-server {}, SQLite {}",
+                "{} ({} profile); rustc {}, nats-server {}, SQLite {}",
                 of(versions, "revision"),
+                of(versions, "profile"),
                 of(versions, "rustc"),
                 of(versions, "nats_server"),
                 of(versions, "sqlite")
@@ -95,6 +111,10 @@ fn head(results: &Value) -> Vec<(&'static str, String)> {
             ),
         ),
     ];
+    let left_out: Vec<_> = PARTS.into_iter().filter(|part| results.get(part).is_none()).collect();
+    if !left_out.is_empty() {
+        head.push(("left out", left_out.join(", ")));
+    }
     if results["quick"] == true {
         head.push(("quick", "short runs: a trial, no result".to_owned()));
     }
@@ -120,7 +140,7 @@ mod tests {
     fn results() -> Value {
         json!({
             "machine": {"cpu": "X", "cores": 2, "memory_mib": 1, "kernel": "6", "file_system": "ext4", "disk": "vd"},
-            "versions": {"revision": "abc, dirty", "rustc": "1", "nats_server": "2", "sqlite": "3"},
+            "versions": {"revision": "abc, dirty", "profile": "dist", "rustc": "1", "nats_server": "2", "sqlite": "3"},
             "durability": {"sqlite_synchronous": "FULL", "jetstream_sync_interval": "always"},
             "floor": {"fsync": {"p50_us": 500}, "store": {"events_per_s": 9}, "broker": {"sagas_per_s": 4000, "broker_cpu_us_per_saga": 7}},
             "idle": {"latency_ms": {"p50": 6.0, "p99": 9.0}, "cpu_ms_per_s": 3},
@@ -128,12 +148,13 @@ mod tests {
                 "sustained_per_s": 1000, "reasons": ["orders piled up"],
                 "at_sustained": {"latency_ms": {"p50": 1.0, "p99": 2.0}, "cpu_ms": {"order": 500}, "completed": 1000},
                 "steps": [{"rate_wanted": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
-                "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0}}]
+                "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0},
+                    "settings": ["order.service.shed_under_way_from=164"]}]
             },
             "overload": {"rate": 3000, "timeline": [{"at": 0, "ended": 5, "refused": 1, "sent": 6, "p99_ms": 4.0}]},
             "history": {"orders": 5000, "rate_wanted": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib_total": 300.5,
                 "audit_whole": {"seconds": 60.5, "orders_read": 5600}, "audit_again": {"seconds": 0.025, "orders_read": 0}},
-            "drain": {"per_s": 7000, "queued": 9900},
+            "drain": {"per_s": 7000, "queued": 9900, "settings": ["order.service.deadline=30m", "order.service.shed_held_up=10m"]},
             "store": {"sizes": [{"batch": 1, "events_per_s": 5000, "cpu_us_per_event": 106}, {"batch": 16, "events_per_s": 38000, "cpu_us_per_event": 19}]},
             "relay": {"entries_per_s": 200_000, "cpu_us_per_entry": 1},
             "mixed": {"rate": 500, "latency_ms": {"p50": 3.0, "p99": 4.0}},
@@ -161,18 +182,37 @@ mod tests {
     fn each_part_has_its_rows() {
         let page = page(&results());
         for row in [
-            "| drain after the broker's outage | 7000 sagas/s | 9900 orders were queued |",
+            "| 64 clients that wait | 900 sagas/s, p50 1.0 ms, p99 2.0 ms | \
+             22 % of the broker alone; order.service.shed_under_way_from=164 |",
+            "| drain after the broker's outage | 7000 sagas/s | \
+             9900 orders were queued; order.service.deadline=30m; order.service.shed_held_up=10m |",
             "| store alone, 1 per transaction | 5000 events/s | 106 µs of CPU each |",
             "| store alone, 16 per transaction | 38000 events/s | 19 µs of CPU each |",
             "| relay alone | 200000 messages/s | 1 µs of CPU each |",
             "| mixed, at 500/s | p50 3.0 ms, p99 4.0 ms |  |",
             "| soak, 1800 s at 500/s | p50 5.0 ms, p99 6.0 ms | memory 290.5 → 300 MiB |",
+            "| counted at | 950 sagas/s | 95 % of what is sustained |",
             "| per saga: CPU µs | 400.50 |  |",
             "| per saga: messages | 3.99 |  |",
         ] {
             assert!(page.contains(row), "{row}\n{page}");
         }
         assert!(!page.contains("per saga: instructions"), "nobody has counted them: {page}");
+    }
+
+    #[test]
+    fn a_page_says_which_build_was_measured_and_what_was_left_out() {
+        let mut results = results();
+        assert!(page(&results).contains("| versions | abc, dirty (dist profile); rustc 1, "));
+        assert!(page(&results).contains("| left out | latency |"), "{}", page(&results));
+        results["latency"] = json!({"at": []});
+        assert!(!page(&results).contains("left out"), "nothing was");
+    }
+
+    #[test]
+    fn the_parts_are_those_of_the_script() {
+        let script = include_str!("../../../../scripts/bench.sh");
+        assert!(script.contains(&format!("\nparts=({})\n", PARTS.join(" "))));
     }
 
     #[test]

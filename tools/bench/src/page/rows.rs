@@ -95,7 +95,7 @@ fn throughput(results: &Value, floor: &Floor) -> Vec<Row> {
         row(
             format!("{} clients that wait", text(&closed["clients"])),
             format!("{:.0} sagas/s, {}", rate.unwrap_or(0.0), ms(&closed["latency_ms"])),
-            floor.share(rate),
+            beside(floor.share(rate), closed),
         )
     }));
     rows
@@ -114,7 +114,7 @@ fn drain(results: &Value, _floor: &Floor) -> Vec<Row> {
     vec![row(
         "drain after the broker's outage",
         format!("{} sagas/s", text(&drain["per_s"])),
-        format!("{} orders were queued", text(&drain["queued"])),
+        beside(format!("{} orders were queued", text(&drain["queued"])), drain),
     )]
 }
 
@@ -201,11 +201,22 @@ const COUNTS: [(&str, &str); 11] = [
 ];
 
 fn counts(results: &Value, _floor: &Floor) -> Vec<Row> {
-    let all = &results["counts"]["all"];
-    let each = COUNTS.into_iter().filter_map(|(name, label)| {
-        Some(row(format!("per saga: {label}"), format!("{:.2}", number(&all[name])?), ""))
-    });
-    each.collect()
+    let counts = &results["counts"];
+    let Some(rate) = number(&counts["rate"]) else { return Vec::new() };
+    let most = number(&results["throughput"]["sustained_per_s"]).filter(|most| *most > 0.0);
+    let share = most.map(|most| format!("{:.0} % of what is sustained", rate * 100.0 / most));
+    let mut rows = vec![row("counted at", format!("{rate:.0} sagas/s"), share.unwrap_or_default())];
+    rows.extend(COUNTS.into_iter().filter_map(|(name, label)| {
+        Some(row(format!("per saga: {label}"), format!("{:.2}", number(&counts["all"][name])?), ""))
+    }));
+    rows
+}
+
+/// What is said beside a result, and the settings under which it was measured, where they were not the usual ones.
+fn beside(said: String, of: &Value) -> String {
+    let settings = list(&of["settings"]).iter().map(text);
+    let all: Vec<_> = [said].into_iter().chain(settings).filter(|said| !said.is_empty()).collect();
+    all.join("; ")
 }
 
 fn number(value: &Value) -> Option<f64> {
