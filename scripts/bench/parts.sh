@@ -32,7 +32,7 @@ bench_idle() {
 
 bench_throughput() {
   title "throughput: the highest rate with p99 ≤ $limit_p99_ms ms, and clients that wait"
-  local clients
+  local clients setting
   start_system "$bin"
   search
   must "a rate holds" test "$sustained" -gt 0
@@ -41,12 +41,13 @@ bench_throughput() {
   : >"$folder/closed"
   for clients in "${closed_clients[@]}"; do
     # So many clients have as many orders under way, which is more than keep their time.
-    start_system "$bin" --set order.service.shed_under_way_from=$((clients + 100))
+    setting=order.service.shed_under_way_from=$((clients + 100))
+    start_system "$bin" --set "$setting"
     load "$folder/run.json" --clients "$clients" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 ||
       die "the run with $clients clients failed"
     show "$(jq -r '"  \(.clients) clients: \(.rate_in_time)/s, p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
     against "$folder/run.json" "$clients clients"
-    in_short "$folder/run.json" >>"$folder/closed"
+    in_short "$folder/run.json" | jq --arg setting "$setting" '. + {settings: [$setting]}' >>"$folder/closed"
     stop_system
   done
   note throughput "$(jq -n --slurpfile steps "$folder/steps" --slurpfile closed "$folder/closed" --argjson sustained "$sustained" '
@@ -100,9 +101,9 @@ bench_drain() {
   wait "$load" || true
   kill "$watch" 2>/dev/null || true
   wait "$watch" 2>/dev/null || true
+  has_report "$folder/drain.json" || die "the run failed: $(tail -n 2 "$folder/load.err")"
   # That orders pile up is what is wanted here.
-  jq -e '.reasons |= map(select(startswith("orders piled up") | not)) | .valid = (.reasons == [])' "$folder/drain.json" \
-    >"$folder/run.json" || die "the run failed: $(tail -n 2 "$folder/load.err")"
+  jq '.reasons |= map(select(startswith("orders piled up") | not)) | .valid = (.reasons == [])' "$folder/drain.json" >"$folder/run.json"
   # By the order service's own count: the load generator hears of the ends all at once, when it is connected again. From
   # where a twentieth of the queue had ended to where a twentieth was left.
   local drain

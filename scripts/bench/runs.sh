@@ -9,11 +9,14 @@ load() {
   local file=$1
   shift
   timeout 4000 "$sagactl" --data "$data" load --json "$@" >"$file" 2>"$folder/load.err" || true
-  jq -e .started "$file" >/dev/null 2>&1 || {
+  has_report "$file" || {
     tail -n 5 "$folder/load.err" >&2
     return 1
   }
 }
+
+# has_report FILE: there is one in it. (Of an empty file, jq 1.6 finds nothing wrong by itself.)
+has_report() { jq -e -s '.[0].started' "$1" >/dev/null 2>&1; }
 
 # in_short FILE: what of a report is kept.
 in_short() {
@@ -64,7 +67,7 @@ search() {
   sustained=$low
 }
 
-# of_sustained PERCENT: that share of the highest rate, which is looked for when nobody has yet.
+# of_sustained PERCENT: that share of the highest rate, rounded.
 of_sustained() {
   echo $(((sustained * $1 + 50) / 100))
 }

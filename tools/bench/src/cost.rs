@@ -249,17 +249,6 @@ mod tests {
     }
 
     #[test]
-    fn the_page_in_the_repository_is_of_what_is_stored() {
-        let read = |name: &str| {
-            let path = format!("{}/../../docs/benchmarks/{name}", env!("CARGO_MANIFEST_DIR"));
-            std::fs::read_to_string(path).expect("a page of the benchmarks")
-        };
-        let results = serde_json::from_str(&read("results.json")).expect("results");
-        let again = "write it anew: cargo run -p bench -- page docs/benchmarks/results.json docs/benchmarks";
-        assert!(read("budget.md") == page(&stored(), &results), "it is not of the stored figures; {again}");
-    }
-
-    #[test]
     fn what_the_machine_does_not_count_is_said() {
         let results = json!({"counts": {"rate": 7, "all": {"instructions": "not counted here"}, "each": {
             "order": {"cpu_us": 2.5, "switches_voluntary": 1.0, "switches_involuntary": 0.5, "wire_bytes": 1234.5},

@@ -1,0 +1,235 @@
+//! Pure: the rows of the table, part by part.
+
+#![expect(clippy::float_arithmetic, reason = "shown to people")]
+
+use serde_json::Value;
+
+use super::text;
+
+/// A row of the table: what, how much, beside the machine's floor.
+pub struct Row {
+    pub what: String,
+    pub value: String,
+    pub beside: String,
+}
+
+fn row(what: impl Into<String>, value: impl Into<String>, beside: impl Into<String>) -> Row {
+    Row { what: what.into(), value: value.into(), beside: beside.into() }
+}
+
+/// What the machine can do without the system, as far as that was measured.
+struct Floor {
+    fsync_ms: Option<f64>,
+    sagas_per_s: Option<f64>,
+}
+
+impl Floor {
+    fn of(results: &Value) -> Self {
+        let floor = &results["floor"];
+        Self {
+            fsync_ms: number(&floor["fsync"]["p50_us"]).map(|us| us / 1_000.0),
+            sagas_per_s: number(&floor["broker"]["sagas_per_s"]),
+        }
+    }
+
+    /// A rate as a share of what the broker alone can do.
+    fn share(&self, rate: Option<f64>) -> String {
+        match rate.zip(self.sagas_per_s) {
+            Some((rate, most)) if most > 0.0 => format!("{:.0} % of the broker alone", rate * 100.0 / most),
+            _ => String::new(),
+        }
+    }
+}
+
+/// All of them, as far as there are results.
+pub fn rows(results: &Value) -> Vec<Row> {
+    let parts: [fn(&Value, &Floor) -> Vec<Row>; 11] =
+        [of_floor, idle, throughput, latency, drain, alone, mixed, overload, history, soak, counts];
+    let floor = Floor::of(results);
+    parts.into_iter().flat_map(|part| part(results, &floor)).collect()
+}
+
+fn of_floor(results: &Value, floor: &Floor) -> Vec<Row> {
+    let Some((ms, sagas)) = floor.fsync_ms.zip(floor.sagas_per_s) else { return Vec::new() };
+    let (store, broker) = (&results["floor"]["store"], &results["floor"]["broker"]);
+    vec![
+        row("floor: one fsync", format!("p50 {ms:.2} ms"), ""),
+        row(
+            "floor: the store, 256 per transaction",
+            format!("{} events/s", text(&store["events_per_s"])),
+            "",
+        ),
+        row(
+            "floor: the broker, batches of 256",
+            format!("{sagas:.0} sagas/s"),
+            format!("{} µs of its CPU per saga", text(&broker["broker_cpu_us_per_saga"])),
+        ),
+    ]
+}
+
+fn idle(results: &Value, floor: &Floor) -> Vec<Row> {
+    let Some(idle) = results.get("idle") else { return Vec::new() };
+    let times = number(&idle["latency_ms"]["p50"]).zip(floor.fsync_ms).map(|(p50, fsync)| p50 / fsync);
+    vec![
+        row(
+            "one order at rest",
+            ms(&idle["latency_ms"]),
+            times.map(|times| format!("{times:.1} fsyncs")).unwrap_or_default(),
+        ),
+        row("CPU while nothing happens", format!("{} ms per s", text(&idle["cpu_ms_per_s"])), ""),
+    ]
+}
+
+fn throughput(results: &Value, floor: &Floor) -> Vec<Row> {
+    let Some(throughput) = results.get("throughput") else { return Vec::new() };
+    let rate = number(&throughput["sustained_per_s"]);
+    let at = &throughput["at_sustained"];
+    let mut rows = vec![
+        row("sustained, p99 ≤ 250 ms", format!("{:.0} sagas/s", rate.unwrap_or(0.0)), floor.share(rate)),
+        row("  its latency", ms(&at["latency_ms"]), ""),
+        row("  its CPU, all processes", format!("{} ms per saga", text(&at["cpu_ms_per_order"])), ""),
+        row("  its memory, all processes", format!("{} MiB", text(&at["rss_mib_total"])), ""),
+    ];
+    rows.extend(list(&throughput["closed"]).iter().map(|closed| {
+        let rate = number(&closed["rate_in_time"]);
+        row(
+            format!("{} clients that wait", text(&closed["clients"])),
+            format!("{:.0} sagas/s, {}", rate.unwrap_or(0.0), ms(&closed["latency_ms"])),
+            beside(floor.share(rate), closed),
+        )
+    }));
+    rows
+}
+
+fn latency(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let at = list(&results["latency"]["at"]).iter();
+    at.map(|at| {
+        row(format!("at {} % ({}/s)", text(&at["percent"]), text(&at["rate"])), ms(&at["latency_ms"]), "")
+    })
+    .collect()
+}
+
+fn drain(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let Some(drain) = results.get("drain") else { return Vec::new() };
+    vec![row(
+        "drain after the broker's outage",
+        format!("{} sagas/s", text(&drain["per_s"])),
+        beside(format!("{} orders were queued", text(&drain["queued"])), drain),
+    )]
+}
+
+/// The store and the relay.
+fn alone(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let sizes = list(&results["store"]["sizes"]).iter();
+    let store = sizes.map(|of| {
+        row(
+            format!("store alone, {} per transaction", text(&of["batch"])),
+            format!("{} events/s", text(&of["events_per_s"])),
+            format!("{} µs of CPU each", text(&of["cpu_us_per_event"])),
+        )
+    });
+    let relay = results.get("relay").map(|relay| {
+        row(
+            "relay alone",
+            format!("{} messages/s", text(&relay["entries_per_s"])),
+            format!("{} µs of CPU each", text(&relay["cpu_us_per_entry"])),
+        )
+    });
+    store.chain(relay).collect()
+}
+
+fn mixed(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let Some(mixed) = results.get("mixed") else { return Vec::new() };
+    vec![row(format!("mixed, at {}/s", text(&mixed["rate"])), ms(&mixed["latency_ms"]), "")]
+}
+
+fn overload(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let Some(overload) = results.get("overload") else { return Vec::new() };
+    let (shed, shed_p99_ms) = (text(&overload["shed"]), text(&overload["shed_latency_ms"]["p99"]));
+    vec![
+        row(
+            format!("overload, {}/s", text(&overload["rate"])),
+            ms(&overload["latency_ms"]),
+            format!("{shed} refused, p99 {shed_p99_ms} ms"),
+        ),
+        row(
+            "  memory, highest",
+            format!("{} MiB", text(&overload["rss_mib_max"])),
+            format!("order {} MiB", text(&overload["order_rss_mib_max"])),
+        ),
+    ]
+}
+
+fn history(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let Some(history) = results.get("history") else { return Vec::new() };
+    let (orders, rate) = (text(&history["orders"]), text(&history["rate_wanted"]));
+    let books =
+        |audit: &Value| format!("{} s, {} orders read", text(&audit["seconds"]), text(&audit["orders_read"]));
+    vec![
+        row(
+            format!("beside {orders} finished orders, at {rate}/s"),
+            ms(&history["latency_ms"]),
+            format!("memory {} MiB", text(&history["rss_mib_total"])),
+        ),
+        row("  their books, from nothing", books(&history["audit_whole"]), ""),
+        row("  their books, then", books(&history["audit_again"]), ""),
+    ]
+}
+
+fn soak(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let Some(soak) = results.get("soak") else { return Vec::new() };
+    vec![row(
+        format!("soak, {} s at {}/s", text(&soak["duration_s"]), text(&soak["rate"])),
+        ms(&soak["latency_ms"]),
+        format!("memory {} → {} MiB", text(&soak["rss_mib_first"]), text(&soak["rss_mib_last"])),
+    )]
+}
+
+/// What a saga costs: names in the results, and what people call it.
+const COUNTS: [(&str, &str); 11] = [
+    ("cpu_us", "CPU µs"),
+    ("switches", "context switches"),
+    ("fsync", "fsyncs"),
+    ("pwrite", "pwrite calls, two for a page of a write-ahead log"),
+    ("write", "writes"),
+    ("syscalls", "system calls"),
+    ("instructions", "instructions"),
+    ("transactions", "transactions"),
+    ("messages", "messages"),
+    ("wire_bytes", "bytes on the wire"),
+    ("bytes_written", "bytes on the disk"),
+];
+
+fn counts(results: &Value, _floor: &Floor) -> Vec<Row> {
+    let counts = &results["counts"];
+    let Some(rate) = number(&counts["rate"]) else { return Vec::new() };
+    let most = number(&results["throughput"]["sustained_per_s"]).filter(|most| *most > 0.0);
+    let share = most.map(|most| format!("{:.0} % of what is sustained", rate * 100.0 / most));
+    let mut rows = vec![row("counted at", format!("{rate:.0} sagas/s"), share.unwrap_or_default())];
+    rows.extend(COUNTS.into_iter().filter_map(|(name, label)| {
+        Some(row(format!("per saga: {label}"), format!("{:.2}", number(&counts["all"][name])?), ""))
+    }));
+    rows
+}
+
+/// What is said beside a result, and the settings under which it was measured, where they were not the usual ones.
+fn beside(said: String, of: &Value) -> String {
+    let settings = list(&of["settings"]).iter().map(text);
+    let all: Vec<_> = [said].into_iter().chain(settings).filter(|said| !said.is_empty()).collect();
+    all.join("; ")
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn ms(of: &Value) -> String {
+    match number(&of["p50"]).zip(number(&of["p99"])) {
+        Some((p50, p99)) => format!("p50 {p50:.1} ms, p99 {p99:.1} ms"),
+        None => "not measured".to_owned(),
+    }
+}
