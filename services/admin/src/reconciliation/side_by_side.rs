@@ -122,9 +122,15 @@ impl Asking<'_> {
             loop {
                 let page = page(after).await;
                 after = checked.take(&page);
-                // Whoever waits for the first waits to the end of all.
-                let _ = first.take().map(|first| first.send(checked.kind()));
-                if to.send(page).await.is_err() || after.is_none() {
+                if let Some(first) = first.take() {
+                    // Whoever no longer waits for it needs no answer.
+                    let _ = first.send(checked.kind());
+                }
+                if to.send(page).await.is_err() {
+                    // Nobody reads on: not every row was checked.
+                    return None;
+                }
+                if after.is_none() {
                     break;
                 }
             }
