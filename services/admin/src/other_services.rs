@@ -1,6 +1,6 @@
 //! Shell: admin's calls to the other services.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
 use std::iter::successors;
 use std::time::Duration;
@@ -14,8 +14,7 @@ use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
-use saga_engine::host::pages::PACKED;
-use saga_engine::host::reading::{Changed, Page};
+use saga_engine::host::reading::{Changed, PACKED, Page};
 use saga_engine::runtime::tracer;
 use saga_engine::store::{FoldReport, Part};
 use serde::de::DeserializeOwned;
@@ -285,10 +284,7 @@ impl OtherServices {
         let response = request.send().await.map_err(unreachable)?.error_for_status().map_err(unreachable)?;
         let headers = response.headers().clone();
         let body = response.bytes().await.map_err(unreachable)?;
-        Page::read(&headers, &body).map_err(|error| {
-            debug!(service, error = error_chain(error.as_ref()), "a page cannot be read");
-            Problem::unavailable(format!("{service} does not answer: {UNREADABLE}"), 1)
-        })
+        Page::read(&headers, &body).map_err(|error| no_answer(service, error.as_ref(), UNREADABLE))
     }
 
     async fn asked<T: DeserializeOwned>(
@@ -342,11 +338,16 @@ fn does_not_answer(service: &str, error: reqwest::Error) -> Problem {
         Some(status) => format!("answers {status} to what this build asks: is it of another build?"),
         None => {
             let error = error.without_url();
-            debug!(service, error = error_chain(&error), "a service does not answer");
-            format!("does not answer: {}", in_plain_words(&error))
+            return no_answer(service, &error, &in_plain_words(&error));
         }
     };
     Problem::unavailable(format!("{service} {why}"), 1)
+}
+
+/// What came of a question is no answer: the log says why in the words of a library, the problem in plain ones.
+fn no_answer(service: &str, error: &dyn Error, why: &str) -> Problem {
+    debug!(service, error = error_chain(error), "a service does not answer");
+    Problem::unavailable(format!("{service} does not answer: {why}"), 1)
 }
 
 /// Why an answer is none that came whole.

@@ -20,17 +20,14 @@ use uuid::Uuid;
 
 use super::account::Account;
 use super::accounts::Accounts;
-use super::answers::in_time;
+use super::answers::Asking;
 use super::closing::Closing;
-use super::folds::RowChecks;
 use super::ledgers::{Baseline, Ledgers};
 use super::side_by_side::{
-    BANK, CHARGES, COPIES, INVENTORY, ORDER, ORDERS, PAYMENT, PAYMENTS, RESERVATIONS, STOCK, SideBySide,
-    take_page,
+    BANK, CHARGES, COPIES, INVENTORY, ORDER, ORDERS, PAYMENT, PAYMENTS, RESERVATIONS, STOCK, take_page,
 };
 use super::under_way::Unanswered;
-use crate::AdminApp;
-use crate::other_services::{OtherServices, all};
+use crate::other_services::all;
 
 /// Who keeps rows of orders: the service, their kind, and the field by which they name the order, unless it is their id.
 const CHANGING: [(&str, &str, Option<&str>); 5] = [
@@ -45,22 +42,9 @@ const CHANGED_MOST: usize = 100_000;
 /// Pages of such orders that are asked for at once.
 const ASKED_AT_ONCE: usize = 2;
 
-/// The whole time of an answer for which nobody wants to wait: reading the ledgers takes some.
-pub(super) const AT_ONCE: Duration = Duration::from_secs(10);
-
 /// How a service is, is a short answer, in which it waits two seconds at most for its broker. One that is away must
 /// not use up the time for the others.
 const SOON: Duration = Duration::from_secs(4);
-
-/// Whoever asks, until when.
-#[derive(Clone, Copy)]
-pub(super) struct Asking<'a> {
-    pub app: &'a AdminApp,
-    pub services: &'a OtherServices,
-    pub until: Instant,
-    /// How long is waited for what is under way.
-    pub patience: Duration,
-}
 
 /// How all services are.
 #[derive(Debug, Default)]
@@ -91,29 +75,17 @@ pub(super) struct Fresh {
     pub left_before: Option<Uuid>,
 }
 
-impl<'a> Asking<'a> {
-    /// Whoever wants an answer at once.
-    pub fn at_once(app: &'a AdminApp, services: &'a OtherServices) -> Self {
-        Self { app, services, until: Instant::now() + AT_ONCE, patience: AT_ONCE }
-    }
-
-    const fn row_checks(&self) -> RowChecks<'a> {
-        RowChecks { app: self.app, services: self.services, until: self.until }
-    }
-
-    const fn side_by_side(&self) -> SideBySide<'a> {
-        SideBySide { app: self.app, services: self.services, until: self.until }
-    }
-
+impl Asking<'_> {
     /// The machinery of every service, admin's own first.
     pub async fn machinery(&self) -> Heard {
         let now = Instant::now();
         // Half of what is left at most: one that says nothing leaves the other half for those who answer.
         let until = now + SOON.min(self.until.saturating_duration_since(now) / 2);
-        let own = in_time(until, crate::NAME, "how it is", machinery_of(self.app));
+        let soon = Self { until, ..*self };
+        let own = soon.in_time(crate::NAME, "how it is", machinery_of(self.app));
         let others = all().into_iter().map(|service| {
             let asked = self.services.get::<Machinery>(service, "/internal/machinery");
-            in_time(until, service, "how it is", asked)
+            soon.in_time(service, "how it is", asked)
         });
         let (own, others) = join!(own, join_all(others));
         let mut heard = Heard::default();
@@ -141,7 +113,7 @@ impl<'a> Asking<'a> {
         }
         let copies = self.take_all(&away, COPIES, &mut ledgers, Ledgers::copy).await;
         let stock = self.take_all(&away, STOCK, &mut ledgers, Ledgers::stock).await;
-        let (of_accounts, folds) = self.side_by_side().take_accounts(&away, &mut ledgers).await;
+        let (of_accounts, folds) = self.take_accounts(&away, &mut ledgers).await;
         unanswered.extend(of_accounts);
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         let again = self.take_all(&away, STOCK, &mut ledgers, again).await;
@@ -189,8 +161,7 @@ impl<'a> Asking<'a> {
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
         ledgers.stock_was_read_again();
-        for (service, FoldReport { rows, differing, .. }, missing) in self.row_checks().changed(closing).await
-        {
+        for (service, FoldReport { rows, differing, .. }, missing) in self.changed_rows(closing).await {
             if missing.is_some() {
                 return None;
             }
@@ -212,7 +183,7 @@ impl<'a> Asking<'a> {
                     _ => self.services.place(service, at).await,
                 }
             };
-            Ok((service.to_owned(), in_time(self.until, service, "how far it has come", asked).await?))
+            Ok((service.to_owned(), self.in_time(service, "how far it has come", asked).await?))
         };
         try_join_all(all().into_iter().chain([crate::NAME]).map(of)).await.map(BTreeMap::from_iter)
     }
@@ -230,7 +201,7 @@ impl<'a> Asking<'a> {
                         _ => self.services.changes(service, kind, from, by).await,
                     }
                 };
-                let page = in_time(self.until, service, "what has changed", page).await?;
+                let page = self.in_time(service, "what has changed", page).await?;
                 orders.extend(page.ids);
                 after = page.next;
                 // What is called otherwise than an order cannot be asked for by its name.
@@ -281,7 +252,7 @@ impl<'a> Asking<'a> {
     ) -> Result<Page<T>, Unanswered> {
         let at = closing.places.get(service).map_or(0, |place| place.event);
         let asked = self.services.as_of(service, path, orders, at);
-        in_time(self.until, service, path, asked).await
+        self.in_time(service, path, asked).await
     }
 
     /// Every entry of a ledger, page by page.
@@ -298,7 +269,7 @@ impl<'a> Asking<'a> {
         let mut after = None;
         loop {
             let asked = self.services.page::<T>(service, path, after.as_deref());
-            let page = in_time(self.until, service, path, asked).await;
+            let page = self.in_time(service, path, asked).await;
             let page = page.inspect_err(|_| ledgers.lack())?;
             ledgers.unreadable(service, &page.unreadable);
             page.entries.into_iter().for_each(|entry| take(ledgers, entry));
@@ -337,7 +308,7 @@ impl<'a> Asking<'a> {
             (INVENTORY, take_page(reservations, self.only(RESERVATIONS, orders).await?)),
             (PAYMENT, take_page(payments, self.only(PAYMENTS, orders).await?)),
             (BANK, take_page(charges, self.only(CHARGES, orders).await?)),
-            (crate::NAME, take_page(views, self.side_by_side().views(only).await?)),
+            (crate::NAME, take_page(views, self.views(only).await?)),
         ];
         let left_before = accounts.left_before();
         let accounts = std::iter::from_fn(|| accounts.pop()).collect();
@@ -350,7 +321,7 @@ impl<'a> Asking<'a> {
         ids: &[&str],
     ) -> Result<Page<T>, Unanswered> {
         let asked = self.services.only(service, path, ids);
-        in_time(self.until, service, path, asked).await
+        self.in_time(service, path, asked).await
     }
 }
 

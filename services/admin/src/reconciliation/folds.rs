@@ -4,26 +4,17 @@
 use futures::future::join_all;
 use saga_engine::host::reading::Folds;
 use saga_engine::store::{FoldReport, Part};
-use tokio::time::Instant;
 
-use super::answers::{Answered, in_time};
+use super::answers::{Answered, Asking};
 use super::closing::Closing;
 use super::under_way::Unanswered;
-use crate::AdminApp;
-use crate::other_services::{OtherServices, all};
+use crate::other_services::all;
 
 /// Events of which a service answers at once whether they make its rows: as much work as a page of a ledger is, which may
 /// wait for it.
 const FOLDED_AT_ONCE: u64 = 10_000;
 /// Rows of a service that differ from their events and are named, at most.
 const DIFFERING: usize = 100;
-
-/// Whoever asks for it, until when.
-pub(super) struct RowChecks<'a> {
-    pub app: &'a AdminApp,
-    pub services: &'a OtherServices,
-    pub until: Instant,
-}
 
 /// Rows of a service that are to be held against their events.
 enum Rows {
@@ -44,25 +35,25 @@ impl Rows {
     }
 }
 
-impl RowChecks<'_> {
+impl Asking<'_> {
     /// Every row of every service that has changed since a closing.
-    pub async fn changed(&self, closing: &Closing) -> Vec<ServiceFolds> {
+    pub async fn changed_rows(&self, closing: &Closing) -> Vec<ServiceFolds> {
         let of = |service: &'static str| {
             let since = closing.places.get(service).map_or(0, |at| at.event);
-            self.take(service, Rows::Changed(since))
+            self.hold(service, Rows::Changed(since))
         };
         join_all(all().into_iter().chain([crate::NAME]).map(of)).await
     }
 
     /// Every row of a service, but for those of one kind, if that is checked otherwise.
-    pub async fn all(&self, service: &'static str, but: Option<String>) -> ServiceFolds {
+    pub async fn all_rows(&self, service: &'static str, but: Option<String>) -> ServiceFolds {
         let but = but.into_iter().collect();
-        self.take(service, Rows::All(Part { after: None, events: FOLDED_AT_ONCE, but })).await
+        self.hold(service, Rows::All(Part { after: None, events: FOLDED_AT_ONCE, but })).await
     }
 
     /// Part by part: each is answered within the time of one answer, however much there is. What was found stays found,
     /// should a part not come.
-    async fn take(&self, service: &'static str, mut rows: Rows) -> ServiceFolds {
+    async fn hold(&self, service: &'static str, mut rows: Rows) -> ServiceFolds {
         let mut folds = FoldReport::default();
         loop {
             let asked = async {
@@ -77,7 +68,7 @@ impl RowChecks<'_> {
                     }
                 }
             };
-            match in_time(self.until, service, "its rows", asked).await {
+            match self.in_time(service, "its rows", asked).await {
                 Ok(part) => match add(&mut folds, part) {
                     Some(next) => rows = rows.behind(next),
                     None => return (service, folds, None),

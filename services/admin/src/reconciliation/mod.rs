@@ -8,7 +8,7 @@
 //! - [`closing`]: what is carried forward from one look to the next
 //! - [`ledgers`]: orders, products, messages and rows together
 //! - [`under_way`], [`draining`]: what is still to come, and whether it has come
-//! - `answers`: an answer within its time
+//! - `answers`: whoever asks, and an answer within its time
 //! - `folds`: whether rows are the folds of their events
 //! - `side_by_side`: the ledgers as they come, all at once, each account judged when it is complete
 //! - `asking`: what everyone is asked: ledgers, how they are, what has changed

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 
-use super::asking::{AT_ONCE, Asking, Heard};
+use super::answers::{AT_ONCE, Asking};
+use super::asking::Heard;
 use super::closing::{Closing, THE_CLOSING};
 use super::findings::Discrepancy;
 use super::ledgers::{Baseline, Summary, missed};

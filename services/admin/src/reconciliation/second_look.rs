@@ -9,7 +9,8 @@ use saga_core::machinery::Machinery;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::account::Account;
-use super::asking::{Asking, Fresh, Heard};
+use super::answers::Asking;
+use super::asking::{Fresh, Heard};
 use super::draining::Draining;
 use super::findings::{Discrepancy, Rule, Standing};
 use super::ledgers::{Baseline, Closed, Ledgers};

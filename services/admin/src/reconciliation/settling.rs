@@ -9,7 +9,7 @@ use saga_engine::runtime::clock::Clock as _;
 use uuid::Uuid;
 
 use super::account::Account;
-use super::asking::Asking;
+use super::answers::Asking;
 use super::ledgers::Ledgers;
 use super::report::baselines;
 use super::settled::accepted;

@@ -10,15 +10,12 @@ use futures::future::BoxFuture;
 use futures::{SinkExt as _, StreamExt as _, join};
 use saga_engine::host::reading::{Page, Range, entries_without_history};
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 
 use super::accounts::{Accounts, Pages, View};
-use super::answers::{Answered, in_time};
-use super::folds::{Checked, RowChecks, ServiceFolds, add};
+use super::answers::{Answered, Asking};
+use super::folds::{Checked, ServiceFolds, add};
 use super::ledgers::Ledgers;
 use super::under_way::Unanswered;
-use crate::AdminApp;
-use crate::other_services::OtherServices;
 
 pub(super) const ORDER: &str = "order";
 pub(super) const INVENTORY: &str = "inventory";
@@ -35,18 +32,7 @@ pub(super) const CHARGES: (&str, &str) = (BANK, "/v1/charges");
 /// Pages of a ledger that are there before they are needed: while one is judged, its service reads the next.
 const AHEAD: usize = 1;
 
-/// Whoever asks for them, until when.
-pub(super) struct SideBySide<'a> {
-    pub app: &'a AdminApp,
-    pub services: &'a OtherServices,
-    pub until: Instant,
-}
-
-impl SideBySide<'_> {
-    const fn row_checks(&self) -> RowChecks<'_> {
-        RowChecks { app: self.app, services: self.services, until: self.until }
-    }
-
+impl Asking<'_> {
     /// The ledgers of all services side by side: a page of each, and the next of each under way meanwhile. And every row
     /// of every service that answers against its events: most as their ledger is read, the others beside that.
     pub async fn take_accounts(
@@ -108,7 +94,7 @@ impl SideBySide<'_> {
         let page = |after: Option<String>| -> BoxFuture<'_, Answered<T>> {
             Box::pin(async move {
                 let asked = self.services.page(service, path, after.as_deref());
-                in_time(self.until, service, path, asked).await
+                self.in_time(service, path, asked).await
             })
         };
         Some(self.send(service, page, to).await)
@@ -136,9 +122,15 @@ impl SideBySide<'_> {
             loop {
                 let page = page(after).await;
                 after = checked.take(&page);
-                // Whoever waits for the first waits to the end of all.
-                let _ = first.take().map(|first| first.send(checked.kind()));
-                if to.send(page).await.is_err() || after.is_none() {
+                if let Some(first) = first.take() {
+                    // Whoever no longer waits for it needs no answer.
+                    let _ = first.send(checked.kind());
+                }
+                if to.send(page).await.is_err() {
+                    // Nobody reads on: not every row was checked.
+                    return None;
+                }
+                if after.is_none() {
                     break;
                 }
             }
@@ -147,7 +139,7 @@ impl SideBySide<'_> {
         };
         let others = async {
             let kind = of_the_first.await.ok().flatten();
-            (kind.is_some(), self.row_checks().all(service, kind).await)
+            (kind.is_some(), self.all_rows(service, kind).await)
         };
         match join!(pages, others) {
             (_, (false, all)) => all,
@@ -157,7 +149,7 @@ impl SideBySide<'_> {
             }
             // Of the kind that was left out some page did not come.
             (None, (true, (_, found, _))) => {
-                let (service, mut folds, missing) = self.row_checks().all(service, None).await;
+                let (service, mut folds, missing) = self.all_rows(service, None).await;
                 if missing.is_some() {
                     // What was found stays found.
                     add(&mut folds, found);
@@ -171,7 +163,7 @@ impl SideBySide<'_> {
     pub async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
         let entry = |saga: &str, view: SagaView| Some((saga.to_owned(), view));
         let asked = entries_without_history(self.app.store.as_ref(), range, entry);
-        in_time(self.until, crate::NAME, "its view of the sagas", asked).await
+        self.in_time(crate::NAME, "its view of the sagas", asked).await
     }
 }
 

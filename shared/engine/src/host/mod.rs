@@ -11,7 +11,7 @@ pub mod internal_api;
 pub mod log;
 mod meeting;
 pub mod metrics;
-pub mod pages;
+mod pages;
 mod process;
 mod readiness;
 pub mod reading;

@@ -25,7 +25,8 @@ const ENTRY_BYTES: usize = 512;
 /// A page of entries, sorted by key.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// One for each row that can be read, in the order of their keys; at most 2,000.
+    /// One for each row that can be read, in the order of their keys; at most
+    /// [`ENTRIES_PAGE`](super::reading::ENTRIES_PAGE).
     pub entries: Vec<T>,
     /// Where the next page starts; `None` on the last.
     pub next: Option<String>,

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::http::Problem;
-pub use super::pages::{Encoding, Folds, Page};
+pub use super::pages::{Encoding, Folds, PACKED, Page};
 use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Store};
 
 /// An event of a row's history, as people see it.

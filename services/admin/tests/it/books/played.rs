@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use reqwest::Method;
 use saga_core::machinery::{Machinery, StepState};
 use saga_core::message::Message as _;
-use saga_engine::host::reading::{Folds, Page};
+use saga_engine::host::reading::{Encoding, Folds, Page};
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
 use serde::Serialize;
@@ -157,7 +157,7 @@ impl Books {
     }
 }
 
-async fn answer(State(played): State<Arc<Mutex<Played>>>, uri: Uri) -> Response {
+async fn answer(State(played): State<Arc<Mutex<Played>>>, encoding: Encoding, uri: Uri) -> Response {
     let away = played.lock().away.filter(|(away, _)| uri.path().starts_with(&format!("/{away}/")));
     match away {
         Some((_, true)) => std::future::pending().await,
@@ -205,23 +205,32 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, uri: Uri) -> Response 
         }
         ("order", "internal/ledger") => {
             let whole = page_of(&shop.orders, |entry| entry.order.to_string(), &which, page);
-            Json(Page { folds: played.checked.clone(), ..whole }).into_response()
+            sent(&Page { folds: played.checked.clone(), ..whole }, encoding)
         }
-        ("order", "internal/ledger/catalogue") => of(&shop.copies, |entry| entry.sku.clone(), &which, page),
-        ("inventory", "internal/ledger/stock") => of(&shop.stock, |entry| entry.sku.clone(), &which, page),
+        ("order", "internal/ledger/catalogue") => {
+            sent(&page_of(&shop.copies, |entry| entry.sku.clone(), &which, page), encoding)
+        }
+        ("inventory", "internal/ledger/stock") => {
+            sent(&page_of(&shop.stock, |entry| entry.sku.clone(), &which, page), encoding)
+        }
         ("inventory", "internal/ledger/reservations") => {
             let key = |entry: &contract::reconciliation::ReservationEntry| entry.order.to_string();
             let whole = page_of(&shop.reservations, key, &which, page);
-            Json(Page { unreadable: played.unreadable.clone(), ..whole }).into_response()
+            sent(&Page { unreadable: played.unreadable.clone(), ..whole }, encoding)
         }
-        ("payment", "internal/ledger") => of(&shop.payments, |entry| entry.order.to_string(), &which, page),
-        ("bank", "v1/charges") => of(&shop.charges, |entry| entry.reference.clone(), &which, page),
+        ("payment", "internal/ledger") => {
+            sent(&page_of(&shop.payments, |entry| entry.order.to_string(), &which, page), encoding)
+        }
+        ("bank", "v1/charges") => {
+            sent(&page_of(&shop.charges, |entry| entry.reference.clone(), &which, page), encoding)
+        }
         _ => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
-fn of<T: Clone + Serialize>(all: &[T], key: fn(&T) -> String, which: &Which<'_>, length: usize) -> Response {
-    Json(page_of(all, key, which, length)).into_response()
+/// As a service sends it: packed to whoever says that it reads that.
+fn sent<T: Serialize>(page: &Page<T>, encoding: Encoding) -> Response {
+    page.written(encoding).into_response()
 }
 
 /// Which entries are asked for.

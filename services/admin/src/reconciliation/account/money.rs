@@ -1,0 +1,76 @@
+//! Pure: what was paid for an order, and what the bank says of that.
+
+use contract::money::Money;
+use contract::reconciliation::{ChargeState, OrderEntry, OrderState, PaymentState};
+use contract::unsaid_payment_id;
+
+use super::faults::{Faults, list, named};
+use super::known::Account;
+use crate::reconciliation::findings::Rule;
+
+impl Account {
+    pub(super) fn check_money(&self, order: &OrderEntry, faults: &mut Faults) {
+        let payment = self.payment.as_ref().map(|payment| payment.state);
+        let kept = self.charges.iter().filter(|charge| charge.state == ChargeState::Captured).count();
+        let detail = || format!("payment {}, {kept} charges captured at the bank", named(payment));
+        let moved = self.moved().count();
+        faults.must(moved <= 1, Rule::OneCharge, || format!("{moved} charges at the bank"));
+        match order.state {
+            OrderState::Pending => {}
+            OrderState::Confirmed => {
+                let is_kindness = self.payment.as_ref().is_some_and(|payment| payment.refunded_by_operator);
+                let is_paid = match payment {
+                    Some(PaymentState::Captured) => kept == 1,
+                    Some(PaymentState::Refunded) => is_kindness && kept == 0,
+                    Some(PaymentState::Open | PaymentState::None) | None => false,
+                };
+                faults.must(is_paid, Rule::OneCapture, detail);
+            }
+            OrderState::Cancelled => {
+                let is_undone = matches!(payment, None | Some(PaymentState::None | PaymentState::Refunded));
+                faults.must(is_undone && kept == 0, Rule::MoneyBack, detail);
+            }
+        }
+    }
+
+    /// Each capture and each refund, to the cent, and the references by which the two ledgers know a charge.
+    pub(super) fn check_bank(&self, order: &OrderEntry, faults: &mut Faults) {
+        let captured: Vec<Money> = self.charges.iter().flat_map(|charge| &charge.captured).copied().collect();
+        let refunded: Vec<Money> = self.charges.iter().flat_map(|charge| &charge.refunded).copied().collect();
+        let bank = || format!("the bank captured {} and refunded {}", list(&captured), list(&refunded));
+        // Services of an earlier build do not hear what the order says, and ask for the charge under the id it had there.
+        let is_known = |charge| order.payment == Some(charge) || charge == unsaid_payment_id(order.order);
+        for charge in self.moved() {
+            faults.must(is_known(charge.charge), Rule::BankIsPayments, || {
+                format!("charge {} is not the payment's", charge.id)
+            });
+        }
+        let Some(payment) = &self.payment else {
+            return faults
+                .must(captured == refunded, Rule::BankIsPayments, || format!("no payment; {}", bank()));
+        };
+        let agree = match payment.state {
+            // A call is under way, or its outcome is not known yet.
+            PaymentState::Open => true,
+            // What came unseen was reversed.
+            PaymentState::None => captured == refunded && payment.captured.is_empty(),
+            PaymentState::Captured => {
+                (&captured, &refunded) == (&payment.captured, &payment.refunded) && refunded.is_empty()
+            }
+            PaymentState::Refunded => {
+                (&captured, &refunded) == (&payment.captured, &payment.refunded) && captured == refunded
+            }
+        };
+        faults.must(agree, Rule::BankIsPayments, || {
+            let (came, went) = (list(&payment.captured), list(&payment.refunded));
+            format!("payment {}, captured {came} and refunded {went}; {}", named(Some(payment.state)), bank())
+        });
+        if matches!(payment.state, PaymentState::Captured | PaymentState::Refunded) {
+            let is_its_own = self.moved().any(|charge| charge.id == payment.reference);
+            faults.must(is_its_own, Rule::BankIsPayments, || {
+                let own = list(self.moved().map(|charge| &charge.id));
+                format!("payment says {}, the bank's charges of the order are {own}", payment.reference)
+            });
+        }
+    }
+}
