@@ -2,7 +2,8 @@
 //! its time.
 //!
 //! The bound is Little's law: with so many ends a second, what begins now waits for all that is under way before it. An
-//! outage is no overload: when nothing has come to its end for [`OUTAGE`], what is new may wait for the end of the outage.
+//! outage is no overload: when nothing has come by the whole way for [`OUTAGE`], and little to any end, what is new may
+//! wait for the end of the outage.
 
 use std::time::Duration;
 
@@ -79,7 +80,8 @@ impl Shedding {
             // Nothing could have come to its end until now.
             self.flowed = at;
         }
-        if at.saturating_sub(self.flowed) >= OUTAGE {
+        // Where as much ends as may always be under way, nothing is away that all need.
+        if at.saturating_sub(self.flowed) >= OUTAGE && per_second < self.bounds.few {
             self.credit = self.bounds.few / 2;
         } else if under_way >= self.bound(per_second) {
             self.credit = self.credit.checked_sub(ENDS_FOR_ONE).ok_or(overload)?;
@@ -174,6 +176,7 @@ mod tests {
         queue: VecDeque<Duration>,
         arrived: u64,
         served: u64,
+        by_the_whole_way: bool,
     }
 
     /// What a while came to.
@@ -191,8 +194,8 @@ mod tests {
         }
 
         fn bounded(bounds: Bounds) -> Self {
-            let shedding = Shedding::new(bounds);
-            Self { shedding, now: Duration::ZERO, queue: VecDeque::new(), arrived: 0, served: 0 }
+            let (shedding, now, queue) = (Shedding::new(bounds), Duration::ZERO, VecDeque::new());
+            Self { shedding, now, queue, arrived: 0, served: 0, by_the_whole_way: true }
         }
 
         /// So many come, and so many could be served, each second, for so many milliseconds.
@@ -217,7 +220,7 @@ mod tests {
                     self.served -= 1_000;
                     let Some(since) = self.queue.pop_front() else { continue };
                     came_to.longest = came_to.longest.max(self.now - since);
-                    self.shedding.ended(true, self.now);
+                    self.shedding.ended(self.by_the_whole_way, self.now);
                 }
                 came_to.most = came_to.most.max(self.shedding.under_way());
             }
@@ -291,6 +294,17 @@ mod tests {
         let mut world = World::bounded(Bounds { few: 750, wait: Duration::from_millis(200), most: 50_000 });
         assert_eq!(world.run(1_000, 3_000, 2_000).refused, 0);
         assert_eq!(world.run(1_000, 0, 5_000).refused, 0);
+    }
+
+    /// All that comes ends quickly, and none of it by the whole way: an overload like any other, and nothing is away.
+    #[test]
+    fn a_rush_for_what_is_sold_out_is_bounded_as_any_other() {
+        let mut world = World::new();
+        world.run(1_500, 3_000, 2_000);
+        world.by_the_whole_way = false;
+        let rush = world.run(9_000, 3_000, 3_000);
+        assert!(rush.longest < Duration::from_millis(600), "{rush:?}");
+        assert!(rush.most < 2_000, "{rush:?}");
     }
 
     #[test]

@@ -107,6 +107,11 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// Nobody reads on: not every row was checked.
+    pub const fn leave_off(&mut self) {
+        self.is_partial = true;
+    }
+
     /// Takes note of a page. Answers where the next one starts.
     pub fn take<T>(&mut self, page: &Answered<T>) -> Option<String> {
         let page = page.as_ref().ok();
@@ -126,9 +131,9 @@ impl Checked {
         (!self.is_partial).then(|| self.folds.kind.clone())
     }
 
-    /// What it came to, once there is no next page; `None` unless every row of the kind was checked.
-    pub fn all(self) -> Option<FoldReport> {
+    /// What it came to, once there is no next page, and whether every row of the kind was checked.
+    pub fn all(self) -> (FoldReport, bool) {
         let Folds { kind: _, rows, differing } = self.folds;
-        (!self.is_partial).then(|| FoldReport { rows, differing, ..FoldReport::default() })
+        (FoldReport { rows, differing, ..FoldReport::default() }, !self.is_partial)
     }
 }

@@ -8,6 +8,7 @@ use futures::channel::mpsc::{Receiver, Sender, channel};
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{SinkExt as _, StreamExt as _, join};
+use saga_engine::store::FoldReport;
 use saga_engine::host::reading::{Page, Range, entries_without_history};
 use serde::de::DeserializeOwned;
 
@@ -127,8 +128,8 @@ impl Asking<'_> {
                     let _ = first.send(checked.kind());
                 }
                 if to.send(page).await.is_err() {
-                    // Nobody reads on: not every row was checked.
-                    return None;
+                    checked.leave_off();
+                    break;
                 }
                 if after.is_none() {
                     break;
@@ -141,22 +142,23 @@ impl Asking<'_> {
             let kind = of_the_first.await.ok().flatten();
             (kind.is_some(), self.all_rows(service, kind).await)
         };
-        match join!(pages, others) {
-            (_, (false, all)) => all,
-            (Some(pages), (true, (service, mut folds, missing))) => {
-                add(&mut folds, pages);
-                (service, folds, missing)
-            }
-            // Of the kind that was left out some page did not come.
-            (None, (true, (_, found, _))) => {
-                let (service, mut folds, missing) = self.all_rows(service, None).await;
-                if missing.is_some() {
-                    // What was found stays found.
-                    add(&mut folds, found);
-                }
-                (service, folds, missing)
-            }
+        let ((mut of_pages, is_whole), (is_left_out, mut rows)) = join!(pages, others);
+        if is_whole {
+            add(&mut rows.1, of_pages);
+            return rows;
         }
+        if is_left_out {
+            // Of the kind that was left out some page did not come.
+            add(&mut of_pages, rows.1);
+            rows = self.all_rows(service, None).await;
+        }
+        let (service, mut folds, missing) = rows;
+        if missing.is_some() {
+            // What was found stays found.
+            of_pages.differing.retain(|row| !folds.differing.contains(row));
+            add(&mut folds, FoldReport { differing: of_pages.differing, ..FoldReport::default() });
+        }
+        (service, folds, missing)
     }
 
     /// A page of admin's own view of the sagas, or only some of it.

@@ -44,6 +44,15 @@ impl Account {
             faults.must(is_known(charge.charge), Rule::BankIsPayments, || {
                 format!("charge {} is not the payment's", charge.id)
             });
+            // Whatever the two ledgers of the money agree on: it is taken once and as a whole, and goes back so.
+            let whole = std::slice::from_ref(&order.total);
+            let (came, went): (&[Money], &[Money]) = match charge.state {
+                ChargeState::None => (&[], &[]),
+                ChargeState::Captured => (whole, &[]),
+                ChargeState::Refunded => (whole, whole),
+            };
+            let is_whole = (charge.captured.as_slice(), charge.refunded.as_slice()) == (came, went);
+            faults.must(is_whole, Rule::AmountsAgree, || format!("order {}, {}", order.total, bank()));
         }
         let Some(payment) = &self.payment else {
             return faults

@@ -79,6 +79,39 @@ fn an_order_is_overdue_once_it_is_half_a_minute_late() {
     assert_eq!(broken(&shop), [Rule::EveryOrderEnds.text()]);
 }
 
+/// What the bank took and what payment says that it took agree with each other; with the order they do not.
+#[test]
+fn money_of_which_both_ledgers_of_it_say_the_same_is_held_against_the_order_too() {
+    let corrupt: [(&str, fn(&mut Shop)); 4] = [
+        ("a cent less was captured", |shop| {
+            shop.payments[CONFIRMED].captured = vec![euro(1_299)];
+            shop.charges[0].captured = vec![euro(1_299)];
+        }),
+        ("a hundred times as much was captured", |shop| {
+            shop.payments[CONFIRMED].captured = vec![euro(130_000)];
+            shop.charges[0].captured = vec![euro(130_000)];
+        }),
+        ("it was captured twice", |shop| {
+            shop.payments[CONFIRMED].captured.push(euro(1_300));
+            shop.charges[0].captured.push(euro(1_300));
+        }),
+        ("nothing was captured", |shop| {
+            shop.payments[CONFIRMED].captured.clear();
+            shop.charges[0].captured.clear();
+        }),
+    ];
+    let unfound: Vec<_> = corrupt
+        .into_iter()
+        .filter(|(_, corrupt)| {
+            let mut shop = Shop::consistent();
+            corrupt(&mut shop);
+            broken(&shop).is_empty()
+        })
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(unfound, [""; 0], "the books balance");
+}
+
 fn broken(shop: &Shop) -> Vec<String> {
     shop.reconciled(9).1.listed.into_iter().map(|found| found.rule).collect()
 }

@@ -59,6 +59,8 @@ pub struct Played {
     pub folds: BTreeMap<String, FoldReport>,
     /// What each page of orders says of its rows; an earlier build says nothing.
     pub checked: Option<Folds>,
+    /// So many pages of orders say it, the others nothing; without it all do.
+    pub checked_pages: Option<usize>,
     /// Which rows were asked for apart from those, of which service.
     pub verified: Vec<String>,
     /// Whose rows cannot be asked for apart from those.
@@ -109,6 +111,7 @@ impl Books {
             machinery,
             folds,
             checked: None,
+            checked_pages: None,
             verified: vec![],
             unverified: None,
             unreadable,
@@ -205,7 +208,11 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, encoding: Encoding, ur
         }
         ("order", "internal/ledger") => {
             let whole = page_of(&shop.orders, |entry| entry.order.to_string(), &which, page);
-            sent(&Page { folds: played.checked.clone(), ..whole }, encoding)
+            let place = whole.entries.first().and_then(|first| {
+                shop.orders.iter().position(|entry| entry.order == first.order).map(|at| at / page)
+            });
+            let says = played.checked_pages.is_none_or(|pages| place.is_some_and(|place| place < pages));
+            sent(&Page { folds: played.checked.clone().filter(|_| says), ..whole }, encoding)
         }
         ("order", "internal/ledger/catalogue") => {
             sent(&page_of(&shop.copies, |entry| entry.sku.clone(), &which, page), encoding)

@@ -233,6 +233,46 @@ async fn a_row_that_a_page_found_to_be_no_fold_is_told_though_the_others_are_not
     );
 }
 
+/// What a page has found is found, also where a later page does not say anything of its rows, and its service nothing of
+/// them afterwards.
+#[tokio::test]
+async fn a_row_that_a_page_found_to_be_no_fold_is_told_though_a_later_page_does_not_say() {
+    let books = Books::of(quiet_shop()).await;
+    let differing = vec!["order/7".to_owned()];
+    {
+        let mut played = books.played.lock();
+        (played.page, played.checked_pages) = (1, Some(1));
+        played.checked = Some(Folds { kind: "order".to_owned(), rows: 1, differing });
+        played.unverified = Some("order");
+    }
+    let report = books.audit_within(1).await;
+    assert_eq!(report["unanswered"][0]["service"], "order", "{report}");
+    assert_eq!(
+        (&report["verdict"], &report["discrepancy_count"]),
+        (&json!("UNBALANCED"), &json!(1)),
+        "{report}"
+    );
+}
+
+/// A page that does not say, wherever it stands, and whatever the others found: all rows are asked for.
+#[tokio::test]
+async fn a_page_that_does_not_say_makes_all_rows_be_asked_for() {
+    for pages in [0, 1, 2, 5] {
+        let books = Books::of(quiet_shop()).await;
+        {
+            let mut played = books.played.lock();
+            (played.page, played.checked_pages) = (1, Some(pages));
+            played.checked = Some(Folds { kind: "order".to_owned(), rows: 1, differing: vec![] });
+            let differing = vec!["order/9".to_owned()];
+            played.folds.insert("order".to_owned(), FoldReport { differing, ..FoldReport::default() });
+        }
+        let report = books.audit().await;
+        assert_eq!((&report["verdict"], &report["discrepancy_count"]), (&json!("UNBALANCED"), &json!(1)), "{report}");
+        let verified = std::mem::take(&mut books.played.lock().verified);
+        assert!(verified.contains(&"order: events=10000".to_owned()), "{pages}: {verified:?}");
+    }
+}
+
 /// Reading may take long; waiting for what does not come to rest may not.
 #[tokio::test]
 async fn a_whole_audit_waits_no_longer_than_it_was_asked_to_for_what_never_drains() {

@@ -116,7 +116,12 @@ impl Along {
             .prepare_cached("SELECT coalesce(max(seq), 0) FROM event")
             .and_then(|mut select| select.query_row([], |row| row.get(0)))
             .map_err(oops(READING))?;
-        let up_to = self.up_to.saturating_add_unsigned(places);
+        // Where all has left there is nothing to read, and that may be nearly all of a log's places.
+        let next: Option<i64> = conn
+            .prepare_cached("SELECT min(seq) FROM event WHERE seq > ?1")
+            .and_then(|mut select| select.query_row([self.up_to], |row| row.get(0)))
+            .map_err(oops(READING))?;
+        let up_to = next.map_or(self.up_to, |next| next - 1).saturating_add_unsigned(places);
         // By the log, and not by the index of rows, which `+` keeps out of it.
         let mut select = conn
             .prepare_cached(

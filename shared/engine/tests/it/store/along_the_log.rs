@@ -166,3 +166,40 @@ async fn of_two_checks_at_once_one_stays_along_the_log() -> Outcome {
     assert!(other.starts_with("shelf@"), "nobody else folds along the log: {other}");
     Ok(())
 }
+
+/// A service that has run for long: what is old has left, and the log begins far behind its first place. Each part is an
+/// answer over the network: of places where nothing is any more there must not be any.
+#[tokio::test]
+async fn a_log_whose_beginning_has_left_costs_no_parts_of_nothing() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    fill(&store, 0, 20).await?;
+    let fresh = parts(&store, 10, 1_000).await?.len();
+    by_hand(folder.path(), "UPDATE event SET seq = seq + 100000 WHERE seq > 0");
+    let aged = parts(&store, 10, 100_000).await?;
+    assert_eq!(aged.iter().map(|part| part.rows).sum::<u64>(), SHELVES as u64);
+    let empty = aged.iter().filter(|part| part.events == 0 && part.rows == 0).count();
+    assert!(aged.len() <= 2 * fresh, "{} parts, {empty} of them of nothing; {fresh} before", aged.len());
+    Ok(())
+}
+
+/// The same where it was made: old events of shelves leave, while those of the others stay in between.
+#[tokio::test]
+async fn what_has_left_of_the_log_makes_a_check_no_longer() -> Outcome {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path())?;
+    fill(&store, 0, 40).await?;
+    let fresh = parts(&store, 10, 1_000).await?.len();
+    let before = Departures { history: at(38), began: at(38), dead_letters: Timestamp::MIN };
+    loop {
+        let leaving = store.departures(before, 100).await?;
+        if leaving.is_over() {
+            break;
+        }
+        store.depart(leaving).await?;
+    }
+    let aged = parts(&store, 10, 1_000).await?;
+    let events: u64 = aged.iter().map(|part| part.events).sum();
+    assert!(aged.len() as u64 <= 3 + events / 10, "{} parts for {events} events; {fresh} before", aged.len());
+    Ok(())
+}
