@@ -8,8 +8,8 @@ use futures::channel::mpsc::{Receiver, Sender, channel};
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{SinkExt as _, StreamExt as _, join};
-use saga_engine::store::FoldReport;
 use saga_engine::host::reading::{Page, Range, entries_without_history};
+use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 
 use super::accounts::{Accounts, Pages, View};

@@ -21,6 +21,7 @@ mod orders;
 mod overload;
 mod overview;
 mod paging;
+mod planted;
 mod product;
 mod readme;
 mod redrives;

@@ -82,7 +82,8 @@ fn an_order_is_overdue_once_it_is_half_a_minute_late() {
 /// What the bank took and what payment says that it took agree with each other; with the order they do not.
 #[test]
 fn money_of_which_both_ledgers_of_it_say_the_same_is_held_against_the_order_too() {
-    let corrupt: [(&str, fn(&mut Shop)); 4] = [
+    type Corrupt = fn(&mut Shop);
+    let corrupt: [(&str, Corrupt); 4] = [
         ("a cent less was captured", |shop| {
             shop.payments[CONFIRMED].captured = vec![euro(1_299)];
             shop.charges[0].captured = vec![euro(1_299)];

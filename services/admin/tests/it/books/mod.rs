@@ -3,6 +3,7 @@
 mod corruptions;
 mod draining;
 mod left;
+mod packed;
 mod played;
 mod services;
 mod settled;

@@ -267,7 +267,11 @@ async fn a_page_that_does_not_say_makes_all_rows_be_asked_for() {
             played.folds.insert("order".to_owned(), FoldReport { differing, ..FoldReport::default() });
         }
         let report = books.audit().await;
-        assert_eq!((&report["verdict"], &report["discrepancy_count"]), (&json!("UNBALANCED"), &json!(1)), "{report}");
+        assert_eq!(
+            (&report["verdict"], &report["discrepancy_count"]),
+            (&json!("UNBALANCED"), &json!(1)),
+            "{report}"
+        );
         let verified = std::mem::take(&mut books.played.lock().verified);
         assert!(verified.contains(&"order: events=10000".to_owned()), "{pages}: {verified:?}");
     }

@@ -187,3 +187,38 @@ impl Clock for RunClock {
         at(self.0.fetch_add(i64::from(is_a_run), Ordering::SeqCst) + i64::from(is_a_run))
     }
 }
+
+/// A queue that is shorter than a batch is full before the batch is: what waits for room in it must not wait for the batch.
+#[tokio::test]
+async fn what_waits_for_room_in_the_queue_waits_for_no_batch() {
+    let disk = Disk::new();
+    let pace = Pace { gather: Duration::from_hours(1), ..Pace::default() };
+    let harness = EngineHarness::over(disk.store(), pace).await;
+    disk.refuses("outbox", "ABORT");
+    let asked = harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
+    assert!(in_time("the answer", asked).await.is_err(), "it is not stored");
+    disk.works("outbox");
+    // As many as fill whatever is bounded, several times over, from tasks that come and go.
+    let put = |number| Input::command(id(number), id(number), DepotCommand::Put("tea", 1), None);
+    for round in 0..3_u128 {
+        let mut asking = tokio::task::JoinSet::new();
+        for number in 1..=4_096 {
+            let (engine, input) = (harness.engine.clone(), put(10_000 * (round + 1) + number));
+            asking.spawn(async move { engine.settle(input).await });
+            if number % 7 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        // Some give up: what they handed in, or were about to, is nobody's.
+        let mut told = 0;
+        let all = async {
+            while told + 300 < 4_096 {
+                let answer = asking.join_next().await.expect("there is more").expect("no panic");
+                told += usize::from(answer.is_ok());
+            }
+        };
+        in_time("the answers", all).await;
+        asking.abort_all();
+        while asking.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,157 @@
+//! Shell: faults that are planted into the databases of a running system, each about an order of its own, and that a whole
+//! audit has to tell of.
+
+use rusqlite::Connection;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::system::System;
+
+/// Runs statements in which `$id` is the order; each must change something.
+fn by_hand(system: &System, service: &str, statements: &str, order: &str) {
+    let conn =
+        Connection::open(system.path().join(service).join(format!("{service}.db"))).expect("a database");
+    conn.busy_timeout(std::time::Duration::from_secs(5)).expect("patience");
+    for sql in statements.split(';').map(str::trim).filter(|sql| !sql.is_empty()) {
+        let sql = sql.replace("$id", order);
+        assert!(conn.execute(&sql, []).expect(&sql) > 0, "{sql} changed nothing");
+    }
+}
+
+/// An event of the row once more, as if it had happened twice.
+const TWICE_AT_THE_BANK: &str = "
+    INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
+        SELECT kind, row_id, version + 1, name, data, causation_id, recorded_at, told FROM event
+        WHERE kind = 'charge' AND row_id = (SELECT id FROM row_charge WHERE reference = '$id');
+    UPDATE row_charge SET version = version + 1 WHERE reference = '$id'";
+const TWICE_AT_PAYMENT: &str = "
+    INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
+        SELECT kind, row_id, version + 1, name, data, causation_id, recorded_at, told FROM event
+        WHERE kind = 'payment' AND row_id = '$id' AND name = 'Captured';
+    UPDATE row_payment SET version = version + 1 WHERE id = '$id'";
+
+type Plant = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// What is planted, by service and statements; each row stays the fold of its events where its name says so.
+const PLANTS: &[Plant] = &[
+    ("captured twice, as the bank and payment both say", &[("bank", TWICE_AT_THE_BANK), ("payment", TWICE_AT_PAYMENT)]),
+    ("captured twice at the bank", &[("bank", TWICE_AT_THE_BANK)]),
+    ("captured twice at payment", &[("payment", TWICE_AT_PAYMENT)]),
+    ("charge gone with its events", &[("bank", "
+        DELETE FROM event WHERE kind = 'charge' AND row_id = (SELECT id FROM row_charge WHERE reference = '$id');
+        DELETE FROM row_charge WHERE reference = '$id'")]),
+    ("a cent less at the bank, events too", &[("bank", "
+        UPDATE event SET data = replace(data, ':1000', ':999') WHERE kind = 'charge'
+            AND row_id = (SELECT id FROM row_charge WHERE reference = '$id');
+        UPDATE row_charge SET state = replace(state, ':1000', ':999') WHERE reference = '$id'")]),
+    ("a cent less at payment, events too", &[("payment", "
+        UPDATE event SET data = replace(data, ':1000', ':999') WHERE kind = 'payment' AND row_id = '$id' AND version = 1;
+        UPDATE row_payment SET state = replace(state, ':1000', ':999') WHERE id = '$id'")]),
+    ("a cent less at both, events too", &[
+        ("bank", "
+        UPDATE event SET data = replace(data, ':1000', ':999') WHERE kind = 'charge'
+            AND row_id = (SELECT id FROM row_charge WHERE reference = '$id');
+        UPDATE row_charge SET state = replace(state, ':1000', ':999') WHERE reference = '$id'"),
+        ("payment", "
+        UPDATE event SET data = replace(data, ':1000', ':999') WHERE kind = 'payment' AND row_id = '$id' AND version = 1;
+        UPDATE row_payment SET state = replace(state, ':1000', ':999') WHERE id = '$id'"),
+    ]),
+    ("order gone with its events", &[("order", "
+        DELETE FROM event WHERE kind = 'order' AND row_id = '$id'; DELETE FROM row_order WHERE id = '$id'")]),
+    ("payment gone with its events", &[("payment", "
+        DELETE FROM event WHERE kind = 'payment' AND row_id = '$id'; DELETE FROM row_payment WHERE id = '$id'")]),
+    ("reservation gone with its events", &[("inventory", "
+        DELETE FROM event WHERE kind = 'reservation' AND row_id = '$id'; DELETE FROM row_reservation WHERE id = '$id'")]),
+    ("order and payment gone, the charge stays", &[
+        ("order", "DELETE FROM event WHERE kind = 'order' AND row_id = '$id'; DELETE FROM row_order WHERE id = '$id'"),
+        ("payment", "DELETE FROM event WHERE kind = 'payment' AND row_id = '$id'; DELETE FROM row_payment WHERE id = '$id'"),
+        ("inventory", "
+        DELETE FROM event WHERE kind = 'reservation' AND row_id = '$id'; DELETE FROM row_reservation WHERE id = '$id'"),
+        ("admin", "DELETE FROM event WHERE kind = 'saga' AND row_id = '$id'; DELETE FROM row_saga WHERE id = '$id'"),
+    ]),
+    ("view gone with its events", &[
+        ("admin", "DELETE FROM event WHERE kind = 'saga' AND row_id = '$id'; DELETE FROM row_saga WHERE id = '$id'"),
+    ]),
+    ("another customer at payment, events too", &[("payment", "
+        UPDATE event SET data = replace(data, '\"ada\"', '\"eve\"') WHERE kind = 'payment' AND row_id = '$id' AND version = 1;
+        UPDATE row_payment SET state = replace(state, '\"ada\"', '\"eve\"') WHERE id = '$id'")]),
+];
+
+/// Of rows alone: their events tell.
+const ROWS: &[Plant] = &[
+    ("order/", &[("order", "DELETE FROM row_order WHERE id = '$id'")]),
+    ("payment/", &[("payment", "UPDATE row_payment SET updated_at = updated_at + 1 WHERE id = '$id'")]),
+    ("saga/", &[("admin", "UPDATE row_saga SET state = replace(state, 'ada', 'eve') WHERE id = '$id'")]),
+    (
+        "reservation/",
+        &[("inventory", "DELETE FROM event WHERE kind = 'reservation' AND row_id = '$id' AND version = 1")],
+    ),
+    (
+        "order: 1 rows without events",
+        &[("order", "DELETE FROM event WHERE kind = 'order' AND row_id = '$id'")],
+    ),
+];
+
+#[tokio::test]
+async fn a_whole_audit_tells_of_each_fault_that_is_planted() {
+    let system = System::start(&[]);
+    system.list("pen", 1_000).await;
+    let mut orders = Vec::new();
+    for _ in 0..PLANTS.len() + ROWS.len() {
+        let order = system.order(&[("pen", 1)], "tok_ok").await;
+        orders.push(order["id"].as_str().expect("an id").to_owned());
+    }
+    let back = system.order(&[("pen", 1)], "tok_ok").await;
+    let back = back["id"].as_str().expect("an id").to_owned();
+    let cancelled =
+        system.post("order", &format!("/api/orders/{back}/cancel")).send().await.expect("an answer");
+    assert!(cancelled.status().is_success());
+    system.assert_reconciled().await;
+    for ((_, planted), order) in PLANTS.iter().chain(ROWS).zip(&orders) {
+        for (service, statements) in *planted {
+            by_hand(&system, service, statements, order);
+        }
+    }
+    by_hand(&system, "bank", "
+        UPDATE row_charge SET status = 'CAPTURED', version = 1, state = replace(state, 'Refunded', 'Captured'),
+            updated_at = created_at WHERE reference = '$id';
+        DELETE FROM event WHERE version = 2 AND row_id = (SELECT id FROM row_charge WHERE reference = '$id')", &back);
+    let stray = Uuid::now_v7().to_string();
+    let body = json!({
+        "amount": {"amount_minor": 1_000, "currency": "EUR"}, "token": "tok_ok", "reference": stray,
+    });
+    let asked = system.post("bank", "/v1/charges").header("Idempotency-Key", Uuid::now_v7().to_string());
+    assert_eq!(asked.json(&body).send().await.expect("an answer").status(), 200);
+
+    let report = system.get("admin", "/api/admin/audit?wait=20&whole=true").await;
+    let found = report["discrepancies"].as_array().expect("a list");
+    let names =
+        PLANTS.iter().map(|(name, _)| *name).chain(["refund gone with its event", "charge without order"]);
+    let planted = names.zip(orders[..PLANTS.len()].iter().chain([&back, &stray]).cloned());
+    let rows = ROWS.iter().zip(&orders[PLANTS.len()..]).map(|((name, _), order)| match name.ends_with('/') {
+        true => (*name, format!("{name}{order}")),
+        false => (*name, (*name).to_owned()),
+    });
+    let is_told = |wanted: &str| {
+        found.iter().any(|found| {
+            found["subject"] == wanted
+                || found["detail"].as_str().is_some_and(|detail| detail.contains(wanted))
+        })
+    };
+    let missed: Vec<_> = planted.chain(rows).filter(|(_, wanted)| !is_told(wanted)).collect();
+    assert!(missed.is_empty(), "{missed:?} in {report:#}");
+}
+
+/// The one fault alone: all else adds up.
+#[tokio::test]
+async fn money_that_was_captured_twice_as_both_ledgers_say_is_no_balance() {
+    let system = System::start(&[]);
+    system.list("pen", 1_000).await;
+    let order = system.order(&[("pen", 1)], "tok_ok").await;
+    let order = order["id"].as_str().expect("an id");
+    system.assert_reconciled().await;
+    by_hand(&system, "bank", TWICE_AT_THE_BANK, order);
+    by_hand(&system, "payment", TWICE_AT_PAYMENT, order);
+    let report = system.get("admin", "/api/admin/audit?wait=10&whole=true").await;
+    assert_eq!(report["verdict"], "UNBALANCED", "{report:#}");
+}
