@@ -2,7 +2,7 @@
 //! its time.
 //!
 //! The bound is Little's law: with so many ends a second, what begins now waits for all that is under way before it. An
-//! outage is no overload: when nothing has come by the whole way for [`OUTAGE`], and little to any end, what is new may
+//! outage is no overload: when nothing has come by the whole way for a while, and little to any end, what is new may
 //! wait for the end of the outage.
 
 use std::time::Duration;
