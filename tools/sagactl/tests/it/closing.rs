@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::system::System;
 
@@ -48,17 +46,8 @@ fn path_of(order: &Value, what: &str) -> String {
     format!("/api/orders/{}{what}", order["id"].as_str().expect("an id"))
 }
 
-async fn charge(system: &System, order: &Value) {
-    let body = json!({
-        "amount": {"amount_minor": 1_000, "currency": "EUR"}, "token": "tok_ok", "reference": order["id"],
-    });
-    let asked = system.post("bank", "/v1/charges").header("Idempotency-Key", Uuid::now_v7().to_string());
-    assert_eq!(asked.json(&body).send().await.expect("an answer").status(), 200);
-}
-
 fn by_hand(system: &System, service: &str, sql: &str) {
-    let path = system.path().join(service).join(format!("{service}.db"));
-    let changed = Connection::open(path).and_then(|conn| conn.execute(sql, [])).expect("SQL");
+    let changed = system.database(service).execute(sql, []).expect("SQL");
     assert_eq!(changed, 1, "{sql}");
 }
 
@@ -90,7 +79,7 @@ async fn an_audit_reads_what_has_changed_and_comes_to_the_same_as_one_that_reads
     assert_eq!(sums(&after), sums(&balanced(&system, Reads::Asked).await));
 
     // Whatever goes wrong with one that was closed is found, and stays found.
-    charge(&system, &other).await;
+    system.charge(other["id"].as_str().expect("an id")).await;
     for _ in 0..2 {
         let report = system.get("admin", "/api/admin/audit?wait=10").await;
         assert_eq!((&report["verdict"], &report["scope"]["whole"]), (&json!("UNBALANCED"), &json!(false)));

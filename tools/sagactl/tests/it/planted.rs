@@ -1,17 +1,13 @@
 //! Shell: faults that are planted into the databases of a running system, each about an order of its own, and that a whole
 //! audit has to tell of.
 
-use rusqlite::Connection;
-use serde_json::json;
 use uuid::Uuid;
 
 use crate::system::System;
 
 /// Runs statements in which `$id` is the order; each must change something.
 fn by_hand(system: &System, service: &str, statements: &str, order: &str) {
-    let conn =
-        Connection::open(system.path().join(service).join(format!("{service}.db"))).expect("a database");
-    conn.busy_timeout(std::time::Duration::from_secs(5)).expect("patience");
+    let conn = system.database(service);
     for sql in statements.split(';').map(str::trim).filter(|sql| !sql.is_empty()) {
         let sql = sql.replace("$id", order);
         assert!(conn.execute(&sql, []).expect(&sql) > 0, "{sql} changed nothing");
@@ -117,11 +113,7 @@ async fn a_whole_audit_tells_of_each_fault_that_is_planted() {
             updated_at = created_at WHERE reference = '$id';
         DELETE FROM event WHERE version = 2 AND row_id = (SELECT id FROM row_charge WHERE reference = '$id')", &back);
     let stray = Uuid::now_v7().to_string();
-    let body = json!({
-        "amount": {"amount_minor": 1_000, "currency": "EUR"}, "token": "tok_ok", "reference": stray,
-    });
-    let asked = system.post("bank", "/v1/charges").header("Idempotency-Key", Uuid::now_v7().to_string());
-    assert_eq!(asked.json(&body).send().await.expect("an answer").status(), 200);
+    system.charge(&stray).await;
 
     let report = system.get("admin", "/api/admin/audit?wait=20&whole=true").await;
     let found = report["discrepancies"].as_array().expect("a list");

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::system::{System, wait_until};
@@ -28,10 +27,8 @@ fn briefly(archive: &Path) -> Vec<String> {
 
 /// Rows of a kind that the service has.
 fn rows(system: &System, service: &str, kind: &str) -> usize {
-    let path = system.path().join(service).join(format!("{service}.db"));
-    let counted = Connection::open(path).and_then(|conn| {
-        conn.query_row(&format!("SELECT count(*) FROM row_{kind}"), [], |row| row.get::<_, i64>(0))
-    });
+    let count = format!("SELECT count(*) FROM row_{kind}");
+    let counted = system.database(service).query_row(&count, [], |row| row.get::<_, i64>(0));
     counted.ok().and_then(|rows| usize::try_from(rows).ok()).expect("SQL")
 }
 

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use reqwest::{Client, RequestBuilder};
+use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// Ports that one system takes, from its base on.
 const PORTS: u16 = 6;
@@ -159,6 +161,20 @@ impl System {
 
     pub fn path(&self) -> &Path {
         self.data.path()
+    }
+
+    /// The database of a service, beside the service itself.
+    pub fn database(&self, service: &str) -> Connection {
+        Connection::open(self.path().join(service).join(format!("{service}.db"))).expect("a database")
+    }
+
+    /// Charges ten euros for an order at the bank, as whoever calls it would.
+    pub async fn charge(&self, reference: &str) {
+        let body = json!({
+            "amount": {"amount_minor": 1_000, "currency": "EUR"}, "token": "tok_ok", "reference": reference,
+        });
+        let asked = self.post("bank", "/v1/charges").header("Idempotency-Key", Uuid::now_v7().to_string());
+        assert_eq!(asked.json(&body).send().await.expect("an answer").status(), 200);
     }
 
     /// The address of a program.

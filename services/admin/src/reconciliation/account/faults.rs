@@ -22,7 +22,7 @@ pub struct Standard<'a> {
 }
 
 /// What breaks a rule, and how.
-pub type Fault = (Rule, String);
+pub(super) type Fault = (Rule, String);
 
 /// What was found so far.
 #[derive(Default)]

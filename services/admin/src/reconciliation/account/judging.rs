@@ -11,25 +11,6 @@ use crate::reconciliation::findings::{Found, Rule};
 use crate::reconciliation::settled::{SettledItem, held_against};
 
 impl Account {
-    /// Everything that does not add up.
-    #[must_use]
-    pub fn faults(&self, standard: Standard<'_>) -> Vec<Fault> {
-        let mut faults = Faults::default();
-        match &self.order {
-            None if self.has_traces() => faults.must(false, Rule::EverythingHasAnOrder, || self.traces()),
-            None => self.check_strangers(standard.heard_since, &mut faults),
-            Some(order) => {
-                self.check_order(order, standard, &mut faults);
-                self.check_customer_and_amounts(order, &mut faults);
-                self.check_stock(order, &mut faults);
-                self.check_money(order, &mut faults);
-                self.check_bank(order, &mut faults);
-                self.check_view(order, standard.heard_since, &mut faults);
-            }
-        }
-        faults.0
-    }
-
     /// Everything that does not add up, each with how much and since when.
     #[must_use]
     pub fn found(&self, standard: Standard<'_>) -> Vec<Found> {
@@ -65,6 +46,24 @@ impl Account {
             self.has_open_call().then(|| (Rule::MoneyBack, format!("the bank is to be asked, {left}")));
         let found = |(rule, detail)| Found { since: self.since(rule), ..Found::plain(rule, detail) };
         [pending, held, called].into_iter().flatten().map(found).collect()
+    }
+
+    /// Everything that does not add up.
+    fn faults(&self, standard: Standard<'_>) -> Vec<Fault> {
+        let mut faults = Faults::default();
+        match &self.order {
+            None if self.has_traces() => faults.must(false, Rule::EverythingHasAnOrder, || self.traces()),
+            None => self.check_strangers(standard.heard_since, &mut faults),
+            Some(order) => {
+                self.check_order(order, standard, &mut faults);
+                self.check_customer_and_amounts(order, &mut faults);
+                self.check_stock(order, &mut faults);
+                self.check_money(order, &mut faults);
+                self.check_bank(order, &mut faults);
+                self.check_view(order, standard.heard_since, &mut faults);
+            }
+        }
+        faults.0
     }
 
     /// When the last thing happened that such a fault is about.

@@ -15,5 +15,5 @@ mod known;
 mod money;
 mod telling;
 
-pub use faults::{Fault, Standard};
+pub use faults::Standard;
 pub use known::Account;

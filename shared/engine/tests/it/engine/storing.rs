@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{done, names};
 use crate::support::{
-    DepotCommand, Disk, EngineHarness, LISTENING, Pace, arrived, at, heard, id, in_time, shelf, state,
+    Depot, DepotCommand, Disk, EngineHarness, LISTENING, Pace, arrived, at, heard, id, in_time, shelf, state,
     wait_until,
 };
 
@@ -64,9 +64,8 @@ async fn what_waits_for_a_store_that_takes_nothing_is_told() {
     assert_eq!(harness.engine.waiting(), 0);
 }
 
-/// However far apart batches begin: a backlog is not made to wait.
-#[tokio::test]
-async fn a_batch_that_is_full_waits_for_nothing_more() {
+/// An engine whose next batch begins within the hour, unless it is full.
+async fn in_no_hurry() -> (Disk, EngineHarness) {
     let disk = Disk::new();
     let pace = Pace { gather: Duration::from_hours(1), ..Pace::default() };
     let harness = EngineHarness::over(disk.store(), pace).await;
@@ -75,9 +74,47 @@ async fn a_batch_that_is_full_waits_for_nothing_more() {
     let asked = harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
     assert!(in_time("the answer", asked).await.is_err(), "it is not stored");
     disk.works("outbox");
-    let put = |number| Input::command(id(number), id(number), DepotCommand::Put("tea", 1), None);
-    let full = (1..=u128::try_from(2 * pace.due_limit).expect("a number")).map(put).collect();
+    (disk, harness)
+}
+
+fn put(number: u128) -> Input<Depot> {
+    Input::command(id(number), id(number), DepotCommand::Put("tea", 1), None)
+}
+
+/// However far apart batches begin: a backlog is not made to wait.
+#[tokio::test]
+async fn a_batch_that_is_full_waits_for_nothing_more() {
+    let (_disk, harness) = in_no_hurry().await;
+    let full = (1..=u128::try_from(2 * Pace::default().due_limit).expect("a number")).map(put).collect();
     assert!(names(&harness.settle_together(full).await).iter().all(|name| *name == "done"));
+}
+
+/// The same of more than the queue has room for, some of whom give up.
+#[tokio::test]
+async fn whoever_waits_for_room_in_the_queue_waits_for_nothing_more() {
+    let (_disk, harness) = in_no_hurry().await;
+    // As many as fill whatever is bounded, several times over, from tasks that come and go.
+    for round in 0..3_u128 {
+        let mut asking = tokio::task::JoinSet::new();
+        for number in 1..=4_096 {
+            let (engine, input) = (harness.engine.clone(), put(10_000 * (round + 1) + number));
+            asking.spawn(async move { engine.settle(input).await });
+            if number % 7 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        // Some give up: what they handed in, or were about to, is nobody's.
+        let mut told = 0;
+        let all = async {
+            while told + 300 < 4_096 {
+                let answer = asking.join_next().await.expect("there is more").expect("no panic");
+                told += usize::from(answer.is_ok());
+            }
+        };
+        in_time("the answers", all).await;
+        asking.abort_all();
+        while asking.join_next().await.is_some() {}
+    }
 }
 
 /// Messages that arrive together are handed in one after the other, and the first wakes the engine.
@@ -85,12 +122,12 @@ async fn a_batch_that_is_full_waits_for_nothing_more() {
 async fn what_is_handed_in_while_a_batch_is_gathered_is_part_of_it() {
     let harness = EngineHarness::new().await;
     let handed_in = (1..=10).map(|number: u128| {
-        let (engine, id) = (harness.engine.clone(), id(number));
+        let (engine, input) = (harness.engine.clone(), put(number));
         async move {
             for _ in 0..number {
                 tokio::task::yield_now().await;
             }
-            engine.settle(Input::command(id, id, DepotCommand::Put("tea", 1), None)).await
+            engine.settle(input).await
         }
     });
     let settled = in_time("the outcomes", futures::future::join_all(handed_in)).await;
@@ -185,40 +222,5 @@ impl Clock for RunClock {
     fn now(&self) -> Timestamp {
         let is_a_run = std::thread::current().name() == Some("sqlite-writer");
         at(self.0.fetch_add(i64::from(is_a_run), Ordering::SeqCst) + i64::from(is_a_run))
-    }
-}
-
-/// A queue that is shorter than a batch is full before the batch is: what waits for room in it must not wait for the batch.
-#[tokio::test]
-async fn what_waits_for_room_in_the_queue_waits_for_no_batch() {
-    let disk = Disk::new();
-    let pace = Pace { gather: Duration::from_hours(1), ..Pace::default() };
-    let harness = EngineHarness::over(disk.store(), pace).await;
-    disk.refuses("outbox", "ABORT");
-    let asked = harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
-    assert!(in_time("the answer", asked).await.is_err(), "it is not stored");
-    disk.works("outbox");
-    // As many as fill whatever is bounded, several times over, from tasks that come and go.
-    let put = |number| Input::command(id(number), id(number), DepotCommand::Put("tea", 1), None);
-    for round in 0..3_u128 {
-        let mut asking = tokio::task::JoinSet::new();
-        for number in 1..=4_096 {
-            let (engine, input) = (harness.engine.clone(), put(10_000 * (round + 1) + number));
-            asking.spawn(async move { engine.settle(input).await });
-            if number % 7 == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
-        // Some give up: what they handed in, or were about to, is nobody's.
-        let mut told = 0;
-        let all = async {
-            while told + 300 < 4_096 {
-                let answer = asking.join_next().await.expect("there is more").expect("no panic");
-                told += usize::from(answer.is_ok());
-            }
-        };
-        in_time("the answers", all).await;
-        asking.abort_all();
-        while asking.join_next().await.is_some() {}
     }
 }
