@@ -163,9 +163,9 @@ bench_overload() {
     --drain 2m --mix happy=100 --may-shed --timeline || die "the run failed"
   local overload
   overload=$(jq '{rate: .rate_wanted, valid, reasons, started, shed, shed_latency_ms, latency_ms, http_latency_ms, errors_by_reason,
-    rss_mib_max: (.timeline | map(.rss_mib) | max), order_rss_mib_max: (.timeline | map(.order_rss_mib) | max), rss_mib, timeline}' \
+    services_rss_mib_max: (.timeline | map(.rss_mib - .broker_rss_mib) | max * 10 | round / 10), order_rss_mib_max: (.timeline | map(.order_rss_mib) | max), rss_mib, timeline}' \
     "$folder/run.json")
-  show "$(jq -r '"  \(.shed) refused with 503 and Retry-After within \(.shed_latency_ms.p99) ms (p99); of what was taken p99 \(.latency_ms.p99) ms; at most \(.rss_mib_max) MiB, order \(.order_rss_mib_max)"' <<<"$overload")"
+  show "$(jq -r '"  \(.shed) refused with 503 and Retry-After within \(.shed_latency_ms.p99) ms (p99); of what was taken p99 \(.latency_ms.p99) ms; the services at most \(.services_rss_mib_max) MiB, order \(.order_rss_mib_max)"' <<<"$overload")"
   against "$folder/run.json" overload
   note overload "$overload"
   stop_system
@@ -194,7 +194,7 @@ bench_history() {
   whole=$(timed_audit --whole)
   load "$folder/run.json" --rate "$(of_sustained 75)" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || die "the run failed"
   again=$(timed_audit)
-  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB"' "$folder/run.json")"
+  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB with the broker"' "$folder/run.json")"
   show "$(jq -r -n --argjson whole "$whole" --argjson again "$again" '"  the books: \($whole.seconds) s for all \($whole.orders) orders, then \($again.seconds) s, of which \($again.orders_read) were read"')"
   against "$folder/run.json" history
   note history "$(in_short "$folder/run.json" | jq --argjson orders "$history" --argjson whole "$whole" --argjson again "$again" \
@@ -222,9 +222,10 @@ bench_soak() {
   local soak
   soak=$(jq '(.timeline | length) as $all | ([($all / 10 | floor), 1] | max) as $tenth
     | {rate: .rate_wanted, duration_s, valid, reasons, started, latency_ms, cpu_ms_per_order, rss_mib,
-       rss_mib_first: .timeline[$tenth].rss_mib, rss_mib_last: .timeline[-1].rss_mib,
+       services_rss_mib_first: (.timeline[$tenth] | .rss_mib - .broker_rss_mib | round),
+       services_rss_mib_last: (.timeline[-1] | .rss_mib - .broker_rss_mib | round),
        timeline: [.timeline | to_entries[] | select(.key % $tenth == 0) | .value]}' "$folder/run.json")
-  show "$(jq -r '"  \(.rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; memory \(.rss_mib_first) → \(.rss_mib_last) MiB"' <<<"$soak")"
+  show "$(jq -r '"  \(.rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; memory of the services \(.services_rss_mib_first) → \(.services_rss_mib_last) MiB"' <<<"$soak")"
   against "$folder/run.json" soak
   note soak "$soak"
   stop_system

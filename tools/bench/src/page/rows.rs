@@ -88,7 +88,11 @@ fn throughput(results: &Value, floor: &Floor) -> Vec<Row> {
         row("sustained, p99 ≤ 250 ms", format!("{:.0} sagas/s", rate.unwrap_or(0.0)), floor.share(rate)),
         row("  its latency", ms(&at["latency_ms"]), ""),
         row("  its CPU, all processes", format!("{} ms per saga", text(&at["cpu_ms_per_order"])), ""),
-        row("  its memory, all processes", format!("{} MiB", text(&at["rss_mib_total"])), ""),
+        row(
+            "  its memory, the five services",
+            services_memory(&at["rss_mib"]),
+            broker_memory(&at["rss_mib"]),
+        ),
     ];
     rows.extend(list(&throughput["closed"]).iter().map(|closed| {
         let rate = number(&closed["rate_in_time"]);
@@ -153,9 +157,14 @@ fn overload(results: &Value, _floor: &Floor) -> Vec<Row> {
             format!("{shed} refused, p99 {shed_p99_ms} ms"),
         ),
         row(
-            "  memory, highest",
-            format!("{} MiB", text(&overload["rss_mib_max"])),
+            "  memory of the five services, highest",
+            format!("{} MiB", text(&overload["services_rss_mib_max"])),
             format!("order {} MiB", text(&overload["order_rss_mib_max"])),
+        ),
+        row(
+            "  and then, at half of the rate",
+            services_memory(&overload["rss_mib"]),
+            broker_memory(&overload["rss_mib"]),
         ),
     ]
 }
@@ -169,7 +178,7 @@ fn history(results: &Value, _floor: &Floor) -> Vec<Row> {
         row(
             format!("beside {orders} finished orders, at {rate}/s"),
             ms(&history["latency_ms"]),
-            format!("memory {} MiB", text(&history["rss_mib_total"])),
+            format!("memory {}", services_memory(&history["rss_mib"])),
         ),
         row("  their books, from nothing", books(&history["audit_whole"]), ""),
         row("  their books, then", books(&history["audit_again"]), ""),
@@ -181,7 +190,11 @@ fn soak(results: &Value, _floor: &Floor) -> Vec<Row> {
     vec![row(
         format!("soak, {} s at {}/s", text(&soak["duration_s"]), text(&soak["rate"])),
         ms(&soak["latency_ms"]),
-        format!("memory {} → {} MiB", text(&soak["rss_mib_first"]), text(&soak["rss_mib_last"])),
+        format!(
+            "memory {} → {} MiB",
+            text(&soak["services_rss_mib_first"]),
+            text(&soak["services_rss_mib_last"])
+        ),
     )]
 }
 
@@ -217,6 +230,16 @@ fn beside(said: String, of: &Value) -> String {
     let settings = list(&of["settings"]).iter().map(text);
     let all: Vec<_> = [said].into_iter().chain(settings).filter(|said| !said.is_empty()).collect();
     all.join("; ")
+}
+
+/// Of all processes but the broker, by what each holds.
+fn services_memory(rss_mib: &Value) -> String {
+    let services = rss_mib.as_object().into_iter().flatten().filter(|(process, _)| *process != "nats");
+    format!("{:.0} MiB", services.filter_map(|(_, mib)| number(mib)).sum::<f64>())
+}
+
+fn broker_memory(rss_mib: &Value) -> String {
+    format!("the broker {:.0} MiB", number(&rss_mib["nats"]).unwrap_or(0.0))
 }
 
 fn number(value: &Value) -> Option<f64> {

@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::report::{self, Report, Tolerance};
 use super::schedule::Schedule;
 use super::sender::{Answer, Request, Sender};
-use super::timeline::Timeline;
+use super::timeline::{Memory, Timeline};
 use super::{books, facts, shelf};
 use crate::http::Http;
 use crate::local::{Member, Reach, Usage};
@@ -278,6 +278,7 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
 #[expect(clippy::float_arithmetic, reason = "shown to people")]
 fn close_second(timeline: &mut Timeline, in_flight: u64, usage: &BTreeMap<Member, Usage>) {
     let all: f64 = usage.values().map(|usage| usage.rss_mib).sum();
-    let order = usage.get(&Member::ORDER).map_or(0.0, |usage| usage.rss_mib);
-    timeline.close(in_flight, (all * 10.0).round() / 10.0, order);
+    let of = |member| usage.get(&member).map_or(0.0, |usage| usage.rss_mib);
+    let (broker, order) = (of(Member::NATS), of(Member::ORDER));
+    timeline.close(in_flight, Memory { all: (all * 10.0).round() / 10.0, broker, order });
 }

@@ -22,7 +22,17 @@ pub struct Second {
     refusal_p99_ms: f64,
     /// What all processes of the system hold, as far as that can be seen.
     rss_mib: f64,
+    /// Of these, the broker's and the order service's.
+    broker_rss_mib: f64,
     order_rss_mib: f64,
+}
+
+/// Memory of the processes of a system, in MiB.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Memory {
+    pub all: f64,
+    pub broker: f64,
+    pub order: f64,
 }
 
 /// All seconds of a run, when they are wanted.
@@ -59,7 +69,7 @@ impl Timeline {
     }
 
     /// A second is over.
-    pub fn close(&mut self, in_flight: u64, rss_mib: f64, order_rss_mib: f64) {
+    pub fn close(&mut self, in_flight: u64, memory: Memory) {
         let (ends, refusals) = (self.latencies.percentiles(), self.refusals.percentiles());
         self.seconds.push(Second {
             at: self.seconds.len() as u64,
@@ -70,8 +80,9 @@ impl Timeline {
             p50_ms: ends.p50,
             p99_ms: ends.p99,
             refusal_p99_ms: refusals.p99,
-            rss_mib,
-            order_rss_mib,
+            rss_mib: memory.all,
+            broker_rss_mib: memory.broker,
+            order_rss_mib: memory.order,
         });
         (self.sent, self.refused) = (0, 0);
         self.latencies.clear();
@@ -93,14 +104,16 @@ mod tests {
         (0..3).for_each(|_| timeline.sent());
         timeline.ended(Duration::from_millis(10));
         timeline.refused(Duration::from_millis(2));
-        timeline.close(1, 100.0, 20.0);
-        timeline.close(1, 101.0, 21.0);
+        timeline.close(1, Memory::default());
+        timeline.close(1, Memory { all: 101.0, broker: 50.0, order: 21.0 });
         let shown = serde_json::to_value(timeline.seconds()).expect("JSON");
         let of =
             |at: usize| ["at", "sent", "ended", "refused", "in_flight"].map(|name| shown[at][name].clone());
         assert_eq!(of(0), [0, 3, 1, 1, 1].map(Into::<serde_json::Value>::into));
         assert_eq!(of(1), [1, 0, 0, 0, 1].map(Into::<serde_json::Value>::into));
         assert!(shown[0]["p99_ms"].as_f64() >= Some(10.0) && shown[1]["p99_ms"] == 0.0, "{shown:#}");
-        assert_eq!((&shown[0]["refusal_p99_ms"], &shown[1]["rss_mib"]), (&2.0.into(), &101.0.into()));
+        assert_eq!(shown[0]["refusal_p99_ms"], 2.0);
+        let memory = ["rss_mib", "broker_rss_mib", "order_rss_mib"].map(|of| shown[1][of].as_f64());
+        assert_eq!(memory, [101.0, 50.0, 21.0].map(Some));
     }
 }

@@ -105,17 +105,26 @@ async fn an_injected_pause_is_named_and_needs_somebody_once_it_holds_messages_ba
         assert!(said.contains(" faults clear payment` ends it"), "{said}");
     }
     system.place(2).await;
-    wait_until("a human is needed", async || system.try_sagactl(&["status"]).status.code() == HUMAN_NEEDED)
-        .await;
-    let doctor = text(&system.try_sagactl(&["doctor"]).stdout);
+    // One may stand for long enough before the other comes.
     let held = "2 messages wait, held back by an injected fault";
+    let mut doctor = String::new();
+    wait_until("a human is needed, for both", async || {
+        let output = system.try_sagactl(&["doctor"]);
+        doctor = text(&output.stdout);
+        output.status.code() == HUMAN_NEEDED && doctor.contains(held)
+    })
+    .await;
     assert!(doctor.contains("payment-processing of payment stands still since"), "{doctor}");
-    assert!(doctor.contains(held), "{doctor}");
+    assert_eq!(system.try_sagactl(&["status"]).status.code(), HUMAN_NEEDED);
     // What is told to be done is done, and that is all there was.
     let clear = doctor.lines().map(str::trim).find(|line| line.ends_with(" faults clear payment"));
     let clear = clear.expect("how to end it");
     let output = Command::new("sh").args(["-c", clear]).current_dir("/").output().expect("a shell");
     assert!(output.status.success(), "{clear}: {}", text(&output.stderr));
-    wait_until("nobody is needed", async || system.try_sagactl(&["status"]).status.success()).await;
-    assert!(!system.sagactl(&["doctor"]).contains("injected"));
+    wait_until("nobody is needed, nor is anything injected", async || {
+        let output = system.try_sagactl(&["doctor"]);
+        output.status.success() && !text(&output.stdout).contains("injected")
+    })
+    .await;
+    assert!(system.try_sagactl(&["status"]).status.success());
 }

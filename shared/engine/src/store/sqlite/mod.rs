@@ -1,6 +1,7 @@
 //! Shell: the store on SQLite: one writer thread that merges what waits into one commit; readers beside it.
 
 mod along;
+mod checkpoint;
 mod departures;
 mod fold;
 mod left;
@@ -36,6 +37,7 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::oneshot;
 
 use self::along::Along;
+use self::checkpoint::Checkpoints;
 use self::opening::MarkFile;
 pub use self::opening::Opening;
 use self::place::Place;
@@ -55,9 +57,6 @@ const WAITING_JOBS: usize = 256;
 /// Pages that one connection may cache, in KiB: the working set of the newest rows, well under the
 /// 60 MiB that a whole service may take.
 const CACHE_KIB: i64 = 8 * 1024;
-/// Pages of write-ahead log (4 KiB each) after which it is copied back.
-const CHECKPOINT_PAGES: i64 = 4_000;
-
 /// So long may a job that nobody waits for be carried along until another needs a commit, before it gets its own.
 const CARRIED_FOR: Duration = Duration::from_millis(100);
 
@@ -142,11 +141,13 @@ impl SqliteStore {
         outbox::check_position(&conn)?;
         let readers = Readers::open(path).map_err(|error| unusable("cannot be read", &error))?;
         let place = Place::of(path).map_err(|error| unusable("cannot be found", &error))?;
+        let checkpoints =
+            Checkpoints::of(path, &mut conn).map_err(|error| unusable("cannot be opened again", &error))?;
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
         let written = place.clone();
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || write_jobs(&conn, &waiting, &written, marks))
+            .spawn(move || write_jobs(&conn, &waiting, &written, marks, checkpoints))
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let (writer, readers) = (Writer::Thread(Some((jobs, thread))), Some(readers));
         let along = Arc::default();
@@ -474,7 +475,13 @@ fn next_jobs(waiting: &Receiver<Job>) -> Option<Vec<Job>> {
 }
 
 /// The writer thread: takes what waits, runs it in one transaction, commits, tells everyone.
-fn write_jobs(conn: &Connection, waiting: &Receiver<Job>, place: &Place, mut marks: MarkFile) {
+fn write_jobs(
+    conn: &Connection,
+    waiting: &Receiver<Job>,
+    place: &Place,
+    mut marks: MarkFile,
+    mut checkpoints: Checkpoints,
+) {
     while let Some(mut jobs) = next_jobs(waiting) {
         let merged = in_transaction(conn, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
         // After the commit: only then is it known where that went.
@@ -496,6 +503,7 @@ fn write_jobs(conn: &Connection, waiting: &Receiver<Job>, place: &Place, mut mar
             }
         }
         marks.write_now_and_then(conn);
+        checkpoints.now_and_then(conn);
     }
     marks.write(conn);
 }
@@ -550,7 +558,8 @@ fn configure(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
-    conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
+    // The log is copied back by `Checkpoints`, never within a commit.
+    conn.pragma_update(None, "wal_autocheckpoint", 0)
 }
 
 /// Statements stay prepared. Without the query planner's stability guarantee (SQLITE_DBCONFIG_ENABLE_QPSG), a build
