@@ -1,6 +1,7 @@
 //! Shell: everything there is: the services with their databases, the broker, the bank; and how they come to rest.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ use saga_core::service::{Service, Step, steps_of};
 use saga_engine::runtime::bus::Durable;
 use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::{NoCalls, TaskHandler};
-use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{DueQuery, Store};
+use saga_engine::store::sqlite::{SqliteStore, Template};
+use saga_engine::store::{DueQuery, Store, StoreFault};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -309,6 +310,15 @@ impl<S: Service> Site<S> {
     }
 }
 
+/// The empty database of a service, made once for all seeds.
+fn template<S: Service>() -> Result<Arc<Template>, StoreFault> {
+    static MADE: Mutex<BTreeMap<&str, Arc<Template>>> = Mutex::new(BTreeMap::new());
+    match MADE.lock().entry(S::NAME) {
+        Entry::Occupied(made) => Ok(made.get().clone()),
+        Entry::Vacant(none) => Ok(none.insert(Arc::new(Template::of(S::rows())?)).clone()),
+    }
+}
+
 struct Maker<'a> {
     sim: &'a Sim,
     broker: &'a SharedBroker,
@@ -325,7 +335,7 @@ impl Maker<'_> {
         handler: impl Fn(Process) -> Arc<dyn TaskHandler>,
         beside: Option<Beside<S>>,
     ) -> Site<S> {
-        let store = match SqliteStore::in_memory(S::rows()) {
+        let store = match template::<S>().and_then(|template| SqliteStore::copy_of(&template)) {
             Ok(store) => Arc::new(store),
             Err(fault) => panic!("no database in memory: {fault}"),
         };

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::Connection;
+use rusqlite::backup::Backup;
 use rusqlite::config::DbConfig;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
@@ -103,6 +104,25 @@ struct Kinds {
     sql: BTreeMap<&'static str, KindSql>,
 }
 
+/// An empty database in memory with all its tables. Making them takes as long as hundreds of transactions; a simulation
+/// needs thousands of databases.
+pub struct Template {
+    kinds: Arc<Kinds>,
+    made: Mutex<Connection>,
+}
+
+impl Template {
+    /// With tables for rows of these kinds.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn of(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
+        let kinds = Arc::new(Kinds::of(kinds));
+        let made = Mutex::new(made_in_memory(&kinds)?);
+        Ok(Self { kinds, made })
+    }
+}
+
 impl SqliteStore {
     /// Opens the file as whoever's it is; see [`SqliteStore::open_as`].
     ///
@@ -160,9 +180,25 @@ impl SqliteStore {
     /// None in practice.
     pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
         let kinds = Arc::new(Kinds::of(kinds));
-        let conn = made_in_memory(&kinds)?;
+        Ok(Self::inline(made_in_memory(&kinds)?, kinds))
+    }
+
+    /// As [`SqliteStore::in_memory`], with a copy of what is in the template.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn copy_of(template: &Template) -> Result<Self, StoreFault> {
+        let mut conn = empty_in_memory()?;
+        let made = template.made.lock();
+        Backup::new(&made, &mut conn)
+            .and_then(|copy| copy.step(-1))
+            .map_err(oops("copying a database in memory"))?;
+        Ok(Self::inline(conn, template.kinds.clone()))
+    }
+
+    fn inline(conn: Connection, kinds: Arc<Kinds>) -> Self {
         let (writer, along) = (Writer::Inline(Mutex::new(conn)), Arc::default());
-        Ok(Self { writer, readers: None, kinds, place: None, along, _lock: None })
+        Self { writer, readers: None, kinds, place: None, along, _lock: None }
     }
 
     /// Brings back events of a kind that had left; those that are there already are left alone. Where all that a snapshot
@@ -537,9 +573,14 @@ fn in_transaction<T>(
 
 /// A database in memory with all tables.
 fn made_in_memory(kinds: &Kinds) -> Result<Connection, StoreFault> {
+    let conn = empty_in_memory()?;
+    prepare(&conn, kinds)?;
+    Ok(conn)
+}
+
+fn empty_in_memory() -> Result<Connection, StoreFault> {
     let conn = Connection::open_in_memory().map_err(oops("opening a database in memory"))?;
     prepare_once(&conn).map_err(oops("configuring a database in memory"))?;
-    prepare(&conn, kinds)?;
     Ok(conn)
 }
 

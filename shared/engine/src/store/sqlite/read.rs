@@ -379,7 +379,7 @@ fn due_retries(conn: &Connection, at: i64, limit: i64, paused: &[String]) -> rus
     let paused = serde_json::to_string(paused).unwrap_or_else(|_| "[]".to_owned());
     conn.prepare_cached(
         "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter
-         FROM retry WHERE next_attempt <= ?1 AND step NOT IN (SELECT value FROM json_each(?3))
+         FROM retry WHERE next_attempt <= ?1 AND NOT EXISTS (SELECT 1 FROM json_each(?3) WHERE value = step)
          ORDER BY next_attempt LIMIT ?2",
     )?
     .query_map(params![at, limit, paused], |row| {
@@ -402,6 +402,12 @@ fn claim_tasks(conn: &Connection, at: i64, query: &DueQuery) -> rusqlite::Result
     if query.recover {
         let void = "UPDATE task SET owner = NULL, lease_until = NULL WHERE owner = ?1 AND created_at < ?2";
         conn.execute(void, params![query.owner, at])?;
+    }
+    // Mostly nothing is: then the tables in memory that the update works with are not made.
+    let is_any_due = "SELECT EXISTS (
+        SELECT 1 FROM task WHERE next_attempt <= ?1 AND (lease_until IS NULL OR lease_until <= ?1))";
+    if !conn.prepare_cached(is_any_due)?.query_row([at], |row| row.get(0))? {
+        return Ok(Vec::new());
     }
     let mut update = conn.prepare_cached(
         "UPDATE task SET owner = ?1, lease_until = ?2, claim = claim + 1 WHERE id IN (
