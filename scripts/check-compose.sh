@@ -276,7 +276,7 @@ without_a_secret() {
   holds "… and all is healthy" up
 }
 
-is_ready() { curl -s --fail "$(url_of "$1" "$2")/readyz" | jq -e '.ready and (.degraded | not)'; }
+is_ready() { true_of '.ready and (.degraded | not)' "$(curl -s --fail "$(url_of "$1" "$2")/readyz")"; }
 
 said() { last_line_of "$1" | grep -q "$2"; }
 

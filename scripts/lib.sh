@@ -69,3 +69,6 @@ build() {
   # All programs of the local system; the simulation and the tools of the benchmarks are no part of it.
   cargo build --manifest-path "$root/Cargo.toml" --release --bins --workspace --exclude simulation --exclude bench
 }
+
+# true_of FILTER JSON: whether jq's FILTER is true of it; of nothing at all, where `jq -e` finds nothing wrong, it is not.
+true_of() { jq -e -s ".[0] | $1" <<<"$2" >/dev/null; }

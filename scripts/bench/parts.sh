@@ -224,6 +224,7 @@ bench_soak() {
     | {rate: .rate_wanted, duration_s, valid, reasons, started, latency_ms, cpu_ms_per_order, rss_mib,
        services_rss_mib_first: (.timeline[$tenth] | .rss_mib - .broker_rss_mib | round),
        services_rss_mib_last: (.timeline[-1] | .rss_mib - .broker_rss_mib | round),
+       seconds_with_refusals: [.timeline[] | select(.refused > 0) | {at, refused, p99_ms}][:100],
        timeline: [.timeline | to_entries[] | select(.key % $tenth == 0) | .value]}' "$folder/run.json")
   show "$(jq -r '"  \(.rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; memory of the services \(.services_rss_mib_first) → \(.services_rss_mib_last) MiB"' <<<"$soak")"
   against "$folder/run.json" soak

@@ -110,11 +110,14 @@ impl<S: Service> Doors<S> {
 
     /// Lets every breaker work by itself again.
     pub fn release_breakers(&self) {
+        self.reset_breakers(|view| matches!(view.state, State::ForcedOpen | State::ForcedClosed));
+    }
+
+    /// Closes such breakers, which forget what they have seen.
+    pub fn reset_breakers(&self, such: impl Fn(&BreakerView) -> bool) {
         for life in self.0.lock().values() {
-            for view in life.admission.breakers() {
-                if matches!(view.state, State::ForcedOpen | State::ForcedClosed) {
-                    let _ = life.admission.turn_breaker(&view.name, BreakerAction::Reset);
-                }
+            for view in life.admission.breakers().iter().filter(|view| such(view)) {
+                let _ = life.admission.turn_breaker(&view.name, BreakerAction::Reset);
             }
         }
     }

@@ -184,9 +184,9 @@ mod tests {
         for row in [
             "| 64 clients that wait | 900 sagas/s, p50 1.0 ms, p99 2.0 ms | \
              22 % of the broker alone; order.service.shed_under_way_from=164 |",
-            "| its memory, the five services | 101 MiB | the broker 160 MiB |",
-            "| memory of the five services, highest | 310.5 MiB | order 75 MiB |",
-            "| and then, at half of the rate | 70 MiB | the broker 161 MiB |",
+            "|   its memory, the five services | 101 MiB | the broker 160 MiB |",
+            "|   memory of the five services, highest | 310.5 MiB | order 75 MiB |",
+            "|   memory after it, at half of the rate | 70 MiB | the broker 161 MiB |",
             "| beside 5000 finished orders, at 750/s | p50 1.0 ms, p99 2.0 ms | memory 300 MiB |",
             "| drain after the broker's outage | 7000 sagas/s | \
              9900 orders were queued; order.service.deadline=30m; order.service.shed_held_up=10m |",

@@ -150,23 +150,24 @@ fn mixed(results: &Value, _floor: &Floor) -> Vec<Row> {
 fn overload(results: &Value, _floor: &Floor) -> Vec<Row> {
     let Some(overload) = results.get("overload") else { return Vec::new() };
     let (shed, shed_p99_ms) = (text(&overload["shed"]), text(&overload["shed_latency_ms"]["p99"]));
-    vec![
-        row(
-            format!("overload, {}/s", text(&overload["rate"])),
-            ms(&overload["latency_ms"]),
-            format!("{shed} refused, p99 {shed_p99_ms} ms"),
-        ),
+    let mut rows = vec![row(
+        format!("overload, {}/s", text(&overload["rate"])),
+        ms(&overload["latency_ms"]),
+        format!("{shed} refused, p99 {shed_p99_ms} ms"),
+    )];
+    rows.extend(number(&overload["services_rss_mib_max"]).map(|most| {
         row(
             "  memory of the five services, highest",
-            format!("{} MiB", text(&overload["services_rss_mib_max"])),
+            format!("{most} MiB"),
             format!("order {} MiB", text(&overload["order_rss_mib_max"])),
-        ),
-        row(
-            "  and then, at half of the rate",
-            services_memory(&overload["rss_mib"]),
-            broker_memory(&overload["rss_mib"]),
-        ),
-    ]
+        )
+    }));
+    rows.push(row(
+        "  memory after it, at half of the rate",
+        services_memory(&overload["rss_mib"]),
+        broker_memory(&overload["rss_mib"]),
+    ));
+    rows
 }
 
 fn history(results: &Value, _floor: &Floor) -> Vec<Row> {
@@ -190,11 +191,10 @@ fn soak(results: &Value, _floor: &Floor) -> Vec<Row> {
     vec![row(
         format!("soak, {} s at {}/s", text(&soak["duration_s"]), text(&soak["rate"])),
         ms(&soak["latency_ms"]),
-        format!(
-            "memory {} → {} MiB",
-            text(&soak["services_rss_mib_first"]),
-            text(&soak["services_rss_mib_last"])
-        ),
+        match (number(&soak["services_rss_mib_first"]), number(&soak["services_rss_mib_last"])) {
+            (Some(first), Some(last)) => format!("memory {first} → {last} MiB"),
+            _ => String::new(),
+        },
     )]
 }
 
