@@ -2,7 +2,7 @@
 //!
 //! SQLite's own way is to copy within the commit that makes the log long enough, and to sync the database: all that come
 //! meanwhile wait for it. Here a thread of its own copies most of it, and the writer, between two commits, what has come
-//! since then. After that the log begins anew (https://sqlite.org/wal.html#performance_considerations).
+//! since then. After that the log begins anew (<https://sqlite.org/wal.html#performance_considerations>).
 
 use std::error::Error;
 use std::path::Path;
