@@ -4,13 +4,10 @@
 //! meanwhile wait for it. Here a thread of its own copies most of it, and the writer, between two commits, what has come
 //! since then. After that the log begins anew (<https://sqlite.org/wal.html#performance_considerations>).
 
-use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rusqlite::Connection;
 use tracing::warn;
@@ -26,98 +23,74 @@ pub(super) struct Checkpoints {
     copied: u32,
     /// So many more, and it is copied again.
     every: u32,
-    stage: Stage,
-    /// Whether the thread has nothing to do.
-    is_done: Arc<AtomicBool>,
-    /// Both are there until this is dropped.
-    thread: Option<(SyncSender<()>, JoinHandle<()>)>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Stage {
-    /// The log is not long enough.
-    Waits,
-    /// The thread copies most of it.
-    Beside,
+    /// What copies beside the writer; a thread has it while it does. Once it is lost, the writer copies alone.
+    conn: Option<Connection>,
+    copying: Option<JoinHandle<Connection>>,
 }
 
 impl Checkpoints {
     /// Of the database at `path`, which `writer` alone writes.
     ///
     /// # Errors
-    /// When it cannot be opened once more, or there is no thread.
-    pub(super) fn of(path: &Path, writer: &mut Connection) -> Result<Self, Box<dyn Error>> {
+    /// When it cannot be opened once more.
+    pub(super) fn of(path: &Path, writer: &mut Connection) -> rusqlite::Result<Self> {
         Self::every(CHECKPOINT_PAGES, path, writer)
     }
 
-    fn every(pages: u32, path: &Path, writer: &mut Connection) -> Result<Self, Box<dyn Error>> {
+    fn every(every: u32, path: &Path, writer: &mut Connection) -> rusqlite::Result<Self> {
         let conn = Connection::open(path)?;
-        conn.busy_timeout(Duration::from_secs(5))?;
         // What is copied is synced as what is committed is.
         conn.pragma_update(None, "synchronous", "FULL")?;
-        let (in_log, is_done) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(true)));
-        let counted = in_log.clone();
+        let pages = Arc::new(AtomicU32::new(0));
+        let counted = pages.clone();
         writer.wal_hook(Some(move |_: &mut _, pages| {
             counted.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
             Ok(())
         }))?;
-        let (go, wanted) = sync_channel(1);
-        let done = is_done.clone();
-        let thread = std::thread::Builder::new()
-            .name("sqlite-copier".to_owned())
-            .spawn(move || copy_when_wanted(&conn, &wanted, &done))?;
-        let thread = Some((go, thread));
-        Ok(Self { pages: in_log, copied: 0, every: pages, stage: Stage::Waits, is_done, thread })
+        Ok(Self { pages, copied: 0, every, conn: Some(conn), copying: None })
     }
 
     /// Between two commits: has the log copied back when it is long enough.
     pub(super) fn now_and_then(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
-        match self.stage {
-            Stage::Waits => {
-                // Fewer than there were: it has begun anew. Somebody who reads for long may keep it from that.
-                if pages < self.copied {
-                    self.copied = 0;
-                }
-                if pages - self.copied >= self.every {
-                    self.is_done.store(false, Ordering::Relaxed);
-                    self.stage = Stage::Beside;
-                    self.want();
-                }
-            }
-            Stage::Beside if self.is_done.load(Ordering::Acquire) => {
-                copy(writer);
-                (self.copied, self.stage) = (pages, Stage::Waits);
-            }
-            Stage::Beside => {}
+        if let Some(copying) = self.copying.take_if(|copying| copying.is_finished()) {
+            // One that panicked has its connection no more.
+            self.conn = copying.join().ok();
+            copy(writer);
+            self.copied = pages;
+            return;
         }
-    }
-
-    fn want(&self) {
-        let sent = self.thread.as_ref().map(|(go, _)| go.try_send(()));
-        if matches!(sent, None | Some(Err(TrySendError::Disconnected(())))) {
-            // Nobody is there to copy: the writer does it alone.
-            self.is_done.store(true, Ordering::Relaxed);
+        // Fewer than there were: it has begun anew. Somebody who reads for long may keep it from that.
+        if pages < self.copied {
+            self.copied = 0;
+        }
+        if self.copying.is_some() || pages - self.copied < self.every {
+            return;
+        }
+        self.copying = self.conn.take().and_then(copy_beside);
+        if self.copying.is_none() {
+            copy(writer);
+            self.copied = pages;
         }
     }
 }
 
 impl Drop for Checkpoints {
     fn drop(&mut self) {
-        if let Some((go, thread)) = self.thread.take() {
-            drop(go);
+        if let Some(copying) = self.copying.take() {
             // One that panicked has nothing more to say.
-            let _ = thread.join();
+            let _ = copying.join();
         }
     }
 }
 
-/// The thread.
-fn copy_when_wanted(conn: &Connection, wanted: &Receiver<()>, is_done: &AtomicBool) {
-    while wanted.recv().is_ok() {
-        copy(conn);
-        is_done.store(true, Ordering::Release);
-    }
+/// Copies in a thread, which gives the connection back. `None` when there is no thread to be had.
+fn copy_beside(conn: Connection) -> Option<JoinHandle<Connection>> {
+    let copying = std::thread::Builder::new().name("sqlite-copier".to_owned()).spawn(move || {
+        copy(&conn);
+        conn
+    });
+    copying.inspect_err(|error| warn!("no thread copies the write-ahead log back: {error}")).ok()
 }
 
 /// Copies as much as nobody reads any more. What could not be copied stays in the log, and is copied next time.
@@ -129,7 +102,7 @@ fn copy(conn: &Connection) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use tempfile::TempDir;
 
@@ -165,7 +138,11 @@ mod tests {
             if is_so(before, after, checkpoints) {
                 return;
             }
-            assert!(began.elapsed() < Duration::from_secs(30), "{after} pages, {:?}", checkpoints.stage);
+            assert!(
+                began.elapsed() < Duration::from_secs(30),
+                "{after} pages, {} copied",
+                checkpoints.copied
+            );
             before = after;
         }
     }
@@ -195,7 +172,7 @@ mod tests {
         let copied = checkpoints.copied;
         for _ in 0..9 {
             assert!(insert(&writer, &mut checkpoints) > copied, "it cannot begin anew");
-            assert_eq!((&checkpoints.stage, checkpoints.copied), (&Stage::Waits, copied));
+            assert_eq!((checkpoints.copying.is_none(), checkpoints.copied), (true, copied));
         }
         reader.execute_batch("COMMIT").expect("an end");
         insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
@@ -204,7 +181,17 @@ mod tests {
     #[test]
     fn without_its_thread_the_writer_copies_alone() {
         let (_folder, writer, mut checkpoints) = every_ten();
-        drop(checkpoints.thread.take());
+        checkpoints.conn = None;
         insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
+    }
+
+    #[test]
+    fn where_the_thread_panicked_the_writer_goes_on_copying() {
+        let (_folder, writer, mut checkpoints) = every_ten();
+        let conn = checkpoints.conn.take().expect("one");
+        checkpoints.copying = Some(std::thread::spawn(move || panic!("with {conn:?}")));
+        for _ in 0..2 {
+            insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
+        }
     }
 }
