@@ -1,4 +1,4 @@
-//! Shell: the store on SQLite: one writer thread that merges what waits into one commit; readers beside it.
+//! Shell: the store on SQLite: how a database is opened, and who does what: one writer, readers beside it.
 
 mod along;
 mod checkpoint;
@@ -15,15 +15,13 @@ mod schema;
 mod values;
 mod verify;
 mod write;
+mod writer;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -33,9 +31,8 @@ use rusqlite::config::DbConfig;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
-use saga_core::retry::{error_chain, panic_text};
+use saga_core::retry::error_chain;
 use saga_core::row::{RowKey, RowKind, StoredEvent};
-use tokio::sync::oneshot;
 
 use self::along::Along;
 use self::checkpoint::Checkpoints;
@@ -45,49 +42,20 @@ use self::place::Place;
 use self::readers::{Lane, Readers};
 use self::values::oops;
 use self::write::KindSql;
+use self::writer::{Haste, Writer, in_transaction};
 use super::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
     Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Part, Published, PublishedRun,
     Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 
-/// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
-const MERGED_JOBS: usize = 64;
-/// Jobs that may wait for the writer; a caller beyond that waits with its job in hand.
-const WAITING_JOBS: usize = 256;
 /// Pages that one connection may cache, in KiB: the working set of the newest rows, well under the
 /// 60 MiB that a whole service may take.
 const CACHE_KIB: i64 = 8 * 1024;
-/// So long may a job that nobody waits for be carried along until another needs a commit, before it gets its own.
-const CARRIED_FOR: Duration = Duration::from_millis(100);
-
-/// Work inside a write transaction; called again when the transaction has to be repeated.
-type Work = Box<dyn FnMut(&Connection) -> Result<(), StoreFault> + Send>;
-
-struct Job {
-    work: Work,
-    done: oneshot::Sender<Result<(), StoreFault>>,
-    haste: Haste,
-}
-
-/// Whether somebody waits for a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Haste {
-    /// It is committed at once, with whatever else waits.
-    Now,
-    /// It waits for another commit, for [`CARRIED_FOR`] at most.
-    Carried,
-}
-
-enum Writer {
-    /// A thread of its own: the normal way. Both are there until the store is dropped.
-    Thread(Option<(SyncSender<Job>, JoinHandle<()>)>),
-    /// On the caller's thread: for the simulation, where nothing may run beside it.
-    Inline(Mutex<Connection>),
-}
 
 /// A SQLite database file, held by this process alone.
 pub struct SqliteStore {
+    /// First to be dropped, and waited for: whoever drops the store may open the file again.
     writer: Writer,
     /// None beside an inline writer, whose connection reads too.
     readers: Option<Readers>,
@@ -163,15 +131,10 @@ impl SqliteStore {
         let place = Place::of(path).map_err(|error| unusable("cannot be found", &error))?;
         let checkpoints =
             Checkpoints::of(path, &mut conn).map_err(|error| unusable("cannot be opened again", &error))?;
-        let (jobs, waiting) = sync_channel(WAITING_JOBS);
-        let written = place.clone();
-        let thread = std::thread::Builder::new()
-            .name("sqlite-writer".to_owned())
-            .spawn(move || write_jobs(&conn, &waiting, &written, marks, checkpoints))
+        let writer = Writer::start(conn, place.clone(), marks, checkpoints)
             .map_err(|error| unusable("no thread for its writer", &error))?;
-        let (writer, readers) = (Writer::Thread(Some((jobs, thread))), Some(readers));
-        let along = Arc::default();
-        Ok(Self { writer, readers, kinds, place: Some(place), along, _lock: Some(lock) })
+        let (readers, place, along) = (Some(readers), Some(place), Arc::default());
+        Ok(Self { writer, readers, kinds, place, along, _lock: Some(lock) })
     }
 
     /// A database in memory that works on the caller's thread: every answer is ready at once.
@@ -215,37 +178,7 @@ impl SqliteStore {
         &self,
         work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'_, T> {
-        self.write_with(Haste::Now, work)
-    }
-
-    fn write_with<T: Send + 'static>(
-        &self,
-        haste: Haste,
-        mut work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
-    ) -> Answer<'_, T> {
-        let conn = match &self.writer {
-            Writer::Thread(writer) => {
-                let jobs = writer.as_ref().map(|(jobs, _)| jobs.clone());
-                return Box::pin(async move {
-                    let jobs = jobs.ok_or(StoreFault::Closed)?;
-                    let slot = Arc::new(Mutex::new(None));
-                    let filled = slot.clone();
-                    let work: Work = Box::new(move |conn| {
-                        let answer = work(conn)?;
-                        *filled.lock() = Some(answer);
-                        Ok(())
-                    });
-                    let (done, finished) = oneshot::channel();
-                    hand_over(&jobs, Job { work, done, haste }).await?;
-                    finished.await.map_err(|_| StoreFault::Closed)??;
-                    let answer = slot.lock().take();
-                    answer.ok_or(StoreFault::Closed)
-                });
-            }
-            Writer::Inline(conn) => conn.lock(),
-        };
-        let answer = in_transaction(&conn, || work(&conn));
-        Box::pin(std::future::ready(answer))
+        self.writer.write(Haste::Now, work)
     }
 
     /// Runs `work` on a reader's connection. Dropped before it is done, it is interrupted.
@@ -261,19 +194,6 @@ impl SqliteStore {
                 let answer = work(&conn.lock());
                 Box::pin(std::future::ready(answer))
             }
-        }
-    }
-}
-
-impl Drop for SqliteStore {
-    /// Waits for the writer: whoever drops the store may open the file again.
-    fn drop(&mut self) {
-        if let Writer::Thread(writer) = &mut self.writer
-            && let Some((jobs, thread)) = writer.take()
-        {
-            drop(jobs);
-            // A writer that panicked has nothing more to say.
-            let _ = thread.join();
         }
     }
 }
@@ -313,7 +233,7 @@ impl Store for SqliteStore {
 
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
         let lease = lease.clone();
-        self.write_with(Haste::Carried, move |conn| outbox::settle_run(conn, &lease, &run))
+        self.writer.write(Haste::Carried, move |conn| outbox::settle_run(conn, &lease, &run))
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
@@ -456,7 +376,7 @@ impl Store for SqliteStore {
     }
 
     fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
-        self.write_with(Haste::Carried, move |conn| departures::leave(conn, &leaving))
+        self.writer.write(Haste::Carried, move |conn| departures::leave(conn, &leaving))
     }
 
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {
@@ -474,101 +394,6 @@ impl Kinds {
         let declared = self.declared.iter().find(|declared| declared.name == name);
         declared.ok_or_else(|| StoreFault::Unusable(format!("rows of kind {name:?} are not declared")))
     }
-}
-
-/// Waits for a place in the writer's queue without holding up the runtime.
-async fn hand_over(jobs: &SyncSender<Job>, mut job: Job) -> Result<(), StoreFault> {
-    use std::sync::mpsc::TrySendError;
-    loop {
-        match jobs.try_send(job) {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Disconnected(_)) => return Err(StoreFault::Closed),
-            Err(TrySendError::Full(back)) => {
-                job = back;
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-    }
-}
-
-/// The next jobs for one transaction; `None` when there will be none any more.
-fn next_jobs(waiting: &Receiver<Job>) -> Option<Vec<Job>> {
-    let mut jobs = vec![waiting.recv().ok()?];
-    let until = Instant::now() + CARRIED_FOR;
-    while jobs.len() < MERGED_JOBS {
-        let is_carried = jobs.iter().all(|job| job.haste == Haste::Carried);
-        // What is carried waits for others; they are gone when nobody can send any more.
-        let next = match is_carried {
-            true => waiting.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
-            false => waiting.try_recv().ok(),
-        };
-        match next {
-            Some(job) => jobs.push(job),
-            None => break,
-        }
-    }
-    Some(jobs)
-}
-
-/// The writer thread: takes what waits, runs it in one transaction, commits, tells everyone.
-fn write_jobs(
-    conn: &Connection,
-    waiting: &Receiver<Job>,
-    place: &Place,
-    mut marks: MarkFile,
-    mut checkpoints: Checkpoints,
-) {
-    while let Some(mut jobs) = next_jobs(waiting) {
-        let merged = in_transaction(conn, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
-        // After the commit: only then is it known where that went.
-        let is_there = place.check().is_ok();
-        match merged {
-            Ok(()) if !is_there => jobs.into_iter().for_each(|job| tell(job, place.check())),
-            Ok(()) => jobs.into_iter().for_each(|job| tell(job, Ok(()))),
-            // One of them failed, so none is committed. Each gets a transaction of its own, and its own answer.
-            Err(_) if jobs.len() > 1 => {
-                for mut job in jobs {
-                    let answer = in_transaction(conn, || (job.work)(conn));
-                    tell(job, answer.and_then(|()| place.check()));
-                }
-            }
-            Err(fault) => {
-                if let Some(job) = jobs.pop() {
-                    tell(job, Err(fault));
-                }
-            }
-        }
-        marks.write_now_and_then(conn);
-        checkpoints.now_and_then(conn);
-    }
-    marks.write(conn);
-}
-
-fn tell(job: Job, answer: Result<(), StoreFault>) {
-    // Whoever asked may be gone: then nobody needs the answer.
-    let _ = job.done.send(answer);
-}
-
-fn in_transaction<T>(
-    conn: &Connection,
-    work: impl FnOnce() -> Result<T, StoreFault>,
-) -> Result<T, StoreFault> {
-    conn.prepare_cached("BEGIN IMMEDIATE")
-        .and_then(|mut begin| begin.execute([]))
-        .map_err(oops("beginning"))?;
-    let worked = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned())));
-    let committed = worked.and_then(|answer| {
-        conn.prepare_cached("COMMIT")
-            .and_then(|mut commit| commit.execute([]))
-            .map_err(oops("committing"))?;
-        Ok(answer)
-    });
-    if committed.is_err() && !conn.is_autocommit() {
-        // Nothing to add to the fault that is already on its way.
-        let _ = conn.execute_batch("ROLLBACK");
-    }
-    committed
 }
 
 /// A database in memory with all tables.
