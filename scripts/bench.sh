@@ -41,7 +41,7 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   --sustained N     the highest rate, when it is known already: it is not looked for
   --soak S          seconds of soak (1800)
   --history N       finished orders of history (5000000; a million takes about 7 GB)
-  --profile NAME    which build is measured (dist: optimised across crates)
+  --profile NAME    which build is measured (dist: see scripts/dist.sh)
   --write           write docs/benchmarks: the page, its charts, the results as JSON
 
   of the others:
@@ -74,7 +74,7 @@ main() {
   parse "$@"
   local benchmark
   if is_of_all "${wanted[0]}"; then
-    bin=${CARGO_TARGET_DIR:-$root/target}/$profile
+    bin=$(dist_folder)
     sagactl=$bin/sagactl tool=$bin/bench builder=build_dist
   fi
   begin

@@ -2,14 +2,27 @@
 # What is said of a run of `bench.sh all`: the machine, the versions, how durable it was; and the page. To be sourced by
 # bench.sh.
 
-# build_dist: the programs, optimised across crates, and the tools beside them.
+# dist_folder: where the programs of the profile are.
+dist_folder() {
+  local target=${CARGO_TARGET_DIR:-$root/target}
+  if [[ $profile == dist ]]; then
+    target+=/$(rustc -vV | sed -n 's/^host: //p')
+  fi
+  printf '%s\n' "$target/$profile"
+}
+
+# build_dist: the programs, and the tools beside them.
 build_dist() {
-  cargo build --manifest-path "$root/Cargo.toml" --profile "$profile" --bins --workspace --exclude simulation
+  if [[ $profile == dist ]]; then
+    "$root/scripts/dist.sh"
+  else
+    cargo build --manifest-path "$root/Cargo.toml" --profile "$profile" --bins --workspace --exclude simulation
+  fi
 }
 
 # describe: what is measured and on what, from a system that runs for that.
 describe() {
-  local revision broker machine
+  local revision broker machine guided=
   start_system "$bin"
   # As the broker that runs was told.
   broker=$(grep -rhoE --include='*.conf' 'sync_interval: *[a-z0-9]+' "$data" | head -n 1) || broker='sync_interval: the default'
@@ -18,7 +31,8 @@ describe() {
   [[ -z $(git -C "$root" status --porcelain 2>/dev/null) ]] || revision+=', dirty'
   machine=$("$tool" machine "$folder") || die "the machine could not be looked at"
   note machine "$(jq 'del(.sqlite)' <<<"$machine")"
-  note versions "$(jq -n --arg revision "$revision" --arg profile "$profile" --arg rustc "$(version_of rustc || echo unknown)" \
+  [[ ! -e $bin/guided ]] || guided='guided '
+  note versions "$(jq -n --arg revision "$revision" --arg profile "$guided$profile" --arg rustc "$(version_of rustc || echo unknown)" \
     --arg nats "$(version_of "$NATS_SERVER_BIN" || echo unknown)" --argjson machine "$machine" \
     '{revision: $revision, profile: $profile, rustc: $rustc, nats_server: $nats, sqlite: $machine.sqlite}')"
   # What the engine tells every connection that writes.

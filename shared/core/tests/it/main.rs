@@ -4,6 +4,7 @@ mod admission;
 mod breaker;
 mod decision;
 mod machinery;
+mod rows;
 mod secrets;
 mod steps;
 mod wire;

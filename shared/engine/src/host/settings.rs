@@ -137,7 +137,7 @@ impl Default for EngineSettings {
         Self {
             batch_max: 256,
             queue: 4096,
-            gather: Duration::from_millis(15),
+            gather: Duration::from_millis(20),
             timer_poll: Duration::from_secs(1),
             ready_lag: Duration::from_secs(60),
             ready_held_up: Duration::from_secs(5),

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-/// When storing a batch takes so long, they begin as far apart as they may; when it takes half as long, a quarter as far.
-/// With the default of `engine.gather` a service whose batches take this long stores for a quarter of its time, so that the
+/// When storing a batch takes so long, they begin as far apart as they may; when it takes half as long, an eighth as far.
+/// With the default of `engine.gather` a service whose batches take this long stores for a fifth of its time, so that the
 /// handful that share the cores of one machine leave each other room; one whose batches take less than a millisecond waits
 /// for nothing.
 const FULL_COST: Duration = Duration::from_millis(4);
@@ -51,9 +51,8 @@ impl Gathering {
 
     /// When the next batch begins, at the earliest: that may be long ago.
     pub(super) fn next(&self) -> Duration {
-        let per_mille = (self.cost.as_micros() * 1_000 / FULL_COST.as_micros()).min(1_000);
-        let share = u32::try_from(per_mille.pow(2)).unwrap_or(1_000_000);
-        self.began + self.longest * share / 1_000_000
+        let cost = self.cost.div_duration_f64(FULL_COST).min(1.0);
+        self.began + self.longest.mul_f64(cost.powi(3))
     }
 
     /// A batch of so many inputs begins now.
@@ -86,7 +85,7 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    const LONGEST: Duration = Duration::from_millis(15);
+    const LONGEST: Duration = Duration::from_millis(20);
 
     /// How far apart two batches begin after a hundred that took so long to store.
     fn apart_at(cost: Duration) -> Duration {
@@ -117,8 +116,8 @@ mod tests {
     #[test]
     fn batches_are_the_further_apart_the_longer_it_takes_to_store_one() {
         let [half, quarter] = [2, 4].map(|part| apart_at(FULL_COST / part));
-        assert!(half.abs_diff(LONGEST / 4) < LONGEST / 100, "{half:?}");
-        assert!(quarter.abs_diff(LONGEST / 16) < LONGEST / 100, "{quarter:?}");
+        assert!(half.abs_diff(LONGEST / 8) < LONGEST / 100, "{half:?}");
+        assert!(quarter.abs_diff(LONGEST / 64) < LONGEST / 100, "{quarter:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod desk;
 mod messages;
 mod operators;
 mod parked;
-mod till;
+pub(crate) mod till;
 mod traces;
 
 use jiff::{SignedDuration, Timestamp};

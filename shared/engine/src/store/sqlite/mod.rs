@@ -53,6 +53,9 @@ use super::{
 /// 60 MiB that a whole service may take.
 const CACHE_KIB: i64 = 8 * 1024;
 
+/// What the file of the write-ahead log keeps of its length when the log begins anew.
+const LOG_BYTES_KEPT: i64 = 64 << 20;
+
 /// A SQLite database file, held by this process alone.
 pub struct SqliteStore {
     /// First to be dropped, and waited for: whoever drops the store may open the file again.
@@ -127,10 +130,13 @@ impl SqliteStore {
         let made = made_in_memory(&kinds)?;
         opening::check_after(&conn, &made, opening, &mut marks).map_err(refused)?;
         outbox::check_position(&conn)?;
-        let readers = Readers::open(path).map_err(|error| unusable("cannot be read", &error))?;
         let place = Place::of(path).map_err(|error| unusable("cannot be found", &error))?;
-        let checkpoints =
-            Checkpoints::of(path, &mut conn).map_err(|error| unusable("cannot be opened again", &error))?;
+        let file =
+            File::open(path).map(Arc::new).map_err(|error| unusable("cannot be opened again", &error))?;
+        let checkpoints = Checkpoints::of(path, &mut conn, file.clone())
+            .map_err(|error| unusable("cannot be opened again", &error))?;
+        let readers = Readers::open(path, &file, checkpoints.log())
+            .map_err(|error| unusable("cannot be read", &error))?;
         let writer = Writer::start(conn, place.clone(), marks, checkpoints)
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let (readers, place, along) = (Some(readers), Some(place), Arc::default());
@@ -424,6 +430,8 @@ fn configure(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    // A log that grew while somebody read it does not keep its place on the disk.
+    conn.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
     // The log is copied back by `Checkpoints`, never within a commit.
     conn.pragma_update(None, "wal_autocheckpoint", 0)
 }

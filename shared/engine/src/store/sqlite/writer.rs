@@ -179,6 +179,7 @@ fn write_jobs(
         checkpoints.now_and_then(conn);
     }
     marks.write(conn);
+    checkpoints.finish(conn);
 }
 
 fn tell(job: Job, answer: Result<(), StoreFault>) {

@@ -89,6 +89,8 @@ async fn a_dropped_store_has_let_go_of_its_file() -> Outcome {
     let opening = std::thread::spawn(move || barrier.open());
     drop(store);
 
+    let log = folder.path().join("depot.db-wal").metadata();
+    assert_eq!(log.map_or(0, |log| log.len()), 0, "all that was stored is in the file itself");
     let conn = Connection::open(folder.path().join("depot.db")).expect("the file");
     let mode: String = conn
         .query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))

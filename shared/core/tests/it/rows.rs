@@ -1,0 +1,17 @@
+//! A row that was folded, held against what a table keeps.
+
+use saga_core::row::RowKind;
+
+use crate::decision::till::Tin;
+
+#[test]
+fn a_row_is_kept_as_its_json_and_as_nothing_shorter_longer_or_otherwise() {
+    let mut tin = (RowKind::of::<Tin>().begin)(None).expect("a tin");
+    tin.add(r#"{"Put":3}"#).expect("an event");
+    let state = tin.projected("a").expect("JSON").state;
+    assert!(tin.kept_as("a", state.as_bytes()).is_some());
+    let shorter = &state[..state.len() - 1];
+    for other in ["", shorter, &format!("{state} "), &state.replacen('{', " ", 1), &state.replace('3', "4")] {
+        assert!(tin.kept_as("a", other.as_bytes()).is_none(), "{other}");
+    }
+}
