@@ -13,12 +13,6 @@ use std::time::Duration;
 const FULL_COST: Duration = Duration::from_millis(4);
 /// What one batch cost counts for so much of what they cost: a stumble of the disk is soon forgotten.
 const SHARE_OF_ONE: u32 = 8;
-/// From so many inputs per second on a line of log for each costs more than many of them tell.
-const BUSY_RATE: u64 = 500;
-/// What came in the meantime is counted at most so often.
-const COUNTED_EVERY: Duration = Duration::from_millis(50);
-/// A pause this long is a rest: what came before says nothing any more.
-const REST: Duration = Duration::from_millis(500);
 
 /// What is known of the batches so far. Times are on a clock that does not go back.
 #[derive(Debug)]
@@ -29,24 +23,12 @@ pub(super) struct Gathering {
     /// From the beginning of one to its last answer, of late; a pause after a fault counts as part of it. At most twice
     /// [`FULL_COST`] of each.
     cost: Duration,
-    /// Inputs per second.
-    rate: u64,
-    /// Inputs since it was counted.
-    count: u64,
-    counted_at: Duration,
 }
 
 impl Gathering {
     /// Two batches begin at most this far apart, while anything waits.
     pub(super) const fn new(longest: Duration) -> Self {
-        Self {
-            longest,
-            began: Duration::ZERO,
-            cost: Duration::ZERO,
-            rate: 0,
-            count: 0,
-            counted_at: Duration::ZERO,
-        }
+        Self { longest, began: Duration::ZERO, cost: Duration::ZERO }
     }
 
     /// When the next batch begins, at the earliest: that may be long ago.
@@ -55,29 +37,15 @@ impl Gathering {
         self.began + self.longest.mul_f64(cost.powi(3))
     }
 
-    /// A batch of so many inputs begins now.
-    pub(super) fn begins(&mut self, inputs: usize, at: Duration) {
+    /// A batch begins now.
+    pub(super) const fn begins(&mut self, at: Duration) {
         self.began = at;
-        self.count += inputs as u64;
-        let since = at.saturating_sub(self.counted_at);
-        if since < COUNTED_EVERY {
-            return;
-        }
-        let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-        let rate = self.count.saturating_mul(1_000_000) / micros;
-        self.rate = if since >= REST { rate } else { (self.rate + rate) / 2 };
-        (self.count, self.counted_at) = (0, at);
     }
 
     /// It is stored, or could not be.
     pub(super) fn ended(&mut self, at: Duration) {
         let cost = at.saturating_sub(self.began).min(FULL_COST * 2);
         self.cost = (self.cost * (SHARE_OF_ONE - 1) + cost) / SHARE_OF_ONE;
-    }
-
-    /// Whether so much comes that nobody reads a line about each.
-    pub(super) const fn is_busy(&self) -> bool {
-        self.rate >= BUSY_RATE
     }
 }
 
@@ -92,7 +60,7 @@ mod tests {
         let (mut gathering, mut at) = (Gathering::new(LONGEST), Duration::ZERO);
         for _ in 0..100 {
             at = at.max(gathering.next());
-            gathering.begins(10, at);
+            gathering.begins(at);
             at += cost;
             gathering.ended(at);
         }
@@ -104,7 +72,7 @@ mod tests {
         let (mut gathering, mut at) = (Gathering::new(LONGEST), Duration::ZERO);
         assert_eq!(gathering.next(), Duration::ZERO);
         for _ in 0..100 {
-            gathering.begins(10, at);
+            gathering.begins(at);
             at += FULL_COST;
             gathering.ended(at);
         }
@@ -129,7 +97,7 @@ mod tests {
     fn one_that_took_long_is_soon_forgotten() {
         let (mut gathering, mut at) = (Gathering::new(LONGEST), Duration::ZERO);
         for cost in std::iter::once(Duration::from_secs(2)).chain([Duration::from_micros(500); 30]) {
-            gathering.begins(1, at);
+            gathering.begins(at);
             at += cost;
             gathering.ended(at);
         }
@@ -140,17 +108,8 @@ mod tests {
     #[test]
     fn nothing_is_waited_for_where_that_is_switched_off() {
         let mut gathering = Gathering::new(Duration::ZERO);
-        gathering.begins(1_000, Duration::from_millis(100));
+        gathering.begins(Duration::from_millis(100));
         gathering.ended(Duration::from_millis(200));
         assert_eq!(gathering.next(), Duration::from_millis(100));
-    }
-
-    #[test]
-    fn it_is_busy_while_much_comes_and_not_after_a_rest() {
-        let mut gathering = Gathering::new(LONGEST);
-        gathering.begins(1_000, Duration::from_millis(100));
-        assert!(gathering.is_busy());
-        gathering.begins(1, Duration::from_secs(2));
-        assert!(!gathering.is_busy());
     }
 }

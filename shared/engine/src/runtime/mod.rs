@@ -6,8 +6,9 @@
 //! - [`clock`], [`bus`], [`observer`], [`tracer`], [`faults`]: what the loops are given, beside the store
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
 //! - [`task_runner`]: the way of tasks to their calls
-//! - [`engine`]: the one loop through which every input goes, in batches that begin when `gathering` says; `settlement`: what is done once one is durable,
-//!   [`log_line`]: what the log says of each input, `spans`: what a trace does; [`operation`]: what a span tells
+//! - [`engine`]: the one loop through which every input goes, in batches that begin when `gathering` says; `settlement`:
+//!   what is done once one is durable, [`log_line`]: what the log says of each input, unless it is a `rush`; `spans`:
+//!   what a trace does; [`operation`]: what a span tells
 //! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
 //!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, whose newest entries the engine hands
 //!   over in memory ([`handover`]), with `refusal`: what the broker does not take though it takes the rest
@@ -31,6 +32,7 @@ pub mod observer;
 pub mod operation;
 mod refusal;
 pub mod relay;
+mod rush;
 mod settlement;
 mod settling;
 mod spans;

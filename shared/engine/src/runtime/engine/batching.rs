@@ -19,6 +19,7 @@ use super::{Bounds, Engine, Inner, OnSettled, Parts, Pending, Seen};
 use crate::runtime::gathering::Gathering;
 use crate::runtime::log_line;
 use crate::runtime::observer::InputSettled;
+use crate::runtime::rush::Rush;
 use crate::runtime::settlement::Settlement;
 use crate::runtime::spans::Spans;
 use crate::runtime::task_runner::IsNew;
@@ -48,7 +49,8 @@ pub struct Loop<S: Service> {
 /// Runs batches until the last handle is gone.
 pub async fn run<S: Service>(mut looping: Loop<S>) {
     let Bounds { batch_max, gather, .. } = looping.parts.bounds;
-    let (mut gathered, mut gathering) = (Vec::with_capacity(batch_max), Gathering::new(gather));
+    let mut gathered = Vec::with_capacity(batch_max);
+    let (mut gathering, mut rush) = (Gathering::new(gather), Rush::default());
     let origin = Instant::now();
     loop {
         // The loop's own handle keeps the channel open; the service ends it by dropping the task.
@@ -56,8 +58,9 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
         gathered.push(first);
         looping.wait_for_more(origin + gathering.next()).await;
         looping.gather(&mut gathered).await;
-        gathering.begins(gathered.len(), origin.elapsed());
-        looping.is_busy = gathering.is_busy();
+        gathering.begins(origin.elapsed());
+        rush.came(gathered.len(), origin.elapsed());
+        looping.is_busy = rush.is_on();
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
         looping.store(Arc::new(inputs), settled.into_iter()).await;
