@@ -2,6 +2,8 @@
 
 use contract::money::Money;
 use contract::reconciliation::{OrderState, ReservationState};
+use contract::saga::SagaStatus;
+use contract::saga_view::SagaView;
 use jiff::Timestamp;
 
 use super::faults::{Fault, Faults, Standard};
@@ -41,11 +43,19 @@ impl Account {
         let left = "though the order is so old that what is finished of it may have left";
         let pending =
             order.map(|_| (Rule::EveryOrderEnds, format!("neither confirmed nor cancelled, {left}")));
+        // What has left cannot say what is missing; that somebody is waited for is known all the same.
+        let stuck =
+            self.view.as_ref().map(SagaView::status).filter(|status| {
+                pending.is_none() && matches!(status, SagaStatus::Failed | SagaStatus::Parked)
+            });
+        let stuck = stuck.map(|status| {
+            (Rule::EveryOrderEnds, format!("the saga is {} and waits for somebody, {left}", status.as_str()))
+        });
         let held = reservation.map(|_| (Rule::StockBack, format!("stock is held, {left}")));
         let called =
             self.has_open_call().then(|| (Rule::MoneyBack, format!("the bank is to be asked, {left}")));
         let found = |(rule, detail)| Found { since: self.since(rule), ..Found::plain(rule, detail) };
-        [pending, held, called].into_iter().flatten().map(found).collect()
+        [pending, stuck, held, called].into_iter().flatten().map(found).collect()
     }
 
     /// Everything that does not add up.

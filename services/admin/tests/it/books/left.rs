@@ -2,6 +2,8 @@
 
 use admin::reconciliation::findings::Rule;
 use contract::reconciliation::PaymentState;
+use contract::settlement::Settlement;
+use saga_engine::testing::NOON;
 
 use super::shop::{CANCELLED, CONFIRMED, PENDING, REFUSED, Shop, id};
 
@@ -53,6 +55,28 @@ fn what_is_open_of_an_old_order_is_told_whatever_has_left_of_it() {
     assert_eq!(rules(&shop), all[1..2]);
     shop.payments[PENDING].state = PaymentState::Captured;
     assert_eq!(rules(&shop), all[1..2]);
+}
+
+/// The order is gone, and what of it was never undone looks like that of any other that has ended.
+#[test]
+fn an_old_saga_that_waits_for_somebody_is_told_until_it_is_settled() {
+    let mut shop = left(0b0101);
+    shop.left_before = Some(id(REFUSED));
+    assert_eq!(shop.discrepancies(), [""; 0]);
+    shop.park(CANCELLED, "inventory-stock-release");
+    let found = shop.discrepancies();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("order 1 · the saga is FAILED and waits for somebody"), "{found:?}");
+    let was = shop.views[CANCELLED].1.status();
+    shop.views[CANCELLED].1.settled = Some(Settlement {
+        operator: "ada".to_owned(),
+        reason: "put back by hand".to_owned(),
+        at: NOON,
+        was,
+        accepted: vec![],
+        revision: 1,
+    });
+    assert_eq!(shop.discrepancies(), [""; 0]);
 }
 
 #[test]

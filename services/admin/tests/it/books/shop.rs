@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use admin::reconciliation::accounts::{Accounts, Pages, View};
 use admin::reconciliation::findings::{Discrepancy, Findings};
 use admin::reconciliation::ledgers::{Baseline, Ledgers, Summary};
-use contract::heard_fact::{FactDetail, HeardFact};
+use contract::heard_fact::{FactDetail, HeardFact, Parked};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, StockLine};
 use contract::reconciliation::{
@@ -281,6 +281,23 @@ impl Shop {
             occurred_at: at(order, second),
             detail,
         });
+    }
+
+    /// What the step was to do for this order was given up, and admin has heard of that, not of what it would have told.
+    pub fn park(&mut self, order: usize, step: &str) {
+        use FactType::{OrderCancelled, OrderCreated, PaymentProcessed, PaymentRefunded, StockReserved};
+        let mut view = self
+            .heard(order, &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled, PaymentRefunded]);
+        let parked = Parked { dead_letter: Uuid::nil(), step: step.to_owned() };
+        view.hear(&HeardFact {
+            message_id: Uuid::max(),
+            message_type: "DeadLettered".to_owned(),
+            producer: "inventory".to_owned(),
+            causation_id: Uuid::nil(),
+            occurred_at: at(order, 9),
+            detail: FactDetail { parked: Some(parked), ..FactDetail::default() },
+        });
+        self.views[order].1 = view;
     }
 
     /// What the reconciliation finds when every ledger comes in pages of this length.
