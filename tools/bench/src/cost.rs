@@ -63,9 +63,9 @@ const MEASURED: [(&str, &str, &str); 13] = [
 ];
 
 /// Batches that a service begins in a second, at most, while storing one takes long: by the default of `engine.gather`.
-const BATCHES_PER_S: f64 = 50.0;
+const BATCHES_PER_S: u64 = 50;
 /// Who syncs at each of them: order, inventory, payment and bank; and the broker, for what three of these publish.
-const SYNCS_PER_BATCH: f64 = 7.0;
+const SYNCS_PER_BATCH: u64 = 7;
 
 /// The page.
 pub fn page(figures: &Figures, results: &Value) -> String {
@@ -131,25 +131,22 @@ fn measured(page: &mut String, results: &Value) {
         let of_each: Vec<_> = of_each.into_iter().map(|of| of.map_or_else(String::new, shown)).collect();
         let _ = writeln!(page, "| {label} | {} | {} | {purpose} |", of_each.join(" | "), shown(all));
     }
-    limits(page, counts["rate"].as_f64().unwrap_or_default());
+    limits(page, counts["rate"].as_u64().unwrap_or_default());
 }
 
 /// What keeps these from falling further.
-fn limits(page: &mut String, rate: f64) {
-    if rate <= 0.0 {
-        return;
-    }
+fn limits(page: &mut String, rate: u64) {
+    let Some(of_a_hundred) = (100 * BATCHES_PER_S * SYNCS_PER_BATCH).checked_div(rate) else { return };
     let _ = writeln!(
         page,
         "\n### What limits that\n\n\
          - fsyncs: a service syncs for each transaction, and the broker for each pack. Both come as often as batches begin, \
-         which is each 20 ms at most where storing one takes 4 ms (`engine.gather`): {:.2} of a saga's at this rate, and \
+         which is each 20 ms at most where storing one takes 4 ms (`engine.gather`): {of_a_hundred} for a hundred sagas at this rate, and \
          what is more, while storing takes less. Further apart there are fewer, and each hop of a saga waits \
          longer by half of that.\n\
          - context switches: the runtime of the broker parks its threads at each sync, and when a connection has nothing to \
          read, which is most of the broker's. Those of the services come with each batch, and with each HTTP request of the \
-         client and to the bank; when all that run want both cores, they take turns, which is what is involuntary.",
-        BATCHES_PER_S * SYNCS_PER_BATCH / rate
+         client and to the bank; when all that run want both cores, they take turns, which is what is involuntary."
     );
 }
 
@@ -285,7 +282,7 @@ mod tests {
         assert!(page.contains("| context switches | 1.50 |  | 1.50 | "), "{page}");
         assert!(page.contains("| bytes on the wire | 1234 |  | 1234 | "), "{page}");
         assert!(page.contains("| instructions | | | not counted here | "), "{page}");
-        assert!(page.contains("50.00 of a saga's at this rate"), "{page}");
+        assert!(page.contains("5000 for a hundred sagas at this rate"), "{page}");
         assert!(!page.contains("| fsyncs"), "an earlier build has not looked: {page}");
         assert!(!super::page(&stored(), &json!({})).contains("## Measured"));
     }
