@@ -26,7 +26,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 training_clients=64 training_s=20
 
 main() {
-  local guided=yes folder=$target/$host/dist
+  local guided=yes programs=$target/$host/dist
   case ${1-} in
     '') ;;
     --unguided) guided=no ;;
@@ -36,13 +36,13 @@ main() {
   if [[ $guided == yes ]] && profdata=$(llvm_profdata); then
     is_trained || train
     cargo_dist dist "$target" "-Cprofile-use=$profile_data" >&2
-    touch "$folder/guided"
+    touch "$programs/guided"
   else
     [[ $guided == no ]] || say "not guided by a profile: there is no llvm-profdata that reads what this rustc counts (rustup component add llvm-tools)"
     cargo_dist dist "$target" '' >&2
-    rm -f "$folder/guided"
+    rm -f "$programs/guided"
   fi
-  printf '%s\n' "$folder"
+  printf '%s\n' "$programs"
 }
 
 # cargo_dist PROFILE FOLDER FLAGS: every program of this system and of its benchmarks.
