@@ -74,8 +74,8 @@ main() {
   parse "$@"
   local benchmark
   if is_of_all "${wanted[0]}"; then
-    bin=$(dist_folder)
-    sagactl=$bin/sagactl tool=$bin/bench builder=build_dist
+    bin=$(measured_folder)
+    sagactl=$bin/sagactl tool=$bin/bench builder=build_measured
   fi
   begin
   if [[ -n $tool ]]; then

@@ -22,7 +22,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 profile_folder=$target/pgo
 profile_data=$profile_folder/merged.profdata
 # Build scripts and macros run while building: only what is built for a named target is counted and guided.
-host=$(rustc -vV | sed -n 's/^host: //p')
+host=$(rustc_host)
 training_clients=64 training_s=20
 
 main() {
@@ -51,29 +51,22 @@ cargo_dist() {
     --target "$host" --bins --workspace --exclude simulation
 }
 
-# llvm_profdata: one that reads what this rustc counts; fails when there is none.
+# llvm_profdata: one that reads what this rustc counts, which is known once it has tried; fails when there is none.
 llvm_profdata() {
-  local tools candidate
+  local trial=$profile_folder/trial tools candidate
   tools=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
+  rm -rf "$trial" && mkdir -p "$trial"
+  rustc --crate-name nothing "-Cprofile-generate=$trial" -o "$trial/nothing" - <<<'fn main() {}' 2>/dev/null || return 1
+  LLVM_PROFILE_FILE=$trial/nothing.profraw "$trial/nothing"
   {
     printf '%s\n' "${LLVM_PROFDATA-}" "$tools" llvm-profdata
     compgen -c llvm-profdata- | sort --version-sort --reverse --unique
   } | while read -r candidate; do
-    if [[ -n $candidate ]] && have "$candidate" && reads_its_counts "$candidate"; then
+    if have "$candidate" && "$candidate" merge --output "$trial/nothing.profdata" "$trial/nothing.profraw" 2>/dev/null; then
       printf '%s\n' "$candidate"
       break
     fi
   done | grep .
-}
-
-# reads_its_counts PROFDATA: whether it reads what a program of this rustc counts, which is known once it has tried.
-reads_its_counts() {
-  local trial=$profile_folder/trial
-  rm -rf "$trial" && mkdir -p "$trial"
-  [[ -x $profile_folder/nothing ]] ||
-    rustc --crate-name nothing "-Cprofile-generate=$trial" -o "$profile_folder/nothing" - <<<'fn main() {}' 2>/dev/null || return 1
-  LLVM_PROFILE_FILE=$trial/nothing.profraw "$profile_folder/nothing"
-  "$1" merge --output "$trial/nothing.profdata" "$trial/nothing.profraw" 2>/dev/null
 }
 
 # is_trained: whether there is a profile, and no source is newer.

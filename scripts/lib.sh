@@ -36,6 +36,9 @@ version_of() {
   [[ $text =~ ([0-9]+\.[0-9]+(\.[0-9]+)?) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
+# rustc_host: the target that this rustc builds for where none is named.
+rustc_host() { rustc -vV | sed -n 's/^host: //p'; }
+
 # is_new_broker PROGRAM: whether it is a nats-server that is new enough.
 is_new_broker() {
   local text

@@ -2,17 +2,15 @@
 # What is said of a run of `bench.sh all`: the machine, the versions, how durable it was; and the page. To be sourced by
 # bench.sh.
 
-# dist_folder: where the programs of the profile are.
-dist_folder() {
+# measured_folder: where the programs of the profile are.
+measured_folder() {
   local target=${CARGO_TARGET_DIR:-$root/target}
-  if [[ $profile == dist ]]; then
-    target+=/$(rustc -vV | sed -n 's/^host: //p')
-  fi
+  [[ $profile != dist ]] || target+=/$(rustc_host)
   printf '%s\n' "$target/$profile"
 }
 
-# build_dist: the programs, and the tools beside them.
-build_dist() {
+# build_measured: the programs, and the tools beside them.
+build_measured() {
   if [[ $profile == dist ]]; then
     "$root/scripts/dist.sh"
   else

@@ -1,7 +1,6 @@
 //! Pure: rows of any kind, as the engine and the stores handle them.
 
 use std::any::Any;
-use std::io::{self, Write};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -140,27 +139,12 @@ impl<D: Decider> Folding for WithHistory<D> {
     }
 
     fn kept_as(&self, id: &str, state: &[u8]) -> Option<SearchedBy> {
-        let mut rest = Expected(state);
-        let is_kept = serde_json::to_writer(&mut rest, &self.state).is_ok() && rest.0.is_empty();
+        let is_kept = serde_json::to_vec(&self.state).is_ok_and(|now| now == state);
         is_kept.then(|| self.state.searched_by(id))
     }
 
     fn with_history(self: Box<Self>) -> AnyWithHistory {
         self
-    }
-}
-
-/// Takes these bytes and no others: what is compared as it is written needs no place of its own.
-struct Expected<'b>(&'b [u8]);
-
-impl Write for Expected<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.strip_prefix(bytes).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -62,9 +62,9 @@ const MEASURED: [(&str, &str, &str); 13] = [
     ),
 ];
 
-/// Batches that a service begins in a second, at most, while storing one takes long: by the default of `engine.gather`.
-const BATCHES_PER_S: u64 = 50;
-/// Who syncs at each of them: order, inventory, payment and bank; and the broker, for what three of these publish.
+/// Milliseconds between two batches of a service, while storing one takes long: the default of `engine.gather`.
+const APART_MS: u64 = 20;
+/// Who syncs for each batch: order, inventory, payment and bank; and the broker, for what three of these publish.
 const SYNCS_PER_BATCH: u64 = 7;
 
 /// The page.
@@ -136,14 +136,14 @@ fn measured(page: &mut String, results: &Value) {
 
 /// What keeps these from falling further.
 fn limits(page: &mut String, rate: u64) {
-    let Some(of_a_hundred) = (100 * BATCHES_PER_S * SYNCS_PER_BATCH).checked_div(rate) else { return };
+    let Some(of_a_hundred) = (100 * SYNCS_PER_BATCH * 1_000 / APART_MS).checked_div(rate) else { return };
     let _ = writeln!(
         page,
         "\n### What limits that\n\n\
          - fsyncs: a service syncs for each transaction, and the broker for each pack. Both come as often as batches begin, \
-         which is each 20 ms at most where storing one takes 4 ms (`engine.gather`): {of_a_hundred} for a hundred sagas at this rate, and \
-         what is more, while storing takes less. Further apart there are fewer, and each hop of a saga waits \
-         longer by half of that.\n\
+         which is each {APART_MS} ms where storing one takes long (`engine.gather`): {of_a_hundred} for a hundred sagas at this \
+         rate, and more while storing takes less. Further apart there are fewer, and each hop of a saga waits longer by half \
+         of that.\n\
          - context switches: the runtime of the broker parks its threads at each sync, and when a connection has nothing to \
          read, which is most of the broker's. Those of the services come with each batch, and with each HTTP request of the \
          client and to the bank; when all that run want both cores, they take turns, which is what is involuntary."
@@ -268,6 +268,12 @@ mod tests {
             let unsaid: Vec<_> = statements.chain(pages).collect();
             assert!(unsaid.is_empty(), "{service}: nobody has said what these are for: {unsaid:?}");
         }
+    }
+
+    #[test]
+    fn batches_are_as_far_apart_as_the_engine_has_it() {
+        let settings = saga_engine::host::settings::EngineSettings::default();
+        assert_eq!(settings.gather, std::time::Duration::from_millis(APART_MS));
     }
 
     #[test]
