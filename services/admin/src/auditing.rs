@@ -43,8 +43,9 @@ impl TryFrom<String> for AuditEvery {
             return Ok(Self(None));
         }
         match humantime::parse_duration(&given) {
-            Ok(every) if !every.is_zero() => Ok(Self(Some(every))),
-            Ok(_) | Err(_) => {
+            Ok(every) if every >= SHORTEST => Ok(Self(Some(every))),
+            Ok(_) => Err(format!("service.audit_every is {given:?}, and must be at least 100ms")),
+            Err(_) => {
                 Err(format!("service.audit_every is {given:?}, which is neither a length of time nor off"))
             }
         }
@@ -65,6 +66,9 @@ const BY_ITSELF: Duration = Duration::from_mins(30);
 
 /// Everybody has had the time to start.
 const AFTER_A_START: Duration = Duration::from_mins(1);
+
+/// More often nothing else would be done.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 /// More rarely than once a year is as good as never, and no clock goes beyond its end.
 const LONGEST: Duration = Duration::from_hours(24 * 365);

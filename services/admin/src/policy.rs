@@ -63,9 +63,10 @@ impl Policy<AdminMessage> for DeadLetterView {
             DeadLetterEvent::Restored { .. } | DeadLetterEvent::Unsettled { .. } => {
                 DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision })
             }
-            DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_) | DeadLetterEvent::Noted { .. } => {
-                return;
-            }
+            DeadLetterEvent::Announced(_)
+            | DeadLetterEvent::Resolved(_)
+            | DeadLetterEvent::Forgotten { .. }
+            | DeadLetterEvent::Noted { .. } => return,
         });
     }
 }
@@ -125,7 +126,7 @@ impl Service for AdminService {
 
     fn rows_of_message(&self, message: &Received<AdminMessage>) -> Vec<RowKey> {
         let saga = message.fact.saga().map(RowKey::of::<SagaView>);
-        let dead_letter = said_of(&message.fact).map(|(id, _)| RowKey::of::<DeadLetterView>(id));
+        let dead_letter = said_of(message).map(|(id, _)| RowKey::of::<DeadLetterView>(id));
         saga.into_iter().chain(dead_letter).collect()
     }
 
@@ -139,7 +140,7 @@ impl Service for AdminService {
             let heard = SagaCommand::Hear(HeardFact::of(message));
             work.decide::<SagaView>(saga, &heard).map_err(Rejection::from)?;
         }
-        if let Some((dead_letter, command)) = said_of(&message.fact) {
+        if let Some((dead_letter, command)) = said_of(message) {
             work.decide::<DeadLetterView>(dead_letter, &(command, work.now())).map_err(Rejection::from)?;
         }
         Ok(())
@@ -162,13 +163,16 @@ impl Service for AdminService {
 }
 
 /// What a service says of a dead letter.
-fn said_of(message: &AdminMessage) -> Option<(Uuid, DeadLetterCommand)> {
-    match message {
+fn said_of(message: &Received<AdminMessage>) -> Option<(Uuid, DeadLetterCommand)> {
+    match &message.fact {
         OperatorMessage::DeadLetter(DeadLetterMessage::DeadLettered(announced)) => {
             Some((announced.id, DeadLetterCommand::Announce(announced.clone())))
         }
         OperatorMessage::DeadLetter(DeadLetterMessage::DeadLetterResolved(resolved)) => {
             Some((resolved.dead_letter, DeadLetterCommand::Resolve(Box::new(resolved.clone()))))
+        }
+        OperatorMessage::DeadLetter(DeadLetterMessage::DeadLetterForgotten(forgotten)) => {
+            Some((forgotten.dead_letter, DeadLetterCommand::Forget(message.occurred_at)))
         }
         OperatorMessage::DeadLetter(
             DeadLetterMessage::ReplayRequested(_)

@@ -7,6 +7,7 @@ pub mod domain;
 pub mod http;
 pub mod policy;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use contract::FactType::{
@@ -20,7 +21,8 @@ use saga_core::service::{Step, Subscription};
 use saga_core::shedding::Bounds;
 use saga_engine::host::app::{App, Program, no_calls};
 use saga_engine::host::shedding::UnderWay;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use self::domain::Order;
 use self::policy::OrderService;
@@ -53,7 +55,7 @@ pub static STEPS: [Step; 4] = [
 #[serde(deny_unknown_fields)]
 pub struct OrderSettings {
     /// An order that is not confirmed after this long cancels itself.
-    #[serde(with = "humantime_serde")]
+    #[serde(deserialize_with = "some_time", serialize_with = "humantime_serde::serialize")]
     pub deadline: Duration,
     /// New orders are refused while the oldest unpublished entry is older than this …
     #[serde(with = "humantime_serde")]
@@ -69,7 +71,13 @@ pub struct OrderSettings {
     /// … which fewer than this never are; …
     pub shed_under_way_from: u64,
     /// … or while more than this are pending, as in a long outage of what they wait for.
-    pub shed_under_way: u64,
+    pub shed_under_way: NonZeroU64,
+}
+
+/// An order that never had the time to be confirmed would be none.
+fn some_time<'de, D: Deserializer<'de>>(of: D) -> Result<Duration, D::Error> {
+    let time: Duration = humantime_serde::deserialize(of)?;
+    if time.is_zero() { Err(D::Error::custom("it must be longer than 0s")) } else { Ok(time) }
 }
 
 const DEFAULTS: &str = r#"
@@ -108,7 +116,7 @@ pub fn program() -> Program<OrderService, OrderSettings> {
             bounds: |settings| Bounds {
                 few: settings.shed_under_way_from,
                 wait: settings.shed_wait,
-                most: settings.shed_under_way,
+                most: settings.shed_under_way.get(),
             },
             rows: (Order::KIND, "status", "PENDING"),
             began: &contract::metrics::PLACED,

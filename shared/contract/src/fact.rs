@@ -211,6 +211,14 @@ impl Message for Fact {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other fact asks for something, or tells of it")]
+    fn gives_up(&self) -> bool {
+        match self {
+            Self::SettlementRequested(asked) => asked.settled,
+            _ => false,
+        }
+    }
+
     fn went_wrong(&self) -> bool {
         match self {
             Self::OrderCancelled(_)

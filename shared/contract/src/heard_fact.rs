@@ -142,7 +142,8 @@ impl FactDetail {
                 note: Some(format!("{}, replay {}", said.step, said.replays)),
                 ..Self::default()
             },
-            DeadLetterMessage::ReplayRequested(_)
+            DeadLetterMessage::DeadLetterForgotten(_)
+            | DeadLetterMessage::ReplayRequested(_)
             | DeadLetterMessage::DeadLetterDiscarded(_)
             | DeadLetterMessage::DeadLetterRestored(_) => Self::default(),
         }

@@ -71,6 +71,12 @@ pub trait Message: Debug + Clone + PartialEq + Send + Sync + Sized + 'static {
         false
     }
 
+    /// Whether all it asks is that nothing more is done for its saga: there is nothing to do then for whoever has nothing of
+    /// that saga any more.
+    fn gives_up(&self) -> bool {
+        false
+    }
+
     /// It as JSON, without its envelope.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Pure: what may be asked of a dead letter, what may happen to it, and why it says no.
 
+use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::dead_letter::{DeadLetterResolved, DeadLettered, EditedMessage};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub enum DeadLetterCommand {
     Announce(Box<DeadLettered>),
     /// Its service says that it is handled.
     Resolve(Box<DeadLetterResolved>),
+    /// Its service says that it had it no more at this time.
+    Forget(Timestamp),
     /// Hand it back to the step that failed.
     Replay(By, Replay),
     /// Give it up: what was parked is not handled after all.
@@ -140,6 +143,11 @@ pub enum DeadLetterEvent {
         #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
         revision: u64,
     },
+    /// Its service had it no more: nothing can be done to it.
+    Forgotten {
+        /// When it said so.
+        at: Timestamp,
+    },
     /// It is parked, for the first time or again. Stored bare, as builds did that knew no other event.
     #[serde(untagged)]
     #[strum(serialize = "DeadLettered")]
@@ -156,7 +164,7 @@ impl DeadLetterEvent {
             | Self::Restored { revision, .. }
             | Self::Settled { revision, .. }
             | Self::Unsettled { revision, .. } => Some(*revision),
-            Self::Announced(_) | Self::Resolved(_) | Self::Noted { .. } => None,
+            Self::Announced(_) | Self::Resolved(_) | Self::Forgotten { .. } | Self::Noted { .. } => None,
         }
     }
 }
@@ -170,6 +178,9 @@ pub enum DeadLetterRejection {
     /// Its status does not allow it.
     #[error("the dead letter is {}", .0.as_str())]
     Status(DeadLetterStatus),
+    /// Its service has it no more.
+    #[error("its service has the dead letter no more: what is given up leaves after retention.dead_letter")]
+    Forgotten,
     /// This many of its replays have failed.
     #[error("{0} replays have failed; force it, with a reason")]
     TooOften(u32),

@@ -2,7 +2,7 @@
 //!
 //! Its state depends on which facts were heard and on what operators asked, never on the order or the repetition
 //! of the facts: what a service says is counted by its `replays`, and what an operator asked for holds until the
-//! service has said something newer. The row keeps what lists show; payloads stay in the history.
+//! service has said something newer, or that it has it no more. The row keeps what lists show; payloads stay in the history.
 
 use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
@@ -28,6 +28,9 @@ pub struct DeadLetterView {
     effect: Option<ReplayEffect>,
     asked: Asked,
     sent: Option<Sent>,
+    /// When its service said last that it had it no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forgotten: Option<Timestamp>,
     edited: bool,
     /// The edit that its service has not yet said anything of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,8 +106,10 @@ impl DeadLetterView {
     #[must_use]
     pub fn status(&self) -> Option<DeadLetterStatus> {
         let said = self.said.as_ref()?;
-        Some(match self.asked {
+        let asked = if self.is_asked_since() { self.asked } else { Asked::Nothing };
+        Some(match asked {
             _ if self.resolved_after.is_some() => DeadLetterStatus::Resolved,
+            _ if self.is_forgotten() => DeadLetterStatus::Discarded,
             Asked::Replay { at } if said.replays <= at => DeadLetterStatus::Replaying,
             Asked::Discard { at } if said.replays <= at => DeadLetterStatus::Discarded,
             Asked::Settle { at } if said.replays <= at => DeadLetterStatus::Settled,
@@ -112,6 +117,19 @@ impl DeadLetterView {
                 DeadLetterStatus::Pending
             }
         })
+    }
+
+    /// Whether its service has it no more. It may park the same once more, which it then says later.
+    fn is_forgotten(&self) -> bool {
+        let said = self.said.as_ref();
+        self.forgotten.is_some_and(|forgotten| said.is_none_or(|said| said.last_failed_at <= forgotten))
+    }
+
+    /// Whether what was asked last was asked of what its service still had.
+    fn is_asked_since(&self) -> bool {
+        let forgotten =
+            self.forgotten.map(|forgotten| u64::try_from(forgotten.as_microsecond()).unwrap_or_default());
+        forgotten.is_none_or(|forgotten| self.revision > forgotten)
     }
 
     /// Whether it waits for somebody, or for its replay to end.
@@ -128,7 +146,7 @@ impl DeadLetterView {
     #[must_use]
     pub fn version(&self) -> u64 {
         let said = self.said.as_ref().map_or(0, |said| u64::from(said.replays) + 1);
-        self.changes + said + u64::from(self.resolved_after.is_some())
+        self.changes + said + u64::from(self.resolved_after.is_some()) + u64::from(self.forgotten.is_some())
     }
 
     /// Replays that failed; none as long as its service has not announced it.
@@ -263,6 +281,10 @@ impl Decider for DeadLetterView {
                 Some(_) => vec![],
                 None => vec![DeadLetterEvent::Resolved(resolved.clone())],
             }),
+            DeadLetterCommand::Forget(at) => {
+                let is_news = self.forgotten < Some(*at);
+                Ok(is_news.then_some(DeadLetterEvent::Forgotten { at: *at }).into_iter().collect())
+            }
             DeadLetterCommand::Replay(by, replay) => self.replay(by, replay, revision),
             DeadLetterCommand::Discard(by) => match self.known()? {
                 (said, DeadLetterStatus::Pending) => {
@@ -271,6 +293,9 @@ impl Decider for DeadLetterView {
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
             DeadLetterCommand::Restore(by) => match self.known()? {
+                (_, DeadLetterStatus::Discarded) if self.is_forgotten() => {
+                    Err(DeadLetterRejection::Forgotten)
+                }
                 (_, DeadLetterStatus::Discarded) => {
                     Ok(vec![DeadLetterEvent::Restored { by: by.clone(), revision }])
                 }
@@ -296,9 +321,11 @@ impl Decider for DeadLetterView {
     }
 
     fn evolve(&mut self, event: &DeadLetterEvent) {
-        if !matches!(event, DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_)) {
-            self.changes += 1;
-        }
+        let is_said = matches!(
+            event,
+            DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_) | DeadLetterEvent::Forgotten { .. }
+        );
+        self.changes += u64::from(!is_said);
         self.revision = self.revision.max(event.revision().unwrap_or_default());
         match event {
             DeadLetterEvent::Announced(announced) => {
@@ -324,6 +351,10 @@ impl Decider for DeadLetterView {
             DeadLetterEvent::Settled { at, .. } => self.asked = Asked::Settle { at: *at },
             DeadLetterEvent::Restored { .. } | DeadLetterEvent::Unsettled { .. } => {
                 self.asked = Asked::Nothing;
+            }
+            DeadLetterEvent::Forgotten { at } => {
+                self.forgotten = self.forgotten.max(Some(*at));
+                self.edit_under_way = None;
             }
             DeadLetterEvent::Noted { .. } => self.notes += 1,
         }

@@ -18,8 +18,8 @@ use contract::payment::{
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
-    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved,
-    DeadLetterRestored, DeadLettered, OPERATOR_COMMANDS, ReplayRequested,
+    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin,
+    DeadLetterResolved, DeadLetterRestored, DeadLettered, OPERATOR_COMMANDS, ReplayRequested,
 };
 use saga_core::ids::derived;
 use saga_engine::testing::{NOON, ServiceUnderTest};
@@ -52,6 +52,7 @@ pub fn fact(name: &str, order: Uuid) -> AdminMessage {
     AdminMessage::DeadLetter(match name {
         "DeadLettered" => DeadLetterMessage::DeadLettered(Box::new(dead)),
         "DeadLetterResolved" => DeadLetterMessage::DeadLetterResolved(resolved(&dead)),
+        "DeadLetterForgotten" => return forgotten(&dead),
         "ReplayRequested" => return replay_requested(&dead, revision),
         "DeadLetterDiscarded" => {
             let replays = Some(2);
@@ -159,6 +160,12 @@ pub fn announced(dead: &DeadLettered) -> AdminMessage {
 /// What payment says when a replay of this dead letter went well.
 pub fn handled(dead: &DeadLettered) -> AdminMessage {
     DeadLetterMessage::DeadLetterResolved(resolved(dead)).into()
+}
+
+/// What payment says when it has this dead letter no more, and something is asked of it.
+pub fn forgotten(dead: &DeadLettered) -> AdminMessage {
+    let (dead_letter, service) = (dead.id, dead.service.clone());
+    DeadLetterMessage::DeadLetterForgotten(DeadLetterForgotten { dead_letter, service }).into()
 }
 
 pub fn resolved(dead: &DeadLettered) -> DeadLetterResolved {

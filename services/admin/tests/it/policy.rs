@@ -38,7 +38,7 @@ use uuid::Uuid;
 
 use crate::given::{
     Admin, ORDER, all_types, announced, asks, cancelled, command_id, dead_letter, dead_letter_id,
-    dead_refund, deadline, fact, handled, replay, replay_requested, revision, total,
+    dead_refund, deadline, fact, forgotten, handled, replay, replay_requested, revision, total,
 };
 
 #[test]
@@ -205,6 +205,33 @@ fn what_is_given_up_and_taken_up_again_is_told_with_rising_revisions() {
     admin.is_asked(asks(2, CommandKind::Restore(dead_letter))).tells([taken_up.into()]);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
     assert_eq!(entry(&admin, 2).1, Action::Restore);
+}
+
+/// Its service deletes what was given up, after a while. Whoever takes it up again must not wait for ever.
+#[test]
+fn what_its_service_has_no_more_is_given_up_for_good() {
+    let (mut admin, dead) = with_a_dead_letter();
+    // All that is said is said at noon.
+    admin.now = NOON - SignedDuration::from_mins(1);
+    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
+    admin.is_asked(asks(2, CommandKind::Restore(dead.id)));
+    admin.is_asked(asks(3, replay(dead.id)));
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Replaying));
+    admin.hears(forgotten(&dead)).records(&["Forgotten"]).tells([]);
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
+    let says_no = |admin: &mut Admin, number, kind| match admin.is_asked(asks(number, kind)).rejection() {
+        Rejection::DeadLetter(why) => why,
+        other => panic!("{other}"),
+    };
+    assert_eq!(says_no(&mut admin, 4, CommandKind::Restore(dead.id)), DeadLetterRejection::Forgotten);
+    let given_up = DeadLetterRejection::Status(DeadLetterStatus::Discarded);
+    assert_eq!(says_no(&mut admin, 5, replay(dead.id)), given_up);
+    // Parked once more, as after a copy of its database was put back, it waits for somebody again.
+    let anew = DeadLettered { last_failed_at: NOON + SignedDuration::from_hours(1), ..dead };
+    admin.hears(announced(&anew)).records(&["DeadLettered", "DeadLettered"]);
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
+    admin.hears(handled(&anew));
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
 /// A request to replay that got lost: whoever forces another must not be told that it is under way.
@@ -452,7 +479,8 @@ fn dead_letters_of_the_first_build_are_read() {
 fn the_row_of_a_saga_names_what_was_heard_in_the_order_of_the_contract() {
     let mut admin = Admin::of(AdminService);
     let heard = facts_heard::<AdminService>();
-    let of_a_saga: Vec<_> = all_types().filter(|name| heard.contains(name)).collect();
+    let is_of_a_saga = |name: &&str| heard.contains(name) && fact(name, ORDER).saga().is_some();
+    let of_a_saga: Vec<_> = all_types().filter(is_of_a_saga).collect();
     of_a_saga.iter().rev().for_each(|name| drop(admin.hears(fact(name, ORDER)).comes_out("done")));
     let state = &admin.kept.rows[&RowKey::of::<SagaView>(ORDER)].1.state;
     let places: Vec<_> = of_a_saga.iter().map(|name| state.find(&format!("\"{name}\":"))).collect();
@@ -499,7 +527,9 @@ fn every_fact_of_a_saga_is_heard_and_kept() {
     let own = ["DeadlineExtensionRequested", "SettlementRequested"];
     let is_heard = |said: &&str| fact(said, ORDER).saga().is_some() && !own.contains(said);
     let of_sagas = all_types().filter(is_heard);
-    assert_eq!(of_sagas.clone().collect::<BTreeSet<_>>(), facts_heard::<AdminService>());
+    // Of which saga it was, nobody knows any more.
+    let heard = of_sagas.clone().chain(["DeadLetterForgotten"]).collect::<BTreeSet<_>>();
+    assert_eq!(heard, facts_heard::<AdminService>());
     for heard in of_sagas {
         let mut admin = Admin::of(AdminService);
         admin.hears(fact(heard, ORDER)).comes_out("done");

@@ -56,7 +56,7 @@ fn the_books_are_looked_at_every_so_often_or_never() {
     assert_eq!(every(&[]), Ok(AuditEvery(Some(Duration::from_mins(15)))));
     assert_eq!(every(&["service.audit_every=90s"]), Ok(AuditEvery(Some(Duration::from_secs(90)))));
     assert_eq!(every(&["service.audit_every=off"]), Ok(AuditEvery(None)));
-    for none in ["0s", "often", ""] {
+    for none in ["0s", "1ms", "often", ""] {
         let said = every(&[&format!("service.audit_every={none}")]).expect_err("no length of time");
         assert!(said.contains("service.audit_every"), "{said}");
     }

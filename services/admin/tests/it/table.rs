@@ -77,6 +77,7 @@ fn named(command: &DeadLetterCommand) -> String {
     match command {
         DeadLetterCommand::Announce(dead) => format!("announce {}", dead.replays),
         DeadLetterCommand::Resolve(_) => "resolve".to_owned(),
+        DeadLetterCommand::Forget(_) => "forget".to_owned(),
         DeadLetterCommand::Replay(_, replay) => {
             let how = [
                 replay.force.then(|| " by force".to_owned()),

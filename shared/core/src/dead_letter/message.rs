@@ -13,6 +13,7 @@ use crate::message::{Message, MessageType, raw};
 
 const DEAD_LETTERED: MessageType = MessageType::new("DeadLettered", "dead_lettered");
 const DEAD_LETTER_RESOLVED: MessageType = MessageType::new("DeadLetterResolved", "dead_letter_resolved");
+const DEAD_LETTER_FORGOTTEN: MessageType = MessageType::new("DeadLetterForgotten", "dead_letter_forgotten");
 const REPLAY_REQUESTED: MessageType = MessageType::new("ReplayRequested", "replay_requested").addressed();
 const DEAD_LETTER_DISCARDED: MessageType =
     MessageType::new("DeadLetterDiscarded", "dead_letter_discarded").addressed();
@@ -20,7 +21,7 @@ const DEAD_LETTER_RESTORED: MessageType =
     MessageType::new("DeadLetterRestored", "dead_letter_restored").addressed();
 
 /// What every service says of its dead letters.
-pub const DEAD_LETTER_TYPES: [MessageType; 2] = [DEAD_LETTERED, DEAD_LETTER_RESOLVED];
+pub const DEAD_LETTER_TYPES: [MessageType; 3] = [DEAD_LETTERED, DEAD_LETTER_RESOLVED, DEAD_LETTER_FORGOTTEN];
 
 /// What operators say to the one service that holds a dead letter; its engine hears it.
 pub const OPERATOR_COMMANDS: [MessageType; 3] =
@@ -62,6 +63,18 @@ pub enum ReplayEffect {
         /// Why, in its words.
         reason: String,
     },
+}
+
+/// Any service: an operator asked for something to be done to a dead letter that it does not have. What is resolved or given
+/// up leaves after a while, and nothing can be done to it any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DeadLetterForgotten {
+    /// The dead letter.
+    #[serde(rename = "letter")]
+    pub dead_letter: Uuid,
+    /// The service that has it no more.
+    pub service: String,
 }
 
 /// An operator: a dead letter goes back to the step that failed, and to nobody else.
@@ -117,6 +130,7 @@ pub struct DeadLetterRestored {
 pub enum DeadLetterMessage {
     DeadLettered(Box<DeadLettered>),
     DeadLetterResolved(DeadLetterResolved),
+    DeadLetterForgotten(DeadLetterForgotten),
     ReplayRequested(ReplayRequested),
     DeadLetterDiscarded(DeadLetterDiscarded),
     DeadLetterRestored(DeadLetterRestored),
@@ -163,7 +177,9 @@ impl DeadLetterMessage {
             Self::DeadLetterRestored(said) => {
                 (said.dead_letter, &said.service, said.revision, OperatorCommandKind::Restore)
             }
-            Self::DeadLettered(_) | Self::DeadLetterResolved(_) => return None,
+            Self::DeadLettered(_) | Self::DeadLetterResolved(_) | Self::DeadLetterForgotten(_) => {
+                return None;
+            }
         };
         Some(OperatorCommand { dead_letter, service, revision, kind })
     }
@@ -174,6 +190,7 @@ impl Message for DeadLetterMessage {
         match self {
             Self::DeadLettered(_) => DEAD_LETTERED,
             Self::DeadLetterResolved(_) => DEAD_LETTER_RESOLVED,
+            Self::DeadLetterForgotten(_) => DEAD_LETTER_FORGOTTEN,
             Self::ReplayRequested(_) => REPLAY_REQUESTED,
             Self::DeadLetterDiscarded(_) => DEAD_LETTER_DISCARDED,
             Self::DeadLetterRestored(_) => DEAD_LETTER_RESTORED,
@@ -188,7 +205,10 @@ impl Message for DeadLetterMessage {
         match self {
             Self::DeadLettered(said) => said.saga,
             Self::DeadLetterResolved(said) => said.saga,
-            Self::ReplayRequested(_) | Self::DeadLetterDiscarded(_) | Self::DeadLetterRestored(_) => None,
+            Self::DeadLetterForgotten(_)
+            | Self::ReplayRequested(_)
+            | Self::DeadLetterDiscarded(_)
+            | Self::DeadLetterRestored(_) => None,
         }
     }
 
@@ -209,6 +229,7 @@ impl Message for DeadLetterMessage {
         Ok(match message_type {
             DEAD_LETTERED => Self::DeadLettered(Deserialize::deserialize(data)?),
             DEAD_LETTER_RESOLVED => Self::DeadLetterResolved(Deserialize::deserialize(data)?),
+            DEAD_LETTER_FORGOTTEN => Self::DeadLetterForgotten(Deserialize::deserialize(data)?),
             REPLAY_REQUESTED => Self::ReplayRequested(Deserialize::deserialize(data)?),
             DEAD_LETTER_DISCARDED => Self::DeadLetterDiscarded(Deserialize::deserialize(data)?),
             DEAD_LETTER_RESTORED => Self::DeadLetterRestored(Deserialize::deserialize(data)?),
@@ -256,6 +277,13 @@ impl<F: Message> Message for OperatorMessage<F> {
         match self {
             Self::Fact(fact) => fact.went_wrong(),
             Self::DeadLetter(message) => message.went_wrong(),
+        }
+    }
+
+    fn gives_up(&self) -> bool {
+        match self {
+            Self::Fact(fact) => fact.gives_up(),
+            Self::DeadLetter(message) => message.gives_up(),
         }
     }
 

@@ -4,8 +4,9 @@ mod message;
 mod parked;
 
 pub use self::message::{
-    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterMessage, DeadLetterResolved, DeadLetterRestored,
-    OPERATOR_COMMANDS, OperatorCommand, OperatorCommandKind, OperatorMessage, ReplayEffect, ReplayRequested,
+    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterForgotten, DeadLetterMessage, DeadLetterResolved,
+    DeadLetterRestored, OPERATOR_COMMANDS, OperatorCommand, OperatorCommandKind, OperatorMessage,
+    ReplayEffect, ReplayRequested,
 };
 pub use self::parked::{
     DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, EditedMessage, OriginalMessage, PACK_HEADER,

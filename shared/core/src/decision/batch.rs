@@ -101,7 +101,7 @@ impl<'a, S: Service> Batch<'a, S> {
     }
 
     /// Where an input stands in its trace in which something went wrong.
-    fn gone_wrong(&self, input: &Input<S>) -> Option<TraceContext> {
+    pub(super) fn gone_wrong(&self, input: &Input<S>) -> Option<TraceContext> {
         match self.rules.keep_gone_wrong {
             true => input.trace.map(TraceContext::recorded),
             false => input.trace,
@@ -155,7 +155,7 @@ impl<'a, S: Service> Batch<'a, S> {
         }
     }
 
-    fn promise(
+    pub(super) fn promise(
         &mut self,
         id: Uuid,
         input: &Input<S>,

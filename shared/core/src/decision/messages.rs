@@ -8,7 +8,10 @@ use super::batch::{Batch, Reacted, later, rejected};
 use super::data::InboxState;
 use super::failure::Failure;
 use super::parking;
-use crate::dead_letter::{DeadLetterOrigin, OperatorCommand, ReplayEffect};
+use crate::dead_letter::{
+    DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin, OperatorCommand, ReplayEffect,
+};
+use crate::ids;
 use crate::input::{Content, Delivered, Input, MessageOutcome};
 use crate::message::Message as _;
 use crate::retry::{FailedTry, FailureKind, error_links};
@@ -65,6 +68,9 @@ impl<S: Service> Batch<'_, S> {
         })?;
         match content {
             Content::Fact(message) if self.has_left(message.correlation_id, delivered) => {
+                if message.fact.gives_up() {
+                    return Ok(());
+                }
                 let saga = message.correlation_id;
                 Err(Failure::permanent(format!(
                     "what is said is about {saga}, which has left (retention.history)"
@@ -72,7 +78,7 @@ impl<S: Service> Batch<'_, S> {
             }
             Content::Fact(message) => self.react(input, |service, work| service.hear(step, message, work)),
             Content::Operator(message) => match message.command() {
-                Some(command) => self.operate(&command).map_err(Failure::permanent),
+                Some(command) => self.operate(input, &command).map_err(Failure::permanent),
                 None => {
                     let name = message.message_type().name;
                     Err(Failure::permanent(format!("{name} is no command")))
@@ -91,7 +97,15 @@ impl<S: Service> Batch<'_, S> {
         is_old && !delivered.tells_of_a_dead_letter() && S::rows().iter().any(is_gone)
     }
 
-    fn operate(&mut self, command: &OperatorCommand<'_>) -> Result<(), String> {
+    fn operate(&mut self, input: &Input<S>, command: &OperatorCommand<'_>) -> Result<(), String> {
+        let dead_letter = command.dead_letter;
+        if command.service == S::NAME && !self.loaded.dead_letters.contains_key(&dead_letter) {
+            let id = ids::derived(&["dead-letter-forgotten", &input.id.to_string()]);
+            let forgotten = DeadLetterForgotten { dead_letter, service: S::NAME.to_owned() };
+            let trace = self.gone_wrong(input);
+            self.promise(id, input, trace, &DeadLetterMessage::DeadLetterForgotten(forgotten), None);
+            return Ok(());
+        }
         parking::operate::<S>(command, &mut self.loaded, &mut self.writes)
     }
 

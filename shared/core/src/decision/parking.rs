@@ -81,14 +81,18 @@ struct Parked<'a> {
 impl<'a> Parked<'a> {
     fn of<S: Service>(input: &'a Input<S>) -> Self {
         match &input.kind {
-            InputKind::Message(Delivered { payload, message_type, delivery, .. }) => Self {
+            InputKind::Message(Delivered { step, payload, message_type, delivery, .. }) => Self {
                 origin: match input.is_foreign() {
                     true => DeadLetterOrigin::Foreign,
                     false => DeadLetterOrigin::Message,
                 },
                 payload,
                 message_type: message_type.clone(),
-                saga: message_type.as_ref().map(|_| input.correlation_id),
+                // What an operator says is correlated by what it is about, which need not be a saga.
+                saga: message_type
+                    .as_ref()
+                    .filter(|_| !step.is_for_operators())
+                    .map(|_| input.correlation_id),
                 delivery: delivery.clone(),
             },
             InputKind::Called { task, .. } => Self {

@@ -121,11 +121,14 @@ fn rules(retry: RetryPolicy) -> Rules {
 
 /// A message of the second saga.
 fn rung() -> Input<Bare> {
-    static HEARING: Step =
-        Step::new("listening", &[Subscription::to("shop", &[MessageType::new("Rung", "rung")])]);
+    of_the_second_saga("Rung")
+}
+
+fn of_the_second_saga(message_type: &str) -> Input<Bare> {
+    static HEARING: Step = Step::new("listening", &[Subscription::to("shop", &[RUNG, HUNG_UP])]);
     let envelope = Envelope {
         id: Uuid::from_u128(1),
-        message_type: "Rung".to_owned(),
+        message_type: message_type.to_owned(),
         version: 1,
         producer: "shop".to_owned(),
         correlation_id: Uuid::from_u128(2),
@@ -160,17 +163,44 @@ fn what_is_said_of_a_saga_that_has_left_waits_for_a_human() {
     }
 }
 
+/// There is nothing to give up of what has left: that it is given up asks for nothing, and is no dead letter.
+#[test]
+fn that_a_saga_is_given_up_that_has_left_has_no_effect() {
+    let rules = rules(RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO });
+    let loaded = |left_before| Loaded { left_before, ..Loaded::default() };
+    let given_up = |left_before| {
+        let input = of_the_second_saga("HungUp");
+        let (writes, outcomes) = decide(&Bare, &[input], loaded(left_before), &rules, Timestamp::UNIX_EPOCH);
+        (outcomes[0].name(), writes.inbox.len(), writes.parked.len())
+    };
+    assert_eq!(given_up(Some(Uuid::from_u128(3))), ("done", 1, 0));
+    assert_eq!(given_up(None), ("dead", 0, 1), "of what is there it is told");
+}
+
+const RUNG: MessageType = MessageType::new("Rung", "rung");
+const HUNG_UP: MessageType = MessageType::new("HungUp", "hung_up");
+
 /// A fact that is for nobody alone.
 #[derive(Debug, Clone, PartialEq)]
-struct Rung;
+enum Rung {
+    Rung,
+    HungUp,
+}
 
 impl Message for Rung {
     fn message_type(&self) -> MessageType {
-        MessageType::new("Rung", "rung")
+        match self {
+            Self::Rung => RUNG,
+            Self::HungUp => HUNG_UP,
+        }
     }
 
     fn named(name: &str) -> Option<MessageType> {
-        (name == "Rung").then(|| Self.message_type())
+        [RUNG, HUNG_UP].into_iter().find(|known| known.name == name)
+    }
+
+    fn gives_up(&self) -> bool {
+        *self == Self::HungUp
     }
 
     fn saga(&self) -> Option<Uuid> {
@@ -181,8 +211,8 @@ impl Message for Rung {
         raw(&())
     }
 
-    fn decode<'de, D: Deserializer<'de>>(_: MessageType, _: D) -> Result<Self, D::Error> {
-        Ok(Self)
+    fn decode<'de, D: Deserializer<'de>>(message_type: MessageType, _: D) -> Result<Self, D::Error> {
+        Ok(if message_type == HUNG_UP { Self::HungUp } else { Self::Rung })
     }
 }
 
@@ -212,7 +242,7 @@ impl Service for Bare {
 
 #[test]
 fn a_fact_that_is_for_nobody_alone_has_no_addressee() {
-    assert_eq!((Rung.addressee(), Rung.subject("shop")), (None, "shop.rung".to_owned()));
+    assert_eq!((Rung::Rung.addressee(), Rung::Rung.subject("shop")), (None, "shop.rung".to_owned()));
 }
 
 /// A service that nobody can ask for anything.

@@ -6,9 +6,9 @@
 use insta::assert_snapshot;
 use jiff::Timestamp;
 use saga_core::dead_letter::{
-    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved,
-    DeadLetterRestored, DeadLettered, Delivery, EditedMessage, OPERATOR_COMMANDS, OriginalMessage,
-    ReplayEffect, ReplayRequested,
+    DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin,
+    DeadLetterResolved, DeadLetterRestored, DeadLettered, Delivery, EditedMessage, OPERATOR_COMMANDS,
+    OriginalMessage, ReplayEffect, ReplayRequested,
 };
 use saga_core::message::{Message as _, MessageType};
 use saga_core::testing::{
@@ -103,7 +103,7 @@ fn every_message_has_its_own_subject() {
     }
 }
 
-fn examples() -> [DeadLetterMessage; 5] {
+fn examples() -> [DeadLetterMessage; 6] {
     let (dead_letter, service) = (id(44), "inventory".to_owned());
     let step = "inventory-stock-reservation".to_owned();
     let edited = Some(EditedMessage { message_id: id(47), payload_base64: "e30=".to_owned() });
@@ -148,6 +148,7 @@ fn examples() -> [DeadLetterMessage; 5] {
     [
         DeadLetterMessage::DeadLettered(Box::new(dead_lettered)),
         DeadLetterMessage::DeadLetterResolved(resolved),
+        DeadLetterMessage::DeadLetterForgotten(DeadLetterForgotten { dead_letter, service: service.clone() }),
         DeadLetterMessage::ReplayRequested(replay),
         DeadLetterMessage::DeadLetterDiscarded(discarded),
         DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision: 5 }),

@@ -103,6 +103,9 @@ impl Default for StoreSettings {
     }
 }
 
+/// In less nobody can hear what is said. What is down for longer than the retention misses what was said meanwhile.
+const SHORTEST_RETENTION: Duration = Duration::from_secs(1);
+
 /// Whoever waits longer is taken for dead.
 const LONGEST_GATHER: Duration = Duration::from_secs(1);
 
@@ -264,6 +267,7 @@ impl<X> Settings<X> {
             (self.task.retry.max_attempts >= 1, "task.retry.max_attempts must be at least 1"),
             (self.task.concurrency >= 1, "task.concurrency must be at least 1"),
             (self.task.backlog >= 1, "task.backlog must be at least 1"),
+            (self.bus.retention >= SHORTEST_RETENTION, "bus.retention must be at least 1s"),
             (self.bus.pull >= 1, "bus.pull must be at least 1"),
             (self.bus.max_ack_pending >= 1, "bus.max_ack_pending must be at least 1"),
             ((1..=1_000).contains(&self.bus.pack), "bus.pack must be from 1 to 1000"),

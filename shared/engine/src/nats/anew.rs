@@ -31,7 +31,8 @@ pub async fn watch(bus: &NatsBus, service: &str, store: Arc<dyn Store>) {
             {
                 error!(
                     "the stream of {service} starts anew at {made:.0}, what was published before is not in it: if the \
-                     broker has lost its data, have it published again: sagactl outbox republish {service} --since TIME"
+                     broker has lost its data, have it published again: sagactl outbox republish {service} --since TIME \
+                     --reason WHY"
                 );
             }
         }

@@ -257,6 +257,7 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("bus.pull=0", "bus.pull"),
         ("bus.max_ack_pending=0", "bus.max_ack_pending"),
         ("bus.pack=0", "bus.pack"),
+        ("bus.retention=0s", "bus.retention"),
         ("bus.pack=1001", "bus.pack"),
         ("bus.max_deliver=1", "bus.max_deliver"),
         ("bus.publish_timeout=0s", "bus.publish_timeout"),

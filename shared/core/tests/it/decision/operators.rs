@@ -3,11 +3,12 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use saga_core::dead_letter::{
-    DeadLetterDiscarded, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved, DeadLetterRestored,
-    DeadLetterStatus, EditedMessage, ReplayEffect, ReplayRequested, StoredDeadLetter,
+    DeadLetterDiscarded, DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved,
+    DeadLetterRestored, DeadLetterStatus, EditedMessage, ReplayEffect, ReplayRequested, StoredDeadLetter,
 };
 use saga_core::decision::{InboxState, Writes};
 use saga_core::input::Input;
+use saga_core::message::Envelope;
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::service::{Step, steps_of};
 use saga_core::waiting::{Retry, Task};
@@ -195,6 +196,22 @@ fn a_call_may_be_edited_until_it_is_under_way() {
     assert_eq!(writes.tasks_again[0].payload, "\"b\"");
 }
 
+/// What is resolved or given up leaves after a while: nothing can be done to it any more, and whoever asks is told.
+#[test]
+fn whoever_asks_for_a_dead_letter_that_is_not_there_is_told_so() {
+    let (mut world, _) = parked();
+    let absent = Uuid::from_u128(77);
+    for command in [replay(absent, 1, None), restore(absent, 2)] {
+        let (writes, name) = world.take(operated(command));
+        assert_eq!((name, writes.parked.len(), writes.dead_letters.len()), ("done", 0, 0));
+        let [told] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
+        let said = Envelope::from_bytes(&told.payload).expect("an envelope").open::<DeadLetterMessage>();
+        let forgotten = DeadLetterForgotten { dead_letter: absent, service: "till".to_owned() };
+        assert_eq!(said.expect("a message").fact, DeadLetterMessage::DeadLetterForgotten(forgotten));
+        world.inbox.clear();
+    }
+}
+
 #[test]
 fn what_a_service_cannot_do_for_an_operator_is_a_dead_letter_itself() {
     let (mut world, dead) = parked();
@@ -206,7 +223,6 @@ fn what_a_service_cannot_do_for_an_operator_is_a_dead_letter_itself() {
     };
     for (message, reason) in [
         (DeadLetterMessage::ReplayRequested(elsewhere.clone()), "this is for bank, not for till"),
-        (replay(Uuid::from_u128(77), 1, None), "there is no dead letter "),
         (replay(dead, 1, Some(no_payload)), "payload: Invalid"),
         (replay(dead, 1, None), "there is no step polishing here"),
     ] {
@@ -221,6 +237,9 @@ fn what_a_service_cannot_do_for_an_operator_is_a_dead_letter_itself() {
         world.inbox.clear();
         assert_eq!((stored(&world).status, stored(&world).revision), (DeadLetterStatus::Pending, 0));
     }
+    // What an operator says is about a dead letter, which is no saga.
+    let (writes, _) = world.take(operated(DeadLetterMessage::ReplayRequested(elsewhere)));
+    assert_eq!(writes.parked[0].saga, None);
     // What is no command is none.
     let said = DeadLetterMessage::DeadLettered(Box::new(stored(&world).dead_letter));
     let input = Input::message(operations(), till::envelope(90, &said).into(), Uuid::nil(), 0);

@@ -11,11 +11,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 use tracing::{Dispatch, error, warn};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::rotating::RotatingFile;
@@ -113,6 +114,13 @@ fn writing(settings: &LogSettings, to: Box<dyn Write + Send>) -> anyhow::Result<
 /// What is logged. The client of NATS says with every try what the connection says once, and is heard only by who asks
 /// for it by name.
 fn filter(levels: &str) -> anyhow::Result<EnvFilter> {
+    // Where a directive names a target and no level, that target is meant: a word that is neither logs nothing at all.
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let says_a_level = |directive: &str| is_level(directive.rsplit('=').next().unwrap_or_default().trim());
+    ensure!(
+        levels.split(',').any(says_a_level),
+        "it names no level (error, warn, info, debug, trace or off)"
+    );
     let filter = EnvFilter::try_new(levels)?;
     Ok(match levels.contains(NATS_CLIENT) {
         true => filter,
@@ -192,6 +200,16 @@ mod tests {
         };
         assert!(heard("info").contains("ours") && !heard("info").contains("authorization violation"));
         assert!(heard("info,async_nats=error").contains("authorization violation"));
+    }
+
+    #[test]
+    fn a_filter_names_a_level() {
+        for levels in ["info", "WARN", "off", "3", "saga_engine=debug", "saga_engine,info", "[hear]=trace"] {
+            assert!(filter(levels).is_ok(), "{levels}");
+        }
+        for levels in ["", "nonsense", "info!", "saga_engine=loud"] {
+            assert!(filter(levels).is_err(), "{levels:?}");
+        }
     }
 
     #[test]

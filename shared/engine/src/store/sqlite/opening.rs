@@ -94,7 +94,7 @@ impl Mark {
             warn!("a loss is accepted: {lost}");
             return Ok(());
         }
-        Err(format!("{lost}; restore it from a copy, or accept the loss: --set store.accept_loss={name}"))
+        Err(refused(&lost, &name))
     }
 
     /// Names one loss and no other, so that a setting that accepts it cannot accept the next.
@@ -184,7 +184,15 @@ fn check_loss(mark: &Mark, found: Option<&Mark>, opening: &Opening<'_>) -> Resul
         warn!("a loss is accepted: {lost}");
         return Ok(());
     }
-    Err(format!("{lost}; restore it from a copy, or accept the loss: --set store.accept_loss={name}"))
+    Err(refused(&lost, &name))
+}
+
+/// What is said of a loss that nobody has accepted. Its name comes last.
+fn refused(lost: &str, name: &str) -> Sentence {
+    format!(
+        "{lost}; restore it from a copy, or accept this loss: sagactl start SERVICE --accept-loss NAME, or --set \
+         store.accept_loss={name}"
+    )
 }
 
 /// What is said of a database that is no whole one.
