@@ -154,7 +154,8 @@ pub fn check_port(system: &System, member: Member) -> anyhow::Result<()> {
     match TcpListener::bind(("127.0.0.1", port)) {
         Ok(_) => Ok(()),
         Err(error) => bail!(
-            "port {port}, which {member} needs, cannot be had ({error}): free it, or start the system with --port-base"
+            "port {port}, which {member} needs, cannot be had ({error}): free it, or start the system with other ports: \
+             --port-base PORT"
         ),
     }
 }
@@ -222,10 +223,16 @@ pub fn why_down(system: &System, member: Member) -> Option<String> {
     if changed(&log).is_some_and(|logged_at| logged_at > said_at + SAID_AND_LOGGED_WITHIN) {
         return None;
     }
-    let line = tail(&stderr, 0).pop().filter(|line| !line.trim().is_empty())?;
+    let line = tail(&stderr, 0).pop().filter(|line| !line.trim().is_empty() && !is_notice(line))?;
     let line: String = line.chars().filter(|c| !c.is_control()).collect();
     let shown: String = line.chars().take(MOST_SAID_CHARS).collect();
     Some(if shown.len() < line.len() { format!("{shown}…") } else { shown })
+}
+
+/// Whether a line is a notice of admin, which goes to standard output where no webhook is set: it begins with its time, and
+/// says nothing of why the process ended.
+fn is_notice(line: &str) -> bool {
+    line.split(' ').next().is_some_and(|word| word.parse::<jiff::Timestamp>().is_ok())
 }
 
 /// What a process wrote last: the end of its log, and then of what came to its standard error, where one that cannot go
@@ -255,4 +262,19 @@ fn tail(path: &Path, start: u64) -> Vec<String> {
     let text = read().unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_of_admin_is_not_why_it_ended() {
+        assert!(is_notice(
+            "2026-11-25T04:31:04.291268422Z somebody is needed: 1 dead letter at payment-processing"
+        ));
+        for cause in ["admin: settings: http.bind: taken", "thread 'main' panicked at src/lib.rs:1:1:", ""] {
+            assert!(!is_notice(cause), "{cause}");
+        }
+    }
 }

@@ -167,7 +167,7 @@ impl Gate {
 }
 
 fn too_often(caller: &Caller, rate: Rate, wait: std::time::Duration) -> Problem {
-    let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+    let seconds = u32::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX).max(1);
     let detail = format!(
         "the token {} asks too often: {} times in a second are taken, and {} at once (http.rate and http.burst, \
          unless it has a rate of its own)",
