@@ -219,9 +219,10 @@ fn what_its_service_has_no_more_is_given_up_for_good() {
     assert_eq!(status(&admin), Some(DeadLetterStatus::Replaying));
     admin.hears(forgotten(&dead)).records(&["Forgotten"]).tells([]);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
-    let says_no = |admin: &mut Admin, number, kind| match admin.is_asked(asks(number, kind)).rejection() {
-        Rejection::DeadLetter(why) => why,
-        other => panic!("{other}"),
+    let says_no = |admin: &mut Admin, number, kind| {
+        let said = admin.is_asked(asks(number, kind)).rejection();
+        let Rejection::DeadLetter(why) = said else { panic!("{said}") };
+        why
     };
     assert_eq!(says_no(&mut admin, 4, CommandKind::Restore(dead.id)), DeadLetterRejection::Forgotten);
     let given_up = DeadLetterRejection::Status(DeadLetterStatus::Discarded);

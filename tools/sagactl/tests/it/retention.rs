@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::operator::PATIENT;
 use crate::system::{System, wait_until};
 
 const SERVICES: [&str; 4] = ["order", "inventory", "payment", "admin"];
@@ -75,4 +76,29 @@ async fn what_has_ended_leaves_while_others_come_and_is_brought_back() {
     assert_eq!(rows(&system, "order", "order"), placed + 1);
     system.sagactl(&["start", "order"]);
     system.assert_reconciled().await;
+}
+
+/// What is given up leaves its service, and admin still shows it: whoever takes it up again must not wait for ever.
+#[tokio::test]
+async fn a_dead_letter_that_has_left_is_forgotten() {
+    let kept = ["bus.retention", "retention.inbox", "retention.dead_letter"];
+    let kept = kept.map(|setting| format!("payment.{setting}=5s"));
+    let mut settings: Vec<_> = kept.iter().map(String::as_str).collect();
+    settings.extend([PATIENT, "payment.bus.duplicate_window=1s", "payment.retention.every=100ms"]);
+    let system = System::start(&settings);
+    system.list("pen", 10).await;
+    system.park(1).await;
+    let (id, _) = system.dead_letter();
+    let status = || system.sagactl_json(&["dlq", "show", &id])["status"].clone();
+    system.sagactl(&["dlq", "discard", &id, "--reason", "a test"]);
+    wait_until("it has left", async || {
+        let count = "SELECT count(*) FROM dead_letter";
+        system.database("payment").query_row(count, [], |row| row.get::<_, i64>(0)).expect("SQL") == 0
+    })
+    .await;
+    system.sagactl(&["dlq", "restore", &id]);
+    wait_until("its service has said so", async || status() == "DISCARDED").await;
+    system.refused(&["dlq", "restore", &id], 2, "retention.dead_letter");
+    assert!(system.sagactl(&["dlq", "show", &id]).contains("forgotten by its service"));
+    assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0, "asking made no dead letter");
 }

@@ -181,6 +181,7 @@ impl Asked {
                 }
                 DeadLetterEvent::Announced(_)
                 | DeadLetterEvent::Resolved(_)
+                | DeadLetterEvent::Forgotten { .. }
                 | DeadLetterEvent::Discarded { .. }
                 | DeadLetterEvent::Restored { .. }
                 | DeadLetterEvent::Settled { .. }
