@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs as they are measured and released: optimised across crates, and guided by a profile of a run.
+# Builds the programs as they are measured: optimised across crates, and guided by a profile of a run.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$root/scripts/bench-lib.sh"
@@ -18,9 +18,10 @@ A profile is used again until a source is newer.
 USAGE
 }
 
-target=${CARGO_TARGET_DIR:-$root/target}
+target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
 profile_folder=$target/pgo
-profile_data=$profile_folder/merged.profdata
+# What was counted is named by the compiler that counted it, and by its content: cargo builds anew when the name changes.
+compiler=$(rustc -vV | sha256sum | cut -c1-12)
 # Build scripts and macros run while building: only what is built for a named target is counted and guided.
 host=$(rustc_host)
 training_clients=64 training_s=20
@@ -35,55 +36,69 @@ main() {
   esac
   if [[ $guided == yes ]] && profdata=$(llvm_profdata); then
     is_trained || train
-    cargo_dist dist "$target" "-Cprofile-use=$profile_data" >&2
+    profile_data=$(profile)
+    cargo_dist "$target" "-Cprofile-use=$profile_data" >&2
+    is_guided "$programs/payment" || die "the programs are not guided by $profile_data: it knows their functions by other names"
     touch "$programs/guided"
   else
     [[ $guided == no ]] || say "not guided by a profile: there is no llvm-profdata that reads what this rustc counts (rustup component add llvm-tools)"
-    cargo_dist dist "$target" '' >&2
+    cargo_dist "$target" '' >&2
     rm -f "$programs/guided"
   fi
   printf '%s\n' "$programs"
 }
 
-# cargo_dist PROFILE FOLDER FLAGS: every program of this system and of its benchmarks.
+# cargo_dist FOLDER FLAGS: every program of this system and of its benchmarks.
 cargo_dist() {
-  CARGO_TARGET_DIR=$2 RUSTFLAGS="${RUSTFLAGS-} $3" cargo build --manifest-path "$root/Cargo.toml" --locked --profile "$1" \
+  CARGO_TARGET_DIR=$1 RUSTFLAGS="${RUSTFLAGS-} $2" cargo build --manifest-path "$root/Cargo.toml" --locked --profile dist \
     --target "$host" --bins --workspace --exclude simulation
 }
 
 # llvm_profdata: one that reads what this rustc counts, which is known once it has tried; fails when there is none.
 llvm_profdata() {
-  local trial=$profile_folder/trial tools candidate
+  local trial=$profile_folder/trial tools candidate candidates
   tools=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
   rm -rf "$trial" && mkdir -p "$trial"
   rustc --crate-name nothing "-Cprofile-generate=$trial" -o "$trial/nothing" - <<<'fn main() {}' 2>/dev/null || return 1
   LLVM_PROFILE_FILE=$trial/nothing.profraw "$trial/nothing"
-  {
-    printf '%s\n' "${LLVM_PROFDATA-}" "$tools" llvm-profdata
-    compgen -c llvm-profdata- | sort --version-sort --reverse --unique
-  } | while read -r candidate; do
+  mapfile -t candidates < <(compgen -c llvm-profdata- | sort --version-sort --reverse --unique)
+  for candidate in "${LLVM_PROFDATA-}" "$tools" llvm-profdata "${candidates[@]}"; do
     if have "$candidate" && "$candidate" merge --output "$trial/nothing.profdata" "$trial/nothing.profraw" 2>/dev/null; then
       printf '%s\n' "$candidate"
-      break
+      return
     fi
-  done | grep .
+  done
+  return 1
 }
+
+# profile: the newest of this compiler, if there is one.
+profile() { find "$profile_folder" -maxdepth 1 -name "$compiler-*.profdata" 2>/dev/null | head -n 1; }
 
 # is_trained: whether there is a profile, and no source is newer.
 is_trained() {
-  local newer
-  [[ -s $profile_data ]] || return 1
-  newer=$(cd "$root" && find Cargo.toml Cargo.lock shared services tools -type f -newer "$profile_data" \
-    \( -name '*.rs' -o -name '*.sql' -o -name 'Cargo.*' \) | head -n 1)
+  local found newer
+  found=$(profile)
+  [[ -n $found ]] || return 1
+  newer=$(cd "$root" && find Cargo.toml Cargo.lock shared services tools -type f -newer "$found" \
+    \( -name '*.rs' -o -name '*.sql' -o -name 'Cargo.*' \) -print -quit)
   [[ -z $newer ]]
 }
 
-# train: a profile of orders of all kinds, and of books that are reconciled.
+# is_guided PROGRAM: whether the profile has counts of the program's functions, which it finds by their names.
+is_guided() {
+  local known
+  known=$(comm -12 <(nm --format=posix "$1" | cut -d' ' -f1 | sort -u) \
+    <("$profdata" show --all-functions "$profile_data" | sed -n 's/^  \([^ ]*\):$/\1/p' | sort -u) | wc -l)
+  say "the profile knows $known functions of ${1##*/}"
+  ((known >= 1000))
+}
+
+# train: a profile of orders of all kinds, and of books that are reconciled. By programs of the very profile that is built:
+# a function has another name in another.
 train() {
-  local counting=$profile_folder/$host/release counted=$profile_folder/counted
+  local counting=$profile_folder/$host/dist counted=$profile_folder/counted merged=$profile_folder/merged
   say "building programs that count what they run"
-  # Where what is counted stands in the source, which no optimisation across crates changes.
-  CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo_dist release "$profile_folder" "-Cprofile-generate=$counted" >&2
+  cargo_dist "$profile_folder" "-Cprofile-generate=$counted" >&2
   say "letting them take orders"
   sagactl=$counting/sagactl building=no json=yes
   begin
@@ -93,7 +108,9 @@ train() {
     --mix happy=80,declined=10,out_of_stock=5,cancelled=5 || die "the orders of the profile went wrong"
   control audit --whole || die "the books of the profile do not balance"
   stop_system
-  "$profdata" merge --output "$profile_data" "$counted"/*.profraw >&2
+  "$profdata" merge --output "$merged" "$counted"/*.profraw >&2
+  rm -f "$profile_folder"/*.profdata
+  mv "$merged" "$profile_folder/$compiler-$(sha256sum "$merged" | cut -c1-12).profdata"
 }
 
 main "$@"

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::audit_log::{ASKED, Action, AuditCommand, AuditEntry, DONE, Entry};
 use crate::books::{Books, BooksCommand, THE_BOOKS};
 use crate::commands::{Command, CommandKind, Many, Refused, Rejection, Reply};
-use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent};
+use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Forgotten};
 use crate::dead_letter::item::DeadLetterItem;
 use crate::dead_letter::view::DeadLetterView;
 use crate::push::notice::{NOTICE, Notice};
@@ -65,7 +65,7 @@ impl Policy<AdminMessage> for DeadLetterView {
             }
             DeadLetterEvent::Announced(_)
             | DeadLetterEvent::Resolved(_)
-            | DeadLetterEvent::Forgotten { .. }
+            | DeadLetterEvent::Forgotten(_)
             | DeadLetterEvent::Noted { .. } => return,
         });
     }
@@ -172,7 +172,9 @@ fn said_of(message: &Received<AdminMessage>) -> Option<(Uuid, DeadLetterCommand)
             Some((resolved.dead_letter, DeadLetterCommand::Resolve(Box::new(resolved.clone()))))
         }
         OperatorMessage::DeadLetter(DeadLetterMessage::DeadLetterForgotten(forgotten)) => {
-            Some((forgotten.dead_letter, DeadLetterCommand::Forget(message.occurred_at)))
+            let revision = forgotten.revision;
+            let said = Forgotten { revision, at: message.occurred_at };
+            Some((forgotten.dead_letter, DeadLetterCommand::Forget(said)))
         }
         OperatorMessage::DeadLetter(
             DeadLetterMessage::ReplayRequested(_)

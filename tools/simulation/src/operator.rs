@@ -310,7 +310,7 @@ pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
     let announced = history.iter().filter_map(|event| match event {
         DeadLetterEvent::Announced(announced) => Some((**announced).clone()),
         DeadLetterEvent::Resolved(_)
-        | DeadLetterEvent::Forgotten { .. }
+        | DeadLetterEvent::Forgotten(_)
         | DeadLetterEvent::Replayed { .. }
         | DeadLetterEvent::Discarded { .. }
         | DeadLetterEvent::Restored { .. }

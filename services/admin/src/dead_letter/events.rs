@@ -46,8 +46,8 @@ pub enum DeadLetterCommand {
     Announce(Box<DeadLettered>),
     /// Its service says that it is handled.
     Resolve(Box<DeadLetterResolved>),
-    /// Its service says that it had it no more at this time.
-    Forget(Timestamp),
+    /// Its service says that it has it no more.
+    Forget(Forgotten),
     /// Hand it back to the step that failed.
     Replay(By, Replay),
     /// Give it up: what was parked is not handled after all.
@@ -60,6 +60,15 @@ pub enum DeadLetterCommand {
     Settle(By),
     /// It was not, after all.
     Unsettle(By),
+}
+
+/// That its service has a dead letter no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// The revision of what it was asked for.
+    pub revision: u64,
+    /// When it said so.
+    pub at: Timestamp,
 }
 
 /// How to hand a dead letter back.
@@ -143,11 +152,8 @@ pub enum DeadLetterEvent {
         #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
         revision: u64,
     },
-    /// Its service had it no more: nothing can be done to it.
-    Forgotten {
-        /// When it said so.
-        at: Timestamp,
-    },
+    /// Its service has it no more: nothing can be done to it.
+    Forgotten(Forgotten),
     /// It is parked, for the first time or again. Stored bare, as builds did that knew no other event.
     #[serde(untagged)]
     #[strum(serialize = "DeadLettered")]
@@ -164,7 +170,7 @@ impl DeadLetterEvent {
             | Self::Restored { revision, .. }
             | Self::Settled { revision, .. }
             | Self::Unsettled { revision, .. } => Some(*revision),
-            Self::Announced(_) | Self::Resolved(_) | Self::Forgotten { .. } | Self::Noted { .. } => None,
+            Self::Announced(_) | Self::Resolved(_) | Self::Forgotten(_) | Self::Noted { .. } => None,
         }
     }
 }
@@ -178,9 +184,6 @@ pub enum DeadLetterRejection {
     /// Its status does not allow it.
     #[error("the dead letter is {}", .0.as_str())]
     Status(DeadLetterStatus),
-    /// Its service has it no more.
-    #[error("its service has the dead letter no more: what is given up leaves after retention.dead_letter")]
-    Forgotten,
     /// This many of its replays have failed.
     #[error("{0} replays have failed; force it, with a reason")]
     TooOften(u32),

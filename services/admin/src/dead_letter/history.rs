@@ -117,7 +117,7 @@ impl History {
             DeadLetterEvent::Restored { by, .. } => ("restored", Some(by), None),
             DeadLetterEvent::Settled { by, .. } => ("settled outside", Some(by), None),
             DeadLetterEvent::Unsettled { by, .. } => ("no longer settled", Some(by), None),
-            DeadLetterEvent::Forgotten { .. } => ("forgotten by its service", None, None),
+            DeadLetterEvent::Forgotten(_) => ("forgotten by its service", None, None),
             DeadLetterEvent::Noted { by, text } => {
                 let (operator, detail) = (by.operator.clone(), json!({ "text": text }));
                 self.notes.push(NoteView { at, operator, text });

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::events::{
-    AGAIN, DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, IN_VAIN, MOST_NOTES, MOST_REPLAYS,
-    Replay, Tag,
+    AGAIN, DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, Forgotten, IN_VAIN, MOST_NOTES,
+    MOST_REPLAYS, Replay, Tag,
 };
 use crate::request::By;
 
@@ -28,9 +28,9 @@ pub struct DeadLetterView {
     effect: Option<ReplayEffect>,
     asked: Asked,
     sent: Option<Sent>,
-    /// When its service said last that it had it no more.
+    /// What its service said last of that it has it no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    forgotten: Option<Timestamp>,
+    forgotten: Option<Forgotten>,
     edited: bool,
     /// The edit that its service has not yet said anything of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,17 +119,15 @@ impl DeadLetterView {
         })
     }
 
-    /// Whether its service has it no more. It may park the same once more, which it then says later.
+    /// Whether its service has it no more, as far as it was asked. It may park the same once more, which it then says later.
     fn is_forgotten(&self) -> bool {
-        let said = self.said.as_ref();
-        self.forgotten.is_some_and(|forgotten| said.is_none_or(|said| said.last_failed_at <= forgotten))
+        let is_parked_since = |at| self.said.as_ref().is_some_and(|said| said.last_failed_at > at);
+        self.forgotten.is_some_and(|forgotten| !self.is_asked_since() && !is_parked_since(forgotten.at))
     }
 
-    /// Whether what was asked last was asked of what its service still had.
+    /// Whether what was asked last is newer than that its service had it no more.
     fn is_asked_since(&self) -> bool {
-        let forgotten =
-            self.forgotten.map(|forgotten| u64::try_from(forgotten.as_microsecond()).unwrap_or_default());
-        forgotten.is_none_or(|forgotten| self.revision > forgotten)
+        self.forgotten.is_none_or(|forgotten| self.revision > forgotten.revision)
     }
 
     /// Whether it waits for somebody, or for its replay to end.
@@ -202,8 +200,13 @@ impl DeadLetterView {
     }
 
     fn hear(&self, announced: &DeadLettered) -> Vec<DeadLetterEvent> {
-        let newest = |said: &Said| (said.replays, said.last_failed_at);
-        let is_news = self.said.as_ref().map(newest) < Some((announced.replays, announced.last_failed_at));
+        let newest = |replays, last_failed_at| match self.forgotten {
+            None => (replays, last_failed_at),
+            // Parked once more, it has no replays.
+            Some(_) => (0, last_failed_at),
+        };
+        let before = self.said.as_ref().map(|said| newest(said.replays, said.last_failed_at));
+        let is_news = before < Some(newest(announced.replays, announced.last_failed_at));
         is_news.then(|| DeadLetterEvent::Announced(Box::new(announced.clone()))).into_iter().collect()
     }
 
@@ -281,9 +284,9 @@ impl Decider for DeadLetterView {
                 Some(_) => vec![],
                 None => vec![DeadLetterEvent::Resolved(resolved.clone())],
             }),
-            DeadLetterCommand::Forget(at) => {
-                let is_news = self.forgotten < Some(*at);
-                Ok(is_news.then_some(DeadLetterEvent::Forgotten { at: *at }).into_iter().collect())
+            DeadLetterCommand::Forget(said) => {
+                let is_news = self.forgotten.is_none_or(|before| before.revision < said.revision);
+                Ok(is_news.then_some(DeadLetterEvent::Forgotten(*said)).into_iter().collect())
             }
             DeadLetterCommand::Replay(by, replay) => self.replay(by, replay, revision),
             DeadLetterCommand::Discard(by) => match self.known()? {
@@ -293,9 +296,6 @@ impl Decider for DeadLetterView {
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
             DeadLetterCommand::Restore(by) => match self.known()? {
-                (_, DeadLetterStatus::Discarded) if self.is_forgotten() => {
-                    Err(DeadLetterRejection::Forgotten)
-                }
                 (_, DeadLetterStatus::Discarded) => {
                     Ok(vec![DeadLetterEvent::Restored { by: by.clone(), revision }])
                 }
@@ -323,7 +323,7 @@ impl Decider for DeadLetterView {
     fn evolve(&mut self, event: &DeadLetterEvent) {
         let is_said = matches!(
             event,
-            DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_) | DeadLetterEvent::Forgotten { .. }
+            DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_) | DeadLetterEvent::Forgotten(_)
         );
         self.changes += u64::from(!is_said);
         self.revision = self.revision.max(event.revision().unwrap_or_default());
@@ -352,9 +352,11 @@ impl Decider for DeadLetterView {
             DeadLetterEvent::Restored { .. } | DeadLetterEvent::Unsettled { .. } => {
                 self.asked = Asked::Nothing;
             }
-            DeadLetterEvent::Forgotten { at } => {
-                self.forgotten = self.forgotten.max(Some(*at));
-                self.edit_under_way = None;
+            DeadLetterEvent::Forgotten(said) => {
+                if self.forgotten.is_none_or(|before| before.revision < said.revision) {
+                    self.forgotten = Some(*said);
+                    self.edit_under_way = None;
+                }
             }
             DeadLetterEvent::Noted { .. } => self.notes += 1,
         }

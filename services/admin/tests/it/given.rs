@@ -52,7 +52,7 @@ pub fn fact(name: &str, order: Uuid) -> AdminMessage {
     AdminMessage::DeadLetter(match name {
         "DeadLettered" => DeadLetterMessage::DeadLettered(Box::new(dead)),
         "DeadLetterResolved" => DeadLetterMessage::DeadLetterResolved(resolved(&dead)),
-        "DeadLetterForgotten" => return forgotten(&dead),
+        "DeadLetterForgotten" => return forgotten(&dead, revision),
         "ReplayRequested" => return replay_requested(&dead, revision),
         "DeadLetterDiscarded" => {
             let replays = Some(2);
@@ -162,10 +162,10 @@ pub fn handled(dead: &DeadLettered) -> AdminMessage {
     DeadLetterMessage::DeadLetterResolved(resolved(dead)).into()
 }
 
-/// What payment says when it has this dead letter no more, and something is asked of it.
-pub fn forgotten(dead: &DeadLettered) -> AdminMessage {
+/// What payment says when it has this dead letter no more, and this was asked of it.
+pub fn forgotten(dead: &DeadLettered, revision: u64) -> AdminMessage {
     let (dead_letter, service) = (dead.id, dead.service.clone());
-    DeadLetterMessage::DeadLetterForgotten(DeadLetterForgotten { dead_letter, service }).into()
+    DeadLetterMessage::DeadLetterForgotten(DeadLetterForgotten { dead_letter, service, revision }).into()
 }
 
 pub fn resolved(dead: &DeadLettered) -> DeadLetterResolved {

@@ -65,8 +65,8 @@ pub enum ReplayEffect {
     },
 }
 
-/// Any service: an operator asked for something to be done to a dead letter that it does not have. What is resolved or given
-/// up leaves after a while, and nothing can be done to it any more.
+/// Any service: an operator wants a dead letter back that it does not have. What is resolved or given up leaves after a
+/// while, and nothing can be done to it any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetterForgotten {
@@ -75,6 +75,8 @@ pub struct DeadLetterForgotten {
     pub dead_letter: Uuid,
     /// The service that has it no more.
     pub service: String,
+    /// Of what the operator asked for.
+    pub revision: u64,
 }
 
 /// An operator: a dead letter goes back to the step that failed, and to nobody else.

@@ -9,7 +9,8 @@ use super::data::InboxState;
 use super::failure::Failure;
 use super::parking;
 use crate::dead_letter::{
-    DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin, OperatorCommand, ReplayEffect,
+    DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin, OperatorCommand, OperatorCommandKind,
+    ReplayEffect,
 };
 use crate::ids;
 use crate::input::{Content, Delivered, Input, MessageOutcome};
@@ -98,15 +99,21 @@ impl<S: Service> Batch<'_, S> {
     }
 
     fn operate(&mut self, input: &Input<S>, command: &OperatorCommand<'_>) -> Result<(), String> {
-        let dead_letter = command.dead_letter;
-        if command.service == S::NAME && !self.loaded.dead_letters.contains_key(&dead_letter) {
-            let id = ids::derived(&["dead-letter-forgotten", &input.id.to_string()]);
-            let forgotten = DeadLetterForgotten { dead_letter, service: S::NAME.to_owned() };
-            let trace = self.gone_wrong(input);
-            self.promise(id, input, trace, &DeadLetterMessage::DeadLetterForgotten(forgotten), None);
-            return Ok(());
+        let OperatorCommand { dead_letter, service, revision, kind } = *command;
+        if service != S::NAME || self.loaded.dead_letters.contains_key(&dead_letter) {
+            return parking::operate::<S>(command, &mut self.loaded, &mut self.writes);
         }
-        parking::operate::<S>(command, &mut self.loaded, &mut self.writes)
+        match kind {
+            OperatorCommandKind::Replay(_) | OperatorCommandKind::Restore => {
+                let id = ids::derived(&["dead-letter-forgotten", &input.id.to_string()]);
+                let forgotten = DeadLetterForgotten { dead_letter, service: service.to_owned(), revision };
+                let trace = self.gone_wrong(input);
+                self.promise(id, input, trace, &DeadLetterMessage::DeadLetterForgotten(forgotten), None);
+            }
+            // It is as good as that.
+            OperatorCommandKind::Discard(_) => {}
+        }
+        Ok(())
     }
 
     fn try_again_or_park(

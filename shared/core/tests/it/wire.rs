@@ -148,7 +148,11 @@ fn examples() -> [DeadLetterMessage; 6] {
     [
         DeadLetterMessage::DeadLettered(Box::new(dead_lettered)),
         DeadLetterMessage::DeadLetterResolved(resolved),
-        DeadLetterMessage::DeadLetterForgotten(DeadLetterForgotten { dead_letter, service: service.clone() }),
+        DeadLetterMessage::DeadLetterForgotten(DeadLetterForgotten {
+            dead_letter,
+            service: service.clone(),
+            revision: 3,
+        }),
         DeadLetterMessage::ReplayRequested(replay),
         DeadLetterMessage::DeadLetterDiscarded(discarded),
         DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision: 5 }),

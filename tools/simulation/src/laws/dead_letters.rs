@@ -181,7 +181,7 @@ impl Asked {
                 }
                 DeadLetterEvent::Announced(_)
                 | DeadLetterEvent::Resolved(_)
-                | DeadLetterEvent::Forgotten { .. }
+                | DeadLetterEvent::Forgotten(_)
                 | DeadLetterEvent::Discarded { .. }
                 | DeadLetterEvent::Restored { .. }
                 | DeadLetterEvent::Settled { .. }

@@ -113,7 +113,7 @@ fn sent(world: &World) -> BTreeMap<(Uuid, u32), Sent> {
                 Ok(DeadLetterEvent::Resolved(_)) => resolved = at,
                 Ok(
                     DeadLetterEvent::Announced(_)
-                    | DeadLetterEvent::Forgotten { .. }
+                    | DeadLetterEvent::Forgotten(_)
                     | DeadLetterEvent::Discarded { .. }
                     | DeadLetterEvent::Restored { .. }
                     | DeadLetterEvent::Settled { .. }

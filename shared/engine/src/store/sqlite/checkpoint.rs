@@ -100,12 +100,12 @@ impl Checkpoints {
             }
             self.is_copied = true;
         }
-        // Shorter than it was: it has begun anew.
-        if pages < self.begun_at {
-            (self.begun_at, self.done, self.is_copied) = (0, 0, false);
-        }
         if self.copying.is_some() {
             return;
+        }
+        // Shorter than it was: it has begun anew. Not asked before the copier has ended, whose answer may be of the log before.
+        if pages < self.begun_at {
+            (self.begun_at, self.done, self.is_copied) = (0, 0, false);
         }
         // Little is left. The writer tries at each commit until the log begins anew, which is in the first moment when
         // nobody reads what it had earlier; until then that is no more than a look at who reads.
@@ -279,6 +279,31 @@ mod tests {
             }
             assert!(round < 200, "{before} pages");
         }
+    }
+
+    /// The log may begin anew while the copier still syncs the database: its answer is of the log before.
+    #[test]
+    fn what_was_copied_of_the_log_before_is_not_copied_of_the_new_one() {
+        let (_folder, writer, mut checkpoints) = every(1_000);
+        let before = (0..20).map(|_| insert(&writer, &mut checkpoints)).last().expect("a log");
+        let conn = checkpoints.conn.take().expect("one");
+        let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+        let (copied, is_copied) = std::sync::mpsc::channel();
+        checkpoints.begun_at = before;
+        checkpoints.copying = Some(std::thread::spawn(move || {
+            let done = copy(&conn).unwrap_or(0);
+            copied.send(()).expect("somebody waits");
+            goes_on.recv().expect("a word");
+            (conn, done)
+        }));
+        is_copied.recv().expect("it is copied");
+        assert!(insert(&writer, &mut checkpoints) < before, "the log has begun anew");
+        go_on.send(()).expect("it waits");
+        while checkpoints.copying.as_ref().is_some_and(|copying| !copying.is_finished()) {
+            std::thread::yield_now();
+        }
+        insert(&writer, &mut checkpoints);
+        assert_eq!((checkpoints.begun_at, checkpoints.done, checkpoints.is_copied), (0, 0, false));
     }
 
     #[test]
