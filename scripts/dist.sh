@@ -71,7 +71,7 @@ llvm_profdata() {
   return 1
 }
 
-# profile: the newest of this compiler, if there is one.
+# profile: the one of this compiler, if there is one.
 profile() { find "$profile_folder" -maxdepth 1 -name "$compiler-*.profdata" 2>/dev/null | head -n 1; }
 
 # is_trained: whether there is a profile, and no source is newer.

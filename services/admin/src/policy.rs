@@ -172,8 +172,7 @@ fn said_of(message: &Received<AdminMessage>) -> Option<(Uuid, DeadLetterCommand)
             Some((resolved.dead_letter, DeadLetterCommand::Resolve(Box::new(resolved.clone()))))
         }
         OperatorMessage::DeadLetter(DeadLetterMessage::DeadLetterForgotten(forgotten)) => {
-            let revision = forgotten.revision;
-            let said = Forgotten { revision, at: message.occurred_at };
+            let said = Forgotten { revision: forgotten.revision, at: message.occurred_at };
             Some((forgotten.dead_letter, DeadLetterCommand::Forget(said)))
         }
         OperatorMessage::DeadLetter(

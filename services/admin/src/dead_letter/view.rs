@@ -130,6 +130,11 @@ impl DeadLetterView {
         self.forgotten.is_none_or(|forgotten| self.revision > forgotten.revision)
     }
 
+    /// Whether its service has said as much, or of something newer.
+    fn has_said(&self, forgotten: &Forgotten) -> bool {
+        self.forgotten.is_some_and(|before| before.revision >= forgotten.revision)
+    }
+
     /// Whether it waits for somebody, or for its replay to end.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -284,10 +289,10 @@ impl Decider for DeadLetterView {
                 Some(_) => vec![],
                 None => vec![DeadLetterEvent::Resolved(resolved.clone())],
             }),
-            DeadLetterCommand::Forget(said) => {
-                let is_news = self.forgotten.is_none_or(|before| before.revision < said.revision);
-                Ok(is_news.then_some(DeadLetterEvent::Forgotten(*said)).into_iter().collect())
-            }
+            DeadLetterCommand::Forget(said) => Ok(match self.has_said(said) {
+                true => vec![],
+                false => vec![DeadLetterEvent::Forgotten(*said)],
+            }),
             DeadLetterCommand::Replay(by, replay) => self.replay(by, replay, revision),
             DeadLetterCommand::Discard(by) => match self.known()? {
                 (said, DeadLetterStatus::Pending) => {
@@ -353,7 +358,7 @@ impl Decider for DeadLetterView {
                 self.asked = Asked::Nothing;
             }
             DeadLetterEvent::Forgotten(said) => {
-                if self.forgotten.is_none_or(|before| before.revision < said.revision) {
+                if !self.has_said(said) {
                     self.forgotten = Some(*said);
                     self.edit_under_way = None;
                 }

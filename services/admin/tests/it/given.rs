@@ -1,7 +1,9 @@
 //! Pure: the facts that the admin service's tests are made of.
 
+use admin::audit_log::{Action, AuditEntry};
 use admin::commands::{Command, CommandKind};
 use admin::dead_letter::events::Replay;
+use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
 use admin::request::By;
 use contract::inventory::{
@@ -19,7 +21,8 @@ use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
     DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin,
-    DeadLetterResolved, DeadLetterRestored, DeadLettered, OPERATOR_COMMANDS, ReplayRequested,
+    DeadLetterResolved, DeadLetterRestored, DeadLetterStatus, DeadLettered, OPERATOR_COMMANDS,
+    ReplayRequested,
 };
 use saga_core::ids::derived;
 use saga_engine::testing::{NOON, ServiceUnderTest};
@@ -212,4 +215,20 @@ pub fn replay(dead_letter: Uuid) -> CommandKind {
 
 pub fn dead_letter_id(saga: Option<Uuid>) -> Uuid {
     derived(&["letter", &saga.unwrap_or_default().to_string()])
+}
+
+/// An admin that knows of one dead letter.
+pub fn with_a_dead_letter() -> (Admin, DeadLettered) {
+    let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
+    admin.hears(announced(&dead));
+    (admin, dead)
+}
+
+pub fn status(admin: &Admin) -> Option<DeadLetterStatus> {
+    admin.row::<DeadLetterView>(dead_letter_id(Some(ORDER))).status()
+}
+
+pub fn entry(admin: &Admin, number: u128) -> (String, Action, String, Option<String>, String) {
+    let entry = admin.row::<AuditEntry>(command_id(number)).0.expect("an entry");
+    (entry.by.operator, entry.action, entry.target, entry.by.reason, entry.outcome)
 }

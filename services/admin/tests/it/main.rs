@@ -21,6 +21,7 @@ mod many;
 mod open_amounts;
 mod overview;
 mod policy;
+mod policy_of_dead_letters;
 mod policy_of_redrives;
 mod printing;
 mod properties;

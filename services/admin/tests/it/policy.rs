@@ -1,12 +1,10 @@
 //! Pure: whatever the services say, admin keeps a view of it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use admin::audit_log::{Action, AuditEntry};
 use admin::books::{Books, THE_BOOKS};
-use admin::commands::{CommandKind, Rejection, Reply, Wish};
-use admin::dead_letter::events::{DeadLetterEvent, DeadLetterRejection, Replay};
+use admin::commands::CommandKind;
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
 use admin::push::alerts::{Alert, Look};
@@ -20,25 +18,17 @@ use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use contract::settlement::Accepted;
 use jiff::SignedDuration;
-use saga_core::dead_letter::{
-    DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered,
-    EditedMessage, OriginalMessage,
-};
-use saga_core::decider::{Decider, FieldValue};
-use saga_core::decision::{self, InboxState, Loaded, Rules};
-use saga_core::input::Input;
-use saga_core::message::{Envelope, Message};
-use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
+use saga_core::dead_letter::{DeadLetterStatus, DeadLettered};
+use saga_core::decider::{Decider as _, FieldValue};
+use saga_core::message::Message as _;
 use saga_core::row::RowKey;
-use saga_core::service::{Service as _, Step};
-use saga_core::waiting::Retry;
-use saga_engine::testing::service_under_test::{Stimulus, envelope};
+use saga_engine::testing::service_under_test::Stimulus;
 use saga_engine::testing::{NOON, facts_heard};
 use uuid::Uuid;
 
 use crate::given::{
-    Admin, ORDER, all_types, announced, asks, cancelled, command_id, dead_letter, dead_letter_id,
-    dead_refund, deadline, fact, forgotten, handled, replay, replay_requested, revision, total,
+    Admin, ORDER, all_types, announced, asks, cancelled, command_id, dead_refund, deadline, entry, fact,
+    status, total, with_a_dead_letter,
 };
 
 #[test]
@@ -101,283 +91,6 @@ fn a_saga_whose_compensation_was_replayed_and_handled_has_not_failed() {
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
-#[test]
-fn a_dead_letter_without_a_saga_touches_none() {
-    let mut admin = Admin::of(AdminService);
-    let dead = dead_letter("payment-processing", None, 0);
-    admin.hears(announced(&dead)).records(&["DeadLettered"]);
-    assert_eq!(admin.row::<DeadLetterView>(dead.id).status(), Some(DeadLetterStatus::Pending));
-    assert_eq!(admin.kept.rows.len(), 1);
-}
-
-#[test]
-fn a_dead_letter_that_failed_again_replaces_the_older_one_and_never_the_other_way_round() {
-    let mut admin = Admin::of(AdminService);
-    let [first, again] = [0, 1].map(dead_refund);
-    admin.hears(announced(&again));
-    admin.hears(announced(&first));
-    admin.hears(announced(&again)).changes_nothing();
-    assert_eq!(admin.row::<DeadLetterView>(dead_letter_id(Some(ORDER))).replays(), 1);
-}
-
-/// An admin that knows of one dead letter.
-pub fn with_a_dead_letter() -> (Admin, DeadLettered) {
-    let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
-    admin.hears(announced(&dead));
-    (admin, dead)
-}
-
-fn status(admin: &Admin) -> Option<DeadLetterStatus> {
-    admin.row::<DeadLetterView>(dead_letter_id(Some(ORDER))).status()
-}
-
-pub fn entry(admin: &Admin, number: u128) -> (String, Action, String, Option<String>, String) {
-    let entry = admin.row::<AuditEntry>(command_id(number)).0.expect("an entry");
-    (entry.by.operator, entry.action, entry.target, entry.by.reason, entry.outcome)
-}
-
-#[test]
-fn a_replay_tells_the_service_and_is_written_down_all_at_once() {
-    let (mut admin, dead) = with_a_dead_letter();
-    let then = admin.is_asked(asks(1, replay(dead.id)));
-    let reply = then.records(&["Replayed", "Written"]).tells([replay_requested(&dead, revision(0))]).reply();
-    let Reply::Changed(Some(item)) = reply else { panic!("{reply:?} is no dead letter") };
-    assert_eq!((item.status, item.version), (DeadLetterStatus::Replaying, 2));
-    let why = Some("the bank is back".to_owned());
-    let wanted = ("ada".to_owned(), Action::Replay, dead.id.to_string(), why, "done".to_owned());
-    assert_eq!(entry(&admin, 1), wanted);
-}
-
-#[test]
-fn a_replay_that_failed_waits_for_a_human_again_and_one_that_went_well_is_over() {
-    let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(asks(1, replay(dead.id)));
-    let again = dead_refund(1);
-    admin.hears(announced(&again));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
-    admin.is_asked(asks(2, replay(dead.id))).tells([replay_requested(&dead, revision(1))]);
-    admin.hears(handled(&again));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
-    // What was said before the end does not undo it.
-    admin.hears(announced(&dead_refund(2)));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
-}
-
-/// The resolution may overtake the announcement of the failure before it.
-#[test]
-fn a_dead_letter_that_is_handled_before_it_is_announced_is_never_pending() {
-    let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
-    admin.hears(handled(&dead));
-    assert_eq!(status(&admin), None);
-    admin.hears(announced(&dead));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
-}
-
-#[test]
-fn a_refused_command_changes_nothing_and_is_not_written_down() {
-    let (mut admin, dead) = with_a_dead_letter();
-    let mut refusal = |number, kind| match admin.is_asked(asks(number, kind)).rejection() {
-        Rejection::DeadLetter(rejection) => rejection,
-        other @ (Rejection::Redrive(_) | Rejection::Roster(_) | Rejection::Saga(_) | Rejection::Push(_)) => {
-            panic!("{other:?}")
-        }
-    };
-    assert_eq!(
-        refusal(1, CommandKind::Restore(dead.id)),
-        DeadLetterRejection::Status(DeadLetterStatus::Pending)
-    );
-    assert_eq!(refusal(2, replay(Uuid::from_u128(404))), DeadLetterRejection::Unknown);
-    let stale = CommandKind::Replay(dead.id, Replay { version: Some(9), ..Replay::default() });
-    assert_eq!(refusal(3, stale), DeadLetterRejection::Changed(1));
-}
-
-#[test]
-fn what_is_given_up_and_taken_up_again_is_told_with_rising_revisions() {
-    let (mut admin, dead) = with_a_dead_letter();
-    let (dead_letter, service) = (dead.id, || "payment".to_owned());
-    let given_up =
-        DeadLetterDiscarded { dead_letter, service: service(), revision: revision(0), replays: Some(0) };
-    let given_up = DeadLetterMessage::DeadLetterDiscarded(given_up);
-    admin.is_asked(asks(1, CommandKind::Discard(dead_letter))).tells([given_up.into()]);
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
-    let taken_up = DeadLetterRestored { dead_letter, service: service(), revision: revision(1) };
-    let taken_up = DeadLetterMessage::DeadLetterRestored(taken_up);
-    admin.is_asked(asks(2, CommandKind::Restore(dead_letter))).tells([taken_up.into()]);
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
-    assert_eq!(entry(&admin, 2).1, Action::Restore);
-}
-
-/// Its service deletes what was given up, after a while. Whoever takes it up again must not wait for ever.
-#[test]
-fn what_its_service_has_no_more_is_given_up_until_it_is_there_again() {
-    let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
-    admin.is_asked(asks(2, CommandKind::Restore(dead.id)));
-    admin.is_asked(asks(3, replay(dead.id)));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Replaying));
-    // What was asked of it before is over with the last.
-    admin.hears(forgotten(&dead, revision(2))).records(&["Forgotten"]).tells([]);
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
-    admin.hears(forgotten(&dead, revision(1))).records(&[]);
-    // It may be there again, as after the right copy of a database was put back: only its service knows.
-    admin.is_asked(asks(4, CommandKind::Restore(dead.id)));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
-    let asked = admin.row::<DeadLetterView>(dead.id);
-    admin.hears(forgotten(&dead, revision(3))).records(&["Forgotten"]);
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded), "{asked:?}");
-    // Parked once more, it waits for somebody again, however often it had been replayed.
-    let later = |minutes| NOON + SignedDuration::from_mins(minutes);
-    let anew = DeadLettered { last_failed_at: later(60), ..dead };
-    admin.hears(announced(&anew)).records(&["DeadLettered", "DeadLettered"]);
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
-    admin.is_asked(asks(5, CommandKind::Discard(anew.id)));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
-    admin.hears(handled(&anew));
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
-}
-
-/// A request to replay that got lost: whoever forces another must not be told that it is under way.
-#[test]
-fn a_lost_replay_can_be_forced() {
-    let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(asks(1, replay(dead.id)));
-    admin.is_asked(asks(2, replay(dead.id))).rejection();
-    let forced = CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
-    admin.is_asked(asks(3, forced)).tells([replay_requested(&dead, revision(1))]);
-}
-
-/// A plain replay that overtakes an edit on its way would swallow it: the operator would be told yes for nothing.
-#[test]
-fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
-    let (mut admin, dead) = with_a_dead_letter();
-    let edit = |number| {
-        let edited = EditedMessage { message_id: Uuid::from_u128(number), payload_base64: String::new() };
-        let edit = Replay { force: true, edited: Some(edited), ..Replay::default() };
-        CommandKind::Replay(dead.id, edit)
-    };
-    let forced = || CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
-    admin.is_asked(asks(1, edit(8)));
-    let refused = || Rejection::DeadLetter(DeadLetterRejection::EditUnderWay);
-    assert_eq!(admin.is_asked(asks(2, forced())).rejection(), refused());
-    // What its service says of an earlier replay is no answer to the edit.
-    let failed = |message_id, replays| announced(&DeadLettered { message_id, ..dead_refund(replays) });
-    admin.hears(failed(dead.message_id, 1));
-    assert_eq!(admin.is_asked(asks(3, replay(dead.id))).rejection(), refused());
-    // Another edit is not refused: it is newer, whichever is heard first.
-    admin.is_asked(asks(4, edit(9))).comes_out("done");
-    admin.hears(failed(Uuid::from_u128(9), 2));
-    admin.is_asked(asks(5, replay(dead.id))).comes_out("done");
-}
-
-/// It would be announced to the very step that fails: dead letters about dead letters, without an end.
-/// Admin may hear of the failed edit without having asked for it: its database was made anew.
-#[test]
-fn a_dead_letter_that_failed_in_an_edited_form_is_an_edited_one() {
-    let mut admin = Admin::of(AdminService);
-    let dead = dead_refund(0);
-    admin.hears(announced(&dead));
-    assert!(!admin.row::<DeadLetterView>(dead.id).is_edited());
-    let (message_id, payload_base64) = (dead.message_id, dead.payload_base64);
-    let original = Some(OriginalMessage { message_id, payload_base64 });
-    admin.hears(announced(&DeadLettered { original, message_id: command_id(9), ..dead_refund(1) }));
-    assert!(admin.row::<DeadLetterView>(dead.id).is_edited());
-    admin.hears(announced(&DeadLettered { original: None, ..dead_refund(2) }));
-    assert!(admin.row::<DeadLetterView>(dead.id).is_edited());
-}
-
-#[test]
-fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
-    let step = AdminService::steps().iter().find(|step| step.name == "admin-dead-letters").expect("it");
-    let parked = announced(&dead_refund(0));
-    let payload = envelope("payment", &parked);
-    let id = Envelope::from_bytes(&payload).expect("an envelope").id;
-    let failed = |kind| Some(FailedTry::new(kind, "injected"));
-    let mut longest = SignedDuration::ZERO;
-    for (attempts, payload, failure) in [
-        (0, payload.clone(), failed(FailureKind::Permanent)),
-        (8, payload.clone(), failed(FailureKind::Transient)),
-        (u32::MAX, payload.clone(), failed(FailureKind::Permanent)),
-    ] {
-        let retry = Retry { attempts, ..retry(step, id, payload) };
-        let input = Input::retried(step, retry, u32::MAX).failing(failure);
-        let loaded = Loaded { inbox: [((step.name, id), InboxState::Waiting)].into(), ..Loaded::default() };
-        let (writes, outcomes) = decision::decide(&AdminService, &[input], loaded, &rules(), NOON);
-        assert_eq!(outcomes[0].name(), "retried", "{attempts}");
-        assert_eq!((writes.parked.len(), writes.outbox.len()), (0, 0));
-        let [next] = &writes.retries[..] else { panic!("one retry") };
-        assert!(next.attempts >= attempts, "it is counted on");
-        longest = longest.max(next.next_attempt.duration_since(NOON));
-    }
-    assert!(
-        SignedDuration::from_secs(25) < longest && longest <= SignedDuration::from_secs(30),
-        "{longest:?}"
-    );
-    // What cannot be read is parked as everything else is, and announced, once: that can be read.
-    let newer = String::from_utf8(payload).expect("text").replace("\"version\":1", "\"version\":2");
-    for unreadable in [newer.into_bytes(), b"garbage".to_vec()] {
-        let input = Input::message(step, unreadable.into(), id, 0);
-        let (writes, outcomes) = decision::decide(&AdminService, &[input], Loaded::default(), &rules(), NOON);
-        assert_eq!((outcomes[0].name(), writes.parked.len(), writes.outbox.len()), ("dead", 1, 1));
-    }
-}
-
-fn retry(step: &Step, message_id: Uuid, payload: Vec<u8>) -> Retry {
-    Retry {
-        step: step.name.to_owned(),
-        message_id,
-        payload: payload.into(),
-        attempts: 0,
-        next_attempt: NOON,
-        first_failed_at: NOON,
-        last_error: "injected".to_owned(),
-        delivery: None,
-        dead_letter: None,
-    }
-}
-
-fn rules() -> Rules {
-    let retry =
-        RetryPolicy { max_attempts: 10, base: Duration::from_millis(100), cap: Duration::from_secs(30) };
-    let (owner, task_lease) = ("admin".to_owned(), SignedDuration::from_mins(2));
-    Rules {
-        retry,
-        step_retry: BTreeMap::new(),
-        task_retry: retry,
-        owner,
-        task_lease,
-        keep_gone_wrong: false,
-        use_inbox: true,
-    }
-}
-
-#[test]
-fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
-    let (mut admin, dead) = with_a_dead_letter();
-    let (other, unknown) = (dead_letter("payment-refund", None, 0), Uuid::from_u128(404));
-    admin.hears(announced(&other));
-    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
-    let dead_letters = vec![dead.id, other.id, unknown];
-    let many = CommandKind::Many { dead_letters, wish: Wish::Replay(Replay::default()) };
-    let then = admin.is_asked(asks(2, many)).tells([replay_requested(&other, revision(0))]);
-    let reply = then.records(&["Replayed"]).reply();
-    let Reply::Many(many) = reply else { panic!("{reply:?} is not about many") };
-    let refused: Vec<_> = many.refused.iter().map(|refused| (refused.id, refused.detail.as_str())).collect();
-    let wanted = [(dead.id, "the dead letter is DISCARDED"), (unknown, "there is no such dead letter")];
-    assert_eq!((many.done, refused), (1, wanted.to_vec()));
-}
-
-#[test]
-fn notes_are_for_people_and_tell_nobody() {
-    let (mut admin, dead) = with_a_dead_letter();
-    let note = CommandKind::Note(dead.id, "called the bank".to_owned());
-    admin.is_asked(asks(1, note)).records(&["Noted", "Written"]).tells([]);
-    for number in 2..=100 {
-        admin.is_asked(asks(number, CommandKind::Note(dead.id, "and again".to_owned()))).comes_out("done");
-    }
-    let one_more = admin.is_asked(asks(101, CommandKind::Note(dead.id, "enough".to_owned()))).rejection();
-    assert_eq!(one_more, Rejection::DeadLetter(DeadLetterRejection::TooManyNotes));
-}
-
 /// Somebody looked what is in its way, and then another was parked.
 #[test]
 fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
@@ -427,33 +140,6 @@ fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_
     }
 }
 
-/// The service that parked it remembers what it was asked last, and does nothing older.
-#[test]
-fn what_is_asked_of_a_dead_letter_is_newer_than_all_before_though_the_database_was_lost_or_the_clock_put_back()
- {
-    let mut heard = 0;
-    for minutes in [0, 1] {
-        let (mut admin, DeadLettered { id: dead, .. }) = with_a_dead_letter();
-        admin.now = NOON + SignedDuration::from_mins(minutes);
-        for command in [CommandKind::Discard(dead), CommandKind::Restore(dead), CommandKind::Discard(dead)] {
-            admin.is_asked(asks(1, command)).comes_out("done");
-            let told = admin.told().into_iter().filter_map(|told| match told {
-                AdminMessage::DeadLetter(DeadLetterMessage::DeadLetterDiscarded(asked)) => {
-                    Some(asked.revision)
-                }
-                AdminMessage::DeadLetter(DeadLetterMessage::DeadLetterRestored(asked)) => {
-                    Some(asked.revision)
-                }
-                AdminMessage::DeadLetter(_) | AdminMessage::Fact(_) => None,
-            });
-            let revision = told.max().expect("its service is told");
-            assert!(revision > heard, "{revision}, after {heard}");
-            heard = revision;
-            admin.now -= SignedDuration::from_secs(1);
-        }
-    }
-}
-
 #[test]
 fn an_entry_of_the_log_is_written_once_and_ended_once() {
     let mut admin = Admin::of(AdminService);
@@ -464,16 +150,6 @@ fn an_entry_of_the_log_is_written_once_and_ended_once() {
     admin.is_asked(asks(2, end("there is no breaker bank"))).records(&["Ended"]);
     admin.is_asked(asks(3, end("done"))).changes_nothing();
     assert_eq!(entry(&admin, 1).4, "there is no breaker bank");
-}
-
-/// Rows that the first build wrote are folded by this one.
-#[test]
-fn dead_letters_of_the_first_build_are_read() {
-    let dead = dead_refund(0);
-    let bare = serde_json::to_string(&dead).expect("JSON");
-    let event: DeadLetterEvent = serde_json::from_str(&bare).expect("an event");
-    assert_eq!(event, DeadLetterEvent::Announced(Box::new(dead)));
-    assert_eq!(serde_json::to_string(&event).expect("JSON"), bare);
 }
 
 /// A row that an earlier build wrote is the fold of its events, byte for byte.

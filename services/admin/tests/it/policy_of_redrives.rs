@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 use crate::forced_redrives::send;
 use crate::given::{
-    Admin, announced, asks, by_ada, command_id, dead_refund, replay, replay_requested, revision,
+    Admin, announced, asks, by_ada, command_id, dead_refund, entry, replay, replay_requested, revision,
+    with_a_dead_letter,
 };
-use crate::policy::{entry, with_a_dead_letter};
 use crate::routes::numbered;
 
 /// Ada starts a redrive under the `number`-th id.

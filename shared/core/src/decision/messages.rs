@@ -100,8 +100,11 @@ impl<S: Service> Batch<'_, S> {
 
     fn operate(&mut self, input: &Input<S>, command: &OperatorCommand<'_>) -> Result<(), String> {
         let OperatorCommand { dead_letter, service, revision, kind } = *command;
-        if service != S::NAME || self.loaded.dead_letters.contains_key(&dead_letter) {
-            return parking::operate::<S>(command, &mut self.loaded, &mut self.writes);
+        if service != S::NAME {
+            return Err(format!("this is for {service}, not for {}", S::NAME));
+        }
+        if let Some(stored) = self.loaded.dead_letters.get_mut(&dead_letter) {
+            return parking::operate::<S>(command, stored, &mut self.writes);
         }
         match kind {
             OperatorCommandKind::Replay(_) | OperatorCommandKind::Restore => {

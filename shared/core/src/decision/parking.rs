@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::data::{Loaded, Writes};
+use super::data::Writes;
 use crate::dead_letter::{
     DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, EditedMessage, OperatorCommand,
     OperatorCommandKind, StoredDeadLetter,
@@ -155,16 +155,10 @@ fn fingerprint(service: &str, step: &str, message_type: Option<&str>, reason: &s
 /// got lost, and left alone if it did not; edited, it is the edit that is handled.
 pub(crate) fn operate<S: Service>(
     command: &OperatorCommand<'_>,
-    loaded: &mut Loaded,
+    stored: &mut StoredDeadLetter,
     writes: &mut Writes,
 ) -> Result<(), String> {
-    let OperatorCommand { dead_letter, service, revision, kind } = *command;
-    if service != S::NAME {
-        return Err(format!("this is for {service}, not for {}", S::NAME));
-    }
-    let Some(stored) = loaded.dead_letters.get_mut(&dead_letter) else {
-        return Err(format!("there is no dead letter {dead_letter} here"));
-    };
+    let OperatorCommand { revision, kind, .. } = *command;
     if revision <= stored.revision {
         return Ok(());
     }

@@ -190,7 +190,7 @@ fn check_loss(mark: &Mark, found: Option<&Mark>, opening: &Opening<'_>) -> Resul
 /// What is said of a loss that nobody has accepted. Its name comes last.
 fn refused(lost: &str, name: &str) -> Sentence {
     format!(
-        "{lost}; restore it from a copy, or accept this loss: sagactl start SERVICE --accept-loss NAME, or --set \
+        "{lost}; restore it from a copy, or accept this loss: sagactl start SERVICE --accept-loss {name}, or --set \
          store.accept_loss={name}"
     )
 }
