@@ -23,7 +23,7 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
     overload        3 times that rate, then half of it: latency of what is taken, and of refusals; memory
     history         beside --history finished orders, which are seeded first; and what reconciling all of them takes
     soak            half of that rate for 30 minutes
-    counts          at that rate, or 95 or 90 % of it when a run at it does not hold: CPU time, instructions, context
+    counts          at that rate, or 95, 90 or 80 % of it when a run at it does not hold: CPU time, instructions, context
                     switches, system calls, transactions, messages and bytes per saga, by process; what can be counted
                     without a clock is held by tools/budget
 

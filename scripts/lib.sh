@@ -36,6 +36,22 @@ version_of() {
   [[ $text =~ ([0-9]+\.[0-9]+(\.[0-9]+)?) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
+# The oldest PostgreSQL that the store is for.
+postgres_minimum=15
+
+# postgres_programs: prints the folder of the newest server that is new enough; fails when there is none.
+postgres_programs() {
+  local candidate
+  for candidate in "${POSTGRES_BIN:-}" "$(dirname "$(command -v postgres)" 2>/dev/null)" \
+    $(ls -d /usr/lib/postgresql/*/bin /usr/pgsql-*/bin 2>/dev/null | sort -rV); do
+    if [[ -x $candidate/postgres && -x $candidate/initdb ]] && at_least "$postgres_minimum.0" "$(version_of "$candidate/postgres")"; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
 # rustc_host: the target that this rustc builds for where none is named.
 rustc_host() { rustc -vV | sed -n 's/^host: //p'; }
 

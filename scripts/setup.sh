@@ -26,6 +26,7 @@ main() {
     get_python k8s scripts/k8s/requirements.txt
     get_prometheus
     get_kubectl
+    postgres_programs >/dev/null || get_postgres
   fi
 }
 
@@ -83,6 +84,8 @@ package_of() {
     *:pip) echo python3-pip ;;
     apt-get:venv) echo python3-venv ;;
     *:venv) echo python3 ;;
+    apt-get:postgres | brew:postgres) echo postgresql ;;
+    *:postgres) echo postgresql-server ;;
     dnf:kubectl) echo kubernetes-client ;;
     brew:kubectl) echo kubernetes-cli ;;
     *) echo "${1#*:}" ;;
@@ -157,6 +160,12 @@ get_prometheus() {
   logged "$work/unpacked/usr/bin/prometheus" --version || die "the prometheus of this system does not run: $advice"
   rm -rf "$home"
   mv "$work/unpacked/usr/bin" "$home"
+}
+
+# The tests start servers of their own; the one that the package may start is none of theirs.
+get_postgres() {
+  local advice="install the server of PostgreSQL $postgres_minimum or newer, or name its folder of programs in POSTGRES_BIN"
+  install postgres && postgres_programs >/dev/null || die "no PostgreSQL: $advice"
 }
 
 # It renders k8s/. Debian has one that is new enough from 13 on.

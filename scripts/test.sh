@@ -28,7 +28,10 @@ at_the_end() {
     kill -- "-$beside" 2>/dev/null || true
     wait "$beside" || true
   fi
-  rm -f "$said"
+  # The server of the tests ends when its input does.
+  exec 9>&-
+  [[ -z $of_postgres ]] || wait "$of_postgres" || true
+  rm -rf "$said" "$posted"
   took+=("$((SECONDS - since))s $current" "${SECONDS}s in all")
   printf '\n'
   printf '%s\n' "${took[@]}"
@@ -52,7 +55,21 @@ await_beside() {
   return "$status"
 }
 
-took=() current=set-up since=0 beside='' said=$(mktemp)
+# start_postgres: one server for all tests that need one; each makes databases of its own there.
+start_postgres() {
+  mkfifo "$posted/input"
+  scripts/private-postgres.sh <"$posted/input" >"$posted/url" &
+  of_postgres=$!
+  exec 9>"$posted/input"
+  until [[ -s $posted/url ]]; do
+    kill -0 "$of_postgres" 2>/dev/null || return 1
+    sleep 0.1
+  done
+  SAGA_TEST_POSTGRES=$(cat "$posted/url")
+  export SAGA_TEST_POSTGRES
+}
+
+took=() current=set-up since=0 beside='' said=$(mktemp) of_postgres='' posted=$(mktemp -d)
 trap at_the_end EXIT
 trap 'exit 130' INT TERM HUP
 
@@ -82,6 +99,7 @@ step "Kubernetes manifests"
 scripts/check-k8s.sh
 
 step "tests"
+start_postgres
 if cargo nextest --version >/dev/null 2>&1; then
   # Most tests wait most of their time, for a broker or for what another process does: twice as many as there are cores.
   NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} \

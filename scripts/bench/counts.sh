@@ -6,7 +6,7 @@ readonly counted_calls=(fsync fdatasync pwrite64 pread64 write writev sendto rec
 
 # At which shares of the highest rate is counted, in percent: at the first whose run holds. It lasts longer than a step of the
 # search does, and counting takes time of the processors.
-readonly counted_percents=(100 95 90)
+readonly counted_percents=(100 95 90 80)
 
 bench_counts() {
   title "counts: what a saga costs, by process, at the highest rate"

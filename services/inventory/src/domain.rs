@@ -104,6 +104,7 @@ pub enum ProductRejection {
 impl Decider for Product {
     const KIND: &'static str = "product";
     const FIELDS: &'static [&'static str] = &["on_hand", "replenish"];
+    const NUMBERS: &'static [&'static str] = Self::FIELDS;
     /// Every order adds to it.
     const LEAVES: Leaves = Leaves::Events;
     type Command = ProductCommand;

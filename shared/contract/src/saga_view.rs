@@ -256,6 +256,7 @@ impl SagaView {
 impl Decider for SagaView {
     const KIND: &'static str = "saga";
     const FIELDS: &'static [&'static str] = &["status", "next_step", "customer", "deadline", "finished"];
+    const NUMBERS: &'static [&'static str] = &["deadline", "finished"];
     const LEAVES: Leaves = Leaves::Rows;
     type Command = SagaCommand;
     type Event = SagaEvent;

@@ -67,6 +67,8 @@ pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send
     const KIND: &'static str;
     /// Names of the searchable fields, in the order of [`Decider::fields`].
     const FIELDS: &'static [&'static str] = &[];
+    /// Which of [`Decider::FIELDS`] hold numbers or times in every row that has them; the others hold texts.
+    const NUMBERS: &'static [&'static str] = &[];
     /// What of these rows leaves once it is old.
     const LEAVES: Leaves = Leaves::Nothing;
     /// What may be asked of the row, and refused.

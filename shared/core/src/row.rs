@@ -193,6 +193,8 @@ pub struct RowKind {
     pub formerly: Option<&'static str>,
     /// Searchable fields; each is an indexed column.
     pub fields: &'static [&'static str],
+    /// Which of the fields hold numbers or times.
+    pub numbers: &'static [&'static str],
     /// What leaves once it is old.
     pub leaves: Leaves,
     /// What is [carried](Decider::carried) of the row in this state, as JSON; `None` while it is not finished.
@@ -205,8 +207,14 @@ impl RowKind {
     /// The declaration of `D`.
     #[must_use]
     pub fn of<D: Decider>() -> Self {
-        let (name, fields, leaves) = (D::KIND, D::FIELDS, D::LEAVES);
-        Self { name, formerly: None, fields, leaves, finished: finished::<D>, begin: begin::<D> }
+        let (name, fields, numbers, leaves) = (D::KIND, D::FIELDS, D::NUMBERS, D::LEAVES);
+        Self { name, formerly: None, fields, numbers, leaves, finished: finished::<D>, begin: begin::<D> }
+    }
+
+    /// Whether a field holds numbers or times, and no texts.
+    #[must_use]
+    pub fn is_number(&self, field: &str) -> bool {
+        self.numbers.contains(&field)
     }
 
     /// Folds the history of the row with this id, JSON, oldest event first, over the state of a snapshot if there is one.

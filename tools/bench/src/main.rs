@@ -36,7 +36,13 @@ enum Arguments {
     /// The machine's own limits: one fsync, the broker alone, the store alone
     Floor(Place),
     /// The store alone: events per second, by size of the transaction
-    Store(Place),
+    Store {
+        #[command(flatten)]
+        place: Place,
+        /// An empty database of PostgreSQL that is meant, in place of SQLite's in the folder.
+        #[arg(long, value_name = "URL")]
+        postgres: Option<String>,
+    },
     /// The relay alone: what it publishes per second of a full outbox
     Relay(Place),
     /// Many finished orders beside those of a local system that is down, in all of its databases and streams
@@ -112,7 +118,12 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let length = place.length();
             say(&runtime.block_on(floor::measure(&place.folder, &place.nats_server, length))?)
         }
-        Arguments::Store(place) => say(&runtime.block_on(store::measure(&place.folder, place.length()))?),
+        Arguments::Store { place, postgres } => say(&runtime.block_on(async {
+            match &postgres {
+                Some(url) => store::measure_on_a_server(url, place.length()).await,
+                None => store::measure(&place.folder, place.length()).await,
+            }
+        })?),
         Arguments::Relay(place) => {
             let length = place.length();
             say(&runtime.block_on(relay::measure(&place.folder, &place.nats_server, length))?)

@@ -10,8 +10,9 @@ use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, OutboxWrite, Reads, RowWrite, Writes};
 use saga_core::ids::message_id;
 use saga_core::row::{Projected, RowKey, RowKind};
-use saga_engine::store::Store;
+use saga_engine::store::postgres::{Place, PostgresStore};
 use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Opening, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -26,23 +27,41 @@ const STATE: usize = 260;
 const MESSAGE: usize = 480;
 const STEP: &str = "bench-step";
 
-/// By size of the transaction: alone, few, many.
+const SIZES: [usize; 4] = [1, 16, 64, BATCH];
+
+/// By size of the transaction, alone, few, many: a new database of SQLite for each.
 pub async fn measure(folder: &Path, length: Duration) -> anyhow::Result<Value> {
     let mut sizes = Vec::new();
-    for batch in [1, 16, 64, BATCH] {
+    for batch in SIZES {
         let folder = tempfile::tempdir_in(folder)?;
         sizes.push(of(folder.path(), batch, length / 4).await?);
     }
     Ok(Value::from(sizes))
 }
 
-/// Transactions of this size: each event looks for its message in the inbox, writes a row, itself, a promise and a mark.
+/// The same of one database of PostgreSQL, which must be empty.
+pub async fn measure_on_a_server(url: &str, length: Duration) -> anyhow::Result<Value> {
+    let place = Place::of(url, None).map_err(anyhow::Error::msg)?;
+    let opening = Opening { service: "bench", ..Opening::default() };
+    let store = PostgresStore::open(&place, vec![RowKind::of::<Ticket>()], &opening).await?;
+    let mut sizes = Vec::new();
+    for batch in SIZES {
+        sizes.push(of_store(&store, batch, length / 4).await?);
+    }
+    Ok(Value::from(sizes))
+}
+
+/// Of a new database of SQLite.
 pub async fn of(folder: &Path, batch: usize, length: Duration) -> anyhow::Result<Value> {
-    let store = open(folder)?;
+    of_store(open(folder)?.as_ref(), batch, length).await
+}
+
+/// Transactions of this size: each event looks for its message in the inbox, writes a row, itself, a promise and a mark.
+async fn of_store(store: &dyn Store, batch: usize, length: Duration) -> anyhow::Result<Value> {
     let (began, us_before) = (Instant::now(), cpu_us(std::process::id())?);
     let mut transactions = 0;
     while began.elapsed() < length {
-        write(store.as_ref(), batch).await?;
+        write(store, batch).await?;
         transactions += 1;
     }
     let events = transactions * batch as u64;

@@ -12,8 +12,8 @@ use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Lease, Leaving, Left, Mark, OutboxEntry, OutboxItem, Part, Published, PublishedRun, Republished, RowAsOf,
-    Store, StoreFault, StoredDeadLetters,
+    Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Part, Published, PublishedRun,
+    Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -326,6 +326,10 @@ impl Store for SimStore {
 
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
         self.inner.rebuild(kind)
+    }
+
+    fn bring_back(&self, kind: &'static str, events: Vec<LeavingEvent>) -> Answer<'_, u64> {
+        self.inner.bring_back(kind, events)
     }
 
     fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {

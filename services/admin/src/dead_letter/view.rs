@@ -274,6 +274,7 @@ impl Decider for DeadLetterView {
     const KIND: &'static str = "dead_letter_view";
     const FIELDS: &'static [&'static str] =
         &["status", "service", "step", "type", "fingerprint", "saga", "failed_at", "replays", "redrive"];
+    const NUMBERS: &'static [&'static str] = &["failed_at", "replays"];
     type Command = (DeadLetterCommand, Timestamp);
     type Event = DeadLetterEvent;
     type Rejection = DeadLetterRejection;

@@ -232,6 +232,7 @@ impl Service for Bare {
             name,
             formerly: None,
             fields: &[],
+            numbers: &[],
             leaves,
             finished: |_| Ok(None),
             begin: |_| unreachable!("no row is folded"),

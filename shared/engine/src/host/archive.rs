@@ -17,7 +17,6 @@ use saga_core::row::StoredEvent;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::store::sqlite::SqliteStore;
 use crate::store::{Departures, Leaving, LeavingEvent, Store, StoreFault};
 
 /// Small chunks with a breath between them: the engine's batches go first.
@@ -132,7 +131,7 @@ impl Archive {
     ///
     /// # Errors
     /// When a file cannot be read, a line of it is damaged, or the database fails. Done again, it goes on.
-    pub async fn bring_back(&self, store: &SqliteStore, kind: &'static str) -> Result<u64, NotBack> {
+    pub async fn bring_back(&self, store: &dyn Store, kind: &'static str) -> Result<u64, NotBack> {
         /// Events that are handed over at once.
         const AT_ONCE: usize = 1_000;
         let (mut events, mut count) = (Vec::new(), 0);

@@ -67,9 +67,10 @@ pub async fn start<S: Service>(
     let dependency = handler.dependency();
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
-    let store: Arc<dyn Store> = Arc::new(settings.open_store(S::NAME, S::rows()).context(S::NAME)?);
+    let store: Arc<dyn Store> = settings.open_store(S::NAME, S::rows()).await.context(S::NAME)?;
     if is_kept {
-        meeting::hold_against(bus, S::NAME, &settings.store, &store.mark().await?).await?;
+        let came_to = store.mark().await?;
+        meeting::hold_against(bus, S::NAME, &settings.store, store.as_ref(), came_to).await?;
     }
     let faults = Faults::new(settings.faults.clone(), &[], steps);
     let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).marking(store.clone()));

@@ -19,9 +19,8 @@ use super::archive::Archive;
 use super::healthy;
 use super::log::{self, LogSettings};
 use super::run::run;
-use super::settings::{self, Settings, Sources};
-use crate::store::Store;
-use crate::store::sqlite::{Opening, SqliteStore};
+use super::settings::{self, Place, Settings, Sources};
+use crate::store::Opening;
 
 /// What every service can be told on its command line.
 #[derive(Debug, Parser)]
@@ -161,7 +160,7 @@ where
     };
     // Whoever operates reads along.
     let _log = log::start(&LogSettings { file: None, ..settings.log.clone() })?;
-    let database = settings.sqlite_path()?;
+    let database = settings.store.place()?;
     block_on(operate(operation, database, settings.store.accept_loss, S::NAME, S::rows()))
 }
 
@@ -177,7 +176,7 @@ enum StoreOperation {
 
 fn operate(
     operation: StoreOperation,
-    database: PathBuf,
+    database: Place,
     accept_loss: String,
     service: &'static str,
     rows: Vec<RowKind>,
@@ -186,8 +185,8 @@ fn operate(
         let names: Vec<_> = rows.iter().map(|kind| kind.name).collect();
         // Whole, however long it takes; and none is made where there is none.
         let (must_exist, check_within) = (true, Duration::MAX);
-        let opening = Opening { service, must_exist, check_within, accept_loss: &accept_loss };
-        let store = SqliteStore::open_as(&database, rows, &opening)?;
+        let opening = Opening { service, must_exist, check_within, accept_loss: &accept_loss, instance: "" };
+        let store = database.open(rows, &opening).await?;
         match operation {
             StoreOperation::Rebuild { kind, archive } => {
                 let Some(kind) = names.iter().find(|name| **name == kind) else {
@@ -195,7 +194,7 @@ fn operate(
                 };
                 let before = store.verify().await?;
                 let brought_back = match archive {
-                    Some(archive) => archive.bring_back(&store, kind).await?,
+                    Some(archive) => archive.bring_back(store.as_ref(), kind).await?,
                     None => 0,
                 };
                 let rows = store.rebuild(kind).await?;

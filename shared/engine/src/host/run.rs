@@ -35,7 +35,7 @@ use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
-use crate::store::{Mark, Store as _};
+use crate::store::Mark;
 
 /// A service that is told to stop has ended by then: whoever told it may kill it.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     settings.check_resilience(&steps, dependency)?;
     let (gate, outgoing) = (Gate::new(&settings.http, program.access)?, Outgoing::of(&settings.http)?);
     let archive = settings.open_archive(S::NAME)?;
-    let store = Arc::new(settings.open_store(S::NAME, S::rows())?);
+    let store = settings.open_store(S::NAME, S::rows()).await?;
     // Before anything is decided: how far it had come by itself.
     let came_to = store.mark().await?;
     let listener = http::bind(&settings.http)
@@ -190,8 +190,8 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         app.publishing.hold(&error_chain(&fault), Timestamp::now());
         asking.after(&format!("streams cannot be made yet, trying on: {}", error_chain(&fault))).await;
     }
-    let store = &app.settings.store;
-    if let Err(fault) = meeting::hold_against(&bus, S::NAME, store, &came_to).await {
+    let (settings, store) = (&app.settings.store, app.store.as_ref());
+    if let Err(fault) = meeting::hold_against(&bus, S::NAME, settings, store, came_to).await {
         let _ = failed.send(fault);
         return std::future::pending().await;
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use saga_core::admission::TaskBounds;
@@ -25,7 +26,9 @@ use crate::runtime::engine::Bounds;
 use crate::runtime::faults::FaultSettings;
 use crate::runtime::relay::RelaySettings;
 use crate::runtime::{Carriage, signed};
-use crate::store::sqlite::{Opening, SqliteStore};
+use crate::store::postgres::{self, PostgresStore};
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Opening, Store, StoreFault};
 
 /// Everything that can be set of a service. `X` is what only this service knows (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -88,8 +91,11 @@ pub struct NoSettings {}
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// `sqlite:PATH`, the path of a file.
+    /// `sqlite:PATH`, the path of a file; or `postgres://USER@HOST[:PORT]/DATABASE`, which replicas share.
+    #[serde(serialize_with = "without_password")]
     pub url: String,
+    /// A file that holds the password of the database's user, in place of one in the URL.
+    pub password_file: Option<PathBuf>,
     /// How long its pages may be checked at a start; what is not checked by then is checked by `verify`.
     #[serde(with = "humantime_serde")]
     pub check_within: Duration,
@@ -99,7 +105,12 @@ pub struct StoreSettings {
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { url: String::new(), check_within: Duration::from_secs(5), accept_loss: String::new() }
+        Self {
+            url: String::new(),
+            password_file: None,
+            check_within: Duration::from_secs(5),
+            accept_loss: String::new(),
+        }
     }
 }
 
@@ -359,12 +370,12 @@ impl<X> Settings<X> {
         }
     }
 
-    /// The database of `service`, opened; when it is not there, it is made.
+    /// The database of `service`, opened; a file that is not there is made, and so are tables.
     ///
     /// # Errors
-    /// As [`SqliteStore::open_as`], and when the URL is of another kind.
-    pub fn open_store(&self, service: &str, rows: Vec<RowKind>) -> anyhow::Result<SqliteStore> {
-        Ok(SqliteStore::open_as(&self.sqlite_path()?, rows, &self.opening(service))?)
+    /// As [`Place::open`], and when the URL is of another kind.
+    pub async fn open_store(&self, service: &str, rows: Vec<RowKind>) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(self.store.place()?.open(rows, &self.opening(service)).await?)
     }
 
     /// The archive of `service`, if there is to be one.
@@ -384,18 +395,75 @@ impl<X> Settings<X> {
     #[must_use]
     pub fn opening<'a>(&'a self, service: &'a str) -> Opening<'a> {
         let StoreSettings { check_within, accept_loss, .. } = &self.store;
-        Opening { service, check_within: *check_within, accept_loss, ..Opening::default() }
+        let (check_within, instance) = (*check_within, self.instance.as_str());
+        Opening { service, check_within, accept_loss, instance, ..Opening::default() }
     }
+}
 
-    /// The file of a `sqlite:` URL.
+/// Where a database is.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A file of SQLite, which one process holds.
+    File(PathBuf),
+    /// A database on a server of PostgreSQL, which replicas share.
+    Server(Box<postgres::Place>),
+}
+
+impl Place {
+    /// Opens it.
     ///
     /// # Errors
-    /// When it is another kind of URL.
-    pub fn sqlite_path(&self) -> Result<PathBuf, BadSettings> {
-        let url = &self.store.url;
+    /// As [`SqliteStore::open_as`] and [`PostgresStore::open`].
+    pub async fn open(
+        &self,
+        rows: Vec<RowKind>,
+        opening: &Opening<'_>,
+    ) -> Result<Arc<dyn Store>, StoreFault> {
+        Ok(match self {
+            Self::File(path) => Arc::new(SqliteStore::open_as(path, rows, opening)?),
+            Self::Server(place) => Arc::new(PostgresStore::open(place, rows, opening).await?),
+        })
+    }
+}
+
+impl StoreSettings {
+    /// Its URL for people: without a password.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        shown(&self.url)
+    }
+
+    /// Where `store.url` says that it is.
+    ///
+    /// # Errors
+    /// When it is no URL of a kind that is known, or the password file cannot be read.
+    pub fn place(&self) -> Result<Place, BadSettings> {
+        let Self { url, password_file, .. } = self;
+        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            let place = postgres::Place::of(url, password_file.as_deref());
+            return place
+                .map(|place| Place::Server(Box::new(place)))
+                .map_err(|why| BadSettings(format!("store.url: {why}")));
+        }
         match url.strip_prefix("sqlite:").map(|path| path.trim_start_matches("//")) {
-            Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
-            _ => Err(BadSettings(format!("store.url is {url:?}, expected sqlite:PATH"))),
+            Some(path) if !path.is_empty() => Ok(Place::File(PathBuf::from(path))),
+            _ => Err(BadSettings(format!(
+                "store.url is {url:?}, expected sqlite:PATH or postgres://USER@HOST/DATABASE"
+            ))),
         }
     }
+}
+
+fn without_password<S: serde::Serializer>(url: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&shown(url))
+}
+
+/// A URL for people: without its password.
+fn shown(url: &str) -> String {
+    let hidden = url.split_once("://").and_then(|(scheme, rest)| {
+        let (user, rest) = rest.split_once('@')?;
+        let (name, _) = user.split_once(':')?;
+        Some(format!("{scheme}://{name}:***@{rest}"))
+    });
+    hidden.unwrap_or_else(|| url.to_owned())
 }

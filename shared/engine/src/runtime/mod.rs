@@ -160,6 +160,17 @@ pub fn start<S: Service>(
         clock,
     };
     let mut loops = JoinSet::new();
+    if let Some(mut heard) = store.heard() {
+        let engine = engine.clone();
+        let hearing = async move {
+            while let Some(heard) = heard.recv().await {
+                engine.hears_of(heard);
+            }
+            // None of the loops ends: what is not heard is found by looking.
+            std::future::pending().await
+        };
+        spawn(&mut loops, Box::pin(hearing));
+    }
     // Called before the engine takes anything in.
     let timers = timers::run(engine.clone(), store, timers);
     spawn(&mut loops, Box::pin(engine::run(looping)));

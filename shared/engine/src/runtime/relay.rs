@@ -121,6 +121,9 @@ impl Relay {
         now: Timestamp,
     ) -> Result<Round, StoreFault> {
         let Some(lease) = self.lease(now).await? else {
+            // What the broker takes from this one is not known any more.
+            self.refusals = Refusals::default();
+            publish.judged(&Published::default());
             return Ok(Round::Standby);
         };
         let next = self.handover.as_ref().map(|handover| handover.next(self.published, self.settings.batch));
@@ -337,7 +340,9 @@ pub fn run(
                     }
                     pause = FIRST_PAUSE;
                 }
-                Ok(Round::Idle | Round::Standby) => {
+                // What others commit is no reason to ask for the lease that one of them has.
+                Ok(Round::Standby) => tokio::time::sleep(relay.settings.poll).await,
+                Ok(Round::Idle) => {
                     let is_settling = relay.settling.is_under_way();
                     let pause = if is_settling { SETTLED_WITHIN } else { relay.settings.poll };
                     if tokio::time::timeout(pause, woken).await.is_err() && !is_settling {

@@ -1,11 +1,13 @@
 //! Shell: what the engine, the relay and the timers ask of a database.
 //!
-//! One trait, implemented by [`sqlite::SqliteStore`]. It speaks in whole batches (reads up front, writes as
+//! One trait, implemented by [`sqlite::SqliteStore`] and [`postgres::PostgresStore`]. It speaks in whole batches (reads up front, writes as
 //! lists), so that an implementation may answer each list with one set-based statement.
 
+pub mod postgres;
 pub mod sqlite;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -19,6 +21,7 @@ use saga_core::row::{AnyWithHistory, RowKey, StoredEvent};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 /// Why the store could not do what it was asked.
@@ -61,6 +64,33 @@ impl StoreFault {
         match self {
             Self::Refused { .. } | Self::Conflict(_) | Self::Unusable(_) | Self::Panicked(_) => true,
             Self::Database { .. } | Self::Closed => false,
+        }
+    }
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'a> {
+    /// Whose it must be; empty for whoever's.
+    pub service: &'a str,
+    /// Whether it must be there already.
+    pub must_exist: bool,
+    /// How long its pages may be checked.
+    pub check_within: Duration,
+    /// The name of a loss that is accepted, as the refusal gave it.
+    pub accept_loss: &'a str,
+    /// The name of this process among those that share the database; empty for none.
+    pub instance: &'a str,
+}
+
+impl Default for Opening<'_> {
+    fn default() -> Self {
+        Self {
+            service: "",
+            must_exist: false,
+            check_within: Duration::from_secs(5),
+            accept_loss: "",
+            instance: "",
         }
     }
 }
@@ -390,11 +420,32 @@ impl Leaving {
     }
 }
 
+/// What another process has committed that shares the database: a hint, which may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// There is something to publish.
+    Promised,
+    /// Something comes due then.
+    Due(Timestamp),
+    /// Rows have changed.
+    Changed(Vec<RowKey>),
+    /// Perhaps any of these: what was said meanwhile was not heard.
+    Anything,
+}
+
 /// The answer of a [`Store`].
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 
 /// A database, as the rest of the crate sees it. A look-up of one row, the relay's look and the machinery's state wait
 /// for no list, count or check; what is dropped before it is done is interrupted.
+///
+/// Several processes may share one, where the implementation allows it. Where two of them meet, this holds:
+/// - Batches are committed one after the other, and positions of events and entries are given in the order of the commits.
+/// - Two batches that change one row, or handle one message or key: one of them is decided on what the other has left.
+/// - A task that is due is claimed by one; under a claim that was taken over a failure has no effect.
+/// - One relay has the lease; what it settles once somebody else has it has no effect.
+/// - What is due, and retries, are told to all; whoever decides second finds them handled.
+/// - What leaves or is trimmed is left alone while a batch has it in its hands.
 pub trait Store: Send + Sync + 'static {
     /// Runs one batch as one transaction: loads `reads`, calls `decide`, writes what it returns, commits.
     /// When it answers `Ok`, everything is durable; otherwise nothing happened. After a [`StoreFault::Conflict`] the
@@ -403,6 +454,16 @@ pub trait Store: Send + Sync + 'static {
     /// Answers all that the batch has promised, as it stands in line now: whoever publishes that need not read it. Answers
     /// nothing when it does not know the places, or when anything stands out of line, which goes before.
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>>;
+
+    /// Whether other processes may share it.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// What other processes that share this database commit, to the first who asks; `None` where nobody shares it.
+    fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
+        None
+    }
 
     /// Takes or renews the relay's lease. `None` while somebody else holds it, for no longer than the same while.
     fn take_lease<'a>(
@@ -518,6 +579,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes the rows of `kind` and folds them anew from the events. Answers how many rows there are.
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64>;
+
+    /// Brings back events of a kind that had left; those that are there already are left alone. Where all that a snapshot
+    /// stands for is there again, it is forgotten. The rows of the kind are to be folded anew then. Answers how many events
+    /// there are more.
+    fn bring_back(&self, kind: &'static str, events: Vec<LeavingEvent>) -> Answer<'_, u64>;
 
     /// What may leave next: about `limit` events, and once there are none as many dead letters. Nothing has left yet.
     fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving>;

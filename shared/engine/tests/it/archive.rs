@@ -67,7 +67,7 @@ async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
     assert_eq!(kept.store.rebuild("shelf").await?, 2, "from the snapshot");
     assert_eq!(kept.store.verify().await?.digest, before.digest);
 
-    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
     assert_eq!(kept.store.rebuild("shelf").await?, 2);
     let after = kept.store.verify().await?;
     assert_eq!(
@@ -76,7 +76,11 @@ async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
         "from all of them"
     );
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history);
-    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 0, "a second time there is nothing");
+    assert_eq!(
+        kept.archive.bring_back(kept.store.as_ref(), "shelf").await?,
+        0,
+        "a second time there is nothing"
+    );
     Ok(())
 }
 
@@ -110,7 +114,7 @@ async fn what_was_written_twice_comes_back_once() -> Outcome {
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history, "nothing has left yet");
     depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
     assert_eq!(kept.text().lines().count(), 4 + 9);
-    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history);
     Ok(())
 }
@@ -124,14 +128,14 @@ async fn what_was_cut_off_is_written_anew() -> Outcome {
     for torn in ["{\"event\":{\"kind\":\"torn".to_owned(), "x".repeat(200_000)] {
         let whole = fs::read_to_string(&file)?;
         fs::write(&file, format!("{whole}{torn}"))?;
-        assert_eq!(kept.archive.bring_back(&kept.store, "box").await?, 0, "it can be read");
+        assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "box").await?, 0, "it can be read");
         let leaving = kept.store.departures(until_day(5), 100).await?;
         kept.archive.write(&leaving)?;
         let text = fs::read_to_string(&file)?;
         assert!(text.starts_with(&whole) && !text.contains(&torn), "{torn}");
     }
     depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
-    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
     Ok(())
 }
 
@@ -157,7 +161,8 @@ async fn a_damaged_line_is_named() -> Outcome {
     let mut lines: Vec<_> = fs::read_to_string(&file)?.lines().map(str::to_owned).collect();
     lines[1].truncate(20);
     fs::write(&file, format!("{}\n", lines.join("\n")))?;
-    let NotBack::Archive(why) = kept.archive.bring_back(&kept.store, "shelf").await.expect_err("damaged")
+    let NotBack::Archive(why) =
+        kept.archive.bring_back(kept.store.as_ref(), "shelf").await.expect_err("damaged")
     else {
         panic!("the archive is damaged, not the database");
     };
@@ -173,7 +178,7 @@ async fn each_period_has_a_file_of_its_own() -> Outcome {
     let names: Vec<_> =
         kept.files().iter().filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect();
     assert_eq!(names, ["depot-2001-09-09.jsonl", "depot-2001-09-10.jsonl", "depot-again-2001.jsonl"]);
-    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 2);
+    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 2);
     Ok(())
 }
 
@@ -216,6 +221,6 @@ async fn batches_go_on_while_the_history_leaves() -> Outcome {
     assert_eq!(kept.store.verify().await?.differing, [""; 0]);
     let version = kept.store.row(shelf("tea")).await?.map(|row| row.version);
     assert_eq!(version, i64::try_from(before.len()).ok());
-    assert_eq!(kept.archive.bring_back(&kept.store, "shelf").await?, 9);
+    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
     kept.store.rebuild("shelf").await.map(drop).map_err(|fault: StoreFault| fault.into())
 }

@@ -9,7 +9,7 @@ use saga_core::breaker::{Breaker, BreakerPolicy, State, Verdict, Window};
 use saga_core::decider::Leaves;
 use saga_core::row::RowKind;
 use saga_engine::host::retention::Kept;
-use saga_engine::host::settings::{self, BadSettings, RetentionSettings, Settings, Sources};
+use saga_engine::host::settings::{self, BadSettings, Place, RetentionSettings, Settings, Sources};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -362,11 +362,23 @@ fn what_is_set_is_how_the_loops_carry_the_service() {
         (opening.service, opening.check_within, opening.accept_loss),
         ("till", Duration::from_secs(20), "some")
     );
-    assert_eq!(settings.sqlite_path().expect("a path"), PathBuf::from("/somewhere/till.db"));
-    for url in ["sqlite:", "postgres://somewhere/till"] {
+    let Place::File(path) = settings.store.place().expect("a place") else { panic!("it is a file") };
+    assert_eq!(path, PathBuf::from("/somewhere/till.db"));
+    for (url, why) in [
+        ("sqlite:", "sqlite:PATH"),
+        ("mysql://till@db.example/till", "mysql://"),
+        ("postgres://db.example/till", "names no user"),
+        ("postgres://till@db.example", "names no database"),
+    ] {
         let settings = read("", &[&format!("store.url={url}")]).expect("read, and not opened");
-        assert!(settings.sqlite_path().expect_err(url).to_string().contains(url), "{url}");
+        let said = settings.store.place().expect_err(url).to_string();
+        assert!(said.contains("store.url") && said.contains(why), "{url}: {said}");
     }
+    let shared = read("", &["store.url=postgres://till:secret@db.example/till"]).expect("read");
+    let Place::Server(place) = shared.store.place().expect("a place") else { panic!("it is on a server") };
+    assert_eq!(place.to_string(), "postgres://till@db.example:5432/till");
+    let told = serde_json::to_string(&shared.store).expect("settings have a JSON form");
+    assert!(!told.contains("secret") && told.contains("till:***@db.example"), "{told}");
     let defaults = read("", &[]).expect("the defaults");
     assert_eq!((defaults.retry.max_attempts, defaults.retry.cap), (8, Duration::from_secs(30)));
 }

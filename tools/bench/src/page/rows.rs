@@ -124,14 +124,18 @@ fn drain(results: &Value, _floor: &Floor) -> Vec<Row> {
 
 /// The store and the relay.
 fn alone(results: &Value, _floor: &Floor) -> Vec<Row> {
-    let sizes = list(&results["store"]["sizes"]).iter();
-    let store = sizes.map(|of| {
+    let of_store = |of: &Value, what: &str, whose: &str| {
         row(
-            format!("store alone, {} per transaction", text(&of["batch"])),
+            format!("{what}, {} per transaction", text(&of["batch"])),
             format!("{} events/s", text(&of["events_per_s"])),
-            format!("{} µs of CPU each", text(&of["cpu_us_per_event"])),
+            format!("{} µs of CPU each{whose}", text(&of["cpu_us_per_event"])),
         )
-    });
+    };
+    let sqlite = list(&results["store"]["sizes"]).iter();
+    let postgres = list(&results["store"]["postgres"]).iter();
+    let store = sqlite
+        .map(|of| of_store(of, "store alone", ""))
+        .chain(postgres.map(|of| of_store(of, "store on PostgreSQL", ", without the server's")));
     let relay = results.get("relay").map(|relay| {
         row(
             "relay alone",
@@ -188,11 +192,15 @@ fn history(results: &Value, _floor: &Floor) -> Vec<Row> {
 
 fn soak(results: &Value, _floor: &Floor) -> Vec<Row> {
     let Some(soak) = results.get("soak") else { return Vec::new() };
+    let refused = match number(&soak["shed"]) {
+        Some(shed) => format!("; {shed:.0} of {} orders refused", text(&soak["started"])),
+        None => String::new(),
+    };
     vec![row(
         format!("soak, {} s at {}/s", text(&soak["duration_s"]), text(&soak["rate"])),
         ms(&soak["latency_ms"]),
         match (number(&soak["services_rss_mib_first"]), number(&soak["services_rss_mib_last"])) {
-            (Some(first), Some(last)) => format!("memory {first} → {last} MiB"),
+            (Some(first), Some(last)) => format!("memory {first} → {last} MiB{refused}"),
             _ => String::new(),
         },
     )]

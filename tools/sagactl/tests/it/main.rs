@@ -22,6 +22,7 @@ mod overload;
 mod overview;
 mod paging;
 mod planted;
+mod postgres;
 mod product;
 mod readme;
 mod redrives;

@@ -25,7 +25,7 @@ use super::handover::Handover;
 use super::observer::SharedObserver;
 use super::task_runner::TaskRunner;
 use super::tracer::{self, OpenSpan, Tracer};
-use crate::store::Store;
+use crate::store::{Heard, Store};
 
 /// From this many watched rows on, those that nobody waits for any more are looked for.
 const SWEPT_FROM: usize = 1024;
@@ -253,6 +253,24 @@ impl<S: Service> Engine<S> {
     #[must_use]
     pub fn tasks(&self) -> &TaskRunner {
         &self.inner.tasks
+    }
+
+    /// Wakes whoever waits for what another process has committed.
+    pub(super) fn hears_of(&self, heard: Heard) {
+        let anything_due = || self.inner.timers.notify_one();
+        match heard {
+            Heard::Promised => self.inner.relay.look_again(),
+            Heard::Due(due) => self.wake_timers_for(due),
+            Heard::Changed(rows) => self.tell_watchers(&rows),
+            Heard::Anything => {
+                self.inner.relay.look_again();
+                anything_due();
+                let watched = std::mem::take(&mut *self.inner.watched.lock());
+                for watcher in watched.into_values().flatten() {
+                    let _ = watcher.send(());
+                }
+            }
+        }
     }
 
     fn tell_watchers(&self, changed: &[RowKey]) {

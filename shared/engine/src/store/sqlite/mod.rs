@@ -37,7 +37,6 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 use self::along::Along;
 use self::checkpoint::Checkpoints;
 use self::opening::MarkFile;
-pub use self::opening::Opening;
 use self::place::Place;
 use self::readers::{Lane, Readers};
 use self::values::oops;
@@ -45,8 +44,8 @@ use self::write::KindSql;
 use self::writer::{Haste, Writer, in_transaction};
 use super::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Part, Published, PublishedRun,
-    Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
+    Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Part, Published,
+    PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 
 /// Pages that one connection may cache, in KiB: the working set of the newest rows, well under the
@@ -168,15 +167,6 @@ impl SqliteStore {
     fn inline(conn: Connection, kinds: Arc<Kinds>) -> Self {
         let (writer, along) = (Writer::Inline(Mutex::new(conn)), Arc::default());
         Self { writer, readers: None, kinds, place: None, along, _lock: None }
-    }
-
-    /// Brings back events of a kind that had left; those that are there already are left alone. Where all that a snapshot
-    /// stands for is there again, it is forgotten. The rows of the kind are to be folded anew then.
-    ///
-    /// # Errors
-    /// When the database cannot be written.
-    pub async fn bring_back(&self, kind: &'static str, events: Vec<LeavingEvent>) -> Result<u64, StoreFault> {
-        self.write(move |conn| departures::bring_back(conn, kind, &events)).await
     }
 
     /// Runs `work` in a write transaction, merged with whatever else waits.
@@ -370,6 +360,10 @@ impl Store for SqliteStore {
     fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
         let kinds = self.kinds.clone();
         self.write(move |conn| fold::rebuild(conn, kinds.of_name(kind)?))
+    }
+
+    fn bring_back(&self, kind: &'static str, events: Vec<LeavingEvent>) -> Answer<'_, u64> {
+        self.write(move |conn| departures::bring_back(conn, kind, &events))
     }
 
     fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {

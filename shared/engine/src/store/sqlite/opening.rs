@@ -17,26 +17,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::values::{hex, oops};
-use crate::store::{Mark, StoreFault};
-
-/// How a database is opened.
-#[derive(Debug, Clone, Copy)]
-pub struct Opening<'a> {
-    /// Whose it must be; empty for whoever's.
-    pub service: &'a str,
-    /// Whether it must be there already.
-    pub must_exist: bool,
-    /// How long its pages may be checked.
-    pub check_within: Duration,
-    /// The name of a loss that is accepted, as the refusal gave it.
-    pub accept_loss: &'a str,
-}
-
-impl Default for Opening<'_> {
-    fn default() -> Self {
-        Self { service: "", must_exist: false, check_within: Duration::from_secs(5), accept_loss: "" }
-    }
-}
+use crate::store::{Mark, Opening, StoreFault};
 
 /// The place of the mark, in the lock file.
 pub(super) struct MarkFile {

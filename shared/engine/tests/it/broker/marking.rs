@@ -8,7 +8,8 @@ use saga_core::decision::Writes;
 use saga_core::service::Service as _;
 use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
-use saga_engine::store::sqlite::{Opening, SqliteStore};
+use saga_engine::store::Opening;
+use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoreFault};
 
 use super::all_done;

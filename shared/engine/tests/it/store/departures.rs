@@ -130,7 +130,9 @@ pub async fn a_check_in_parts_tells_of_no_row_that_is_right(store: &Arc<dyn Stor
             (whole, rows) = (whole + 1, 0);
         }
     }
-    assert!(whole > 5 && along > 30, "{whole} checks, {along} parts along the log");
+    // What several processes may share is folded row by row.
+    let is_along = along > 30 || store.is_shared();
+    assert!(whole > 5 && is_along, "{whole} checks, {along} parts along the log");
     Ok(())
 }
 

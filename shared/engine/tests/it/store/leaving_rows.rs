@@ -199,7 +199,7 @@ async fn rows_come_back_from_the_archive_and_are_carried_no_more() -> Outcome {
     let left = garage.left().await?;
     // Twice, as after a crash between the two.
     for _ in 0..2 {
-        garage.archive.bring_back(&garage.store, "trip").await?;
+        garage.archive.bring_back(garage.store.as_ref(), "trip").await?;
     }
     assert_eq!(garage.left().await?, left, "until they are folded");
     garage.store.rebuild("trip").await?;

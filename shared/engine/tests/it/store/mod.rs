@@ -8,6 +8,8 @@ mod leaving_rows;
 mod messages;
 mod outbox;
 mod past;
+mod postgres_losing;
+mod postgres_shared;
 mod queries;
 mod reading_more;
 mod sqlite_failing;
@@ -18,6 +20,7 @@ mod sqlite_reading;
 mod tasks;
 mod upkeep;
 
+use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use saga_core::service::Service as _;
@@ -25,23 +28,29 @@ use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
-use crate::support::Depot;
+use crate::support::{Depot, PostgresServer, new_postgres};
 
 /// An empty database of its own, gone when dropped.
 struct Database {
     store: Arc<dyn Store>,
     _folder: Option<TempDir>,
+    _server: Option<PostgresServer>,
 }
 
-fn sqlite_in_a_file() -> Database {
+async fn on_a_server() -> Database {
+    let (server, store) = new_postgres().await;
+    Database { store: Arc::new(store), _folder: None, _server: Some(server) }
+}
+
+fn sqlite_in_a_file() -> Ready<Database> {
     let folder = tempfile::tempdir().expect("a folder");
     let store = SqliteStore::open(&folder.path().join("depot.db"), Depot::rows()).expect("a new database");
-    Database { store: Arc::new(store), _folder: Some(folder) }
+    ready(Database { store: Arc::new(store), _folder: Some(folder), _server: None })
 }
 
-fn sqlite_in_memory() -> Database {
+fn sqlite_in_memory() -> Ready<Database> {
     let store = SqliteStore::in_memory(Depot::rows()).expect("a database in memory");
-    Database { store: Arc::new(store), _folder: None }
+    ready(Database { store: Arc::new(store), _folder: None, _server: None })
 }
 
 /// Runs the whole suite for the implementation that `$open` opens.
@@ -171,7 +180,7 @@ macro_rules! conformance {
             $($(
                 #[tokio::test]
                 async fn $promise() -> Result<(), saga_engine::store::StoreFault> {
-                    let database = $open();
+                    let database = $open().await;
                     super::$module::$promise(&database.store).await
                 }
             )+)+
@@ -181,3 +190,4 @@ macro_rules! conformance {
 
 conformance!(on_sqlite_in_a_file, super::sqlite_in_a_file);
 conformance!(on_sqlite_in_memory, super::sqlite_in_memory);
+conformance!(on_postgres, super::on_a_server);

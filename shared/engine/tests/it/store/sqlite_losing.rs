@@ -7,7 +7,8 @@ use rusqlite::Connection;
 use saga_core::retry::error_chain;
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
-use saga_engine::store::sqlite::{Opening, SqliteStore};
+use saga_engine::store::Opening;
+use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store as _, StoreFault};
 use tempfile::TempDir;
 
@@ -15,8 +16,13 @@ use crate::support::{Depot, Shelf, commit, put, recorded, shelf, state};
 
 type Outcome = Result<(), StoreFault>;
 
-const OURS: Opening<'static> =
-    Opening { service: "depot", must_exist: false, check_within: Duration::from_secs(60), accept_loss: "" };
+const OURS: Opening<'static> = Opening {
+    service: "depot",
+    must_exist: false,
+    check_within: Duration::from_secs(60),
+    accept_loss: "",
+    instance: "",
+};
 
 /// Its file was emptied, or is gone.
 #[tokio::test]

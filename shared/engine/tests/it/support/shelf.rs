@@ -43,6 +43,7 @@ pub struct Nothing;
 impl Decider for Shelf {
     const KIND: &'static str = "shelf";
     const FIELDS: &'static [&'static str] = &["status", "pieces"];
+    const NUMBERS: &'static [&'static str] = &["pieces"];
     const LEAVES: Leaves = Leaves::Events;
     type Command = ShelfCommand;
     type Event = ShelfEvent;

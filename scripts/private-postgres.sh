@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Runs a PostgreSQL server of its own, on loopback and in a temporary folder, until its input ends or it is told to stop.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+  cat <<USAGE
+usage: scripts/private-postgres.sh [PORT] [--durable]
+
+Prints the URL of a new, empty database server once it answers, and runs until its standard input is closed, or until
+SIGTERM or Ctrl-C; then its data are gone. The user saga needs no password, and every other one does. Without PORT it takes a free one. What it writes is not synced, unless it is to
+be --durable. A server never runs as root: started by root, it runs as the user postgres, or nobody.
+USAGE
+}
+
+port='' syncs=off
+for word; do
+  case $word in
+    -h | --help) usage && exit 0 ;;
+    --durable) syncs=on ;;
+    [0-9]*) port=$word ;;
+    *) say "private-postgres.sh: there is no '$word' (see: private-postgres.sh --help)" && exit 2 ;;
+  esac
+done
+
+programs=$(postgres_programs) ||
+  die "no PostgreSQL $postgres_minimum or newer: install its server (Debian: postgresql), or put initdb and postgres on PATH"
+
+as_user=()
+if [[ $(id -u) == 0 ]]; then
+  user=postgres
+  id "$user" >/dev/null 2>&1 || user=nobody
+  as_user=(setpriv --reuid "$user" --regid "$(id -g "$user")" --clear-groups env HOME=/tmp)
+fi
+
+# What runs in the background has no input of its own.
+exec 3<&0
+folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-postgres.XXXXXX")
+server=''
+stop() {
+  trap '' INT TERM HUP EXIT
+  if [[ -n $server ]]; then
+    # At once: nobody needs what is in it.
+    kill -QUIT "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+  fi
+  rm -rf "$folder"
+}
+trap stop EXIT
+trap 'exit 0' INT TERM HUP
+
+[[ ${#as_user[@]} == 0 ]] || chown "$user" "$folder"
+
+${as_user[@]+"${as_user[@]}"} "$programs/initdb" --pgdata "$folder/data" --username saga --auth trust --encoding UTF8 --locale C --no-sync \
+  >"$folder/initdb.log" 2>&1 || { tail -n 5 "$folder/initdb.log" >&2; die "no database cluster could be made in $folder"; }
+
+# Its owner is believed; everybody else has a password.
+printf 'host all %s 127.0.0.1/32 %s\n' saga trust all scram-sha-256 >"$folder/pg_hba.conf"
+
+# answers: whether the server that was started takes connections. It says so; a port takes them before.
+answers() { grep -q 'database system is ready to accept connections' "$folder/log" 2>/dev/null; }
+
+# Another process may take a free port first: then the next one.
+for try in 1 2 3 4 5; do
+  taken=${port:-$((20000 + RANDOM % 20000))}
+  # Its process is the server itself, which takes the signals that are for it.
+  (exec ${as_user[@]+"${as_user[@]}"} "$programs/postgres" -D "$folder/data" -c hba_file="$folder/pg_hba.conf" -p "$taken" \
+    -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=400 -c fsync=$syncs \
+    -c full_page_writes=$syncs -c synchronous_commit=on -c shared_buffers=64MB >"$folder/log" 2>&1 </dev/null 3<&-) &
+  server=$! port_of_try=$port port=$taken
+  until answers; do
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.05
+  done
+  ! kill -0 "$server" 2>/dev/null || break
+  port=$port_of_try
+  [[ -z $port && $try != 5 ]] || { tail -n 5 "$folder/log" >&2; die "no server could be started on port $taken"; }
+done
+
+printf 'postgres://saga@127.0.0.1:%s\n' "$port"
+# Until whoever started this closes it, or ends.
+cat <&3 >/dev/null &
+wait "$!" || true

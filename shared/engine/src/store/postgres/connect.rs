@@ -1,0 +1,314 @@
+//! Shell: where a database server is, as its URL says, and how it is reached: TLS, passwords, and limits of waiting.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// What makes TLS of a connection.
+pub(super) type Tls = MakeRustlsConnect;
+
+/// A server that does not answer within this time is not there.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
+
+/// A peer that has taken nothing for so long is dead, and so is one that is silent for as long and does not answer when asked.
+const DEAD_AFTER: Duration = Duration::from_secs(10);
+
+/// The server too: what a dead process had locked, its name among it, is free as soon.
+const SERVER_KEEPS_ALIVE: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
+     -c tcp_user_timeout=10000";
+
+/// A database on a server.
+#[derive(Clone)]
+pub struct Place {
+    pub(super) config: Config,
+    pub(super) tls: Tls,
+    shown: String,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, form: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        form.write_str(&self.shown)
+    }
+}
+
+impl std::fmt::Display for Place {
+    /// Without the password.
+    fn fmt(&self, form: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        form.write_str(&self.shown)
+    }
+}
+
+/// How the server is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// Whoever it is, as libpq's `prefer` and `require` do.
+    Anybody,
+    /// Its certificate and its name are checked.
+    Verified,
+}
+
+impl Place {
+    /// Of a URL `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?OPTIONS]`, with the options of libpq that are known here:
+    /// those of [`Config`], and `sslmode` (also `verify-full`), `sslrootcert` and `passfile`. The content of `password_file`
+    /// is the password, if there is one.
+    ///
+    /// # Errors
+    /// The sentence says what is wrong.
+    pub fn of(url: &str, password_file: Option<&Path>) -> Result<Self, String> {
+        let (base, options) = url.split_once('?').unwrap_or((url, ""));
+        let (mut rest, mut trust, mut root, mut passfile) = (vec![], Trust::Anybody, None, None);
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("sslmode", "verify-full")) => {
+                    trust = Trust::Verified;
+                    rest.push("sslmode=require");
+                }
+                Some(("sslmode", mode @ ("verify-ca" | "allow"))) => {
+                    return Err(format!(
+                        "sslmode={mode} is not known; there are disable, prefer, require and verify-full"
+                    ));
+                }
+                Some(("sslrootcert", path)) => root = Some(PathBuf::from(path)),
+                Some(("passfile", path)) => passfile = Some(PathBuf::from(path)),
+                _ => rest.push(option),
+            }
+        }
+        let mark = if rest.is_empty() { "" } else { "?" };
+        let mut config: Config =
+            format!("{base}{mark}{}", rest.join("&")).parse().map_err(|error: tokio_postgres::Error| {
+                let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+                format!("{error}{}", source.unwrap_or_default())
+            })?;
+        if config.get_hosts().is_empty() {
+            return Err("it names no host".to_owned());
+        }
+        if config.get_user().is_none() {
+            return Err("it names no user".to_owned());
+        }
+        if config.get_dbname().is_none() {
+            return Err("it names no database".to_owned());
+        }
+        // libpq verifies whenever it is told by what.
+        if root.is_some() && config.get_ssl_mode() == SslMode::Require {
+            trust = Trust::Verified;
+        }
+        config
+            .connect_timeout(CONNECTS_WITHIN)
+            .tcp_user_timeout(DEAD_AFTER)
+            .keepalives_idle(DEAD_AFTER)
+            .keepalives_interval(DEAD_AFTER / 5)
+            .keepalives_retries(3);
+        if config.get_application_name().is_none() {
+            config.application_name(env!("CARGO_PKG_NAME"));
+        }
+        let options = format!("{} {SERVER_KEEPS_ALIVE}", config.get_options().unwrap_or_default());
+        config.options(options.trim_start());
+        let shown = shown(&config);
+        if let Some(password) = password(&config, password_file, passfile.as_deref())? {
+            config.password(password);
+        }
+        let tls = tls(trust, root.as_deref())?;
+        Ok(Self { config, tls, shown })
+    }
+}
+
+/// For people: where it is, and whose name is used.
+fn shown(config: &Config) -> String {
+    let host = |(at, host): (usize, &Host)| {
+        let port = config.get_ports().get(at).or_else(|| config.get_ports().first()).unwrap_or(&5432);
+        match host {
+            Host::Tcp(name) => format!("{name}:{port}"),
+            Host::Unix(folder) => format!("{}:{port}", folder.display()),
+        }
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
+    let (user, database) = (config.get_user().unwrap_or(""), config.get_dbname().unwrap_or(""));
+    format!("postgres://{user}@{}/{database}", hosts.join(","))
+}
+
+/// That of the file; else that of the URL; else that of a password file of libpq's form.
+fn password(config: &Config, file: Option<&Path>, passfile: Option<&Path>) -> Result<Option<String>, String> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map_err(|error| format!("the password file {}: {error}", path.display()))
+    };
+    if let Some(file) = file {
+        return Ok(Some(read(file)?.trim_end_matches(['\r', '\n']).to_owned()));
+    }
+    if config.get_password().is_some() {
+        return Ok(None);
+    }
+    if let Some(path) = passfile {
+        return Ok(password_in(&read(path)?, config));
+    }
+    match std::env::var_os("PGPASSFILE").map(PathBuf::from) {
+        Some(path) if path.exists() => Ok(password_in(&read(&path)?, config)),
+        _ => Ok(None),
+    }
+}
+
+/// The first line that fits, `host:port:database:user:password`, of which `*` fits anything and `\` takes the meaning of a
+/// colon (<https://www.postgresql.org/docs/15/libpq-pgpass.html>).
+fn password_in(lines: &str, config: &Config) -> Option<String> {
+    let host = match config.get_hosts().first()? {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(_) => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().unwrap_or(&5432).to_string();
+    let wanted = [host.as_str(), port.as_str(), config.get_dbname()?, config.get_user()?];
+    lines.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut parts = parts_of(line);
+        let password = (parts.len() == 5).then(|| parts.pop())??;
+        parts.iter().zip(wanted).all(|(part, wanted)| part == "*" || part == wanted).then_some(password)
+    })
+}
+
+fn parts_of(line: &str) -> Vec<String> {
+    let (mut parts, mut chars) = (vec![String::new()], line.chars());
+    while let Some(char) = chars.next() {
+        // The password is the rest.
+        let char = match char {
+            ':' if parts.len() < 5 => {
+                parts.push(String::new());
+                continue;
+            }
+            '\\' => chars.next().unwrap_or('\\'),
+            other => other,
+        };
+        if let Some(part) = parts.last_mut() {
+            part.push(char);
+        }
+    }
+    parts
+}
+
+fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, String> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("TLS: {error}"))?;
+    let config = match trust {
+        Trust::Anybody => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+            .with_no_client_auth(),
+        Trust::Verified => {
+            let Some(path) = root else {
+                return Err("sslmode=verify-full needs sslrootcert=FILE, the certificates that are trusted"
+                    .to_owned());
+            };
+            builder.with_root_certificates(roots(path)?).with_no_client_auth()
+        }
+    };
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let unusable = |error: &dyn std::fmt::Display| format!("sslrootcert {}: {error}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
+        let certificate = certificate.map_err(|error| unusable(&error))?;
+        roots.add(certificate).map_err(|error| unusable(&error))?;
+    }
+    match roots.is_empty() {
+        true => Err(unusable(&"there is no certificate in it")),
+        false => Ok(roots),
+    }
+}
+
+/// Takes whatever certificate comes: what is sent is hidden from those who only listen.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password_and_must_say_who_and_what() {
+        let place = Place::of("postgres://shop:secret@db.example:6543/orders?sslmode=disable", None)
+            .expect("a place");
+        assert_eq!(place.to_string(), "postgres://shop@db.example:6543/orders");
+        for (url, why) in [
+            ("postgres://db.example/orders", "user"),
+            ("postgres://shop@db.example", "database"),
+            ("postgres://shop@db.example/orders?sslmode=verify-ca", "verify-full"),
+            ("postgres://shop@db.example/orders?sslmode=verify-full", "sslrootcert"),
+            ("postgres://shop@db.example/orders?sslmode=require&sslrootcert=/nowhere", "/nowhere"),
+            ("postgres://shop@db.example/orders?sslmod=require", "sslmod"),
+        ] {
+            let said = Place::of(url, None).expect_err(url);
+            assert!(said.contains(why), "{url}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_password_comes_from_its_file_then_from_the_url_then_from_the_first_line_that_fits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, passfile) = (folder.path().join("password"), folder.path().join("pgpass"));
+        std::fs::write(&file, "of the file\n").expect("a file");
+        std::fs::write(
+            &passfile,
+            "# a comment\nelsewhere:*:*:*:no\n*:5432:orders:shop:of\\:a: line\n*:*:*:*:last\n",
+        )
+        .expect("a file");
+        let password = |url: &str, file: Option<&Path>| {
+            let place = Place::of(url, file).expect("a place");
+            place.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+        };
+        let by_line = format!("postgres://shop@db.example/orders?passfile={}", passfile.display());
+        assert_eq!(
+            password("postgres://shop:url@db.example/orders", Some(&file)).as_deref(),
+            Some("of the file")
+        );
+        assert_eq!(password("postgres://shop:url@db.example/orders", None).as_deref(), Some("url"));
+        assert_eq!(password(&by_line, None).as_deref(), Some("of:a: line"));
+        assert_eq!(password(&by_line.replace("shop@", "other@"), None).as_deref(), Some("last"));
+    }
+}

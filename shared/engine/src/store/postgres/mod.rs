@@ -1,0 +1,389 @@
+//! Shell: the store on PostgreSQL, which several processes share: how a database is opened, and on which connections what
+//! is done.
+//!
+//! What holds where two of them meet: batches are written one after the other, whoever takes the head of the database first
+//! (`write`); a batch that was decided on what somebody else has changed meanwhile is a conflict, and is decided again. Rows,
+//! tasks and dead letters are locked from the reading on, in the order of their keys, and before the head. A task that is
+//! due goes to one of those who look for it. One of all relays has the lease.
+
+mod connect;
+mod departures;
+mod due;
+mod fold;
+mod left;
+mod listening;
+mod load;
+mod opening;
+mod outbox;
+mod past;
+mod pool;
+mod read;
+mod schema;
+mod transact;
+mod values;
+mod verify;
+mod write;
+
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use saga_core::decision::{Decide, Reads};
+use saga_core::machinery::{Stats, Tallies};
+use saga_core::query::{FoundRow, Group, Join, Joined, Query};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
+use tokio::sync::mpsc;
+
+pub use self::connect::Place;
+use self::listening::Listening;
+use self::pool::{Connection, Lane, Lanes};
+use self::values::oops;
+use super::{
+    Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
+    Heard, Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Part, Published,
+    PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
+};
+
+/// A database on a server, which other processes of the same service may use too.
+pub struct PostgresStore {
+    database: Arc<Database>,
+}
+
+struct Database {
+    lanes: Lanes,
+    kinds: Kinds,
+    listening: Listening,
+}
+
+struct Kinds(Vec<RowKind>);
+
+impl Kinds {
+    fn of_name(&self, name: &str) -> Result<&RowKind, StoreFault> {
+        let declared = self.0.iter().find(|declared| declared.name == name);
+        declared.ok_or_else(|| StoreFault::Unusable(format!("rows of kind {name:?} are not declared")))
+    }
+}
+
+impl PostgresStore {
+    /// Opens the database, and brings its tables up to date.
+    ///
+    /// # Errors
+    /// When it cannot be used: no such server, database or user, a server that is too old, no right to make tables, tables
+    /// of a newer build, or those of another service. The sentence says which; nothing was changed then.
+    pub async fn open(place: &Place, kinds: Vec<RowKind>, opening: &Opening<'_>) -> Result<Self, StoreFault> {
+        let said = |fault: StoreFault| {
+            StoreFault::Unusable(format!("database {place}: {}", opening::unusable(&fault)))
+        };
+        let (lanes, kinds) = (Lanes::of(place)?, Kinds(kinds));
+        let conn = lanes.connection(Lane::Scan).await.map_err(said)?;
+        opening::check_before(&conn, &kinds.0, opening.service, opening.must_exist).await.map_err(said)?;
+        let prepared = async {
+            conn.client().batch_execute("BEGIN").await.map_err(oops("beginning to make tables"))?;
+            schema::prepare(&conn, &kinds.0).await?;
+            // Somebody else may have made them while this one waited.
+            opening::check_before(&conn, &kinds.0, opening.service, false).await?;
+            opening::identify(&conn, opening.service).await?;
+            conn.client().batch_execute("COMMIT").await.map_err(oops("making tables"))
+        };
+        // Before anything is changed: it may be somebody else's name.
+        let listening = Listening::begin(place, &kinds.0, opening.instance).await.map_err(said)?;
+        prepared.await.map_err(said)?;
+        conn.give_back();
+        Ok(Self { database: Arc::new(Database { lanes, kinds, listening }) })
+    }
+
+    /// Runs `work` in a transaction of its own. It comes to its end whether or not anybody waits for it.
+    fn write<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>
+        + Send
+        + 'static,
+    ) -> Answer<'_, T> {
+        let database = self.database.clone();
+        spawned(async move {
+            let conn = database.lanes.connection(lane).await?;
+            let begun = conn.client().batch_execute("BEGIN").await.map_err(oops("beginning to write"));
+            let done = match begun {
+                Ok(()) => work(&conn, &database.kinds).await,
+                Err(fault) => Err(fault),
+            };
+            let how = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            let ended = conn.client().batch_execute(how).await.map_err(oops("ending a write"));
+            if ended.is_ok() {
+                conn.give_back();
+            }
+            done.and_then(|answer| ended.map(|()| answer))
+        })
+    }
+
+    /// Reads with one statement, or with some that need not agree. Dropped before it is done, it is cancelled.
+    fn read<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>
+        + Send
+        + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async move {
+            let conn = self.database.lanes.connection(lane).await?;
+            let answer = work(&conn, &self.database.kinds).await;
+            conn.give_back();
+            answer
+        })
+    }
+
+    /// The same, of one moment.
+    fn snapshot<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>
+        + Send
+        + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async move {
+            let conn = self.database.lanes.connection(lane).await?;
+            let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+            conn.client().batch_execute(begin).await.map_err(oops("beginning to read"))?;
+            let answer = work(&conn, &self.database.kinds).await;
+            conn.client().batch_execute("COMMIT").await.map_err(oops("ending a read"))?;
+            conn.give_back();
+            answer
+        })
+    }
+}
+
+/// Goes on though nobody waits any more.
+fn spawned<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StoreFault>> + Send + 'static,
+) -> Answer<'static, T> {
+    Box::pin(async move {
+        match tokio::spawn(work).await {
+            Ok(answer) => answer,
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The process ends.
+                Err(_) => Err(StoreFault::Closed),
+            },
+        }
+    })
+}
+
+impl Store for PostgresStore {
+    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
+        let database = self.database.clone();
+        spawned(async move { transact::transact(&database, &reads, decide).await })
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
+        self.database.listening.heard()
+    }
+
+    fn take_lease<'a>(
+        &'a self,
+        held: Option<&'a Lease>,
+        owner: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'a, Option<Lease>> {
+        let (held, owner) = (held.cloned(), owner.to_owned());
+        self.write(Lane::Quick, move |conn, _| {
+            Box::pin(async move { outbox::take_lease(conn, held.as_ref(), &owner, now, until).await })
+        })
+    }
+
+    fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
+        self.snapshot(Lane::Quick, move |conn, _| Box::pin(outbox::pending(conn, limit)))
+    }
+
+    fn line_end(&self) -> Answer<'_, Option<i64>> {
+        self.read(Lane::Quick, |conn, _| Box::pin(outbox::line_end(conn)))
+    }
+
+    fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
+        let lease = lease.clone();
+        self.write(Lane::Quick, move |conn, _| {
+            Box::pin(async move { outbox::settle(conn, &lease, &published, now).await })
+        })
+    }
+
+    fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
+        let lease = lease.clone();
+        self.write(Lane::Quick, move |conn, _| {
+            Box::pin(async move { outbox::settle_run(conn, &lease, &run).await })
+        })
+    }
+
+    fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
+        self.write(Lane::Quick, move |conn, _| Box::pin(outbox::retry_failed(conn, seq)))
+    }
+
+    fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, Republished> {
+        self.write(Lane::Quick, move |conn, _| Box::pin(outbox::republish(conn, since, after, limit)))
+    }
+
+    fn due(&self, query: DueQuery) -> Answer<'_, Due> {
+        self.write(Lane::Quick, move |conn, kinds| {
+            Box::pin(async move { due::due(conn, &kinds.0, &query).await })
+        })
+    }
+
+    fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>> {
+        self.read(Lane::Quick, move |conn, _| Box::pin(async move { read::row(conn, &key).await }))
+    }
+
+    fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
+        self.read(read::lane_of(&query), move |conn, kinds| {
+            Box::pin(async move { read::find(conn, kinds.of_name(kind)?, &query).await })
+        })
+    }
+
+    fn counts(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        query: Query,
+    ) -> Answer<'_, BTreeMap<String, u64>> {
+        self.read(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move { read::counts(conn, kinds.of_name(kind)?, by, &query).await })
+        })
+    }
+
+    fn groups(
+        &self,
+        kind: &'static str,
+        by: &'static str,
+        times: &'static str,
+        query: Query,
+    ) -> Answer<'_, Vec<Group>> {
+        self.read(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move { read::groups(conn, kinds.of_name(kind)?, by, times, &query).await })
+        })
+    }
+
+    fn joined(&self, kind: &'static str, join: Join, query: Query) -> Answer<'_, Vec<Joined>> {
+        self.read(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move { read::joined(conn, kinds.of_name(kind)?, &join, &query).await })
+        })
+    }
+
+    fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
+        self.read(Lane::Quick, move |conn, _| {
+            Box::pin(async move { read::history(conn, key.kind, &key.id, after, limit).await })
+        })
+    }
+
+    fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>> {
+        self.snapshot(Lane::Scan, move |conn, _| {
+            Box::pin(async move { read::histories(conn, kind, &ids).await })
+        })
+    }
+
+    fn rows_as_of(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAsOf>> {
+        self.snapshot(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move {
+                let (kind, mut rows) = (kinds.of_name(kind)?, vec![]);
+                for id in &ids {
+                    rows.extend(past::row_as_of(conn, kind, id, seq).await?);
+                }
+                Ok(rows)
+            })
+        })
+    }
+
+    fn changes(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes> {
+        self.read(Lane::Scan, move |conn, _| Box::pin(past::changes(conn, kind, after, limit)))
+    }
+
+    fn fingerprint(&self, seq: i64) -> Answer<'_, Option<String>> {
+        self.read(Lane::Quick, move |conn, _| Box::pin(past::fingerprint(conn, seq)))
+    }
+
+    fn mark(&self) -> Answer<'_, Mark> {
+        self.read(Lane::Quick, |conn, _| Box::pin(opening::mark(conn)))
+    }
+
+    fn kept_since(&self) -> Answer<'_, Option<Timestamp>> {
+        self.read(Lane::Quick, |conn, _| Box::pin(outbox::kept_since(conn)))
+    }
+
+    fn stats(&self) -> Answer<'_, Stats> {
+        self.snapshot(Lane::Quick, |conn, _| Box::pin(read::stats(conn)))
+    }
+
+    fn tallies(&self) -> Answer<'_, Tallies> {
+        self.snapshot(Lane::Scan, |conn, _| Box::pin(read::tallies(conn)))
+    }
+
+    fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
+        self.read(Lane::Scan, move |conn, _| Box::pin(outbox::items(conn, limit)))
+    }
+
+    fn failing_tasks(&self, limit: usize) -> Answer<'_, Vec<FailingTask>> {
+        self.read(Lane::Scan, move |conn, _| Box::pin(due::failing_tasks(conn, limit)))
+    }
+
+    fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters> {
+        self.read(Lane::Scan, move |conn, _| Box::pin(read::dead_letters(conn, limit)))
+    }
+
+    fn verify(&self) -> Answer<'_, FoldReport> {
+        self.snapshot(Lane::Scan, |conn, kinds| Box::pin(verify::verify(conn, &kinds.0)))
+    }
+
+    fn verify_part(&self, part: Part) -> Answer<'_, FoldReport> {
+        self.snapshot(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move { verify::verify_part(conn, &kinds.0, &part).await })
+        })
+    }
+
+    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport> {
+        self.snapshot(Lane::Scan, move |conn, kinds| {
+            Box::pin(verify::verify_changed(conn, &kinds.0, after, events))
+        })
+    }
+
+    fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows> {
+        self.snapshot(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move { verify::checked(conn, kinds.of_name(kind)?, &page).await })
+        })
+    }
+
+    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
+        self.write(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move { fold::rebuild(conn, kinds.of_name(kind)?).await })
+        })
+    }
+
+    fn bring_back(&self, kind: &'static str, events: Vec<LeavingEvent>) -> Answer<'_, u64> {
+        self.write(Lane::Scan, move |conn, _| {
+            Box::pin(async move { departures::bring_back(conn, kind, &events).await })
+        })
+    }
+
+    fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {
+        self.snapshot(Lane::Scan, move |conn, kinds| {
+            Box::pin(async move { departures::find(conn, &kinds.0, before, limit).await })
+        })
+    }
+
+    fn left(&self, kind: &'static str) -> Answer<'_, Left> {
+        self.read(Lane::Quick, move |conn, _| Box::pin(left::left_of(conn, kind)))
+    }
+
+    fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
+        self.write(Lane::Quick, move |conn, _| {
+            Box::pin(async move { departures::leave(conn, &leaving).await })
+        })
+    }
+
+    fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {
+        self.write(Lane::Quick, move |conn, _| Box::pin(due::trim(conn, cutoffs, limit)))
+    }
+}

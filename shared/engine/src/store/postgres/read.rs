@@ -1,0 +1,339 @@
+//! Shell: what people ask: rows, lists and counts of them, and the machinery's state.
+
+use std::collections::BTreeMap;
+
+use saga_core::decider::FieldValue;
+use saga_core::machinery::{Stats, Tallies};
+use saga_core::query::{FoundRow, Group, Join, Joined, Order, Query};
+use saga_core::row::{RowKey, RowKind, StoredEvent};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Error, Row};
+use uuid::Uuid;
+
+use super::pool::{Connection, Lane};
+use super::values::{
+    Owned, count_of, limit_of, number, oops, query, query_one, query_opt, quoted, stored_dead_letter, text,
+    timestamp,
+};
+use crate::store::{StoreFault, StoredDeadLetters};
+
+fn found(row: &Row, ordered_by: FieldValue) -> FoundRow {
+    FoundRow {
+        id: row.get(0),
+        version: row.get(1),
+        state: row.get(2),
+        created_at: timestamp(row.get(3)),
+        updated_at: timestamp(row.get(4)),
+        ordered_by,
+    }
+}
+
+pub(super) async fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
+    let sql =
+        format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = $1", key.kind);
+    let row = query_opt(conn, &sql, &[&key.id]).await.map_err(oops("reading a row"))?;
+    Ok(row.map(|row| found(&row, FieldValue::Null)))
+}
+
+/// The conditions of a query, as SQL that follows `WHERE true`, with their values.
+#[derive(Default)]
+struct Conditions {
+    sql: String,
+    values: Owned,
+}
+
+impl Conditions {
+    fn place(&mut self, value: impl ToSql + Sync + Send + 'static) -> usize {
+        self.values.push(Box::new(value));
+        self.values.len()
+    }
+
+    /// A value of a field, in the type of its column.
+    fn field(&mut self, kind: &RowKind, field: &str, value: &FieldValue) -> String {
+        let place = match kind.is_number(field) {
+            true => self.place(number(value.clone())),
+            false => self.place(text(value.clone())),
+        };
+        format!("${place}")
+    }
+
+    fn of(kind: &RowKind, query: &Query) -> Self {
+        let mut all = Self::default();
+        for (operator, conditions) in [("=", &query.equals), ("<", &query.below), (">=", &query.from)] {
+            for (field, value) in conditions {
+                let place = all.field(kind, field, value);
+                all.sql.push_str(&format!(" AND {} {operator} {place}", quoted(field)));
+            }
+        }
+        for (field, options) in &query.one_of {
+            let place = match kind.is_number(field) {
+                true => all.place(options.iter().cloned().map(number).collect::<Vec<_>>()),
+                false => all.place(options.iter().cloned().map(text).collect::<Vec<_>>()),
+            };
+            all.sql.push_str(&format!(" AND {} = ANY (${place})", quoted(field)));
+        }
+        if let Some(sought) = &query.text {
+            let place = all.place(sought.clone());
+            all.sql.push_str(&format!(" AND strpos(lower(state), lower(${place})) > 0"));
+        }
+        let beyond = if query.descending { "<" } else { ">" };
+        match (&query.after, query.order) {
+            (Some(after), None) => {
+                let place = all.place(after.clone());
+                all.sql.push_str(&format!(" AND id {beyond} ${place}"));
+            }
+            (Some(after), Some(Order { field, after: Some(value) })) => {
+                let (value, id) = (all.place(value), all.place(after.clone()));
+                all.sql.push_str(&format!(" AND ({}, id) {beyond} (${value}, ${id})", quoted(field)));
+            }
+            (Some(_), Some(Order { after: None, .. })) | (None, _) => {}
+        }
+        all
+    }
+
+    async fn rows(
+        &self,
+        conn: &Connection,
+        sql: &str,
+        context: &'static str,
+    ) -> Result<Vec<Row>, StoreFault> {
+        let values: Vec<_> = self.values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
+        query(conn, sql, &values).await.map_err(oops(context))
+    }
+}
+
+/// A look-up of one row by a field, which is indexed, is as quick as one by its id.
+pub(super) const fn lane_of(query: &Query) -> Lane {
+    if query.limit == 1 && query.text.is_none() && !query.equals.is_empty() {
+        Lane::Quick
+    } else {
+        Lane::Scan
+    }
+}
+
+pub(super) async fn find(
+    conn: &Connection,
+    kind: &RowKind,
+    query: &Query,
+) -> Result<Vec<FoundRow>, StoreFault> {
+    let mut conditions = Conditions::of(kind, query);
+    let direction = if query.descending { "DESC" } else { "ASC" };
+    let by = query.order.map(|order| order.field);
+    let first = by.map(|field| format!("{} {direction}, ", quoted(field))).unwrap_or_default();
+    let ordered_by = by.map_or_else(|| "NULL::bigint".to_owned(), quoted);
+    let limit = conditions.place(limit_of(query.limit));
+    let sql = format!(
+        "SELECT id, version, state, created_at, updated_at, {ordered_by} FROM row_{} WHERE true{}
+         ORDER BY {first}id {direction} LIMIT ${limit}",
+        kind.name, conditions.sql,
+    );
+    let is_number = by.is_none_or(|field| kind.is_number(field));
+    let ordered = |row: &Row| match is_number {
+        true => row.get::<_, Option<i64>>(5).map_or(FieldValue::Null, FieldValue::Integer),
+        false => row.get::<_, Option<String>>(5).map_or(FieldValue::Null, FieldValue::Text),
+    };
+    let rows = conditions.rows(conn, &sql, "looking rows up").await?;
+    Ok(rows.iter().map(|row| found(row, ordered(row))).collect())
+}
+
+pub(super) async fn counts(
+    conn: &Connection,
+    kind: &RowKind,
+    by: &str,
+    query: &Query,
+) -> Result<BTreeMap<String, u64>, StoreFault> {
+    let conditions = Conditions::of(kind, query);
+    let sql = format!(
+        "SELECT coalesce({by}::text, ''), count(*) FROM row_{} WHERE true{} GROUP BY 1",
+        kind.name,
+        conditions.sql,
+        by = quoted(by),
+    );
+    let rows = conditions.rows(conn, &sql, "counting rows").await?;
+    Ok(rows.iter().map(|row| (row.get(0), count_of(row.get(1)))).collect())
+}
+
+pub(super) async fn groups(
+    conn: &Connection,
+    kind: &RowKind,
+    by: &str,
+    times: &str,
+    query: &Query,
+) -> Result<Vec<Group>, StoreFault> {
+    let mut conditions = Conditions::of(kind, query);
+    let limit = conditions.place(limit_of(query.limit));
+    // The newest of a group by two columns in one: the time, and the id in which it stands.
+    let sql = format!(
+        "SELECT value, count(*), min(time), max(time), (array_agg(id ORDER BY time DESC, id))[1]
+         FROM (SELECT coalesce({by}::text, '') COLLATE \"C\" AS value, {times} AS time, id FROM row_{} WHERE true{}) AS row
+         GROUP BY value ORDER BY 2 DESC, value LIMIT ${limit}",
+        kind.name,
+        conditions.sql,
+        by = quoted(by),
+        times = quoted(times),
+    );
+    let rows = conditions.rows(conn, &sql, "counting rows by a field").await?;
+    let group = |row: &Row| Group {
+        value: row.get(0),
+        count: count_of(row.get(1)),
+        first: row.get(2),
+        last: row.get(3),
+        latest: row.get(4),
+    };
+    Ok(rows.iter().map(group).collect())
+}
+
+pub(super) async fn joined(
+    conn: &Connection,
+    kind: &RowKind,
+    join: &Join,
+    query: &Query,
+) -> Result<Vec<Joined>, StoreFault> {
+    let mut conditions = Conditions::of(kind, query);
+    let Join { by, and, through, kind: other, their, range, after } = *join;
+    let after = conditions.place(after);
+    let (by, and, through) = (quoted(by), quoted(and), quoted(through));
+    let (their, range) = (quoted(their), quoted(range));
+    let sql = format!(
+        "SELECT mine.one, mine.two, other.{their}::text COLLATE \"C\", count(*),
+                count(*) FILTER (WHERE other.{range} <= ${after}),
+                min(other.{range}) FILTER (WHERE other.{range} > ${after}),
+                max(other.{range}) FILTER (WHERE other.{range} > ${after})
+         FROM (SELECT coalesce({by}::text, '') COLLATE \"C\" AS one, coalesce({and}::text, '') COLLATE \"C\" AS two,
+                      {through} AS through FROM row_{} WHERE true{}) AS mine
+         LEFT JOIN row_{other} AS other ON other.id = mine.through
+         GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 NULLS FIRST",
+        kind.name, conditions.sql,
+    );
+    let rows = conditions.rows(conn, &sql, "counting rows with those they name").await?;
+    let joined = |row: &Row| {
+        let (least, greatest): (Option<i64>, Option<i64>) = (row.get(5), row.get(6));
+        Joined {
+            by: row.get(0),
+            and: row.get(1),
+            their: row.get(2),
+            count: count_of(row.get(3)),
+            past: count_of(row.get(4)),
+            range: least.zip(greatest),
+        }
+    };
+    Ok(rows.iter().map(joined).collect())
+}
+
+/// An event of these columns.
+pub(super) fn stored_event(row: &Row) -> StoredEvent {
+    StoredEvent {
+        version: row.get(0),
+        name: row.get(1),
+        data: row.get(2),
+        causation_id: row.get(3),
+        recorded_at: timestamp(row.get(4)),
+        told: row.get(5),
+    }
+}
+
+/// Events of a row behind the version `after`, oldest first.
+pub(super) async fn history(
+    conn: &Connection,
+    kind: &str,
+    id: &str,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<StoredEvent>, StoreFault> {
+    let events = history_between(conn, kind, id, after, i64::MAX, limit_of(limit));
+    events.await.map_err(oops("reading the history of a row"))
+}
+
+/// The whole histories of these rows, in their order.
+pub(super) async fn histories(
+    conn: &Connection,
+    kind: &str,
+    ids: &[String],
+) -> Result<Vec<Vec<StoredEvent>>, StoreFault> {
+    let sql = "SELECT version, name, data, causation_id, recorded_at, told, row_id FROM event
+         WHERE kind = $1 AND row_id = ANY ($2) ORDER BY row_id, version";
+    let events = query(conn, sql, &[&kind, &ids]).await.map_err(oops("reading the history of rows"))?;
+    let mut by_row: BTreeMap<&str, Vec<StoredEvent>> = BTreeMap::new();
+    for row in &events {
+        by_row.entry(row.get(6)).or_default().push(stored_event(row));
+    }
+    Ok(ids.iter().map(|id| by_row.get(id.as_str()).cloned().unwrap_or_default()).collect())
+}
+
+/// Events of a row behind the version `after`, and before the version `before`.
+pub(super) async fn history_between(
+    conn: &Connection,
+    kind: &str,
+    id: &str,
+    after: i64,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<StoredEvent>, Error> {
+    let sql = "SELECT version, name, data, causation_id, recorded_at, told FROM event
+         WHERE kind = $1 AND row_id = $2 AND version > $3 AND version < $4 ORDER BY version LIMIT $5";
+    let events = query(conn, sql, &[&kind, &id, &after, &before, &limit]).await?;
+    Ok(events.iter().map(stored_event).collect())
+}
+
+pub(super) async fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
+    let read = async {
+        let outbox = super::outbox::waiting(conn).await?;
+        let sql = "SELECT (SELECT count(*) FROM retry), (SELECT count(*) FROM task), (SELECT min(created_at) FROM task),
+             (SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING'))";
+        let row = query_one(conn, sql, &[]).await?;
+        Ok(Stats {
+            outbox_pending: outbox.pending,
+            outbox_failed: outbox.failed,
+            outbox_republishing: outbox.republishing,
+            outbox_kept: outbox.kept,
+            outbox_oldest: outbox.oldest,
+            retries: count_of(row.get(0)),
+            tasks: count_of(row.get(1)),
+            task_oldest: row.get::<_, Option<i64>>(2).map(timestamp),
+            dead_letters: count_of(row.get(3)),
+        })
+    };
+    read.await.map_err(oops("reading the machinery's state"))
+}
+
+pub(super) async fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
+    let counts = async |sql: &str| -> Result<BTreeMap<String, u64>, StoreFault> {
+        let rows = query(conn, sql, &[]).await.map_err(oops("reading the tallies"))?;
+        Ok(rows.iter().map(|row| (row.get(0), count_of(row.get(1)))).collect())
+    };
+    Ok(Tallies {
+        published: counts("SELECT name, count FROM tally WHERE what = 'published'").await?,
+        handled: counts("SELECT name, count FROM tally WHERE what = 'handled'").await?,
+        // What nobody of this system sent, or what is no message, is not among the messages that are reconciled.
+        retrying: counts(
+            "SELECT retry.step, count(*) FROM retry LEFT JOIN dead_letter ON dead_letter.id = retry.letter
+             WHERE coalesce(origin, 'message') = 'message' GROUP BY retry.step",
+        )
+        .await?,
+        dead: counts(
+            "SELECT step, sum(count)::bigint FROM
+             (SELECT step, count(*) AS count FROM dead_letter
+              WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step
+              UNION ALL SELECT name, count FROM tally WHERE what = 'dead') AS parked
+             GROUP BY step",
+        )
+        .await?,
+    })
+}
+
+pub(super) async fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDeadLetters, StoreFault> {
+    let sql = "SELECT letter, status, revision, message_id, id FROM dead_letter
+         ORDER BY last_failed_at DESC LIMIT $1";
+    let mut found = StoredDeadLetters::default();
+    for row in query(conn, sql, &[&limit_of(limit)]).await.map_err(oops("reading dead letters"))? {
+        match stored_dead_letter(&row) {
+            Ok(letter) => found.readable.push(letter),
+            Err(why) => {
+                let id = row.get::<_, Uuid>(4).to_string();
+                tracing::error!(dead_letter = %id, "a dead letter cannot be read: {why}");
+                found.unreadable.push(id);
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,163 @@
+//! Shell: the tables: numbered migrations for the machinery, declarations for the kinds of rows.
+
+use saga_core::row::RowKind;
+use sha2::{Digest, Sha256};
+
+use super::pool::Connection;
+use super::values::{execute, hex, micros, oops, query, query_opt, quoted};
+use crate::store::StoreFault;
+use jiff::Timestamp;
+
+/// Applied in order, once each, never changed afterwards.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
+
+/// Only one process at a time changes tables; the others wait.
+const MIGRATING: i64 = 0x73_61_67_61;
+
+/// Brings all tables up to this build, in the transaction that the caller has begun.
+pub(super) async fn prepare(conn: &Connection, kinds: &[RowKind]) -> Result<(), StoreFault> {
+    query(conn, "SELECT pg_advisory_xact_lock($1)", &[&MIGRATING])
+        .await
+        .map_err(oops("waiting for whoever changes the tables"))?;
+    migrate(conn).await?;
+    let mut changed = Vec::new();
+    for kind in kinds {
+        if let Some(fields) = is_to_be_made(conn, kind).await? {
+            changed.push((kind, fields));
+        }
+    }
+    // All of them before the head, which the first that is folded takes, and in the order in which batches lock rows.
+    changed.sort_by_key(|(kind, _)| kind.name);
+    for (kind, _) in &changed {
+        if is_there(conn, kind.name).await? {
+            let lock = format!("LOCK TABLE row_{} IN ACCESS EXCLUSIVE MODE", kind.name);
+            batch(conn, &lock, "waiting for whoever writes the rows of a kind").await?;
+        }
+    }
+    for (kind, fields) in changed {
+        make(conn, kind, &fields).await?;
+    }
+    Ok(())
+}
+
+async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
+    batch(
+        conn,
+        "CREATE TABLE IF NOT EXISTS migration (
+             number bigint PRIMARY KEY, checksum text NOT NULL, applied_at bigint NOT NULL)",
+        "creating the table of migrations",
+    )
+    .await?;
+    let applied: Vec<(i64, String)> =
+        query(conn, "SELECT number, checksum FROM migration ORDER BY number", &[])
+            .await
+            .map_err(oops("reading the table of migrations"))?
+            .iter()
+            .map(|row| (row.get(0), row.get(1)))
+            .collect();
+    if applied.len() > MIGRATIONS.len() {
+        return Err(StoreFault::Unusable(format!(
+            "the database has schema {}, this build knows {}: start a newer build",
+            applied.len(),
+            MIGRATIONS.len()
+        )));
+    }
+    for (index, sql) in MIGRATIONS.iter().enumerate() {
+        let number = i64::try_from(index + 1).unwrap_or(i64::MAX);
+        let checksum = hex(&Sha256::digest(sql));
+        match applied.get(index) {
+            Some((_, known)) if *known == checksum => {}
+            Some(_) => {
+                return Err(StoreFault::Unusable(format!(
+                    "migration {number} of the database is not the one of this build: it was changed after it was applied"
+                )));
+            }
+            None => {
+                batch(conn, sql, "applying a migration").await?;
+                execute(
+                    conn,
+                    "INSERT INTO migration (number, checksum, applied_at) VALUES ($1, $2, $3)",
+                    &[&number, &checksum, &micros(Timestamp::now())],
+                )
+                .await
+                .map_err(oops("recording a migration"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is to be recorded of a kind whose table has to be made, as it is missing, was declared otherwise, or gets events
+/// from under a former name; `None` when it is as it should be.
+async fn is_to_be_made(conn: &Connection, kind: &RowKind) -> Result<Option<String>, StoreFault> {
+    let has_more = match kind.formerly {
+        Some(former) => rename(conn, former, kind.name).await?,
+        None => false,
+    };
+    let field =
+        |name: &&str| if kind.is_number(name) { format!("{name}:number") } else { (*name).to_owned() };
+    let fields = kind.fields.iter().map(field).collect::<Vec<_>>().join(",");
+    let known: Option<String> = query_opt(conn, "SELECT fields FROM row_kind WHERE name = $1", &[&kind.name])
+        .await
+        .map_err(oops("reading the declared kinds"))?
+        .map(|row| row.get(0));
+    let is_right = known.as_deref() == Some(&fields) && is_there(conn, kind.name).await? && !has_more;
+    Ok((!is_right).then_some(fields))
+}
+
+async fn is_there(conn: &Connection, kind: &str) -> Result<bool, StoreFault> {
+    let sql =
+        "SELECT FROM pg_class WHERE relname = 'row_' || $1 AND relnamespace = current_schema()::regnamespace";
+    let found = query(conn, sql, &[&kind]).await.map_err(oops("looking for the table of a kind"))?;
+    Ok(!found.is_empty())
+}
+
+/// Makes the table of a kind, and folds its rows from the events.
+async fn make(conn: &Connection, kind: &RowKind, fields: &str) -> Result<(), StoreFault> {
+    let name = kind.name;
+    let column = |field: &&str| match kind.is_number(field) {
+        true => format!(", {} bigint", quoted(field)),
+        false => format!(", {} text COLLATE \"C\"", quoted(field)),
+    };
+    let columns: String = kind.fields.iter().map(column).collect();
+    let mut sql = format!(
+        "DROP TABLE IF EXISTS row_{name};
+         CREATE TABLE row_{name} (
+             id text COLLATE \"C\" PRIMARY KEY, version bigint NOT NULL, state text NOT NULL,
+             created_at bigint NOT NULL, updated_at bigint NOT NULL, due bigint{columns}
+         ) WITH (fillfactor = 85);
+         CREATE INDEX row_{name}_due ON row_{name} (due) WHERE due IS NOT NULL;"
+    );
+    for field in kind.fields {
+        sql.push_str(&format!("CREATE INDEX \"row_{name}_{field}\" ON row_{name} ({}, id);", quoted(field)));
+    }
+    batch(conn, &sql, "creating the table of a kind").await?;
+    execute(
+        conn,
+        "INSERT INTO row_kind (name, fields) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET fields = excluded.fields",
+        &[&name, &fields],
+    )
+    .await
+    .map_err(oops("recording a declared kind"))?;
+    super::fold::rebuild(conn, kind).await?;
+    Ok(())
+}
+
+/// Events of a kind that was formerly called something else are this kind's. Whether there was such a kind.
+async fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFault> {
+    let context = "renaming a kind of rows";
+    let known =
+        execute(conn, "DELETE FROM row_kind WHERE name = $1", &[&former]).await.map_err(oops(context))?;
+    if known > 0 {
+        for table in ["event", "snapshot", "carried"] {
+            let sql = format!("UPDATE {table} SET kind = $2 WHERE kind = $1");
+            execute(conn, &sql, &[&former, &name]).await.map_err(oops(context))?;
+        }
+        batch(conn, &format!("DROP TABLE IF EXISTS row_{former}"), context).await?;
+    }
+    Ok(known > 0)
+}
+
+async fn batch(conn: &Connection, sql: &str, context: &'static str) -> Result<(), StoreFault> {
+    conn.client().batch_execute(sql).await.map_err(oops(context))
+}

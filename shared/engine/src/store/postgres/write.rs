@@ -1,0 +1,495 @@
+//! Shell: what a batch writes: one set-based statement for each table, all sent at once.
+//!
+//! The first of them takes the head of the database, and with it the turn: batches of several processes are written one
+//! after the other, in the order of their positions. Whoever has the head waits for no row that another batch has locked:
+//! it has locked its own before.
+
+use std::collections::BTreeMap;
+
+use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
+use saga_core::decider::FieldValue;
+use saga_core::decision::{Loaded, OutboxWrite, Reads, RowWrite, Writes};
+use saga_core::row::{RowKey, RowKind};
+use saga_core::waiting::{Retry, Task};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::Kinds;
+use super::load::{AsOf, number_of, places};
+use super::pool::Connection;
+use super::values::{Owned, Ready, micros, number, oops, pipelined, quoted, text, without_nul};
+use crate::store::{OutboxEntry, StoreFault};
+
+/// Takes the turn, and places for so many events and entries.
+pub(super) const TAKE_HEAD: &str =
+    "UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2
+     RETURNING generation, outbox";
+
+/// What a conflict names that is about no row, but a message or a key.
+pub(super) const MESSAGE: &str = "message";
+
+/// What is looked at in the answers.
+enum Answer {
+    Head,
+    /// Rows that somebody else has written since they were loaded, of messages or keys.
+    NewlyKnown,
+    /// The ids of the rows that were written: these, or somebody was first.
+    Rows(Vec<RowKey>),
+    /// Whether anything stands out of line.
+    OutOfLine,
+    Nothing,
+}
+
+/// What is sent.
+#[derive(Default)]
+struct Statements(Vec<(String, Owned, Answer)>);
+
+impl Statements {
+    fn push(&mut self, sql: impl Into<String>, values: Owned, answer: Answer) {
+        self.0.push((sql.into(), values, answer));
+    }
+}
+
+/// Boxes values.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as _),*] };
+}
+
+/// Writes a batch that was decided on what was loaded. Answers what it has promised, in its places.
+pub(super) async fn write(
+    conn: &Connection,
+    kinds: &Kinds,
+    (reads, as_of): (&Reads, &AsOf),
+    writes: &Writes,
+    token: Uuid,
+) -> Result<Vec<OutboxEntry>, StoreFault> {
+    let at = micros(writes.decided_at);
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let mut statements = Statements::default();
+    statements.push(TAKE_HEAD, values![count(writes.events.len()), count(writes.outbox.len())], Answer::Head);
+    check_again(&mut statements, reads, as_of);
+    write_rows(&mut statements, kinds, writes, at)?;
+    write_events(&mut statements, writes, at);
+    write_outbox(&mut statements, writes, at);
+    write_messages(&mut statements, writes, at)?;
+    write_dead_letters(&mut statements, writes)?;
+    write_tasks(&mut statements, writes);
+    statements.push(
+        "INSERT INTO batch (token, committed_at) VALUES ($1, $2)",
+        values![token, micros(jiff::Timestamp::now())],
+        Answer::Nothing,
+    );
+    let (mut ready, mut looked_at) = (Vec::with_capacity(statements.0.len()), Vec::new());
+    for (sql, values, answer) in statements.0 {
+        ready.push(Ready::of(conn, &sql, values).await.map_err(oops("preparing a batch"))?);
+        looked_at.push(answer);
+    }
+    let answers = pipelined(conn, &ready).await;
+    let (mut last, mut is_any_out_of_line) = (0_i64, false);
+    // Rows come before their events: what somebody else has changed is no event that is there already.
+    for (answer, rows) in looked_at.into_iter().zip(answers) {
+        let rows = rows.map_err(oops("writing a batch"))?;
+        match answer {
+            Answer::Head => last = rows.first().map_or(0, |row| row.get(1)),
+            Answer::NewlyKnown => {
+                if let Some(known) = rows.first() {
+                    return Err(StoreFault::Conflict(RowKey { kind: MESSAGE, id: known.get(0) }));
+                }
+            }
+            Answer::Rows(keys) => check_written(keys, &rows)?,
+            Answer::OutOfLine => is_any_out_of_line = rows.first().is_some_and(|row| row.get(0)),
+            Answer::Nothing => {}
+        }
+    }
+    let first = last - count(writes.outbox.len()) + 1;
+    let entry =
+        |(seq, OutboxWrite { id, saga, subject, payload, trace, .. }): (i64, &OutboxWrite)| OutboxEntry {
+            seq,
+            id: *id,
+            saga: *saga,
+            subject: subject.clone(),
+            payload: payload.clone(),
+            trace: *trace,
+        };
+    match is_any_out_of_line {
+        true => Ok(vec![]),
+        false => Ok((first..).zip(&writes.outbox).map(entry).collect()),
+    }
+}
+
+/// Every row must have been what it was when it was read.
+fn check_written(keys: Vec<RowKey>, rows: &[Row]) -> Result<(), StoreFault> {
+    if rows.len() == keys.len() {
+        return Ok(());
+    }
+    let missing = keys.into_iter().find(|key| !rows.iter().any(|row| row.get::<_, &str>(0) == key.id));
+    Err(missing.map_or(StoreFault::Closed, StoreFault::Conflict))
+}
+
+/// What is known of each message must be what it was, and a key must still be unknown, if anybody has written since: two
+/// replicas may be given one message, or one key, and both are told of a retry.
+const KNOWN_OTHERWISE: &str = "SELECT asked.step
+     FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS asked (step, id, was)
+     LEFT JOIN LATERAL (
+         SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
+         UNION ALL SELECT 1 FROM retry WHERE step = asked.step AND message_id = asked.id
+         UNION ALL SELECT 2 FROM dead_letter WHERE step = asked.step AND message_id = asked.id
+         LIMIT 1) AS known ON true
+     WHERE coalesce(known.state, -1) <> asked.was AND (SELECT generation FROM head) <> $4 LIMIT 1";
+
+fn check_again(statements: &mut Statements, reads: &Reads, AsOf { generation, loaded }: &AsOf) {
+    let Loaded { inbox, keys, .. } = loaded;
+    if !reads.inbox.is_empty() {
+        let (steps, ids) = places(reads);
+        let was: Vec<i32> = reads.inbox.iter().map(|place| inbox.get(place).map_or(-1, number_of)).collect();
+        statements.push(KNOWN_OTHERWISE, values![steps, ids, was, generation + 1], Answer::NewlyKnown);
+    }
+    let unknown: Vec<String> = reads.keys.iter().filter(|key| !keys.contains_key(*key)).cloned().collect();
+    if !unknown.is_empty() {
+        let sql = "SELECT key FROM idempotency_key
+             WHERE key = ANY ($1) AND (SELECT generation FROM head) <> $2 LIMIT 1";
+        statements.push(sql, values![unknown, generation + 1], Answer::NewlyKnown);
+    }
+}
+
+fn write_rows(
+    statements: &mut Statements,
+    kinds: &Kinds,
+    writes: &Writes,
+    at: i64,
+) -> Result<(), StoreFault> {
+    let mut by_kind: BTreeMap<(&'static str, bool), Vec<&RowWrite>> = BTreeMap::new();
+    for row in &writes.rows {
+        by_kind.entry((row.key.kind, row.read_version == 0)).or_default().push(row);
+    }
+    for ((kind, is_new), rows) in by_kind {
+        let kind = kinds.of_name(kind)?;
+        let keys = rows.iter().map(|row| row.key.clone()).collect();
+        let mut values: Owned = values![
+            column(&rows, |row| row.key.id.clone()),
+            column(&rows, |row| row.version),
+            column(&rows, |row| row.projected.state.clone()),
+            column(&rows, |row| row.projected.due.map(micros)),
+        ];
+        fields(kind, &rows, &mut values);
+        let first = values.len() + 1;
+        values.push(Box::new(at));
+        let sql = match is_new {
+            true => insert_rows(kind, &arrays(kind, 1), first),
+            false => {
+                values.push(Box::new(column(&rows, |row| row.read_version)));
+                update_rows(kind, first)
+            }
+        };
+        statements.push(sql, values, Answer::Rows(keys));
+    }
+    Ok(())
+}
+
+fn column<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(of).collect()
+}
+
+/// Searchable values, a column each.
+fn fields(kind: &RowKind, rows: &[&RowWrite], values: &mut Owned) {
+    for (at, field) in kind.fields.iter().enumerate() {
+        let value = |row: &&RowWrite| row.projected.fields.get(at).cloned().unwrap_or(FieldValue::Null);
+        values.push(match kind.is_number(field) {
+            true => Box::new(column(rows, |row| number(value(row)))),
+            false => Box::new(column(rows, |row| text(value(row)))),
+        });
+    }
+}
+
+/// Arrays of id, version, state, due and the fields, from this place on.
+fn arrays(kind: &RowKind, first: usize) -> String {
+    let types = ["text", "bigint", "text", "bigint"].into_iter();
+    let of_fields = kind.fields.iter().map(|field| if kind.is_number(field) { "bigint" } else { "text" });
+    let places = types.chain(of_fields).zip(first..).map(|(of, place)| format!("${place}::{of}[]"));
+    places.collect::<Vec<_>>().join(", ")
+}
+
+/// Columns of the fields, each with something before it and behind it.
+fn columns(kind: &RowKind, of: impl Fn(&str) -> String) -> String {
+    kind.fields.iter().map(|field| of(&quoted(field))).collect()
+}
+
+fn insert_rows(kind: &RowKind, places: &str, at: usize) -> String {
+    let fields = columns(kind, |field| format!(", {field}"));
+    format!(
+        "INSERT INTO row_{0} (id, version, state, created_at, updated_at, due{fields})
+         SELECT id, version, state, ${at}::bigint, ${at}::bigint, due{fields}
+         FROM unnest({places}) AS made (id, version, state, due{fields})
+         ON CONFLICT (id) DO NOTHING RETURNING id",
+        kind.name
+    )
+}
+
+fn update_rows(kind: &RowKind, at: usize) -> String {
+    let (places, read) = (arrays(kind, 1), at + 1);
+    let set = columns(kind, |field| format!(", {field} = made.{field}"));
+    let fields = columns(kind, |field| format!(", {field}"));
+    format!(
+        "UPDATE row_{} AS kept SET version = made.version, state = made.state, updated_at = ${at}, due = made.due{set}
+         FROM unnest({places}, ${read}::bigint[]) AS made (id, version, state, due{fields}, read)
+         WHERE kept.id = made.id AND kept.version = made.read RETURNING kept.id",
+        kind.name
+    )
+}
+
+fn write_events(statements: &mut Statements, writes: &Writes, at: i64) {
+    let events = &writes.events;
+    if events.is_empty() {
+        return;
+    }
+    let mut told = vec![false; events.len()];
+    for index in writes.outbox.iter().filter_map(|entry| entry.event) {
+        told[index] = true;
+    }
+    statements.push(
+        "INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, told)
+         SELECT head.event - cardinality($1::text[]) + made.place, made.kind, made.row_id, made.version, made.name,
+                made.data, made.causation_id, $8::bigint, made.told
+         FROM head, unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[])
+              WITH ORDINALITY AS made (kind, row_id, version, name, data, causation_id, told, place)",
+        values![
+            column(events, |event| event.key.kind),
+            column(events, |event| event.key.id.clone()),
+            column(events, |event| event.version),
+            column(events, |event| event.name),
+            column(events, |event| event.data.clone()),
+            column(events, |event| event.causation_id),
+            told,
+            at,
+        ],
+        Answer::Nothing,
+    );
+}
+
+/// A new entry stands at the end of the line. Behind an earlier one of its saga that failed, it is held from the start:
+/// nothing else might move the line, and it would be said to wait for the broker.
+fn write_outbox(statements: &mut Statements, writes: &Writes, at: i64) {
+    let entries = &writes.outbox;
+    if entries.is_empty() {
+        return;
+    }
+    statements.push(
+        "SELECT EXISTS (SELECT FROM outbox WHERE status <> 'PENDING')",
+        values![],
+        Answer::OutOfLine,
+    );
+    statements.push(
+        "INSERT INTO outbox (seq, id, saga, subject, payload, trace, created_at, status)
+         SELECT head.outbox - cardinality($1::uuid[]) + made.place, made.id, made.saga, made.subject, made.payload,
+                made.trace, $6::bigint,
+                CASE WHEN EXISTS (SELECT FROM outbox AS before
+                                  WHERE before.saga = made.saga AND before.status IN ('FAILED', 'HELD'))
+                     THEN 'HELD' ELSE 'PENDING' END
+         FROM head, unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::bytea[])
+              WITH ORDINALITY AS made (id, saga, subject, payload, trace, place)",
+        values![
+            column(entries, |entry| entry.id),
+            column(entries, |entry| entry.saga),
+            column(entries, |entry| entry.subject.clone()),
+            column(entries, |entry| entry.payload.to_vec()),
+            column(entries, |entry| entry.trace.map(|trace| trace.to_bytes().to_vec())),
+            at,
+        ],
+        Answer::Nothing,
+    );
+}
+
+fn write_messages(statements: &mut Statements, writes: &Writes, at: i64) -> Result<(), StoreFault> {
+    if !writes.inbox.is_empty() {
+        let (steps, ids): (Vec<&str>, Vec<Uuid>) = writes.inbox.iter().copied().unzip();
+        statements.push(
+            "WITH new AS (
+                 INSERT INTO inbox (step, message_id, handled_at)
+                 SELECT step, id, $3::bigint FROM unnest($1::text[], $2::uuid[]) AS made (step, id)
+                 ON CONFLICT DO NOTHING RETURNING step)
+             INSERT INTO tally (what, name, count) SELECT 'handled', step, count(*) FROM new GROUP BY step
+             ON CONFLICT (what, name) DO UPDATE SET count = tally.count + excluded.count",
+            values![steps, ids, at],
+            Answer::Nothing,
+        );
+    }
+    if !writes.retries_done.is_empty() {
+        let (steps, ids): (Vec<&str>, Vec<Uuid>) = writes.retries_done.iter().copied().unzip();
+        statements.push(
+            "DELETE FROM retry USING unnest($1::text[], $2::uuid[]) AS over (step, id)
+             WHERE retry.step = over.step AND retry.message_id = over.id",
+            values![steps, ids],
+            Answer::Nothing,
+        );
+    }
+    let last: BTreeMap<(&str, Uuid), &Retry> =
+        writes.retries.iter().map(|retry| ((retry.step.as_str(), retry.message_id), retry)).collect();
+    write_retries(
+        statements,
+        &last.into_values().collect::<Vec<_>>(),
+        "DO UPDATE SET payload = excluded.payload, attempts = excluded.attempts, next_attempt = excluded.next_attempt,
+             first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
+             delivery = excluded.delivery, letter = excluded.letter",
+    )?;
+    write_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")?;
+    if !writes.keys.is_empty() {
+        statements.push(
+            "INSERT INTO idempotency_key (key, fingerprint, reply, created_at)
+             SELECT key, fingerprint, reply, $4::bigint FROM unnest($1::text[], $2::text[], $3::text[])
+                 AS made (key, fingerprint, reply)",
+            values![
+                column(&writes.keys, |(key, _)| key.clone()),
+                column(&writes.keys, |(_, answer)| answer.fingerprint.clone()),
+                column(&writes.keys, |(_, answer)| answer.reply.clone()),
+                at,
+            ],
+            Answer::Nothing,
+        );
+    }
+    Ok(())
+}
+
+fn write_retries(statements: &mut Statements, retries: &[&Retry], conflict: &str) -> Result<(), StoreFault> {
+    if retries.is_empty() {
+        return Ok(());
+    }
+    let delivery = |retry: &&Retry| retry.delivery.as_ref().map(json).transpose();
+    let sql = format!(
+        "INSERT INTO retry (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter)
+         SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
+                              $8::text[], $9::uuid[])
+         ON CONFLICT (step, message_id) {conflict}"
+    );
+    statements.push(
+        sql,
+        values![
+            column(retries, |retry| retry.step.clone()),
+            column(retries, |retry| retry.message_id),
+            column(retries, |retry| retry.payload.to_vec()),
+            column(retries, |retry| i64::from(retry.attempts)),
+            column(retries, |retry| micros(retry.next_attempt)),
+            column(retries, |retry| micros(retry.first_failed_at)),
+            column(retries, |retry| without_nul(&retry.last_error)),
+            retries.iter().map(delivery).collect::<Result<Vec<_>, _>>()?,
+            column(retries, |retry| retry.dead_letter),
+        ],
+        Answer::Nothing,
+    );
+    Ok(())
+}
+
+fn write_dead_letters(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
+    let last: BTreeMap<Uuid, &DeadLettered> = writes.parked.iter().map(|dead| (dead.id, dead)).collect();
+    let parked: Vec<&DeadLettered> = last.into_values().collect();
+    if !parked.is_empty() {
+        statements.push(
+            "INSERT INTO dead_letter (id, step, message_id, saga, origin, letter, last_failed_at)
+             SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bigint[])
+             ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, letter = excluded.letter,
+                 last_failed_at = excluded.last_failed_at",
+            values![
+                column(&parked, |dead| dead.id),
+                column(&parked, |dead| dead.step.clone()),
+                column(&parked, |dead| dead.message_id),
+                column(&parked, |dead| dead.saga),
+                column(&parked, |dead| dead.origin.as_str()),
+                parked.iter().map(json).collect::<Result<Vec<_>, _>>()?,
+                column(&parked, |dead| micros(dead.last_failed_at)),
+            ],
+            Answer::Nothing,
+        );
+    }
+    let last: BTreeMap<Uuid, &StoredDeadLetter> =
+        writes.dead_letters.iter().map(|stored| (stored.dead_letter.id, stored)).collect();
+    let changed: Vec<&StoredDeadLetter> = last.into_values().collect();
+    if !changed.is_empty() {
+        statements.push(
+            "UPDATE dead_letter AS kept SET letter = made.letter, status = made.status, revision = made.revision,
+                 saga = made.saga, last_failed_at = made.last_failed_at
+             FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::uuid[])
+                 AS made (id, letter, status, revision, last_failed_at, saga)
+             WHERE kept.id = made.id",
+            values![
+                column(&changed, |stored| stored.dead_letter.id),
+                changed.iter().map(|stored| json(&stored.dead_letter)).collect::<Result<Vec<_>, _>>()?,
+                column(&changed, |stored| stored.status.as_str()),
+                column(&changed, |stored| i64::try_from(stored.revision).unwrap_or(i64::MAX)),
+                column(&changed, |stored| micros(stored.dead_letter.last_failed_at)),
+                column(&changed, |stored| stored.dead_letter.saga),
+            ],
+            Answer::Nothing,
+        );
+    }
+    Ok(())
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, StoreFault> {
+    serde_json::to_string(value)
+        .map_err(|error| StoreFault::Refused { context: "writing JSON", source: Box::new(error) })
+}
+
+fn write_tasks(statements: &mut Statements, writes: &Writes) {
+    // What is over goes first: the same task may be taken up again in the same batch.
+    if !writes.tasks_done.is_empty() {
+        let done = "DELETE FROM task WHERE id = ANY ($1)";
+        statements.push(done, values![writes.tasks_done.clone()], Answer::Nothing);
+    }
+    insert_tasks(statements, &writes.tasks, writes.claim.as_ref(), "");
+    insert_tasks(statements, &writes.tasks_again, None, "ON CONFLICT (id) DO NOTHING");
+    let last: BTreeMap<Uuid, _> = writes.task_retries.iter().map(|retry| (retry.id, retry)).collect();
+    let retries: Vec<_> = last.into_values().collect();
+    if !retries.is_empty() {
+        statements.push(
+            "UPDATE task SET attempts = made.attempts, next_attempt = made.next_attempt, last_error = made.last_error,
+                 owner = NULL, lease_until = NULL, trace = coalesce(made.trace, task.trace)
+             FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
+                 AS made (id, attempts, next_attempt, last_error, trace)
+             WHERE task.id = made.id",
+            values![
+                column(&retries, |retry| retry.id),
+                column(&retries, |retry| i64::from(retry.attempts)),
+                column(&retries, |retry| micros(retry.next_attempt)),
+                column(&retries, |retry| without_nul(&retry.last_error)),
+                column(&retries, |retry| retry.trace.map(|trace| trace.to_bytes().to_vec())),
+            ],
+            Answer::Nothing,
+        );
+    }
+}
+
+fn insert_tasks(
+    statements: &mut Statements,
+    tasks: &[Task],
+    claim: Option<&(String, jiff::Timestamp)>,
+    conflict: &str,
+) {
+    if tasks.is_empty() {
+        return;
+    }
+    let (owner, until) = (claim.map(|(owner, _)| owner.clone()), claim.map(|(_, until)| micros(*until)));
+    let sql = format!(
+        "INSERT INTO task (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
+                           letter, trace)
+         SELECT id, kind, saga, payload, attempts, claim, $10::text, $11::bigint, created_at, created_at, letter, trace
+         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+                     $8::uuid[], $9::bytea[])
+             AS made (id, kind, saga, payload, attempts, claim, created_at, letter, trace) {conflict}"
+    );
+    statements.push(
+        sql,
+        values![
+            column(tasks, |task| task.id),
+            column(tasks, |task| task.kind.clone()),
+            column(tasks, |task| task.correlation_id),
+            column(tasks, |task| task.payload.clone()),
+            column(tasks, |task| i64::from(task.attempts)),
+            column(tasks, |task| task.claim),
+            column(tasks, |task| micros(task.created_at)),
+            column(tasks, |task| task.dead_letter),
+            column(tasks, |task| task.trace.map(|trace| trace.to_bytes().to_vec())),
+            owner,
+            until,
+        ],
+        Answer::Nothing,
+    );
+}

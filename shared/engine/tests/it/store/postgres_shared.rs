@@ -1,0 +1,302 @@
+//! What holds where several processes share one database: two stores, each with its own connections.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use saga_core::decision::{Loaded, Reads, Writes};
+use saga_core::service::Service as _;
+use saga_engine::store::postgres::PostgresStore;
+use saga_engine::store::{Heard, Opening, Store, StoreFault};
+use tokio::sync::mpsc::Receiver;
+
+use crate::support::{
+    Depot, PostgresServer, at, commit, due_query, id, in_time, of_row, open_postgres, open_postgres_as,
+    promises, put, recorded, retry, shelf, state, task, tasks, wait_until,
+};
+
+type Outcome = Result<(), StoreFault>;
+
+/// Two stores over one database.
+async fn two() -> (PostgresServer, [Arc<PostgresStore>; 2]) {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let one = open_postgres(&url, Depot::rows()).await.expect("a new database");
+    let other = open_postgres(&url, Depot::rows()).await.expect("the same");
+    (server, [Arc::new(one), Arc::new(other)])
+}
+
+/// The batch of one who puts a piece on a shelf, whatever is on it.
+fn put_one(label: &'static str) -> (Reads, Box<dyn FnMut(Loaded) -> Writes + Send>) {
+    let decide = Box::new(move |loaded: Loaded| {
+        let version = loaded.rows.get(&shelf(label)).map_or(0, |row| row.version);
+        let before = vec![put(1); usize::try_from(version).expect("a short history")];
+        recorded(label, &before, &[put(1)])
+    });
+    (of_row(label), decide)
+}
+
+/// Law 5, with any number of replicas.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_that_change_one_row_lose_no_change() -> Outcome {
+    let (_server, stores) = two().await;
+    let changes = (0..40).map(|number| {
+        let store = stores[number % 2].clone();
+        tokio::spawn(async move {
+            let (reads, decide) = put_one("tea");
+            store.transact(reads, decide).await
+        })
+    });
+    for change in join_all(changes).await {
+        change.expect("no panic")?;
+    }
+    assert_eq!(state(stores[0].as_ref(), "tea").await?.expect("a shelf").pieces, 40);
+    assert!(stores[1].verify().await?.differing.is_empty());
+    Ok(())
+}
+
+/// Rows are locked in one order, whatever order they are named in: nobody waits for who waits for him.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_that_change_the_same_rows_wait_for_each_other_in_one_direction() -> Outcome {
+    let (_server, stores) = two().await;
+    let labels = ["ale", "bun", "cup", "dip"];
+    for label in labels {
+        commit(stores[0].as_ref(), recorded(label, &[], &[put(1)])).await?;
+    }
+    let changes = (0..40).map(|number: usize| {
+        let store = stores[number % 2].clone();
+        tokio::spawn(async move {
+            let decide = Box::new(move |loaded: Loaded| {
+                let mut all = Writes { decided_at: at(0), ..Writes::default() };
+                for turn in 0..labels.len() {
+                    let label = labels[(number + turn) % labels.len()];
+                    let version = loaded.rows[&shelf(label)].version;
+                    let before = vec![put(1); usize::try_from(version).expect("a short history")];
+                    let Writes { rows, events, .. } = recorded(label, &before, &[put(1)]);
+                    all.rows.extend(rows);
+                    all.events.extend(events);
+                }
+                all
+            });
+            let reads = Reads { rows: labels.map(shelf).into(), ..Reads::default() };
+            store.transact(reads, decide).await
+        })
+    });
+    for change in join_all(changes).await {
+        change.expect("no panic")?;
+    }
+    for label in labels {
+        assert_eq!(state(stores[0].as_ref(), label).await?.expect("a shelf").pieces, 41, "{label}");
+    }
+    Ok(())
+}
+
+/// One message, given to two at once by a broker that is unsure, takes effect once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_two_processes_are_given_is_handled_by_one() -> Outcome {
+    let (_server, stores) = two().await;
+    let given = (0..60_u128).map(|number| {
+        let store = stores[usize::from(number % 2 == 1)].clone();
+        tokio::spawn(async move {
+            let place = ("filling", id(number / 2));
+            let decide = Box::new(move |loaded: Loaded| {
+                if loaded.inbox.contains_key(&place) {
+                    return Writes::default();
+                }
+                Writes { inbox: vec![place], ..promises([number]) }
+            });
+            store.transact(Reads { inbox: [place].into(), ..Reads::default() }, decide).await
+        })
+    });
+    for answer in join_all(given).await {
+        answer.expect("no panic")?;
+    }
+    let entries = stores[0].pending(99).await?;
+    let handled: BTreeSet<u128> = entries.iter().map(|entry| entry.id.as_u128() / 2).collect();
+    assert_eq!((entries.len(), handled.len()), (30, 30), "each once");
+    Ok(())
+}
+
+/// Whoever has read up to a position misses nothing: what is committed later stands behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn positions_are_given_in_the_order_of_the_commits() -> Outcome {
+    let (_server, stores) = two().await;
+    let writing = (0..4_u128).map(|writer| {
+        let store = stores[usize::from(writer % 2 == 1)].clone();
+        tokio::spawn(async move {
+            for number in 0..50 {
+                commit(store.as_ref(), promises([writer * 100 + number, writer * 100 + number + 50])).await?;
+            }
+            Ok::<_, StoreFault>(())
+        })
+    });
+    let writing = tokio::spawn(join_all(writing));
+    let (mut last, mut seen) = (0, 0);
+    while seen < 400 {
+        let is_over = writing.is_finished();
+        let entries = stores[0].pending(1_000).await?;
+        let new: Vec<i64> = entries.iter().map(|entry| entry.seq).filter(|seq| *seq > last).collect();
+        let (first, count) = (last + 1, i64::try_from(new.len()).expect("few"));
+        assert_eq!(new, (first..first + count).collect::<Vec<_>>(), "none between, and none missing");
+        (last, seen) = (last + count, seen + count);
+        assert!(!is_over || count > 0 || seen == 400, "{seen} entries of 400");
+    }
+    for written in writing.await.expect("no panic") {
+        written.expect("no panic")?;
+    }
+    assert_eq!(stores[1].line_end().await?, Some(400));
+    Ok(())
+}
+
+/// Each task goes to one of those who look.
+#[tokio::test(flavor = "multi_thread")]
+async fn due_tasks_are_shared_and_none_is_claimed_twice() -> Outcome {
+    let (_server, stores) = two().await;
+    let mut writes = tasks((1..=100).map(|number| task(number, at(0))), "", at(0));
+    writes.leave_tasks();
+    commit(stores[0].as_ref(), writes).await?;
+    let looks = (0..20).map(|look: usize| {
+        let store = stores[look % 2].clone();
+        tokio::spawn(async move {
+            let owner = format!("depot-{}", look % 2);
+            Ok::<_, StoreFault>(store.due(due_query(at(1), 10, &owner, at(60))).await?.tasks)
+        })
+    });
+    let mut claimed = vec![];
+    for tasks in join_all(looks).await {
+        claimed.extend(tasks.expect("no panic")?.into_iter().map(|task| task.id));
+    }
+    // A look passes over what another one has in its hands just then.
+    while let tasks = stores[0].due(due_query(at(1), 10, "depot-0", at(60))).await?.tasks
+        && !tasks.is_empty()
+    {
+        claimed.extend(tasks.into_iter().map(|task| task.id));
+    }
+    let distinct: BTreeSet<_> = claimed.iter().collect();
+    assert_eq!((claimed.len(), distinct.len()), (100, 100));
+    Ok(())
+}
+
+/// They have met once something has been heard: who believes to be alone says nothing.
+async fn met(one: &PostgresStore, heard: &mut Receiver<Heard>) -> Outcome {
+    for number in 1_000.. {
+        commit(one, promises([number])).await?;
+        if tokio::time::timeout(Duration::from_millis(50), heard.recv()).await.is_ok() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A commit of one wakes the other: its relay, its timers, and who waits for a row.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_commits_the_other_hears() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let mut heard = other.heard().expect("they may share it");
+    assert!(other.heard().is_none(), "to one who listens");
+    let mut own = one.heard().expect("they may share it");
+    met(&one, &mut heard).await?;
+    let writes = Writes {
+        retries: vec![retry("filling", 9, at(30))],
+        outbox: promises([1]).outbox,
+        ..recorded("tea", &[], &[put(1)])
+    };
+    commit(one.as_ref(), writes).await?;
+    let wanted = [Heard::Promised, Heard::Due(at(30)), Heard::Changed(vec![shelf("tea")])];
+    let mut all = vec![];
+    while all.last() != Some(&wanted[2]) {
+        all.push(next(&mut heard).await);
+    }
+    assert!(all.ends_with(&wanted), "{all:?}");
+    commit(other.as_ref(), promises([2])).await?;
+    assert_eq!(next(&mut own).await, Heard::Promised, "and nothing of its own before");
+    Ok(())
+}
+
+async fn next(heard: &mut Receiver<Heard>) -> Heard {
+    in_time("something is heard", heard.recv()).await.expect("it goes on")
+}
+
+/// More than one saying holds: each row is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_row_of_a_large_batch_is_heard_of() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let mut heard = other.heard().expect("they may share it");
+    met(&one, &mut heard).await?;
+    let labels: Vec<String> =
+        (0..256).map(|number| format!("a label of some length, as ids are, {number:03}")).collect();
+    let mut all = Writes { decided_at: at(0), ..Writes::default() };
+    for label in &labels {
+        let Writes { rows, events, .. } = recorded(label, &[], &[put(1)]);
+        all.rows.extend(rows);
+        all.events.extend(events);
+    }
+    commit(one.as_ref(), all).await?;
+    let mut changed = BTreeSet::new();
+    while changed.len() < labels.len() {
+        if let Heard::Changed(rows) = next(&mut heard).await {
+            changed.extend(rows.into_iter().map(|key| key.id));
+        }
+    }
+    assert_eq!(changed, labels.into_iter().collect());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_one_process_s_and_free_when_that_is_gone() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let named = |instance| Opening { instance, ..Opening::default() };
+    let one = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
+    let _other = open_postgres_as(&url, Depot::rows(), &named("depot-2")).await?;
+    let fault = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await.err().expect("refused");
+    let said = fault.to_string();
+    assert!(said.contains("another process runs as instance depot-1"), "{said}");
+    drop(one);
+    let again = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
+    commit(&again, promises([1])).await?;
+    Ok(())
+}
+
+/// Each makes the tables that are missing, and none is in the others' way.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_start_at_once_make_one_database() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let opened = (0..6).map(|_| open_postgres(&url, Depot::rows()));
+    let opened: Vec<PostgresStore> = join_all(opened).await.into_iter().collect::<Result<_, _>>()?;
+    let mut ids = BTreeSet::new();
+    for store in &opened {
+        ids.insert(store.mark().await?.id);
+    }
+    assert_eq!(ids.len(), 1);
+    Ok(())
+}
+
+/// While a list is read that takes long, what must be quick is; and what nobody waits for any more ends on the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_any_more_ends_on_the_server() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let store = open_postgres(&url, Depot::rows()).await?;
+    commit(&store, recorded("tea", &[], &[put(1)])).await?;
+    // Every look at the shelves takes longer than any test.
+    let slow = "ALTER TABLE row_shelf RENAME TO kept; CREATE VIEW row_shelf AS SELECT kept.* FROM kept, pg_sleep(3600)";
+    crate::support::execute(&url, slow).await;
+    let query = saga_core::query::Query { limit: 9, ..saga_core::query::Query::default() };
+    let abandoned = tokio::time::timeout(Duration::from_millis(200), store.find("shelf", query)).await;
+    assert!(abandoned.is_err(), "it takes long");
+    wait_until("the server has stopped", async || sleeping(&url).await == 0).await;
+    Ok(())
+}
+
+/// How many statements sleep in this database.
+async fn sleeping(url: &str) -> i64 {
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    let sql =
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    client.query_one(sql, &[]).await.expect("an answer").get(0)
+}
