@@ -115,6 +115,15 @@ impl Shedding {
         self.begun += begun;
     }
 
+    /// So much has begun and not ended, wherever it was: where several share the work, what each of them hears is a part of
+    /// it. What is missing has ended elsewhere; of it nobody knows how.
+    pub fn recounted(&mut self, count: u64, at: Duration) {
+        for _ in count..self.begun {
+            self.ended(false, at);
+        }
+        self.begun = count;
+    }
+
     /// How much is under way.
     #[must_use]
     pub const fn under_way(&self) -> u64 {
@@ -226,6 +235,19 @@ mod tests {
             }
             came_to
         }
+    }
+
+    /// Several share the work: what one hears of is a part of it.
+    #[test]
+    fn what_has_ended_elsewhere_makes_room_and_what_has_begun_there_takes_it() {
+        let (mut shedding, at) = (Shedding::new(BOUNDS), Duration::from_secs(1));
+        (0..5_000).for_each(|_| shedding.begun());
+        shedding.recounted(100, at);
+        assert_eq!(shedding.under_way(), 100);
+        shedding.let_in(at).expect("there is room");
+        shedding.answered();
+        shedding.recounted(30_000, at);
+        assert_eq!(shedding.let_in(at).expect_err("there is none").under_way, 30_000);
     }
 
     #[test]

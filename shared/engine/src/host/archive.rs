@@ -38,6 +38,8 @@ pub struct Archive {
     folder: PathBuf,
     service: &'static str,
     by: Period,
+    /// What stands before the end of the names of its files; empty where one process has the database.
+    instance: String,
 }
 
 /// A line of a file.
@@ -78,10 +80,24 @@ impl Archive {
     pub fn open(folder: &Path, service: &'static str, by: Period) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         // Better at the start than in a month.
-        let probe = folder.join(format!(".{service}"));
+        let probe = folder.join(format!(".{service}.{}", std::process::id()));
         File::create(&probe)?;
         fs::remove_file(probe)?;
-        Ok(Self { folder: folder.to_owned(), service, by })
+        Ok(Self { folder: folder.to_owned(), service, by, instance: String::new() })
+    }
+
+    /// The same beside a database that other processes may share: in files of this process alone. Two that write into one
+    /// would write over each other; what both have written down comes back once.
+    #[must_use]
+    pub fn beside(self, store: &dyn Store, instance: &str) -> Self {
+        if store.is_shared() { self.of_instance(instance) } else { self }
+    }
+
+    /// The same, in files of this process alone.
+    #[must_use]
+    pub fn of_instance(self, instance: &str) -> Self {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
+        Self { instance: format!(".{}", instance.chars().map(plain).collect::<String>()), ..self }
     }
 
     /// Writes down what is to leave. When this answers, it is on the disk.
@@ -124,7 +140,7 @@ impl Archive {
             Period::Day => &day[..10],
             Period::Month => &day[..7],
         };
-        self.folder.join(format!("{}-{name}.jsonl", self.service))
+        self.folder.join(format!("{}-{name}{}.jsonl", self.service, self.instance))
     }
 
     /// Brings back all events of a kind into its database; its rows are folded anew afterwards. Answers how many they are.

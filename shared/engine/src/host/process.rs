@@ -185,7 +185,14 @@ fn operate(
         let names: Vec<_> = rows.iter().map(|kind| kind.name).collect();
         // Whole, however long it takes; and none is made where there is none.
         let (must_exist, check_within) = (true, Duration::MAX);
-        let opening = Opening { service, must_exist, check_within, accept_loss: &accept_loss, instance: "" };
+        let opening = Opening {
+            service,
+            must_exist,
+            check_within,
+            accept_loss: &accept_loss,
+            instance: "",
+            alone: true,
+        };
         let store = database.open(rows, &opening).await?;
         match operation {
             StoreOperation::Rebuild { kind, archive } => {

@@ -35,7 +35,7 @@ use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
-use crate::store::Mark;
+use crate::store::{Mark, Store};
 
 /// A service that is told to stop has ended by then: whoever told it may kill it.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
@@ -60,6 +60,9 @@ const MENDING: [(ErrorKind, &str); 3] = [
         ": this machine has no such address: name one that it has in http.bind, such as 127.0.0.1",
     ),
 ];
+
+/// Whoever stops does not wait for a database that is away.
+const LEASE_GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs a service until it is told to stop; `lost` are the lines that its log loses.
 pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
@@ -131,6 +134,9 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         stop,
     });
 
+    if let Some(shedding) = app.shedding.clone().filter(|_| app.store.is_shared()) {
+        spawn(&mut loops, shedding.recount(app.store.clone()));
+    }
     spawn(&mut loops, Box::pin(readiness::watch(app.clone())));
     spawn(&mut loops, Box::pin(upkeep::trim(app.clone(), archive)));
     spawn(&mut loops, Box::pin(lost.tell(app.metrics.clone())));
@@ -161,9 +167,19 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     app.stop.cancel();
     info!(service = S::NAME, "stopping");
     let served = serving.await;
+    // Its relay is over: others need not wait until its lease lapses.
+    loops.shutdown().await;
+    give_back_lease(app.store.as_ref(), &app.settings.instance).await;
     // Whatever has happened: what is still to be sent may tell of it.
     tracing.finish().await;
     outcome.and(served.map_err(Into::into))
+}
+
+async fn give_back_lease(store: &dyn Store, owner: &str) {
+    let given_back = tokio::time::timeout(LEASE_GIVEN_BACK_WITHIN, store.give_back_lease(owner)).await;
+    if let Ok(Err(fault)) = given_back {
+        warn!("the relay's lease was not given back, it lapses: {}", error_chain(&fault));
+    }
 }
 
 /// Streams, relay and consumers, once the broker is there.

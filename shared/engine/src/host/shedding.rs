@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::metric::{Measurement, Metric};
 use saga_core::query::Query;
@@ -35,7 +36,11 @@ pub struct SharedShedding(Arc<Inner>);
 struct Inner {
     shedding: Mutex<Shedding>,
     origin: Instant,
+    rows: (&'static str, &'static str, &'static str),
 }
+
+/// Where several processes share the work, what is under way is counted so often.
+const RECOUNTED_EVERY: Duration = Duration::from_millis(500);
 
 /// Let in: it counts as under way until this is dropped, when whoever asked has an answer.
 #[derive(Debug)]
@@ -59,12 +64,10 @@ impl SharedShedding {
         store: &dyn Store,
         metrics: &Metrics,
     ) -> Result<Self, StoreFault> {
-        let (kind, field, value) = under_way.rows;
-        let query = Query { equals: vec![(field, value.into())], ..Query::default() };
-        let before: u64 = store.counts(kind, field, query).await?.values().sum();
+        let rows = under_way.rows;
         let mut shedding = Shedding::new((under_way.bounds)(settings));
-        shedding.had_begun(before);
-        let shared = Self(Arc::new(Inner { shedding: Mutex::new(shedding), origin: Instant::now() }));
+        shedding.had_begun(count(store, rows).await?);
+        let shared = Self(Arc::new(Inner { shedding: Mutex::new(shedding), origin: Instant::now(), rows }));
         let (began, ended, by_the_whole_way) = (under_way.began, under_way.ended, under_way.by_the_whole_way);
         let hearing = shared.clone();
         metrics.tell(move |measurement: &Measurement| {
@@ -76,6 +79,19 @@ impl SharedShedding {
             }
         });
         Ok(shared)
+    }
+
+    /// Counts again and again what is under way in a database that others share: what they have begun, and ended.
+    pub(super) fn recount(self, store: Arc<dyn Store>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                tokio::time::sleep(RECOUNTED_EVERY).await;
+                // Readiness tells of a database that does not answer.
+                if let Ok(count) = count(store.as_ref(), self.0.rows).await {
+                    self.with(|shedding, at| shedding.recounted(count, at));
+                }
+            }
+        })
     }
 
     /// Lets something in.
@@ -91,4 +107,13 @@ impl SharedShedding {
         // The clock is read under the lock, so that its time does not go back.
         act(&mut shedding, self.0.origin.elapsed())
     }
+}
+
+/// How many rows say that they are under way.
+async fn count(
+    store: &dyn Store,
+    (kind, field, value): (&'static str, &'static str, &'static str),
+) -> Result<u64, StoreFault> {
+    let query = Query { equals: vec![(field, value.into())], ..Query::default() };
+    Ok(store.counts(kind, field, query).await?.values().sum())
 }

@@ -10,6 +10,7 @@ use crate::runtime::clock::Clock as _;
 
 pub(super) async fn trim<S: Service, X: Send + Sync + 'static>(app: App<S, X>, archive: Option<Archive>) {
     let rows = S::rows();
+    let archive = archive.map(|archive| archive.beside(app.store.as_ref(), &app.settings.instance));
     loop {
         tokio::time::sleep(app.settings.retention.every).await;
         let retention = &app.settings.retention;

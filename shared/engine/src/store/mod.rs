@@ -81,6 +81,8 @@ pub struct Opening<'a> {
     pub accept_loss: &'a str,
     /// The name of this process among those that share the database; empty for none.
     pub instance: &'a str,
+    /// Whether nobody else may have it open.
+    pub alone: bool,
 }
 
 impl Default for Opening<'_> {
@@ -91,6 +93,7 @@ impl Default for Opening<'_> {
             check_within: Duration::from_secs(5),
             accept_loss: "",
             instance: "",
+            alone: false,
         }
     }
 }
@@ -444,7 +447,8 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 /// - Two batches that change one row, or handle one message or key: one of them is decided on what the other has left.
 /// - A task that is due is claimed by one; under a claim that was taken over a failure has no effect.
 /// - One relay has the lease; what it settles once somebody else has it has no effect.
-/// - What is due, and retries, are told to all; whoever decides second finds them handled.
+/// - A retry that is due is told to one of them, and to another when that one has done nothing about it for some seconds.
+/// - Rows that are due are told to all; whoever decides second finds them looked at.
 /// - What leaves or is trimmed is left alone while a batch has it in its hands.
 pub trait Store: Send + Sync + 'static {
     /// Runs one batch as one transaction: loads `reads`, calls `decide`, writes what it returns, commits.
@@ -473,6 +477,13 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>>;
+
+    /// Gives back the lease that `owner` has, if it does, as its relay is over: others need not wait until it lapses. Nobody
+    /// waits where nobody shares the database.
+    fn give_back_lease<'a>(&'a self, owner: &'a str) -> Answer<'a, ()> {
+        let _ = owner;
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// What is to be published next, at most `limit`: what is tried again, what stands in line, and beside these a share
     /// of what is published again. None of it stands behind a failed entry of its saga.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decision::Writes;
+use saga_core::row::StoredEvent;
 use saga_core::service::Service as _;
 use saga_engine::host::archive::{Archive, NotBack, NotLeft, Period, depart};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Departures, Store as _, StoreFault};
+use saga_engine::store::{Departures, Leaving, LeavingEvent, Store as _, StoreFault};
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use crate::support::{Depot, ShelfEvent, at, commit, dead, put, recorded, shelf};
 
@@ -223,4 +225,31 @@ async fn batches_go_on_while_the_history_leaves() -> Outcome {
     assert_eq!(version, i64::try_from(before.len()).ok());
     assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
     kept.store.rebuild("shelf").await.map(drop).map_err(|fault: StoreFault| fault.into())
+}
+
+/// Two processes that share a database may share the folder too: neither writes over what the other has written, and all of
+/// it comes back once.
+#[tokio::test]
+async fn processes_that_share_a_folder_have_files_of_their_own_and_all_of_them_come_back() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let open = || Archive::open(&folder.path().join("archive"), "depot", Period::Month);
+    let event = |row: &str| LeavingEvent {
+        kind: "shelf",
+        row: row.to_owned(),
+        event: StoredEvent {
+            version: 1,
+            name: "Put".to_owned(),
+            data: serde_json::to_string(&put(1)).expect("JSON"),
+            causation_id: Uuid::nil(),
+            recorded_at: at(0),
+            told: false,
+        },
+    };
+    let leaving =
+        |rows: &[&str]| Leaving { events: rows.iter().map(|row| event(row)).collect(), ..Leaving::default() };
+    open()?.of_instance("depot-1").write(&leaving(&["tea", "both"]))?;
+    open()?.of_instance("depot/2").write(&leaving(&["ink", "both"]))?;
+    let store = SqliteStore::open(&folder.path().join("depot.db"), Depot::rows())?;
+    assert_eq!(open()?.bring_back(&store, "shelf").await?, 3);
+    Ok(())
 }

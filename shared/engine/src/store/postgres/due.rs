@@ -1,6 +1,6 @@
 //! Shell: what time brings: rows, retries and tasks that are due, and what is old enough to be deleted.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use saga_core::row::{RowKey, RowKind};
 use saga_core::waiting::{Retry, Task, latest_end};
 use tokio_postgres::{Error, Row};
@@ -15,11 +15,12 @@ pub(super) async fn due(conn: &Connection, kinds: &[RowKind], asked: &DueQuery) 
     let context = "looking for what is due";
     let (at, limit) = (micros(asked.now), limit_of(asked.limit));
     let first_lapse = put_right(conn, asked).await.map_err(oops("ending waits that are too long"))?;
-    let retries = due_retries(conn, at, limit, &asked.paused).await.map_err(oops(context))?;
+    let retries = due_retries(conn, limit, asked).await.map_err(oops(context))?;
     let mut due = Due { retries, ..Due::default() };
-    let times = "SELECT (SELECT min(next_attempt) FROM retry WHERE next_attempt > $1),
+    let times = "SELECT least((SELECT min(next_attempt) FROM retry WHERE next_attempt > $1),
+                (SELECT min(told_until) FROM retry WHERE next_attempt <= $1 AND owner <> $2 AND told_until > $1)),
          (SELECT min(next_attempt) FROM task WHERE next_attempt > $1 AND lease_until IS NULL)";
-    let times = query_one(conn, times, &[&at]).await.map_err(oops(context))?;
+    let times = query_one(conn, times, &[&at, &asked.owner]).await.map_err(oops(context))?;
     let mut next: Vec<Option<i64>> = vec![times.get(0), times.get(1), first_lapse];
     for kind in kinds {
         let name = kind.name;
@@ -69,9 +70,24 @@ async fn put_right(conn: &Connection, asked: &DueQuery) -> Result<Option<i64>, E
     Ok(query_one(conn, lapses, &[&at]).await?.get(0))
 }
 
-async fn due_retries(conn: &Connection, at: i64, limit: i64, paused: &[String]) -> Result<Vec<Retry>, Error> {
-    let sql = "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter
-         FROM retry WHERE next_attempt <= $1 AND step <> ALL ($3) ORDER BY next_attempt LIMIT $2";
+/// For so long a retry that is due is one process's. It tries again within moments, unless it ends, or stands still.
+const TOLD_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+/// Retries that are due, but for those that another process was told of just now.
+async fn due_retries(conn: &Connection, limit: i64, asked: &DueQuery) -> Result<Vec<Retry>, Error> {
+    let at = micros(asked.now);
+    // Mostly none is: then nothing is written.
+    let is_any = "SELECT EXISTS (SELECT FROM retry WHERE next_attempt <= $1)";
+    if !query_one(conn, is_any, &[&at]).await?.get::<_, bool>(0) {
+        return Ok(Vec::new());
+    }
+    let sql = "WITH due AS (
+             SELECT step AS due_step, message_id AS due_id FROM retry
+             WHERE next_attempt <= $1 AND step <> ALL ($3)
+                 AND (owner IS NULL OR owner = $4 OR told_until <= $1 OR told_until > $6)
+             ORDER BY next_attempt LIMIT $2 FOR UPDATE SKIP LOCKED)
+         UPDATE retry SET owner = $4, told_until = $5 FROM due WHERE step = due_step AND message_id = due_id
+         RETURNING step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter";
     let retry = |row: &Row| Retry {
         step: row.get(0),
         message_id: row.get(1),
@@ -83,7 +99,13 @@ async fn due_retries(conn: &Connection, at: i64, limit: i64, paused: &[String]) 
         delivery: row.get::<_, Option<&str>>(7).and_then(|json| serde_json::from_str(json).ok()),
         dead_letter: row.get(8),
     };
-    Ok(query(conn, sql, &[&at, &limit, &paused]).await?.iter().map(retry).collect())
+    let until = micros(asked.now.saturating_add(TOLD_FOR).unwrap_or(Timestamp::MAX));
+    // One that ends later was begun by a clock that is ahead.
+    let latest = micros(latest_end(asked.now, TOLD_FOR));
+    let told = query(conn, sql, &[&at, &limit, &asked.paused, &asked.owner, &until, &latest]).await?;
+    let mut retries: Vec<Retry> = told.iter().map(retry).collect();
+    retries.sort_by_key(|retry| (retry.next_attempt, retry.message_id));
+    Ok(retries)
 }
 
 const TASK: &str = "id, kind, correlation_id, payload, attempts, claim, created_at, letter, trace";
@@ -137,7 +159,7 @@ pub(super) async fn failing_tasks(conn: &Connection, limit: usize) -> Result<Vec
 }
 
 /// A token is asked for within seconds, if ever.
-const TOKENS_KEPT: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+const TOKENS_KEPT: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) async fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<u64, StoreFault> {
     let limit = limit_of(limit);
@@ -150,9 +172,8 @@ pub(super) async fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> R
         let tokens = "DELETE FROM batch WHERE token = ANY (ARRAY(
              SELECT token FROM batch WHERE committed_at < $1 ORDER BY committed_at LIMIT $2 FOR UPDATE SKIP LOCKED))";
         let old = Timestamp::now().saturating_sub(TOKENS_KEPT).unwrap_or(Timestamp::MIN);
-        // Of the store's own: nobody has asked for that.
-        execute(conn, tokens, &[&micros(old), &limit]).await?;
-        Ok(marks + keys + published)
+        let tokens = execute(conn, tokens, &[&micros(old), &limit]).await?;
+        Ok(marks + keys + published + tokens)
     };
     trimmed.await.map_err(oops("trimming finished entries"))
 }

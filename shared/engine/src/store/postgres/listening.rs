@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::connect::Place;
 use super::values::{micros, oops, timestamp};
-use crate::store::{Heard, StoreFault};
+use crate::store::{Heard, Opening, StoreFault};
 
 /// Sayings that wait: to be told to the others, to be read, and to be heard by the engine. What finds no room is found at
 /// the next look.
@@ -75,10 +75,18 @@ impl Listening {
     /// Takes the name of the instance, if it has one, and listens from then on.
     ///
     /// # Errors
-    /// When the name is another process's, or there is no connection.
-    pub(super) async fn begin(place: &Place, kinds: &[RowKind], instance: &str) -> Result<Self, StoreFault> {
+    /// When the name is another process's, when there is another process and there must be none, or no connection.
+    pub(super) async fn begin(
+        place: &Place,
+        kinds: &[RowKind],
+        Opening { instance, alone, .. }: &Opening<'_>,
+    ) -> Result<Self, StoreFault> {
         let by = Uuid::now_v7();
         let session = Session::begin(place, instance, NAME_WITHIN).await?;
+        if *alone && session.is_anybody_there().await.map_err(oops("looking for other processes"))? {
+            let sentence = "another process uses it: stop the service first, all of its replicas";
+            return Err(StoreFault::Unusable(sentence.to_owned()));
+        }
         // Whoever is there learns that there is somebody to talk to.
         let greeting = Saying { by, ..Saying::default() };
         session.say(&greeting).await.map_err(oops("greeting the others"))?;
@@ -88,7 +96,7 @@ impl Listening {
         let listener = Listener {
             by,
             place: place.clone(),
-            instance: instance.to_owned(),
+            instance: (*instance).to_owned(),
             kinds: kinds.to_vec(),
             said,
             hears,
@@ -145,6 +153,11 @@ pub(super) struct Announced {
 }
 
 impl Announced {
+    /// There is something to publish, and nothing else is new.
+    pub(super) const fn promises() -> Self {
+        Self { promised: true, due: None, rows: vec![] }
+    }
+
     pub(super) fn of(writes: &Writes) -> Self {
         let of_rows = writes.rows.iter().filter_map(|row| row.projected.due);
         let of_retries = writes.retries.iter().chain(&writes.retries_again).map(|retry| retry.next_attempt);

@@ -37,7 +37,7 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::mpsc;
 
 pub use self::connect::Place;
-use self::listening::Listening;
+use self::listening::{Announced, Listening};
 use self::pool::{Connection, Lane, Lanes};
 use self::values::oops;
 use super::{
@@ -88,7 +88,7 @@ impl PostgresStore {
             conn.client().batch_execute("COMMIT").await.map_err(oops("making tables"))
         };
         // Before anything is changed: it may be somebody else's name.
-        let listening = Listening::begin(place, &kinds.0, opening.instance).await.map_err(said)?;
+        let listening = Listening::begin(place, &kinds.0, opening).await.map_err(said)?;
         prepared.await.map_err(said)?;
         conn.give_back();
         Ok(Self { database: Arc::new(Database { lanes, kinds, listening }) })
@@ -116,6 +116,15 @@ impl PostgresStore {
                 conn.give_back();
             }
             done.and_then(|answer| ended.map(|()| answer))
+        })
+    }
+
+    /// What is done, there is something to publish: whoever publishes is told.
+    fn promising<'a, T: Send + 'a>(&'a self, work: Answer<'a, T>) -> Answer<'a, T> {
+        Box::pin(async move {
+            let answer = work.await?;
+            self.database.listening.say(&Announced::promises());
+            Ok(answer)
         })
     }
 
@@ -198,6 +207,13 @@ impl Store for PostgresStore {
         })
     }
 
+    fn give_back_lease<'a>(&'a self, owner: &'a str) -> Answer<'a, ()> {
+        let owner = owner.to_owned();
+        self.write(Lane::Quick, move |conn, _| {
+            Box::pin(async move { outbox::give_back_lease(conn, &owner).await })
+        })
+    }
+
     fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
         self.snapshot(Lane::Quick, move |conn, _| Box::pin(outbox::pending(conn, limit)))
     }
@@ -221,11 +237,14 @@ impl Store for PostgresStore {
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
-        self.write(Lane::Quick, move |conn, _| Box::pin(outbox::retry_failed(conn, seq)))
+        let retried = self.write(Lane::Quick, move |conn, _| Box::pin(outbox::retry_failed(conn, seq)));
+        self.promising(retried)
     }
 
     fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, Republished> {
-        self.write(Lane::Quick, move |conn, _| Box::pin(outbox::republish(conn, since, after, limit)))
+        let marked =
+            self.write(Lane::Quick, move |conn, _| Box::pin(outbox::republish(conn, since, after, limit)));
+        self.promising(marked)
     }
 
     fn due(&self, query: DueQuery) -> Answer<'_, Due> {

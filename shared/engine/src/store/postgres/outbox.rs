@@ -61,6 +61,11 @@ pub(super) async fn take_lease(
     Ok(Some(Lease { owner: owner.to_owned(), fence }))
 }
 
+pub(super) async fn give_back_lease(conn: &Connection, owner: &str) -> Result<(), StoreFault> {
+    let given_back = "UPDATE lease SET until = 0 WHERE name = 'relay' AND owner = $1";
+    execute(conn, given_back, &[&owner]).await.map(drop).map_err(oops("giving back the relay's lease"))
+}
+
 pub(super) async fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
     let entries = async |conditions: String, limit: usize| -> Result<Vec<OutboxEntry>, StoreFault> {
         let sql = format!(

@@ -329,7 +329,7 @@ fn write_messages(statements: &mut Statements, writes: &Writes, at: i64) -> Resu
         &last.into_values().collect::<Vec<_>>(),
         "DO UPDATE SET payload = excluded.payload, attempts = excluded.attempts, next_attempt = excluded.next_attempt,
              first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
-             delivery = excluded.delivery, letter = excluded.letter",
+             delivery = excluded.delivery, letter = excluded.letter, owner = NULL, told_until = NULL",
     )?;
     write_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")?;
     if !writes.keys.is_empty() {

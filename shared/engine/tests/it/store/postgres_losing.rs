@@ -184,6 +184,7 @@ const DEPOT: Opening<'static> = Opening {
     check_within: std::time::Duration::from_secs(5),
     accept_loss: "",
     instance: "",
+    alone: false,
 };
 
 /// A field more, or other ones: the rows are folded anew from their events.

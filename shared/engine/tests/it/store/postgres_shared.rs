@@ -189,6 +189,27 @@ async fn met(one: &PostgresStore, heard: &mut Receiver<Heard>) -> Outcome {
     Ok(())
 }
 
+/// A try is one process's; of one that has ended meanwhile another takes over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_due_retry_is_told_to_one_and_to_another_when_that_has_not_tried() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let retries = (1..=4).map(|number| retry("filling", number, at(1))).collect();
+    commit(one.as_ref(), Writes { retries, decided_at: at(0), ..Writes::default() }).await?;
+    let due = async |store: &Arc<PostgresStore>, owner: &str, second: i64, limit: usize| {
+        let due = store.due(due_query(at(second), limit, owner, at(60))).await?;
+        let ids: Vec<u128> = due.retries.iter().map(|retry| retry.message_id.as_u128()).collect();
+        Ok::<_, StoreFault>((ids, due.next))
+    };
+    assert_eq!(due(&one, "depot-1", 2, 3).await?.0, [1, 2, 3]);
+    let (rest, next) = due(&other, "depot-2", 3, 9).await?;
+    assert_eq!((rest, next), (vec![4], Some(at(12))), "and looks again when the others may be free");
+    assert_eq!(due(&one, "depot-1", 4, 9).await?.0, [1, 2, 3], "its own, again");
+    commit(one.as_ref(), Writes { retries: vec![retry("filling", 1, at(5))], ..Writes::default() }).await?;
+    assert_eq!(due(&other, "depot-2", 6, 9).await?.0, [4, 1], "a new try is anybody's");
+    assert_eq!(due(&other, "depot-2", 14, 9).await?.0, [2, 3, 4, 1], "one that has ended");
+    Ok(())
+}
+
 /// A commit of one wakes the other: its relay, its timers, and who waits for a row.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_commits_the_other_hears() -> Outcome {
@@ -256,6 +277,34 @@ async fn a_name_is_one_process_s_and_free_when_that_is_gone() -> Outcome {
     drop(one);
     let again = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
     commit(&again, promises([1])).await?;
+    Ok(())
+}
+
+/// What is done with the database of a stopped service is refused while a replica of it runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_must_be_alone_is_refused_while_another_is_there() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let alone = Opening { alone: true, ..Opening::default() };
+    let other = open_postgres(&url, Depot::rows()).await?;
+    let fault = open_postgres_as(&url, Depot::rows(), &alone).await.err().expect("refused");
+    assert!(fault.to_string().contains("another process uses it: stop the service first"), "{fault}");
+    drop(other);
+    wait_until("it is alone", async || open_postgres_as(&url, Depot::rows(), &alone).await.is_ok()).await;
+    Ok(())
+}
+
+/// Who stops leaves the relay to the others at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_given_back_is_the_next_one_s_at_once() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let held = one.take_lease(None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
+    assert_eq!(other.take_lease(None, "depot-2", at(1), at(11)).await?, None);
+    other.give_back_lease("depot-2").await?;
+    assert_eq!(other.take_lease(None, "depot-2", at(1), at(11)).await?, None, "it was not its own");
+    one.give_back_lease("depot-1").await?;
+    let next = other.take_lease(None, "depot-2", at(1), at(11)).await?.expect("given back");
+    assert!(next.fence > held.fence);
     Ok(())
 }
 

@@ -22,6 +22,7 @@ const OURS: Opening<'static> = Opening {
     check_within: Duration::from_secs(60),
     accept_loss: "",
     instance: "",
+    alone: false,
 };
 
 /// Its file was emptied, or is gone.

@@ -73,7 +73,7 @@ CREATE TABLE inbox (
     PRIMARY KEY (step, message_id)
 );
 
--- Messages that failed and will be tried again.
+-- Messages that failed and will be tried again; each is told, once it is due, to one process for a while.
 CREATE TABLE retry (
     step            text    COLLATE "C" NOT NULL,
     message_id      uuid    NOT NULL,
@@ -84,6 +84,8 @@ CREATE TABLE retry (
     last_error      text    NOT NULL,
     delivery        text,
     letter          uuid,
+    owner           text,
+    told_until      bigint,
     PRIMARY KEY (step, message_id)
 );
 CREATE INDEX retry_by_time ON retry (next_attempt);
