@@ -1,7 +1,7 @@
 //! The shell of a saga engine: what carries the decisions of [`saga_core`] over a database and a broker.
 //!
 //! The modules, in reading order; each knows only those before it:
-//! - [`store`]: what is asked of a database, and SQLite, which answers.
+//! - [`store`]: what is asked of a database, and SQLite and PostgreSQL, which answer.
 //! - [`runtime`]: the loops that bring inputs, commit them, publish what they promise and call what they ask for;
 //!   the engine, tasks, timers, consumers, the relay, admission and injected faults.
 //! - [`nats`]: the broker that the loops know as a trait.
@@ -19,3 +19,5 @@ pub mod nats;
 pub mod runtime;
 pub mod store;
 pub mod testing;
+
+mod unverified;

@@ -181,6 +181,13 @@ impl Store for SimStore {
         })
     }
 
+    fn behind(&self, position: i64, limit: usize) -> Answer<'_, Option<Vec<OutboxEntry>>> {
+        Box::pin(async move {
+            self.begin("before it reads what others have promised").await?;
+            self.inner.behind(position, limit).await
+        })
+    }
+
     fn line_end(&self) -> Answer<'_, Option<i64>> {
         self.inner.line_end()
     }

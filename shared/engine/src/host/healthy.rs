@@ -10,12 +10,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::http::{HttpSettings, Readiness};
+use crate::unverified;
 
 /// For all of it, the name's address included: shorter than whoever asks is patient with a check.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -80,54 +78,10 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::R
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-fn connector() -> anyhow::Result<TlsConnector> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Itself(provider)))
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// Takes every certificate. It is the service's own address that is asked, which its certificate need not name, and whose
+/// It takes every certificate. It is the service's own address that is asked, which its certificate need not name, and whose
 /// authority need not be known here; who listens there instead has the machine already. Nothing secret is said either way.
-#[derive(Debug)]
-struct Itself(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Itself {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, TlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, TlsError> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+fn connector() -> anyhow::Result<TlsConnector> {
+    Ok(TlsConnector::from(Arc::new(unverified::client_config()?)))
 }
 
 #[cfg(test)]
@@ -138,6 +92,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::crypto::aws_lc_rs;
 
     use super::*;
     use crate::host::http::HttpTlsSettings;

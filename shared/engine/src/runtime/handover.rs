@@ -22,13 +22,15 @@ pub struct Handover {
 struct State {
     /// In the order of the line, none missing between two.
     entries: VecDeque<OutboxEntry>,
-    /// The outbox holds something that is not here.
+    /// The outbox holds something that is not here, and nobody knows where.
     look: bool,
+    /// Others have promised something: it stands in line behind what is published.
+    is_more_in_line: bool,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { entries: VecDeque::new(), look: true }
+        Self { entries: VecDeque::new(), look: true, is_more_in_line: false }
     }
 }
 
@@ -36,6 +38,8 @@ impl Default for State {
 pub(super) enum Next {
     /// These, which follow each other and what was published before.
     Entries(Vec<OutboxEntry>),
+    /// Whatever stands in line behind this position, up to which all is published.
+    Behind(i64),
     /// Whatever the outbox says.
     Look,
 }
@@ -60,6 +64,12 @@ impl Handover {
         self.wake.notify_one();
     }
 
+    /// Has the relay read what stands in line behind what is published: another process has promised something.
+    pub fn look_behind(&self) {
+        self.state.lock().is_more_in_line = true;
+        self.wake.notify_one();
+    }
+
     /// Resolves when there may be something to publish. Arm it before looking.
     pub fn woken(&self) -> impl Future<Output = ()> + Send + '_ {
         self.wake.notified()
@@ -77,7 +87,11 @@ impl Handover {
         };
         let count = state.entries.iter().enumerate().take(limit).take_while(|next| follows(*next)).count();
         match count {
-            0 if !state.entries.is_empty() => Next::Look,
+            // Between what is published and what is here stands something of another process.
+            0 if state.is_more_in_line || !state.entries.is_empty() => {
+                state.is_more_in_line = false;
+                Next::Behind(published)
+            }
             count => Next::Entries(state.entries.drain(..count).collect()),
         }
     }
@@ -86,6 +100,6 @@ impl Handover {
     pub(super) fn look_now(&self) {
         let mut state = self.state.lock();
         state.entries.clear();
-        state.look = false;
+        (state.look, state.is_more_in_line) = (false, false);
     }
 }

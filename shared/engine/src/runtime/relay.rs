@@ -129,6 +129,11 @@ impl Relay {
         let next = self.handover.as_ref().map(|handover| handover.next(self.published, self.settings.batch));
         let round = match next {
             Some(Next::Entries(entries)) => self.go_on(lease, entries, publish, observer, now).await,
+            Some(Next::Behind(position)) => match self.behind(position).await {
+                Ok(Some(entries)) => self.go_on(lease, entries, publish, observer, now).await,
+                Ok(None) => self.look(&lease, publish, observer, now).await,
+                Err(fault) => Err(fault),
+            },
             Some(Next::Look) | None => self.look(&lease, publish, observer, now).await,
         };
         if !matches!(round, Ok(Round::Idle | Round::Published(_))) {
@@ -137,7 +142,19 @@ impl Relay {
         round
     }
 
-    /// Publishes what was handed over, which follows all that is published.
+    /// What others have promised, among what was handed over.
+    async fn behind(&self, position: i64) -> Result<Option<Vec<OutboxEntry>>, StoreFault> {
+        let entries = self.store.behind(position, self.settings.batch).await?;
+        if let Some(handover) = &self.handover
+            && entries.as_ref().is_some_and(|entries| entries.len() >= self.settings.batch)
+        {
+            // There may be more.
+            handover.look_behind();
+        }
+        Ok(entries)
+    }
+
+    /// Publishes what was handed over, or read behind it: it follows all that is published.
     async fn go_on(
         &mut self,
         lease: Lease,

@@ -3,6 +3,9 @@
 //! One trait, implemented by [`sqlite::SqliteStore`] and [`postgres::PostgresStore`]. It speaks in whole batches (reads up front, writes as
 //! lists), so that an implementation may answer each list with one set-based statement.
 
+mod as_of;
+mod leaving;
+mod migrating;
 pub mod postgres;
 pub mod sqlite;
 
@@ -488,6 +491,10 @@ pub trait Store: Send + Sync + 'static {
     /// What is to be published next, at most `limit`: what is tried again, what stands in line, and beside these a share
     /// of what is published again. None of it stands behind a failed entry of its saga.
     fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>>;
+
+    /// What stands in line behind a position up to which all is published, at most `limit`; `None` when anything stands out of
+    /// line, which goes before.
+    fn behind(&self, position: i64, limit: usize) -> Answer<'_, Option<Vec<OutboxEntry>>>;
 
     /// The position of the last entry, when all entries stand in line: nothing was refused, or is published again.
     fn line_end(&self) -> Answer<'_, Option<i64>>;

@@ -191,3 +191,28 @@ async fn of_two_replicas_one_goes_on_when_the_other_is_killed() {
     let report = system.assert_reconciled().await;
     assert_eq!(report["summary"]["orders"], placed.len() + 2, "{report:#}");
 }
+
+/// Not two of one name, and nobody who counts on being alone.
+#[tokio::test]
+async fn a_name_used_twice_and_a_repair_of_what_runs_are_refused_in_one_line() {
+    let databases = Databases::start().await;
+    let system = databases.system(&[]);
+    let refused = |arguments: &[&str], why: &str| {
+        let mut order = Command::new(programs().join("order"));
+        order.args(["--set", &format!("store.url={}", databases.url_of("order"))]);
+        order.args(["--set", "http.bind=127.0.0.1:0"]);
+        let output = order.args(arguments).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+    };
+    refused(&[], "another process runs as instance order: give each replica a name of its own (instance)");
+    refused(&["verify"], "another process uses it: stop the service first, all of its replicas");
+    refused(&["rebuild", "order"], "another process uses it");
+    system.sagactl(&["stop", "order"]);
+    let verified = Command::new(programs().join("order"))
+        .args(["--set", &format!("store.url={}", databases.url_of("order")), "verify"])
+        .output()
+        .expect("it runs");
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    system.sagactl(&["start", "order"]);
+}

@@ -87,6 +87,18 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
         (vec!["service.deadline=yesterday".to_owned()], "deadline"),
         (vec!["retention.inbox=1h".to_owned()], "retention.inbox"),
         (vec!["store.url=mysql://x".to_owned()], "store.url"),
+        (vec!["store.url=postgres://db.example/order".to_owned()], "store.url: it names no user"),
+        (
+            vec!["store.url=postgres://order:secret@127.0.0.1:1/order".to_owned()],
+            "database postgres://order@127.0.0.1:1/order: database: connecting to the database: error connecting to server",
+        ),
+        (
+            vec![
+                "store.url=postgres://order@127.0.0.1:1/order".to_owned(),
+                format!("store.password_file={}", path.join("none").display()),
+            ],
+            "none: No such file",
+        ),
         (vec!["log.filter=!!".to_owned()], "log.filter"),
         (vec![store_in(path, "noise.db")], "noise.db"),
         (vec![store_in(path, "file/order.db")], "file/order.db"),

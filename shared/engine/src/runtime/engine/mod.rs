@@ -259,7 +259,7 @@ impl<S: Service> Engine<S> {
     pub(super) fn hears_of(&self, heard: Heard) {
         let anything_due = || self.inner.timers.notify_one();
         match heard {
-            Heard::Promised => self.inner.relay.look_again(),
+            Heard::Promised => self.inner.relay.look_behind(),
             Heard::Due(due) => self.wake_timers_for(due),
             Heard::Changed(rows) => self.tell_watchers(&rows),
             Heard::Anything => {

@@ -7,13 +7,12 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{
-    CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature,
-};
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+
+use crate::unverified;
 
 /// What makes TLS of a connection.
 pub(super) type Tls = MakeRustlsConnect;
@@ -194,21 +193,19 @@ fn parts_of(line: &str) -> Vec<String> {
 }
 
 fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, String> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS: {error}"))?;
+    let unusable = |error: rustls::Error| format!("TLS: {error}");
     let config = match trust {
-        Trust::Anybody => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
-            .with_no_client_auth(),
+        Trust::Anybody => unverified::client_config().map_err(unusable)?,
         Trust::Verified => {
             let Some(path) = root else {
                 return Err("sslmode=verify-full needs sslrootcert=FILE, the certificates that are trusted"
                     .to_owned());
             };
-            builder.with_root_certificates(roots(path)?).with_no_client_auth()
+            ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(unusable)?
+                .with_root_certificates(roots(path)?)
+                .with_no_client_auth()
         }
     };
     Ok(MakeRustlsConnect::new(config))
@@ -224,45 +221,6 @@ fn roots(path: &Path) -> Result<RootCertStore, String> {
     match roots.is_empty() {
         true => Err(unusable(&"there is no certificate in it")),
         false => Ok(roots),
-    }
-}
-
-/// Takes whatever certificate comes: what is sent is hidden from those who only listen.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

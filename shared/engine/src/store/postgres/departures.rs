@@ -3,11 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decider::Leaves;
-use saga_core::retry::error_chain;
-use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::row::{RowKind, StoredEvent};
 use tokio_postgres::Error;
 use tracing::error;
 use uuid::Uuid;
@@ -19,17 +17,8 @@ use super::pool::Connection;
 use super::values::{
     execute, limit_of, micros, oops, query, query_one, query_opt, stored_dead_letter, timestamp,
 };
+use crate::store::leaving::{Before, Look, Looked, Passed, carried_of, first_that_stays};
 use crate::store::{Departures, Leaving, LeavingEvent, LeavingRow, Snapshot, StoreFault};
-
-/// Bytes of events in one look, about: each may carry a whole message.
-const LOOK_BYTES: i64 = 4 * 1024 * 1024;
-
-/// An event that was looked at: where it stands, and which version of its row it made.
-#[derive(Debug, Clone, Copy)]
-struct Looked {
-    first_seq: i64,
-    newest: i64,
-}
 
 /// What may leave next.
 pub(super) async fn find(
@@ -73,21 +62,17 @@ async fn look(
     cutoff: i64,
     limit: i64,
 ) -> Result<BTreeMap<(String, String), Looked>, Error> {
-    let mut looked: BTreeMap<_, Looked> = BTreeMap::new();
     let sql = "SELECT seq, kind, row_id, version, recorded_at, length(data)::bigint FROM event
          WHERE seq > $1 AND seq < (SELECT max(seq) FROM event) ORDER BY seq LIMIT $2";
-    let mut bytes = 0;
-    for row in query(conn, sql, &[&leaving.from, &limit]).await? {
-        bytes += row.get::<_, i64>(5);
-        if row.get::<_, i64>(4) >= cutoff || (bytes > LOOK_BYTES && !looked.is_empty()) {
+    let mut look = Look::default();
+    for event in query(conn, sql, &[&leaving.from, &limit]).await? {
+        let row = (event.get(1), event.get(2));
+        let (seq, version, at, bytes) = (event.get(0), event.get(3), event.get(4), event.get(5));
+        if !look.pass(leaving, cutoff, Passed { seq, row, version, at, bytes }) {
             break;
         }
-        let (seq, newest): (i64, i64) = (row.get(0), row.get(3));
-        let at = looked.entry((row.get(1), row.get(2))).or_insert(Looked { first_seq: seq, newest });
-        at.newest = at.newest.max(newest);
-        leaving.up_to = seq;
     }
-    Ok(looked)
+    Ok(look.rows)
 }
 
 /// What of one row leaves: all events before the newest that was looked at.
@@ -101,35 +86,13 @@ async fn part(
 ) -> Result<(), Error> {
     let snapshot = fold::Snapshot::of(conn, kind.name, id).await?;
     let events = super::read::history_between(conn, kind.name, id, 0, at.newest, limit).await?;
-    let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(()) };
-    if i64::try_from(events.len()).is_ok_and(|count| count >= limit) {
-        // There are more: it is looked at again.
-        leaving.up_to = leaving.up_to.min(at.first_seq - 1);
-    }
-    let begins_after = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
-    let version = last.version.max(begins_after);
-    let created_at = snapshot.as_ref().map_or(first.recorded_at, |snapshot| timestamp(snapshot.created_at));
-    let folded: Vec<&StoredEvent> = events.iter().filter(|event| event.version > begins_after).collect();
-    let is_whole = (begins_after + 1..).zip(&folded).all(|(version, event)| event.version == version);
-    let data = folded.iter().map(|event| &event.data);
-    let state = snapshot.as_ref().map(|snapshot| snapshot.state.as_str());
-    match kind.fold(id, state, data) {
-        Ok(folded) if is_whole => {
-            let key = RowKey { kind: kind.name, id: id.to_owned() };
-            leaving.snapshots.push(Snapshot { key, version, state: folded.state, created_at });
-            take_events(leaving, kind, id, events);
-        }
-        // A snapshot would hide it.
-        Ok(_) => error!(row = id, kind = kind.name, "a history has a gap: it stays"),
-        Err(why) => error!(row = id, kind = kind.name, "a history stays: {}", error_chain(&why)),
-    }
+    let before = snapshot.map(|fold::Snapshot { version, state, created_at }| Before {
+        version,
+        state,
+        created_at: timestamp(created_at),
+    });
+    leaving.take_part((kind, id), before.as_ref(), events, (at, limit));
     Ok(())
-}
-
-/// Ids from this one on are of sagas that began later.
-fn first_that_stays(began: Timestamp) -> Option<Uuid> {
-    let began = u128::try_from(began.as_millisecond()).ok()?;
-    (began < 1 << 48).then(|| Uuid::from_u128(began << 80))
 }
 
 /// A row that leaves, if it is finished and nothing is to come of it.
@@ -145,11 +108,7 @@ async fn whole(
     let sql = format!("SELECT version, state FROM row_{} WHERE id = $1 AND version = $2", kind.name);
     let Some(row) = query_opt(conn, &sql, &[&id, &at.newest]).await? else { return Ok(()) };
     let (version, state): (i64, &str) = (row.get(0), row.get(1));
-    let carried = (kind.finished)(state).unwrap_or_else(|why| {
-        error!(row = id, kind = kind.name, "a row stays: {}", error_chain(&why));
-        None
-    });
-    let Some(carried) = carried else { return Ok(()) };
+    let Some(carried) = carried_of(kind, id, state) else { return Ok(()) };
     let held = match held {
         Some(held) => held,
         None => held.insert(held_sagas(conn).await?),
@@ -158,20 +117,8 @@ async fn whole(
         return Ok(());
     }
     let events = super::read::history_between(conn, kind.name, id, 0, i64::MAX, i64::MAX).await?;
-    if !(1..=version).eq(events.iter().map(|event| event.version)) {
-        // Whoever looks for damage must find it.
-        error!(row = id, kind = kind.name, "a history has a gap: it stays");
-        return Ok(());
-    }
-    let key = RowKey { kind: kind.name, id: id.to_owned() };
-    leaving.rows.push(LeavingRow { key, version, carried });
-    take_events(leaving, kind, id, events);
+    leaving.take_whole((kind, id), (version, carried), events);
     Ok(())
-}
-
-fn take_events(leaving: &mut Leaving, kind: &RowKind, id: &str, events: Vec<StoredEvent>) {
-    let of_row = |event| LeavingEvent { kind: kind.name, row: id.to_owned(), event };
-    leaving.events.extend(events.into_iter().map(of_row));
 }
 
 /// Sagas for which something waits: a dead letter, or a call.

@@ -218,6 +218,10 @@ impl Store for PostgresStore {
         self.snapshot(Lane::Quick, move |conn, _| Box::pin(outbox::pending(conn, limit)))
     }
 
+    fn behind(&self, position: i64, limit: usize) -> Answer<'_, Option<Vec<OutboxEntry>>> {
+        self.snapshot(Lane::Quick, move |conn, _| Box::pin(outbox::behind(conn, position, limit)))
+    }
+
     fn line_end(&self) -> Answer<'_, Option<i64>> {
         self.read(Lane::Quick, |conn, _| Box::pin(outbox::line_end(conn)))
     }

@@ -83,6 +83,20 @@ pub(super) async fn pending(conn: &Connection, limit: usize) -> Result<Vec<Outbo
     Ok(all)
 }
 
+pub(super) async fn behind(
+    conn: &Connection,
+    position: i64,
+    limit: usize,
+) -> Result<Option<Vec<OutboxEntry>>, StoreFault> {
+    if line_end(conn).await?.is_none() {
+        return Ok(None);
+    }
+    let sql = "SELECT seq, id, saga, subject, payload, trace FROM outbox
+         WHERE seq > $1 AND status = 'PENDING' ORDER BY seq LIMIT $2";
+    let found = query(conn, sql, &[&position, &limit_of(limit)]).await.map_err(oops("reading the outbox"))?;
+    Ok(Some(found.iter().map(entry).collect()))
+}
+
 fn entry(row: &Row) -> OutboxEntry {
     OutboxEntry {
         seq: row.get(0),

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use saga_core::decider::FieldValue;
-use saga_core::query::FoundRow;
 use saga_core::row::{RowKind, StoredEvent};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -11,6 +9,7 @@ use uuid::Uuid;
 use super::pool::Connection;
 use super::read::stored_event;
 use super::values::{hex, limit_of, oops, query, query_opt};
+use crate::store::as_of::row_of;
 use crate::store::{Changes, RowAsOf, StoreFault};
 
 /// A row when the event at `seq` was the last; `None` when it was not there yet.
@@ -25,20 +24,7 @@ pub(super) async fn row_as_of(
     let context = "reading the history of a row up to a time";
     let history = query(conn, sql, &[&kind.name, &id, &seq]).await.map_err(oops(context))?;
     let history: Vec<StoredEvent> = history.iter().map(stored_event).collect();
-    let (Some(first), Some(last)) = (history.first(), history.last()) else { return Ok(None) };
-    let is_whole = i64::try_from(history.len()) == Ok(last.version);
-    let (created_at, updated_at, version) = (first.recorded_at, last.recorded_at, last.version);
-    let projected = kind.fold(id, None, history.iter().map(|event| &event.data));
-    let row = |state| FoundRow {
-        id: id.to_owned(),
-        version,
-        state,
-        created_at,
-        updated_at,
-        ordered_by: FieldValue::Null,
-    };
-    let state = projected.ok().filter(|_| is_whole).map(|projected| projected.state);
-    Ok(Some((id.to_owned(), state.map(|state| (row(state), history)))))
+    Ok(row_of(kind, id, history))
 }
 
 /// Rows of all kinds that have changed.

@@ -1,12 +1,12 @@
 //! Shell: the tables: numbered migrations for the machinery, declarations for the kinds of rows.
 
+use jiff::Timestamp;
 use saga_core::row::RowKind;
-use sha2::{Digest, Sha256};
 
 use super::pool::Connection;
-use super::values::{execute, hex, micros, oops, query, query_opt, quoted};
+use super::values::{execute, micros, oops, query, query_opt, quoted};
 use crate::store::StoreFault;
-use jiff::Timestamp;
+use crate::store::migrating::{Migration, missing};
 
 /// Applied in order, once each, never changed afterwards.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
@@ -55,34 +55,12 @@ async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
             .iter()
             .map(|row| (row.get(0), row.get(1)))
             .collect();
-    if applied.len() > MIGRATIONS.len() {
-        return Err(StoreFault::Unusable(format!(
-            "the database has schema {}, this build knows {}: start a newer build",
-            applied.len(),
-            MIGRATIONS.len()
-        )));
-    }
-    for (index, sql) in MIGRATIONS.iter().enumerate() {
-        let number = i64::try_from(index + 1).unwrap_or(i64::MAX);
-        let checksum = hex(&Sha256::digest(sql));
-        match applied.get(index) {
-            Some((_, known)) if *known == checksum => {}
-            Some(_) => {
-                return Err(StoreFault::Unusable(format!(
-                    "migration {number} of the database is not the one of this build: it was changed after it was applied"
-                )));
-            }
-            None => {
-                batch(conn, sql, "applying a migration").await?;
-                execute(
-                    conn,
-                    "INSERT INTO migration (number, checksum, applied_at) VALUES ($1, $2, $3)",
-                    &[&number, &checksum, &micros(Timestamp::now())],
-                )
-                .await
-                .map_err(oops("recording a migration"))?;
-            }
-        }
+    for Migration { number, sql, checksum } in missing(&MIGRATIONS, &applied)? {
+        batch(conn, sql, "applying a migration").await?;
+        let recorded = "INSERT INTO migration (number, checksum, applied_at) VALUES ($1, $2, $3)";
+        execute(conn, recorded, &[&number, &checksum, &micros(Timestamp::now())])
+            .await
+            .map_err(oops("recording a migration"))?;
     }
     Ok(())
 }

@@ -8,12 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decider::Leaves;
-use saga_core::retry::error_chain;
-use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::row::{RowKind, StoredEvent};
 use tracing::error;
 use uuid::Uuid;
 
@@ -21,17 +19,8 @@ use super::fold;
 use super::left::{carry, left_before};
 use super::values::{micros, oops, stored_dead_letter, timestamp};
 use super::write::tally;
+use crate::store::leaving::{Before, Look, Looked, Passed, carried_of, first_that_stays};
 use crate::store::{Departures, Leaving, LeavingEvent, LeavingRow, Snapshot, StoreFault};
-
-/// Bytes of events in one look, about: each may carry a whole message.
-const LOOK_BYTES: i64 = 4 * 1024 * 1024;
-
-/// An event that was looked at: where it stands, and which version of its row it made.
-#[derive(Debug, Clone, Copy)]
-struct Looked {
-    first_seq: i64,
-    newest: i64,
-}
 
 /// What may leave next.
 pub(super) fn find(
@@ -76,23 +65,20 @@ fn look(
     cutoff: i64,
     limit: i64,
 ) -> rusqlite::Result<BTreeMap<(String, String), Looked>> {
-    let mut looked: BTreeMap<_, Looked> = BTreeMap::new();
+    let mut look = Look::default();
     let mut select = conn.prepare_cached(
         "SELECT seq, kind, row_id, version, recorded_at, length(data) FROM event
          WHERE seq > ?1 AND seq < (SELECT max(seq) FROM event) ORDER BY seq LIMIT ?2",
     )?;
-    let (mut rows, mut bytes) = (select.query([leaving.from, limit])?, 0);
-    while let Some(row) = rows.next()? {
-        bytes += row.get::<_, i64>(5)?;
-        if row.get::<_, i64>(4)? >= cutoff || (bytes > LOOK_BYTES && !looked.is_empty()) {
+    let mut rows = select.query([leaving.from, limit])?;
+    while let Some(event) = rows.next()? {
+        let row = (event.get(1)?, event.get(2)?);
+        let (seq, version, at, bytes) = (event.get(0)?, event.get(3)?, event.get(4)?, event.get(5)?);
+        if !look.pass(leaving, cutoff, Passed { seq, row, version, at, bytes }) {
             break;
         }
-        let (seq, newest) = (row.get(0)?, row.get(3)?);
-        let at = looked.entry((row.get(1)?, row.get(2)?)).or_insert(Looked { first_seq: seq, newest });
-        at.newest = at.newest.max(newest);
-        leaving.up_to = seq;
     }
-    Ok(looked)
+    Ok(look.rows)
 }
 
 /// What of one row leaves: all events before the newest that was looked at.
@@ -106,35 +92,13 @@ fn part(
 ) -> rusqlite::Result<()> {
     let snapshot = fold::Snapshot::of(conn, kind.name, id)?;
     let events = super::read::history_between(conn, kind.name, id, 0, at.newest, limit)?;
-    let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(()) };
-    if i64::try_from(events.len()).is_ok_and(|count| count >= limit) {
-        // There are more: it is looked at again.
-        leaving.up_to = leaving.up_to.min(at.first_seq - 1);
-    }
-    let begins_after = snapshot.as_ref().map_or(0, |snapshot| snapshot.version);
-    let version = last.version.max(begins_after);
-    let created_at = snapshot.as_ref().map_or(first.recorded_at, |snapshot| timestamp(snapshot.created_at));
-    let folded: Vec<&StoredEvent> = events.iter().filter(|event| event.version > begins_after).collect();
-    let is_whole = (begins_after + 1..).zip(&folded).all(|(version, event)| event.version == version);
-    let data = folded.iter().map(|event| &event.data);
-    let state = snapshot.as_ref().map(|snapshot| snapshot.state.as_str());
-    match kind.fold(id, state, data) {
-        Ok(folded) if is_whole => {
-            let key = RowKey { kind: kind.name, id: id.to_owned() };
-            leaving.snapshots.push(Snapshot { key, version, state: folded.state, created_at });
-            take_events(leaving, kind, id, events);
-        }
-        // A snapshot would hide it.
-        Ok(_) => error!(row = id, kind = kind.name, "a history has a gap: it stays"),
-        Err(why) => error!(row = id, kind = kind.name, "a history stays: {}", error_chain(&why)),
-    }
+    let before = snapshot.map(|fold::Snapshot { version, state, created_at }| Before {
+        version,
+        state,
+        created_at: timestamp(created_at),
+    });
+    leaving.take_part((kind, id), before.as_ref(), events, (at, limit));
     Ok(())
-}
-
-/// Ids from this one on are of sagas that began later.
-fn first_that_stays(began: Timestamp) -> Option<Uuid> {
-    let began = u128::try_from(began.as_millisecond()).ok()?;
-    (began < 1 << 48).then(|| Uuid::from_u128(began << 80))
 }
 
 /// A row that leaves, if it is finished and nothing is to come of it.
@@ -152,11 +116,7 @@ fn whole(
         .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((version, state)) = row.filter(|(version, _)| *version == at.newest) else { return Ok(()) };
-    let carried = (kind.finished)(&state).unwrap_or_else(|why| {
-        error!(row = id, kind = kind.name, "a row stays: {}", error_chain(&why));
-        None
-    });
-    let Some(carried) = carried else { return Ok(()) };
+    let Some(carried) = carried_of(kind, id, &state) else { return Ok(()) };
     let held = match held {
         Some(held) => held,
         None => held.insert(held_sagas(conn)?),
@@ -165,20 +125,8 @@ fn whole(
         return Ok(());
     }
     let events = super::read::history_between(conn, kind.name, id, 0, i64::MAX, i64::MAX)?;
-    if !(1..=version).eq(events.iter().map(|event| event.version)) {
-        // Whoever looks for damage must find it.
-        error!(row = id, kind = kind.name, "a history has a gap: it stays");
-        return Ok(());
-    }
-    let key = RowKey { kind: kind.name, id: id.to_owned() };
-    leaving.rows.push(LeavingRow { key, version, carried });
-    take_events(leaving, kind, id, events);
+    leaving.take_whole((kind, id), (version, carried), events);
     Ok(())
-}
-
-fn take_events(leaving: &mut Leaving, kind: &RowKind, id: &str, events: Vec<StoredEvent>) {
-    let of_row = |event| LeavingEvent { kind: kind.name, row: id.to_owned(), event };
-    leaving.events.extend(events.into_iter().map(of_row));
 }
 
 /// Sagas for which something waits: a dead letter, or a call.

@@ -218,6 +218,10 @@ impl Store for SqliteStore {
         self.read(Lane::Relay, move |conn| outbox::pending(conn, limit))
     }
 
+    fn behind(&self, position: i64, limit: usize) -> Answer<'_, Option<Vec<OutboxEntry>>> {
+        self.read(Lane::Relay, move |conn| outbox::behind(conn, position, limit))
+    }
+
     fn line_end(&self) -> Answer<'_, Option<i64>> {
         self.read(Lane::Relay, outbox::line_end)
     }

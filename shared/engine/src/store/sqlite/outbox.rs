@@ -60,34 +60,55 @@ pub(super) fn take_lease(
 }
 
 pub(super) fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
-    let entries = |conditions: &str, limit: usize| -> rusqlite::Result<Vec<OutboxEntry>> {
-        let read = |row: &Row<'_>| {
-            let payload = row.get::<_, Vec<u8>>(4)?.into();
-            Ok(OutboxEntry {
-                seq: row.get(0)?,
-                id: row.get(1)?,
-                saga: row.get(2)?,
-                subject: row.get(3)?,
-                payload,
-                trace: trace(row, 5)?,
-            })
-        };
-        conn.prepare_cached(&format!(
-            "SELECT seq, id, saga, subject, payload, trace FROM outbox WHERE {conditions} ORDER BY seq LIMIT ?1"
-        ))?
-        .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read)?
-        .collect()
-    };
     let all = || -> rusqlite::Result<Vec<OutboxEntry>> {
         // What is tried again stands before everything else of its saga.
-        let mut all = entries(&format!("{OUT_OF_LINE} AND status = 'RETRY'"), limit)?;
+        let mut all = entries(conn, &format!("{OUT_OF_LINE} AND status = 'RETRY'"), limit)?;
         let in_line = format!("seq > {POSITION} AND status = 'PENDING' AND NOT {IS_BLOCKED}");
-        all.append(&mut entries(&in_line, limit.saturating_sub(all.len()))?);
+        all.append(&mut entries(conn, &in_line, limit.saturating_sub(all.len()))?);
         let again = format!("{OUT_OF_LINE} AND status = 'REPUBLISH'");
-        all.append(&mut entries(&again, limit.div_ceil(REPUBLISHED_SHARE))?);
+        all.append(&mut entries(conn, &again, limit.div_ceil(REPUBLISHED_SHARE))?);
         Ok(all)
     };
     all().map_err(oops("reading the outbox"))
+}
+
+/// The first of those entries.
+fn entries(conn: &Connection, conditions: &str, limit: usize) -> rusqlite::Result<Vec<OutboxEntry>> {
+    conn.prepare_cached(&format!(
+        "SELECT seq, id, saga, subject, payload, trace FROM outbox WHERE {conditions} ORDER BY seq LIMIT ?1"
+    ))?
+    .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], entry)?
+    .collect()
+}
+
+/// An entry of these columns.
+fn entry(row: &Row<'_>) -> rusqlite::Result<OutboxEntry> {
+    let payload = row.get::<_, Vec<u8>>(4)?.into();
+    Ok(OutboxEntry {
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        saga: row.get(2)?,
+        subject: row.get(3)?,
+        payload,
+        trace: trace(row, 5)?,
+    })
+}
+
+pub(super) fn behind(
+    conn: &Connection,
+    position: i64,
+    limit: usize,
+) -> Result<Option<Vec<OutboxEntry>>, StoreFault> {
+    if line_end(conn)?.is_none() {
+        return Ok(None);
+    }
+    let sql = "SELECT seq, id, saga, subject, payload, trace FROM outbox
+         WHERE seq > ?2 AND status = 'PENDING' ORDER BY seq LIMIT ?1";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    conn.prepare_cached(sql)
+        .and_then(|mut select| select.query_map([limit, position], entry)?.collect())
+        .map(Some)
+        .map_err(oops("reading the outbox"))
 }
 
 pub(super) fn line_end(conn: &Connection) -> Result<Option<i64>, StoreFault> {

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use saga_core::decider::FieldValue;
-use saga_core::query::FoundRow;
 use saga_core::row::{RowKind, StoredEvent};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::read::stored_event;
 use super::values::{hex, oops};
+use crate::store::as_of::row_of;
 use crate::store::{Changes, RowAsOf, StoreFault};
 
 /// A row when the event at `seq` was the last; `None` when it was not there yet.
@@ -27,20 +26,7 @@ pub(super) fn row_as_of(
         )
         .and_then(|mut select| select.query_map(params![kind.name, id, seq], stored_event)?.collect())
         .map_err(oops("reading the history of a row up to a time"))?;
-    let (Some(first), Some(last)) = (history.first(), history.last()) else { return Ok(None) };
-    let is_whole = i64::try_from(history.len()) == Ok(last.version);
-    let (created_at, updated_at, version) = (first.recorded_at, last.recorded_at, last.version);
-    let projected = kind.fold(id, None, history.iter().map(|event| &event.data));
-    let row = |state| FoundRow {
-        id: id.to_owned(),
-        version,
-        state,
-        created_at,
-        updated_at,
-        ordered_by: FieldValue::Null,
-    };
-    let state = projected.ok().filter(|_| is_whole).map(|projected| projected.state);
-    Ok(Some((id.to_owned(), state.map(|state| (row(state), history)))))
+    Ok(row_of(kind, id, history))
 }
 
 /// Rows of all kinds that have changed.

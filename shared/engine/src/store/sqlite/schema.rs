@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use saga_core::row::RowKind;
-use sha2::{Digest, Sha256};
 
-use super::values::{hex, now_micros, oops};
+use super::values::{now_micros, oops};
 use crate::store::StoreFault;
+use crate::store::migrating::{Migration, missing};
 
 /// Applied in order, once each, never changed afterwards.
 const MIGRATIONS: [&str; 10] = [
@@ -32,32 +32,13 @@ pub(super) fn migrate(conn: &Connection) -> Result<(), StoreFault> {
         .prepare("SELECT number, checksum FROM migration ORDER BY number")
         .and_then(|mut statement| statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
         .map_err(oops("reading the table of migrations"))?;
-    if applied.len() > MIGRATIONS.len() {
-        return Err(StoreFault::Unusable(format!(
-            "the database has schema {}, this build knows {}: start a newer build",
-            applied.len(),
-            MIGRATIONS.len()
-        )));
-    }
-    for (index, sql) in MIGRATIONS.iter().enumerate() {
-        let number = i64::try_from(index + 1).unwrap_or(i64::MAX);
-        let checksum = hex(&Sha256::digest(sql));
-        match applied.get(index) {
-            Some((_, known)) if *known == checksum => {}
-            Some(_) => {
-                return Err(StoreFault::Unusable(format!(
-                    "migration {number} of the database is not the one of this build: it was changed after it was applied"
-                )));
-            }
-            None => {
-                conn.execute_batch(sql).map_err(oops("applying a migration"))?;
-                conn.execute(
-                    "INSERT INTO migration (number, checksum, applied_at) VALUES (?1, ?2, ?3)",
-                    params![number, checksum, now_micros()],
-                )
-                .map_err(oops("recording a migration"))?;
-            }
-        }
+    for Migration { number, sql, checksum } in missing(&MIGRATIONS, &applied)? {
+        conn.execute_batch(sql).map_err(oops("applying a migration"))?;
+        conn.execute(
+            "INSERT INTO migration (number, checksum, applied_at) VALUES (?1, ?2, ?3)",
+            params![number, checksum, now_micros()],
+        )
+        .map_err(oops("recording a migration"))?;
     }
     Ok(())
 }

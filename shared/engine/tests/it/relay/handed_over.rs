@@ -59,7 +59,7 @@ async fn what_does_not_follow_is_read_from_the_outbox() -> Outcome {
     handover.give(promised(store.as_ref(), promises([3])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(1));
     assert_eq!(broker.arrived(), [1, 2, 3]);
-    is_settled(&store).await;
+    is_settled_after_rounds(&mut relay, &broker, &store).await?;
     Ok(())
 }
 
@@ -178,5 +178,53 @@ async fn what_the_relay_reads_anyway_is_not_kept_in_memory() -> Outcome {
     assert_eq!(payloads.len(), 20);
     let kept = payloads.iter().filter(|payload| !payload.is_unique()).count();
     assert_eq!(kept, 0, "of what waits in the outbox");
+    Ok(())
+}
+
+/// Several processes share the outbox: what others have promised is published in its place, among what is handed over.
+#[tokio::test]
+async fn what_others_have_promised_is_published_in_its_place() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut relay, handover) = fed(&store, &broker).await?;
+    handover.give(promised(store.as_ref(), promises([1])).await?);
+    assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(1));
+    commit(store.as_ref(), promises([2])).await?;
+    handover.look_behind();
+    assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(1));
+    handover.give(promised(store.as_ref(), promises([3])).await?);
+    commit(store.as_ref(), promises([4])).await?;
+    handover.look_behind();
+    handover.give(promised(store.as_ref(), promises([5])).await?);
+    while round(&mut relay, &broker, 1).await? != Round::Idle {}
+    assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
+    // More than one round takes.
+    for number in 6..=2_100 {
+        commit(store.as_ref(), promises([number])).await?;
+    }
+    handover.look_behind();
+    while round(&mut relay, &broker, 1).await? != Round::Idle {}
+    assert_eq!(broker.arrived(), (1..=2_100).collect::<Vec<_>>());
+    is_settled_after_rounds(&mut relay, &broker, &store).await?;
+    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 2_100)].into());
+    Ok(())
+}
+
+/// What was put back in line goes before what others promise behind it.
+#[tokio::test]
+async fn while_anything_stands_out_of_line_nothing_is_read_behind_it() -> Outcome {
+    let (store, broker) = (in_memory(), Broker::default());
+    let (mut relay, handover) = fed(&store, &broker).await?;
+    broker.always_refuses(1);
+    handover.give(promised(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
+    round(&mut relay, &broker, 1).await?;
+    commit(store.as_ref(), of_subjects(&[(2, 7, "stored"), (3, 8, "stored")])).await?;
+    handover.look_behind();
+    while round(&mut relay, &broker, 1).await? != Round::Idle {}
+    assert_eq!(broker.arrived(), [9, 3], "the other one of its saga is held");
+    broker.takes_all_again();
+    store.retry_failed(None).await?;
+    handover.look_behind();
+    while round(&mut relay, &broker, 2).await? != Round::Idle {}
+    assert_eq!(broker.arrived(), [9, 3, 1, 2]);
     Ok(())
 }
