@@ -52,6 +52,28 @@ postgres_programs() {
   return 1
 }
 
+# start_postgres FOLDER FLAGS…: a PostgreSQL server of one's own (private-postgres.sh), whose URL is in FOLDER/postgres.url once
+# this returns. It ends with stop_postgres, and with this shell: descriptor 9 is its input.
+start_postgres() {
+  local folder=$1
+  shift
+  mkfifo "$folder/postgres.input"
+  "$root/scripts/private-postgres.sh" "$@" <"$folder/postgres.input" >"$folder/postgres.url" &
+  of_postgres=$!
+  exec 9>"$folder/postgres.input"
+  rm "$folder/postgres.input"
+  until [[ -s $folder/postgres.url ]]; do
+    kill -0 "$of_postgres" 2>/dev/null || return 1
+    sleep 0.1
+  done
+}
+
+stop_postgres() {
+  exec 9>&-
+  [[ -z ${of_postgres:-} ]] || wait "$of_postgres" || true
+  of_postgres=''
+}
+
 # rustc_host: the target that this rustc builds for where none is named.
 rustc_host() { rustc -vV | sed -n 's/^host: //p'; }
 

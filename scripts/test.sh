@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Everything that CI checks. Installs what it needs, starts its own servers, stops exactly those.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$root"
+# No test is about the system that somebody has here.
+export -n SAGA_DATA
 
 for word; do
   case $word in
@@ -29,8 +32,7 @@ at_the_end() {
     wait "$beside" || true
   fi
   # The server of the tests ends when its input does.
-  exec 9>&-
-  [[ -z $of_postgres ]] || wait "$of_postgres" || true
+  stop_postgres
   rm -rf "$said" "$posted"
   took+=("$((SECONDS - since))s $current" "${SECONDS}s in all")
   printf '\n'
@@ -55,21 +57,7 @@ await_beside() {
   return "$status"
 }
 
-# start_postgres: one server for all tests that need one; each makes databases of its own there.
-start_postgres() {
-  mkfifo "$posted/input"
-  scripts/private-postgres.sh <"$posted/input" >"$posted/url" &
-  of_postgres=$!
-  exec 9>"$posted/input"
-  until [[ -s $posted/url ]]; do
-    kill -0 "$of_postgres" 2>/dev/null || return 1
-    sleep 0.1
-  done
-  SAGA_TEST_POSTGRES=$(cat "$posted/url")
-  export SAGA_TEST_POSTGRES
-}
-
-took=() current=set-up since=0 beside='' said=$(mktemp) of_postgres='' posted=$(mktemp -d)
+took=() current=set-up since=0 beside='' said=$(mktemp) posted=$(mktemp -d)
 trap at_the_end EXIT
 trap 'exit 130' INT TERM HUP
 
@@ -99,7 +87,10 @@ step "Kubernetes manifests"
 scripts/check-k8s.sh
 
 step "tests"
-start_postgres
+# One server for all tests that need one; each makes databases of its own there.
+start_postgres "$posted"
+SAGA_TEST_POSTGRES=$(cat "$posted/postgres.url")
+export SAGA_TEST_POSTGRES
 if cargo nextest --version >/dev/null 2>&1; then
   # Most tests wait most of their time, for a broker or for what another process does: twice as many as there are cores.
   NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} \

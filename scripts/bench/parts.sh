@@ -141,16 +141,10 @@ bench_store() {
 
 # on_postgres COMMAND…: with the flag --postgres and the URL of a new database, whose server ends afterwards.
 on_postgres() {
-  local server status=0
-  mkfifo "$folder/postgres.input"
-  "$root/scripts/private-postgres.sh" --durable <"$folder/postgres.input" >"$folder/postgres.url" 2>"$folder/postgres.err" &
-  server=$!
-  exec 9>"$folder/postgres.input"
-  until [[ -s $folder/postgres.url ]] || ! kill -0 "$server" 2>/dev/null; do sleep 0.1; done
+  local status=0
+  start_postgres "$folder" --durable || return 1
   "$@" --postgres "$(cat "$folder/postgres.url")/postgres" || status=$?
-  exec 9>&-
-  wait "$server" || true
-  rm -f "$folder/postgres.input"
+  stop_postgres
   return "$status"
 }
 

@@ -27,6 +27,14 @@ pub struct Query {
     pub limit: usize,
 }
 
+impl Query {
+    /// Whether it looks one row up by a field, which is indexed: as quick as by its id.
+    #[must_use]
+    pub const fn is_for_one(&self) -> bool {
+        self.limit == 1 && self.text.is_none() && !self.equals.is_empty()
+    }
+}
+
 /// How rows are sorted.
 #[derive(Debug, Clone, Copy)]
 pub struct Order {

@@ -458,12 +458,12 @@ fn without_password<S: serde::Serializer>(url: &str, serializer: S) -> Result<S:
     serializer.serialize_str(&shown(url))
 }
 
-/// A URL for people: without its password.
+/// A URL for people: without its password, which may have an `@` in it, or stand among the options.
 fn shown(url: &str) -> String {
     let hidden = url.split_once("://").and_then(|(scheme, rest)| {
-        let (user, rest) = rest.split_once('@')?;
-        let (name, _) = user.split_once(':')?;
-        Some(format!("{scheme}://{name}:***@{rest}"))
+        let (user, rest) = rest.split('?').next()?.rsplit_once('@')?;
+        let name = user.split_once(':').map_or_else(|| user.to_owned(), |(name, _)| format!("{name}:***"));
+        Some(format!("{scheme}://{name}@{rest}"))
     });
     hidden.unwrap_or_else(|| url.to_owned())
 }

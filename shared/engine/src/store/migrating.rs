@@ -3,6 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::StoreFault;
+use super::units::hex;
 
 /// A migration that is to be applied, and recorded with its checksum.
 pub(super) struct Migration {
@@ -28,7 +29,7 @@ pub(super) fn missing(
     }
     let mut missing = Vec::new();
     for ((sql, number), place) in known.iter().copied().zip(1..).zip(0..) {
-        let checksum: String = Sha256::digest(sql).iter().map(|byte| format!("{byte:02x}")).collect();
+        let checksum = hex(&Sha256::digest(sql));
         match applied.get(place) {
             Some((_, recorded)) if *recorded == checksum => {}
             Some(_) => {

@@ -4,10 +4,12 @@
 //! lists), so that an implementation may answer each list with one set-based statement.
 
 mod as_of;
+mod checking;
 mod leaving;
 mod migrating;
 pub mod postgres;
 pub mod sqlite;
+mod units;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -379,6 +379,10 @@ fn what_is_set_is_how_the_loops_carry_the_service() {
     assert_eq!(place.to_string(), "postgres://till@db.example:5432/till");
     let told = serde_json::to_string(&shared.store).expect("settings have a JSON form");
     assert!(!told.contains("secret") && told.contains("till:***@db.example"), "{told}");
+    for url in ["postgres://till:se@cret@db.example/till", "postgres://till@db.example/till?password=cret"] {
+        let shown = read("", &[&format!("store.url={url}")]).expect("read").store.shown_url();
+        assert!(!shown.contains("cret") && shown.ends_with("@db.example/till"), "{shown}");
+    }
     let defaults = read("", &[]).expect("the defaults");
     assert_eq!((defaults.retry.max_attempts, defaults.retry.cap), (8, Duration::from_secs(30)));
 }

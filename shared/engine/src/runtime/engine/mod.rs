@@ -257,14 +257,13 @@ impl<S: Service> Engine<S> {
 
     /// Wakes whoever waits for what another process has committed.
     pub(super) fn hears_of(&self, heard: Heard) {
-        let anything_due = || self.inner.timers.notify_one();
         match heard {
             Heard::Promised => self.inner.relay.look_behind(),
             Heard::Due(due) => self.wake_timers_for(due),
             Heard::Changed(rows) => self.tell_watchers(&rows),
             Heard::Anything => {
                 self.inner.relay.look_again();
-                anything_due();
+                self.inner.timers.notify_one();
                 let watched = std::mem::take(&mut *self.inner.watched.lock());
                 for watcher in watched.into_values().flatten() {
                     let _ = watcher.send(());

@@ -111,8 +111,7 @@ impl Place {
         if config.get_application_name().is_none() {
             config.application_name(env!("CARGO_PKG_NAME"));
         }
-        let options = format!("{} {SERVER_KEEPS_ALIVE}", config.get_options().unwrap_or_default());
-        config.options(options.trim_start());
+        add_options(&mut config, SERVER_KEEPS_ALIVE);
         let shown = shown(&config);
         if let Some(password) = password(&config, password_file, passfile.as_deref())? {
             config.password(password);
@@ -120,6 +119,12 @@ impl Place {
         let tls = tls(trust, root.as_deref())?;
         Ok(Self { config, tls, shown })
     }
+}
+
+/// Settings of the server for a connection, beside those that it has.
+pub(super) fn add_options(config: &mut Config, more: &str) {
+    let options = format!("{} {more}", config.get_options().unwrap_or_default());
+    config.options(options.trim_start());
 }
 
 /// For people: where it is, and whose name is used.

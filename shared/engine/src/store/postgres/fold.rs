@@ -1,7 +1,7 @@
 //! Shell: rows and their history, read page by page side by side: every row must be the fold of its events, and can be made
 //! from them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use saga_core::decider::FieldValue;
 use saga_core::row::{Folding, PastEvent, Projected, RowKind, SearchedBy};
@@ -9,12 +9,10 @@ use tokio_postgres::{Error, Row};
 
 use super::pool::Connection;
 use super::values::{
-    Owned, Ready, Values, micros, number, oops, pipelined, query, query_opt, quoted, text, timestamp,
+    Owned, Ready, Values, array_of, kept, micros, oops, pipelined, query, query_opt, quoted, timestamp,
+    type_of,
 };
 use crate::store::{FoldReport, StoreFault};
-
-/// At most this many differing rows are named; one is enough to know.
-const NAMED_DIFFERENCES: usize = 100;
 
 /// Events, or rows, that are read at once.
 const PAGE: i64 = 1_000;
@@ -141,6 +139,9 @@ impl Rows {
     }
 }
 
+/// The column of the first searchable value of a row.
+const FIRST_FIELD: usize = 6;
+
 /// A row that was made of its events, or why they make none.
 type Made = serde_json::Result<Box<dyn Folding>>;
 
@@ -210,9 +211,8 @@ impl Folded {
     fn is(&self, kind: &RowKind, row: &Row, fold: &dyn Folding) -> bool {
         let state: &str = row.get(2);
         let Some(SearchedBy { fields, due }) = fold.kept_as(&self.id, state.as_bytes()) else { return false };
-        let is_field = |(at, (field, value)): (usize, (&&str, FieldValue))| match kind.is_number(field) {
-            true => row.get::<_, Option<i64>>(6 + at) == number(value),
-            false => row.get::<_, Option<String>>(6 + at) == text(value),
+        let is_field = |(at, (field, value)): (usize, (&&str, FieldValue))| {
+            field_of(kind, row, at) == kept(kind, field, value)
         };
         (row.get(1), row.get(3), row.get(4)) == (self.version, self.created_at, self.updated_at)
             && row.get::<_, Option<i64>>(5) == due.map(micros)
@@ -327,14 +327,11 @@ async fn write(conn: &Connection, kind: &RowKind, rows: Vec<(Folded, Projected)>
     ];
     let mut types = vec!["text", "bigint", "text", "bigint", "bigint", "bigint"];
     for (at, field) in kind.fields.iter().enumerate() {
-        let value = |projected: &Projected| projected.fields.get(at).cloned().unwrap_or(FieldValue::Null);
-        if kind.is_number(field) {
-            values.push(Box::new(column(&rows, |(_, projected)| number(value(projected)))));
-            types.push("bigint");
-        } else {
-            values.push(Box::new(column(&rows, |(_, projected)| text(value(projected)))));
-            types.push("text");
-        }
+        let value = |(_, projected): &(Folded, Projected)| {
+            projected.fields.get(at).cloned().unwrap_or(FieldValue::Null)
+        };
+        values.push(array_of(kind, field, rows.iter().map(value)));
+        types.push(type_of(kind, field));
     }
     let places: Vec<String> = types.iter().zip(1..).map(|(of, place)| format!("${place}::{of}[]")).collect();
     let sql = format!("INSERT INTO row_{} SELECT * FROM unnest({})", kind.name, places.join(", "));
@@ -369,27 +366,14 @@ pub(super) fn check(
     if let Some(fold) = fold {
         return Judged::Fold(fold);
     }
-    if report.differing.len() < NAMED_DIFFERENCES {
-        report.differing.push(format!("{}/{}", kind.name, folded.id));
-    }
+    report.differs(kind, &folded.id);
     Judged::Differs
 }
 
-pub(super) fn without_events(kind: &RowKind, rows: u64) -> Option<String> {
-    (rows > 0).then(|| format!("{}: {rows} rows without events", kind.name))
-}
-
-/// The searchable values of a row of the table, by their names.
-pub(super) fn columns_of<'r>(
-    kind: &RowKind,
-    row: &'r Row,
-) -> BTreeMap<&'static str, Option<std::borrow::Cow<'r, str>>> {
-    let value = |(at, field): (usize, &&'static str)| {
-        let value = match kind.is_number(field) {
-            true => row.get::<_, Option<i64>>(6 + at).map(|number| number.to_string().into()),
-            false => row.get::<_, Option<&str>>(6 + at).map(Into::into),
-        };
-        (*field, value)
-    };
-    kind.fields.iter().enumerate().map(value).collect()
+/// A searchable value of a row of the table, by its place among the fields.
+pub(super) fn field_of(kind: &RowKind, row: &Row, at: usize) -> FieldValue {
+    match kind.is_number(kind.fields[at]) {
+        true => row.get::<_, Option<i64>>(FIRST_FIELD + at).map_or(FieldValue::Null, FieldValue::Integer),
+        false => row.get::<_, Option<String>>(FIRST_FIELD + at).map_or(FieldValue::Null, FieldValue::Text),
+    }
 }

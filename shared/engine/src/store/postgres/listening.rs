@@ -112,11 +112,13 @@ impl Listening {
         self.heard.lock().take()
     }
 
-    /// Tells the others, if there are any, what was committed. It waits for nothing.
+    /// What of a batch is told to the others, if there are any.
+    pub(super) fn announced(&self, writes: &Writes) -> Option<Announced> {
+        self.is_anybody_there.load(Ordering::Relaxed).then(|| Announced::of(writes))
+    }
+
+    /// Tells the others what was committed. It waits for nothing.
     pub(super) fn say(&self, writes: &Announced) {
-        if !self.is_anybody_there.load(Ordering::Relaxed) {
-            return;
-        }
         let mut rows = in_parts(&writes.rows).into_iter();
         let first = rows.next().unwrap_or_default().to_vec();
         let saying = Saying { by: self.by, promised: writes.promised, due: writes.due, rows: first };
@@ -158,7 +160,7 @@ impl Announced {
         Self { promised: true, due: None, rows: vec![] }
     }
 
-    pub(super) fn of(writes: &Writes) -> Self {
+    fn of(writes: &Writes) -> Self {
         let of_rows = writes.rows.iter().filter_map(|row| row.projected.due);
         let of_retries = writes.retries.iter().chain(&writes.retries_again).map(|retry| retry.next_attempt);
         let of_tasks = writes.task_retries.iter().map(|retry| retry.next_attempt);

@@ -15,22 +15,62 @@ use crate::store::StoreFault;
 
 const CONTEXT: &str = "reading what a batch needs";
 
-/// What is known of each message that is asked for, as [`number_of`] says.
-const KNOWN: &str = "SELECT asked.step, asked.id, known.state
-     FROM unnest($1::text[], $2::uuid[]) AS asked (step, id)
-     CROSS JOIN LATERAL (
-         SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
-         UNION ALL SELECT 1 FROM retry WHERE step = asked.step AND message_id = asked.id
-         UNION ALL SELECT 2 FROM dead_letter WHERE step = asked.step AND message_id = asked.id
-         LIMIT 1) AS known";
-
-/// What was loaded, and the generation of the database at which that was, or an earlier one.
-pub(super) struct AsOf {
-    pub(super) generation: i64,
-    pub(super) loaded: Loaded,
+/// What is known of a message that is `asked` for, as [`number_of`] says: one row, or none.
+macro_rules! known {
+    () => {
+        "LATERAL (SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
+                  UNION ALL SELECT 1 FROM retry WHERE step = asked.step AND message_id = asked.id
+                  UNION ALL SELECT 2 FROM dead_letter WHERE step = asked.step AND message_id = asked.id
+                  LIMIT 1) AS known"
+    };
 }
 
-pub(super) async fn load(conn: &Connection, kinds: &Kinds, reads: &Reads) -> Result<AsOf, StoreFault> {
+const KNOWN: &str = concat!(
+    "SELECT asked.step, asked.id, known.state
+     FROM unnest($1::text[], $2::uuid[]) AS asked (step, id) CROSS JOIN ",
+    known!()
+);
+
+/// A message of which something else is known than these states, if the head is of another generation than this.
+pub(super) const KNOWN_OTHERWISE: &str = concat!(
+    "SELECT asked.step FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS asked (step, id, was) LEFT JOIN ",
+    known!(),
+    " ON true
+     WHERE coalesce(known.state, -1) <> asked.was AND (SELECT generation FROM head) <> $4 LIMIT 1"
+);
+
+/// What must still be so when a batch is written that was decided on what was loaded.
+pub(super) struct AsOf {
+    /// The generation of the database at which that was, or an earlier one.
+    pub(super) generation: i64,
+    pub(super) known: Known,
+    /// Idempotency keys under which there was no answer.
+    pub(super) unknown_keys: Vec<String>,
+}
+
+/// The messages of a batch, and what was known of each.
+pub(super) struct Known {
+    pub(super) steps: Vec<String>,
+    pub(super) ids: Vec<Uuid>,
+    pub(super) states: Vec<i32>,
+}
+
+impl AsOf {
+    fn of(generation: i64, reads: &Reads, loaded: &Loaded) -> Self {
+        let (steps, ids) = places(reads);
+        let state = |place| loaded.inbox.get(place).map_or(-1, number_of);
+        let states = reads.inbox.iter().map(state).collect();
+        let is_unknown = |key: &&String| !loaded.keys.contains_key(*key);
+        let unknown_keys = reads.keys.iter().filter(is_unknown).cloned().collect();
+        Self { generation, known: Known { steps, ids, states }, unknown_keys }
+    }
+}
+
+pub(super) async fn load(
+    conn: &Connection,
+    kinds: &Kinds,
+    reads: &Reads,
+) -> Result<(AsOf, Loaded), StoreFault> {
     let mut by_kind: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for key in &reads.rows {
         kinds.of_name(key.kind)?;
@@ -47,7 +87,6 @@ pub(super) async fn load(conn: &Connection, kinds: &Kinds, reads: &Reads) -> Res
         );
         asked.push((sql, vec![Box::new(ids.clone())]));
     }
-    let rest = asked.len();
     if !reads.tasks.is_empty() {
         let ids: Vec<Uuid> = reads.tasks.iter().copied().collect();
         let sql = "SELECT id, claim FROM task WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
@@ -82,7 +121,7 @@ pub(super) async fn load(conn: &Connection, kinds: &Kinds, reads: &Reads) -> Res
         return Err(StoreFault::Unusable("the database is damaged, its head is missing".to_owned()));
     };
     let generation = head.get(0);
-    for kind in by_kind.keys().take(rest - 1) {
+    for kind in by_kind.keys() {
         loaded.rows.extend(next().iter().map(|row| row_of(kind, row)));
     }
     if !reads.tasks.is_empty() {
@@ -116,11 +155,11 @@ pub(super) async fn load(conn: &Connection, kinds: &Kinds, reads: &Reads) -> Res
         }));
     }
     loaded.left_before = next().first().map(|row| row.get(0));
-    Ok(AsOf { generation, loaded })
+    Ok((AsOf::of(generation, reads, &loaded), loaded))
 }
 
 /// What is known of a message, for the server.
-pub(super) const fn number_of(state: &InboxState) -> i32 {
+const fn number_of(state: &InboxState) -> i32 {
     match state {
         InboxState::Handled => 0,
         InboxState::Waiting => 1,
@@ -129,7 +168,7 @@ pub(super) const fn number_of(state: &InboxState) -> i32 {
 }
 
 /// Steps and ids of the messages that are asked for.
-pub(super) fn places(reads: &Reads) -> (Vec<String>, Vec<Uuid>) {
+fn places(reads: &Reads) -> (Vec<String>, Vec<Uuid>) {
     reads.inbox.iter().map(|(step, id)| ((*step).to_owned(), *id)).unzip()
 }
 

@@ -103,20 +103,7 @@ impl PostgresStore {
         + 'static,
     ) -> Answer<'_, T> {
         let database = self.database.clone();
-        spawned(async move {
-            let conn = database.lanes.connection(lane).await?;
-            let begun = conn.client().batch_execute("BEGIN").await.map_err(oops("beginning to write"));
-            let done = match begun {
-                Ok(()) => work(&conn, &database.kinds).await,
-                Err(fault) => Err(fault),
-            };
-            let how = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-            let ended = conn.client().batch_execute(how).await.map_err(oops("ending a write"));
-            if ended.is_ok() {
-                conn.give_back();
-            }
-            done.and_then(|answer| ended.map(|()| answer))
-        })
+        spawned(async move { in_transaction(&database, lane, "BEGIN", work).await })
     }
 
     /// What is done, there is something to publish: whoever publishes is told.
@@ -152,16 +139,27 @@ impl PostgresStore {
         + Send
         + 'static,
     ) -> Answer<'_, T> {
-        Box::pin(async move {
-            let conn = self.database.lanes.connection(lane).await?;
-            let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-            conn.client().batch_execute(begin).await.map_err(oops("beginning to read"))?;
-            let answer = work(&conn, &self.database.kinds).await;
-            conn.client().batch_execute("COMMIT").await.map_err(oops("ending a read"))?;
-            conn.give_back();
-            answer
-        })
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        Box::pin(in_transaction(&self.database, lane, begin, work))
     }
+}
+
+/// Runs `work` in a transaction. A connection on which that does not come to a clean end is closed.
+async fn in_transaction<T>(
+    database: &Database,
+    lane: Lane,
+    begin: &str,
+    work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>,
+) -> Result<T, StoreFault> {
+    let conn = database.lanes.connection(lane).await?;
+    conn.client().batch_execute(begin).await.map_err(oops("beginning a transaction"))?;
+    let done = work(&conn, &database.kinds).await;
+    let how = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = conn.client().batch_execute(how).await.map_err(oops("ending a transaction"));
+    if ended.is_ok() {
+        conn.give_back();
+    }
+    done.and_then(|answer| ended.map(|()| answer))
 }
 
 /// Goes on though nobody waits any more.
@@ -262,7 +260,8 @@ impl Store for PostgresStore {
     }
 
     fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
-        self.read(read::lane_of(&query), move |conn, kinds| {
+        let lane = if query.is_for_one() { Lane::Quick } else { Lane::Scan };
+        self.read(lane, move |conn, kinds| {
             Box::pin(async move { read::find(conn, kinds.of_name(kind)?, &query).await })
         })
     }

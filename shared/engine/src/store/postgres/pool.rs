@@ -8,7 +8,7 @@ use deadpool_postgres::{
 };
 use tokio_postgres::{CancelToken, Config};
 
-use super::connect::{Place, Tls};
+use super::connect::{Place, Tls, add_options};
 use crate::store::StoreFault;
 
 /// What is read or written, by how long it may take.
@@ -46,8 +46,7 @@ impl Lanes {
     pub(super) fn of(place: &Place) -> Result<Self, StoreFault> {
         let pool = |options: &str, size: usize| {
             let mut config: Config = place.config.clone();
-            let options = format!("{} {options}", config.get_options().unwrap_or_default());
-            config.options(options.trim_start());
+            add_options(&mut config, options);
             let recycling_method = RecyclingMethod::Fast;
             let manager = Manager::from_config(config, place.tls.clone(), ManagerConfig { recycling_method });
             let pool = Pool::builder(manager)

@@ -10,10 +10,10 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-use super::pool::{Connection, Lane};
+use super::pool::Connection;
 use super::values::{
-    Owned, count_of, limit_of, number, oops, query, query_one, query_opt, quoted, stored_dead_letter, text,
-    timestamp,
+    Owned, array_of, count_of, limit_of, number, oops, query, query_one, query_opt, quoted,
+    stored_dead_letter, text, timestamp,
 };
 use crate::store::{StoreFault, StoredDeadLetters};
 
@@ -66,11 +66,8 @@ impl Conditions {
             }
         }
         for (field, options) in &query.one_of {
-            let place = match kind.is_number(field) {
-                true => all.place(options.iter().cloned().map(number).collect::<Vec<_>>()),
-                false => all.place(options.iter().cloned().map(text).collect::<Vec<_>>()),
-            };
-            all.sql.push_str(&format!(" AND {} = ANY (${place})", quoted(field)));
+            all.values.push(array_of(kind, field, options.iter().cloned()));
+            all.sql.push_str(&format!(" AND {} = ANY (${})", quoted(field), all.values.len()));
         }
         if let Some(sought) = &query.text {
             let place = all.place(sought.clone());
@@ -99,15 +96,6 @@ impl Conditions {
     ) -> Result<Vec<Row>, StoreFault> {
         let values: Vec<_> = self.values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
         query(conn, sql, &values).await.map_err(oops(context))
-    }
-}
-
-/// A look-up of one row by a field, which is indexed, is as quick as one by its id.
-pub(super) const fn lane_of(query: &Query) -> Lane {
-    if query.limit == 1 && query.text.is_none() && !query.equals.is_empty() {
-        Lane::Quick
-    } else {
-        Lane::Scan
     }
 }
 

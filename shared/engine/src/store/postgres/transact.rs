@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use saga_core::decision::{Decide, Reads, Writes};
+use saga_core::decision::{Decide, Loaded, Reads, Writes};
 use saga_core::retry::{error_chain, panic_text};
 use tracing::warn;
 use uuid::Uuid;
 
 use super::Database;
 use super::listening::Announced;
-use super::load::{AsOf, load};
+use super::load::load;
 use super::pool::{Connection, Lane};
 use super::values::{execute, is_collision, is_lost, micros, oops};
 use super::write::{self, MESSAGE};
@@ -25,7 +25,7 @@ const TRIES: u32 = 4;
 const ASKS_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// What a batch has promised, and what of it is told to the others; `None` when nothing was written.
-type Done = Option<(Vec<OutboxEntry>, Announced)>;
+type Done = Option<(Vec<OutboxEntry>, Option<Announced>)>;
 
 /// What became of a try.
 enum Tried {
@@ -70,7 +70,9 @@ pub(super) async fn transact(
 /// Tells the others. Answers what was promised.
 fn told(database: &Database, done: Done) -> Vec<OutboxEntry> {
     let Some((promised, announced)) = done else { return vec![] };
-    database.listening.say(&announced);
+    if let Some(announced) = announced {
+        database.listening.say(&announced);
+    }
     promised
 }
 
@@ -112,19 +114,17 @@ async fn written(
     let mut all = reads.clone();
     let mut also_read = BTreeSet::new();
     loop {
-        let (begun, as_of) =
+        let (begun, loaded) =
             futures::join!(conn.client().batch_execute("BEGIN"), load(conn, &database.kinds, &all));
         begun.map_err(oops("beginning a batch"))?;
-        let AsOf { generation, mut loaded } = as_of?;
-        loaded.also_read = also_read.clone();
-        let as_of = AsOf { generation, loaded };
-        let mut writes = decided(decide, &as_of)?;
+        let (as_of, loaded) = loaded?;
+        let mut writes = decided(decide, Loaded { also_read: also_read.clone(), ..loaded })?;
         if writes.to_read.is_empty() {
             if writes.is_empty() && writes.events.is_empty() {
                 return Ok(None);
             }
-            let promised = write::write(conn, &database.kinds, (&all, &as_of), &writes, token).await?;
-            return Ok(Some((promised, Announced::of(&writes))));
+            let promised = write::write(conn, &database.kinds, as_of, &writes, token).await?;
+            return Ok(Some((promised, database.listening.announced(&writes))));
         }
         // From the beginning: rows are locked in their order, or two batches would wait for each other.
         also_read.append(&mut writes.to_read);
@@ -133,8 +133,7 @@ async fn written(
     }
 }
 
-fn decided(decide: &mut Decide, as_of: &AsOf) -> Result<Writes, StoreFault> {
-    let loaded = as_of.loaded.clone();
+fn decided(decide: &mut Decide, loaded: Loaded) -> Result<Writes, StoreFault> {
     catch_unwind(AssertUnwindSafe(|| decide(loaded)))
         .map_err(|panic| StoreFault::Panicked(panic_text(panic.as_ref()).to_owned()))
 }

@@ -7,9 +7,9 @@ use std::task::Poll;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, maybe_done};
-use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decider::FieldValue;
+use saga_core::row::RowKind;
 use saga_core::trace::TraceContext;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -17,20 +17,13 @@ use tokio_postgres::{Error, Row, Statement};
 
 use super::pool::Connection;
 use crate::store::StoreFault;
+pub(super) use crate::store::units::{hex, micros, timestamp};
 
 /// The values of a statement.
 pub(super) type Values<'v> = [&'v (dyn ToSql + Sync)];
 
 /// The values of a statement that is put together before it is sent.
 pub(super) type Owned = Vec<Box<dyn ToSql + Sync + Send>>;
-
-pub(super) fn micros(at: Timestamp) -> i64 {
-    at.as_microsecond()
-}
-
-pub(super) fn timestamp(micros: i64) -> Timestamp {
-    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
-}
 
 /// Where something stands in its trace; of a damaged one nothing is known.
 pub(super) fn trace(bytes: Option<&[u8]>) -> Option<TraceContext> {
@@ -43,10 +36,6 @@ pub(super) fn count_of(count: i64) -> u64 {
 
 pub(super) fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A field may have the name of a word of SQL.
@@ -68,6 +57,31 @@ pub(super) fn text(value: FieldValue) -> Option<String> {
         FieldValue::Text(text) => Some(text),
         FieldValue::Integer(number) => Some(number.to_string()),
         FieldValue::Null => None,
+    }
+}
+
+/// The type of a field's column.
+pub(super) fn type_of(kind: &RowKind, field: &str) -> &'static str {
+    if kind.is_number(field) { "bigint" } else { "text" }
+}
+
+/// A value of a field as its column keeps it.
+pub(super) fn kept(kind: &RowKind, field: &str, value: FieldValue) -> FieldValue {
+    match kind.is_number(field) {
+        true => number(value).map_or(FieldValue::Null, FieldValue::Integer),
+        false => text(value).map_or(FieldValue::Null, FieldValue::Text),
+    }
+}
+
+/// Values of a field, as an array of the type of its column.
+pub(super) fn array_of(
+    kind: &RowKind,
+    field: &str,
+    values: impl Iterator<Item = FieldValue>,
+) -> Box<dyn ToSql + Sync + Send> {
+    match kind.is_number(field) {
+        true => Box::new(values.map(number).collect::<Vec<_>>()),
+        false => Box::new(values.map(text).collect::<Vec<_>>()),
     }
 }
 

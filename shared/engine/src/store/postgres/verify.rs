@@ -1,17 +1,16 @@
 //! Shell: whether every row is the fold of its events: all at once, in parts, of what has changed, page by page.
 
+use saga_core::decider::FieldValue;
 use saga_core::row::RowKind;
 use sha2::{Digest, Sha256};
 use tokio_postgres::Row;
 
-use super::fold::{Judged, SideBySide, Which, check, columns_of, without_events};
+use super::fold::{Judged, SideBySide, Which, check, field_of};
 use super::pool::Connection;
 use super::read;
-use super::values::hex;
+use super::values::{hex, oops, query_opt};
+use crate::store::checking::LONGEST_LOOKED_AT;
 use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part, StoreFault};
-
-/// A row with more events than this, as a product has, is folded by a whole check alone.
-const LONGEST_LOOKED_AT: i64 = 256;
 
 /// Compares every row of every kind with the fold of its events.
 pub(super) async fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport, StoreFault> {
@@ -57,8 +56,7 @@ pub(super) async fn verify_changed(
     for kind in kinds {
         let longest = format!("SELECT version FROM row_{} WHERE id = $1", kind.name);
         for (_, id) in changed.rows.iter().filter(|(of, _)| of == kind.name) {
-            let version = super::values::query_opt(conn, &longest, &[id]).await;
-            let version = version.map_err(super::values::oops("reading a row"))?;
+            let version = query_opt(conn, &longest, &[id]).await.map_err(oops("reading a row"))?;
             if version.is_some_and(|row| row.get::<_, i64>(0) > LONGEST_LOOKED_AT) {
                 continue;
             }
@@ -94,7 +92,7 @@ async fn verify_kind(
             break;
         }
     }
-    report.differing.extend(without_events(kind, forged));
+    report.forged(kind, forged);
     Ok(last)
 }
 
@@ -131,7 +129,7 @@ pub(super) async fn checked(
             break;
         }
     }
-    checked.folds.differing.extend(without_events(kind, forged));
+    checked.folds.forged(kind, forged);
     Ok(checked)
 }
 
@@ -148,10 +146,11 @@ fn add(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&Row>) {
     for number in [row.get(1), row.get(3), row.get(4), row.get::<_, Option<i64>>(5).unwrap_or(i64::MIN)] {
         value(&number.to_le_bytes());
     }
-    for (_, field) in columns_of(kind, row) {
-        match field {
-            Some(text) => value(text.as_bytes()),
-            None => value(&[0xff]),
+    for at in 0..kind.fields.len() {
+        match field_of(kind, row, at) {
+            FieldValue::Text(text) => value(text.as_bytes()),
+            FieldValue::Integer(number) => value(&number.to_le_bytes()),
+            FieldValue::Null => value(&[0xff]),
         }
     }
 }

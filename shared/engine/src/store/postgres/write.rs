@@ -8,22 +8,21 @@ use std::collections::BTreeMap;
 
 use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
 use saga_core::decider::FieldValue;
-use saga_core::decision::{Loaded, OutboxWrite, Reads, RowWrite, Writes};
+use saga_core::decision::{OutboxWrite, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
 use saga_core::waiting::{Retry, Task};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::Kinds;
-use super::load::{AsOf, number_of, places};
+use super::load::{AsOf, KNOWN_OTHERWISE, Known};
 use super::pool::Connection;
-use super::values::{Owned, Ready, micros, number, oops, pipelined, quoted, text, without_nul};
+use super::values::{Owned, Ready, array_of, micros, oops, pipelined, quoted, type_of, without_nul};
 use crate::store::{OutboxEntry, StoreFault};
 
 /// Takes the turn, and places for so many events and entries.
-pub(super) const TAKE_HEAD: &str =
-    "UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2
-     RETURNING generation, outbox";
+const TAKE_HEAD: &str =
+    "UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2 RETURNING outbox";
 
 /// What a conflict names that is about no row, but a message or a key.
 pub(super) const MESSAGE: &str = "message";
@@ -59,7 +58,7 @@ macro_rules! values {
 pub(super) async fn write(
     conn: &Connection,
     kinds: &Kinds,
-    (reads, as_of): (&Reads, &AsOf),
+    as_of: AsOf,
     writes: &Writes,
     token: Uuid,
 ) -> Result<Vec<OutboxEntry>, StoreFault> {
@@ -67,7 +66,7 @@ pub(super) async fn write(
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut statements = Statements::default();
     statements.push(TAKE_HEAD, values![count(writes.events.len()), count(writes.outbox.len())], Answer::Head);
-    check_again(&mut statements, reads, as_of);
+    check_again(&mut statements, as_of);
     write_rows(&mut statements, kinds, writes, at)?;
     write_events(&mut statements, writes, at);
     write_outbox(&mut statements, writes, at);
@@ -90,7 +89,7 @@ pub(super) async fn write(
     for (answer, rows) in looked_at.into_iter().zip(answers) {
         let rows = rows.map_err(oops("writing a batch"))?;
         match answer {
-            Answer::Head => last = rows.first().map_or(0, |row| row.get(1)),
+            Answer::Head => last = rows.first().map_or(0, |row| row.get(0)),
             Answer::NewlyKnown => {
                 if let Some(known) = rows.first() {
                     return Err(StoreFault::Conflict(RowKey { kind: MESSAGE, id: known.get(0) }));
@@ -127,28 +126,17 @@ fn check_written(keys: Vec<RowKey>, rows: &[Row]) -> Result<(), StoreFault> {
 }
 
 /// What is known of each message must be what it was, and a key must still be unknown, if anybody has written since: two
-/// replicas may be given one message, or one key, and both are told of a retry.
-const KNOWN_OTHERWISE: &str = "SELECT asked.step
-     FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS asked (step, id, was)
-     LEFT JOIN LATERAL (
-         SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
-         UNION ALL SELECT 1 FROM retry WHERE step = asked.step AND message_id = asked.id
-         UNION ALL SELECT 2 FROM dead_letter WHERE step = asked.step AND message_id = asked.id
-         LIMIT 1) AS known ON true
-     WHERE coalesce(known.state, -1) <> asked.was AND (SELECT generation FROM head) <> $4 LIMIT 1";
-
-fn check_again(statements: &mut Statements, reads: &Reads, AsOf { generation, loaded }: &AsOf) {
-    let Loaded { inbox, keys, .. } = loaded;
-    if !reads.inbox.is_empty() {
-        let (steps, ids) = places(reads);
-        let was: Vec<i32> = reads.inbox.iter().map(|place| inbox.get(place).map_or(-1, number_of)).collect();
-        statements.push(KNOWN_OTHERWISE, values![steps, ids, was, generation + 1], Answer::NewlyKnown);
+/// replicas may be given one message, or one key, and both may be told of a retry.
+fn check_again(statements: &mut Statements, AsOf { generation, known, unknown_keys }: AsOf) {
+    let Known { steps, ids, states } = known;
+    if !ids.is_empty() {
+        let values = values![steps, ids, states, generation + 1];
+        statements.push(KNOWN_OTHERWISE, values, Answer::NewlyKnown);
     }
-    let unknown: Vec<String> = reads.keys.iter().filter(|key| !keys.contains_key(*key)).cloned().collect();
-    if !unknown.is_empty() {
+    if !unknown_keys.is_empty() {
         let sql = "SELECT key FROM idempotency_key
              WHERE key = ANY ($1) AND (SELECT generation FROM head) <> $2 LIMIT 1";
-        statements.push(sql, values![unknown, generation + 1], Answer::NewlyKnown);
+        statements.push(sql, values![unknown_keys, generation + 1], Answer::NewlyKnown);
     }
 }
 
@@ -175,7 +163,7 @@ fn write_rows(
         let first = values.len() + 1;
         values.push(Box::new(at));
         let sql = match is_new {
-            true => insert_rows(kind, &arrays(kind, 1), first),
+            true => insert_rows(kind, &arrays(kind), first),
             false => {
                 values.push(Box::new(column(&rows, |row| row.read_version)));
                 update_rows(kind, first)
@@ -194,18 +182,15 @@ fn column<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
 fn fields(kind: &RowKind, rows: &[&RowWrite], values: &mut Owned) {
     for (at, field) in kind.fields.iter().enumerate() {
         let value = |row: &&RowWrite| row.projected.fields.get(at).cloned().unwrap_or(FieldValue::Null);
-        values.push(match kind.is_number(field) {
-            true => Box::new(column(rows, |row| number(value(row)))),
-            false => Box::new(column(rows, |row| text(value(row)))),
-        });
+        values.push(array_of(kind, field, rows.iter().map(value)));
     }
 }
 
-/// Arrays of id, version, state, due and the fields, from this place on.
-fn arrays(kind: &RowKind, first: usize) -> String {
+/// Arrays of id, version, state, due and the fields: the first places.
+fn arrays(kind: &RowKind) -> String {
     let types = ["text", "bigint", "text", "bigint"].into_iter();
-    let of_fields = kind.fields.iter().map(|field| if kind.is_number(field) { "bigint" } else { "text" });
-    let places = types.chain(of_fields).zip(first..).map(|(of, place)| format!("${place}::{of}[]"));
+    let of_fields = kind.fields.iter().map(|field| type_of(kind, field));
+    let places = types.chain(of_fields).zip(1..).map(|(of, place): (_, usize)| format!("${place}::{of}[]"));
     places.collect::<Vec<_>>().join(", ")
 }
 
@@ -226,7 +211,7 @@ fn insert_rows(kind: &RowKind, places: &str, at: usize) -> String {
 }
 
 fn update_rows(kind: &RowKind, at: usize) -> String {
-    let (places, read) = (arrays(kind, 1), at + 1);
+    let (places, read) = (arrays(kind), at + 1);
     let set = columns(kind, |field| format!(", {field} = made.{field}"));
     let fields = columns(kind, |field| format!(", {field}"));
     format!(

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use saga_core::decider::Leaves;
 use saga_core::row::{Folding, RowKind};
 
-use super::fold::{Judged, Made, Which, check, for_each_row, is_row, select_rows, without_events};
+use super::fold::{Judged, Made, Which, check, for_each_row, is_row, select_rows};
 use super::values::oops;
 use crate::store::{FoldReport, StoreFault};
 
@@ -196,7 +196,7 @@ impl Along {
                 Ok(true)
             })?;
         }
-        report.differing.extend(without_events(kind, forged));
+        report.forged(kind, forged);
         Ok(self.doubtful.as_ref().is_none_or(VecDeque::is_empty))
     }
 }

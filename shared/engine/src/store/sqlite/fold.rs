@@ -9,9 +9,6 @@ use saga_core::row::{Folding, PastEvent, Projected, RowKind, SearchedBy};
 use super::values::{insert_sql, oops, timestamp};
 use crate::store::{FoldReport, StoreFault};
 
-/// At most this many differing rows are named; one is enough to know.
-const NAMED_DIFFERENCES: usize = 100;
-
 /// What is done with the events.
 const READING: &str = "reading the history";
 
@@ -269,14 +266,8 @@ pub(super) fn check(
     if let Some(fold) = fold {
         return Ok(Judged::Fold(fold));
     }
-    if report.differing.len() < NAMED_DIFFERENCES {
-        report.differing.push(format!("{}/{}", kind.name, history.id));
-    }
+    report.differs(kind, history.id);
     Ok(Judged::Differs)
-}
-
-pub(super) fn without_events(kind: &RowKind, rows: u64) -> Option<String> {
-    (rows > 0).then(|| format!("{}: {rows} rows without events", kind.name))
 }
 
 /// All columns of the rows of a kind.

@@ -254,7 +254,8 @@ impl Store for SqliteStore {
     }
 
     fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
-        self.read(read::lane_of(&query), move |conn| read::find(conn, kind, &query))
+        let lane = if query.is_for_one() { Lane::Row } else { Lane::Scan };
+        self.read(lane, move |conn| read::find(conn, kind, &query))
     }
 
     fn counts(

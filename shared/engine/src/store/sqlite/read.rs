@@ -12,7 +12,6 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 use saga_core::waiting::{Retry, Task, latest_end};
 use uuid::Uuid;
 
-use super::readers::Lane;
 use super::values::{field_value, micros, oops, read_field, stored_dead_letter, timestamp, trace};
 use crate::store::{Cutoffs, Due, DueQuery, FailingTask, StoreFault, StoredDeadLetters};
 
@@ -73,11 +72,6 @@ fn conditions(query: &Query) -> (String, Vec<Value>) {
 
 fn limit_of(query: &Query) -> Value {
     i64::try_from(query.limit).unwrap_or(i64::MAX).into()
-}
-
-/// A look-up of one row by a field, which is indexed, is as quick as one by its id.
-pub(super) const fn lane_of(query: &Query) -> Lane {
-    if query.limit == 1 && query.text.is_none() && !query.equals.is_empty() { Lane::Row } else { Lane::Scan }
 }
 
 pub(super) fn find(conn: &Connection, kind: &str, query: &Query) -> Result<Vec<FoundRow>, StoreFault> {

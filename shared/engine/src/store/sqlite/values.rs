@@ -8,17 +8,10 @@ use saga_core::row::RowKind;
 use saga_core::trace::TraceContext;
 
 use crate::store::StoreFault;
-
-pub(super) fn micros(at: Timestamp) -> i64 {
-    at.as_microsecond()
-}
+pub(super) use crate::store::units::{hex, micros, timestamp};
 
 pub(super) fn now_micros() -> i64 {
     Timestamp::now().as_microsecond()
-}
-
-pub(super) fn timestamp(micros: i64) -> Timestamp {
-    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
 }
 
 /// Where something stands in its trace; of a damaged one nothing is known.
@@ -48,10 +41,6 @@ fn is_refusal(error: &rusqlite::Error) -> bool {
             | rusqlite::Error::InvalidColumnType(..)
             | rusqlite::Error::ToSqlConversionFailure(_)
     )
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn field_value(value: &FieldValue) -> Value {

@@ -6,13 +6,11 @@ use saga_core::row::RowKind;
 use sha2::{Digest, Sha256};
 
 use super::along::Along;
-use super::fold::{Judged, Which, check, for_each_row, select_rows, without_events};
+use super::fold::{Judged, Which, check, for_each_row, select_rows};
 use super::read;
 use super::values::{hex, oops};
+use crate::store::checking::LONGEST_LOOKED_AT;
 use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part, StoreFault};
-
-/// A row with more events than this, as a product has, is folded by a whole check alone.
-const LONGEST_LOOKED_AT: i64 = 256;
 
 /// Compares every row of every kind with the fold of its events.
 pub(super) fn verify(conn: &Connection, kinds: &[RowKind]) -> Result<FoldReport, StoreFault> {
@@ -114,7 +112,7 @@ fn verify_kind(
         last = is_enough.then(|| history.id.to_owned());
         Ok(!is_enough)
     })?;
-    report.differing.extend(without_events(kind, forged));
+    report.forged(kind, forged);
     Ok(last)
 }
 
@@ -150,7 +148,7 @@ pub(super) fn checked(
         checked.folds.next = is_over.then(|| history.id.to_owned());
         Ok(!is_over)
     })?;
-    checked.folds.differing.extend(without_events(kind, forged));
+    checked.folds.forged(kind, forged);
     Ok(checked)
 }
 
