@@ -1,15 +1,96 @@
-//! Shell: what of a row leaves, whatever store has read it.
+//! Shell: what leaves the tables when it is old, and what of a row does, whatever store has read it.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decider::Sums;
 use saga_core::retry::error_chain;
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tracing::error;
 use uuid::Uuid;
 
-use super::{Leaving, LeavingEvent, LeavingRow, Snapshot};
+/// What may leave the tables for good, and go to an archive.
+#[derive(Debug, Clone, Copy)]
+pub struct Departures {
+    /// Events older than this, and finished rows whose last event is ([`saga_core::decider::Leaves`]).
+    pub history: Timestamp,
+    /// Rows of sagas that began later stay, whatever the time of their events. Later than `history`, by what clocks differ.
+    pub began: Timestamp,
+    /// Dead letters that were resolved, or given up, before this.
+    pub dead_letters: Timestamp,
+}
+
+/// An event that leaves the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeavingEvent {
+    /// Kind of its row.
+    pub kind: &'static str,
+    /// Id of its row.
+    pub row: String,
+    /// The event.
+    pub event: StoredEvent,
+}
+
+/// What a row's fold begins from once the events up to there have left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The row.
+    pub key: RowKey,
+    /// Its version after the last event that leaves.
+    pub version: i64,
+    /// Its state then, as JSON.
+    pub state: String,
+    /// When its first event was.
+    pub created_at: Timestamp,
+}
+
+/// A finished row that leaves, with all its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeavingRow {
+    /// The row.
+    pub key: RowKey,
+    /// Its version: if it has another by then, it stays.
+    pub version: i64,
+    /// What counts for ever of it.
+    pub carried: Sums,
+}
+
+/// What of a kind of rows has left.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Finished rows of sagas with lower ids may have left; none of others has.
+    pub before: Option<Uuid>,
+    /// What counts for ever of them, by name.
+    pub carried: BTreeMap<String, i64>,
+}
+
+/// What one look has found that is to leave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Leaving {
+    /// All of the events, oldest first of each row.
+    pub events: Vec<LeavingEvent>,
+    /// What stands for them afterwards: with each, all events of its row up to its version leave.
+    pub snapshots: Vec<Snapshot>,
+    /// Finished rows: their events are among those.
+    pub rows: Vec<LeavingRow>,
+    /// No row of a saga with this id or a higher one leaves.
+    pub before: Option<Uuid>,
+    /// Dead letters that are over.
+    pub dead_letters: Vec<StoredDeadLetter>,
+    /// Where the look began in the history.
+    pub from: i64,
+    /// Where it ended.
+    pub up_to: i64,
+}
+
+impl Leaving {
+    /// Whether there is nothing more to look through, and nothing left.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.events.is_empty() && self.dead_letters.is_empty() && self.from == self.up_to
+    }
+}
 
 /// Bytes of events in one look, about: each may carry a whole message.
 const LOOK_BYTES: i64 = 4 * 1024 * 1024;

@@ -18,16 +18,18 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
-use saga_core::decider::Sums;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
-use saga_core::row::{AnyWithHistory, RowKey, StoredEvent};
+use saga_core::row::{RowKey, StoredEvent};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use uuid::Uuid;
+
+pub use self::checking::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part};
+pub use self::leaving::{Departures, Leaving, LeavingEvent, LeavingRow, Left, Snapshot};
 
 /// Why the store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -239,75 +241,6 @@ pub struct StoredDeadLetters {
     pub unreadable: Vec<String>,
 }
 
-/// What a check of all rows against their events found.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub struct FoldReport {
-    /// Rows looked at.
-    pub rows: u64,
-    /// Events that were folded; of a check in parts some twice, where a row was looked at again.
-    pub events: u64,
-    /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
-    pub differing: Vec<String>,
-    /// Digest over all rows, so that two states of a table can be told apart; empty of a part of them.
-    pub digest: String,
-    /// Where the next part begins, of a check in parts; `None` when all is checked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-/// Which part of the rows is checked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Part {
-    /// The part behind this one: its [`FoldReport::next`], which is for the store alone; the first part without it.
-    pub after: Option<String>,
-    /// About so many events are read: it ends with the row with which it comes to them, or behind so many of the log
-    /// where rows are folded along it.
-    pub events: u64,
-    /// Kinds that are left out: they are checked otherwise.
-    pub but: Vec<String>,
-}
-
-/// Which rows are checked as they are read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CheckedPage {
-    /// Those behind this id.
-    pub after: Option<String>,
-    /// At most so many, and histories without a row among them.
-    pub limit: usize,
-    /// Whether each comes with the events of its history. Not for rows whose history has no end: all of it is in memory.
-    pub with_histories: bool,
-}
-
-/// Rows that were checked as they were read.
-#[derive(Debug, Default)]
-pub struct CheckedRows {
-    /// In the order of their ids.
-    pub rows: Vec<CheckedRow>,
-    /// What the check of these rows found; its `next` is the id behind which the next ones are.
-    pub folds: FoldReport,
-}
-
-/// A row that was checked as it was read.
-#[derive(Debug)]
-pub enum CheckedRow {
-    /// The fold of its events.
-    Fold {
-        /// Its id.
-        id: String,
-        /// A [`WithHistory`](saga_core::row::WithHistory) of its decider, without events where none were wanted.
-        row: AnyWithHistory,
-    },
-    /// Another, or one of whose events some have left.
-    Other {
-        /// Its id.
-        id: String,
-        /// Its state, as JSON.
-        state: String,
-        /// The events that there are, oldest first; none where none were wanted.
-        history: Vec<StoredEvent>,
-    },
-}
-
 /// The id of a row, and how it was at some time with its history up to then; `None` when that cannot be told any more.
 pub type RowAsOf = (String, Option<(FoundRow, Vec<StoredEvent>)>);
 
@@ -344,88 +277,6 @@ pub struct Cutoffs {
     pub keys: Timestamp,
     /// Outbox entries that were published before this go.
     pub published: Timestamp,
-}
-
-/// What may leave the tables for good, and go to an archive.
-#[derive(Debug, Clone, Copy)]
-pub struct Departures {
-    /// Events older than this, and finished rows whose last event is ([`saga_core::decider::Leaves`]).
-    pub history: Timestamp,
-    /// Rows of sagas that began later stay, whatever the time of their events. Later than `history`, by what clocks differ.
-    pub began: Timestamp,
-    /// Dead letters that were resolved, or given up, before this.
-    pub dead_letters: Timestamp,
-}
-
-/// An event that leaves the history.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeavingEvent {
-    /// Kind of its row.
-    pub kind: &'static str,
-    /// Id of its row.
-    pub row: String,
-    /// The event.
-    pub event: StoredEvent,
-}
-
-/// What a row's fold begins from once the events up to there have left.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The row.
-    pub key: RowKey,
-    /// Its version after the last event that leaves.
-    pub version: i64,
-    /// Its state then, as JSON.
-    pub state: String,
-    /// When its first event was.
-    pub created_at: Timestamp,
-}
-
-/// A finished row that leaves, with all its events.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeavingRow {
-    /// The row.
-    pub key: RowKey,
-    /// Its version: if it has another by then, it stays.
-    pub version: i64,
-    /// What counts for ever of it.
-    pub carried: Sums,
-}
-
-/// What of a kind of rows has left.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Left {
-    /// Finished rows of sagas with lower ids may have left; none of others has.
-    pub before: Option<Uuid>,
-    /// What counts for ever of them, by name.
-    pub carried: BTreeMap<String, i64>,
-}
-
-/// What one look has found that is to leave.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Leaving {
-    /// All of the events, oldest first of each row.
-    pub events: Vec<LeavingEvent>,
-    /// What stands for them afterwards: with each, all events of its row up to its version leave.
-    pub snapshots: Vec<Snapshot>,
-    /// Finished rows: their events are among those.
-    pub rows: Vec<LeavingRow>,
-    /// No row of a saga with this id or a higher one leaves.
-    pub before: Option<Uuid>,
-    /// Dead letters that are over.
-    pub dead_letters: Vec<StoredDeadLetter>,
-    /// Where the look began in the history.
-    pub from: i64,
-    /// Where it ended.
-    pub up_to: i64,
-}
-
-impl Leaving {
-    /// Whether there is nothing more to look through, and nothing left.
-    #[must_use]
-    pub const fn is_over(&self) -> bool {
-        self.events.is_empty() && self.dead_letters.is_empty() && self.from == self.up_to
-    }
 }
 
 /// What another process has committed that shares the database: a hint, which may be missing.
