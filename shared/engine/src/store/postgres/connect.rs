@@ -23,9 +23,10 @@ const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 /// A peer that has taken nothing for so long is dead, and so is one that is silent for as long and does not answer when asked.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 
-/// The server too: what a dead process had locked, its name among it, is free as soon.
-const SERVER_KEEPS_ALIVE: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
-     -c tcp_user_timeout=10000";
+/// The server looks after a dead process too: what that had locked, its name among it, is free as soon. What is there already
+/// when tables are made at a start is no news.
+const SERVER_OPTIONS: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
+     -c tcp_user_timeout=10000 -c client_min_messages=warning";
 
 /// A database on a server.
 #[derive(Clone)]
@@ -111,7 +112,7 @@ impl Place {
         if config.get_application_name().is_none() {
             config.application_name(env!("CARGO_PKG_NAME"));
         }
-        add_options(&mut config, SERVER_KEEPS_ALIVE);
+        add_options(&mut config, SERVER_OPTIONS);
         let shown = shown(&config);
         if let Some(password) = password(&config, password_file, passfile.as_deref())? {
             config.password(password);
