@@ -28,7 +28,7 @@ const MINIMUM_VERSION: (u64, u64) = (2, 15);
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BusSettings {
-    /// Where it is, `nats://HOST:PORT`, or `tls://HOST:PORT`.
+    /// Where it is, `nats://HOST:PORT`, or `tls://HOST:PORT`; of a cluster, several with commas between them.
     pub url: String,
     /// File with the credentials of the service's own user: the seed of an nkey, or a `.creds` file. Without one the
     /// broker must let anyone in.
@@ -96,6 +96,10 @@ impl BusSettings {
         Shown(&self.url).to_string()
     }
 
+    fn servers(&self) -> impl Iterator<Item = &str> {
+        self.url.split(',').map(str::trim)
+    }
+
     /// What to do about a connection that cannot be made, when that is known.
     fn advice(&self, problem: &str) -> Option<String> {
         let is = |kind: ConnectErrorKind| problem.contains(&kind.to_string());
@@ -115,7 +119,7 @@ impl BusSettings {
         let trusted =
             trusted.unwrap_or_else(|| "by whom this system trusts, and bus.tls.ca names nobody".to_owned());
         // The client does not say which of these it is.
-        let is_tls = self.tls.ca.is_some() || self.url.starts_with("tls:");
+        let is_tls = self.tls.ca.is_some() || self.servers().any(|server| server.starts_with("tls:"));
         (is(ConnectErrorKind::Tls) || (is_tls && is(ConnectErrorKind::Io))).then(|| {
             format!(
                 "it is not there, or TLS cannot be agreed on: its certificate is not signed {trusted}, or not for this \
@@ -278,7 +282,7 @@ impl NatsBus {
                 telling.tell(&event);
                 std::future::ready(())
             })
-            .connect(&settings.url)
+            .connect(settings.servers().collect::<Vec<_>>())
             .await
             .map_err(|source| BusFault::Connect { url, source })?;
         let mut jetstream = jetstream::new(client.clone());

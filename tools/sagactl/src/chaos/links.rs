@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::plan::{self, Link};
-use crate::local::{Member, Ports};
+use crate::local::{Layout, Member, Ports, postgres_url};
 
 /// How a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub struct Links {
 
 impl Links {
     /// Opens a port for each link of a system with these ports.
-    pub async fn open(ports: &Ports) -> io::Result<Self> {
+    pub async fn open(ports: &Ports, layout: Layout) -> io::Result<Self> {
         let (mut states, mut serving) = (BTreeMap::new(), JoinSet::new());
-        for link in plan::links() {
+        for link in plan::links(layout) {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             let port = listener.local_addr()?.port();
             let (sender, state) = watch::channel(LinkState::Whole);
@@ -44,10 +44,17 @@ impl Links {
 
     /// What makes the processes of a system use these links.
     pub fn settings(&self) -> impl Iterator<Item = String> {
-        self.states.iter().map(|(Link { from, to }, (port, _))| match *to {
-            Member::NATS => format!("{from}.bus.url=nats://127.0.0.1:{port}"),
-            _ => format!("{from}.service.{to}=http://127.0.0.1:{port}"),
-        })
+        let mut brokers: BTreeMap<Member, Vec<String>> = BTreeMap::new();
+        let mut settings = Vec::new();
+        for (Link { from, to }, (port, _)) in &self.states {
+            match to.kind() {
+                Member::NATS => brokers.entry(*from).or_default().push(format!("nats://127.0.0.1:{port}")),
+                Member::POSTGRES => settings.push(format!("{from}.store.url={}", postgres_url(*from, *port))),
+                _ => settings.push(format!("{from}.service.{to}=http://127.0.0.1:{port}")),
+            }
+        }
+        settings.extend(brokers.into_iter().map(|(from, urls)| format!("{from}.bus.url={}", urls.join(","))));
+        settings.into_iter()
     }
 
     /// From now on this link is so.

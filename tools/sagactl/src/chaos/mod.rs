@@ -24,7 +24,7 @@ use self::plan::Disruption;
 use self::verdict::{Found, Verdict};
 use crate::args::duration;
 use crate::http::Http;
-use crate::local::{Member, Ports, RunningSystem, Setting, ShutdownSignal, System};
+use crate::local::{Layout, Member, Ports, RunningSystem, Setting, ShutdownSignal, System};
 use crate::output::{exit, note, say, say_json};
 use crate::reconciliation::{self, LONGEST_WAIT};
 
@@ -63,8 +63,9 @@ fn length(text: &str) -> Result<Duration, String> {
 /// `sagactl chaos`: ends with 1 when something was lost, doubled or left undone.
 pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..=u64::from(u32::MAX)));
+    let layout = Layout::default();
     let mut dice = fastrand::Rng::with_seed(seed);
-    let plan = plan::of(options.length, |sides| dice.u64(..sides));
+    let plan = plan::of(layout, options.length, |sides| dice.u64(..sides));
     let folder = tempfile::Builder::new().prefix("saga-chaos.").tempdir().context("no temporary folder")?;
     note(&format!(
         "seed {seed}: {} disruptions in {}, in {}",
@@ -73,7 +74,7 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
         folder.path().display()
     ));
     let ports = free_ports();
-    let links = Links::open(&ports).await.context("no port for a link that can be cut")?;
+    let links = Links::open(&ports, layout).await.context("no port for a link that can be cut")?;
     let mut shutdown_signal = ShutdownSignal::listen()?;
     let settings = links.settings().chain([
         format!("order.service.deadline={}s", DEADLINE.as_secs()),
@@ -85,7 +86,8 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     ]);
     let settings: Result<Vec<Setting>, _> = settings.map(|setting| setting.parse()).collect();
     let settings = settings.map_err(exit::refuse)?;
-    let mut running = RunningSystem::start(folder.path(), ports, settings, &mut shutdown_signal).await?;
+    let mut running =
+        RunningSystem::start(folder.path(), (ports, layout), settings, &mut shutdown_signal).await?;
     let outcome = tokio::select! {
         outcome = torment(&mut running, &links, &plan, &options, seed) => outcome,
         () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted").into()),
@@ -149,7 +151,7 @@ async fn settle(http: &Http, system: &System, until: Instant) -> Option<usize> {
 fn free_ports() -> Ports {
     loop {
         let base = fastrand::u16(2_000..3_200) * 10;
-        if (base..base + 10).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+        if (base..base + Ports::SPAN).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
             return Ports::from_base(base);
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use strum::IntoStaticStr;
 
 use crate::local::member::Member;
+use crate::local::plan::{Layout, StoreKind};
 
 /// A way from one process to another that can be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,14 +18,16 @@ pub struct Link {
     pub to: Member,
 }
 
-/// All links of a system: from each service to the broker, and to whomever it calls.
-pub fn links() -> impl Iterator<Item = Link> {
-    Member::services().flat_map(|from| {
+/// All links of a system: from each process of a service to every broker, to its database, and to whomever it calls.
+pub fn links(layout: Layout) -> impl Iterator<Item = Link> {
+    layout.services().flat_map(move |from| {
         let participant = from.participant();
-        let broker = participant.filter(|participant| participant.has_stream).map(|_| Member::NATS);
+        let has_stream = participant.is_some_and(|participant| participant.has_stream);
+        let brokers = layout.brokers().filter(move |_| has_stream);
+        let database = (layout.store == StoreKind::Postgres).then_some(Member::POSTGRES);
         let calls = participant.into_iter().flat_map(|participant| participant.calls);
         let called = calls.filter_map(|name| name.parse().ok());
-        broker.into_iter().chain(called).map(move |to| Link { from, to })
+        brokers.chain(database).chain(called).map(move |to| Link { from, to })
     })
 }
 
@@ -87,8 +90,8 @@ const REST: Duration = Duration::from_secs(2);
 
 /// Disruptions of a run of this length, in the order in which they begin; the last is over when the run is.
 /// `dice(n)` answers with a number below `n`, which is at least 1.
-pub fn of(length: Duration, mut dice: impl FnMut(u64) -> u64) -> Vec<Disruption> {
-    let (processes, links): (Vec<_>, Vec<_>) = (Member::all().collect(), links().collect());
+pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) -> Vec<Disruption> {
+    let (processes, links): (Vec<_>, Vec<_>) = (layout.members().collect(), links(layout).collect());
     let mut left_alone: BTreeMap<Victim, Duration> = BTreeMap::new();
     let (mut plan, mut at) = (Vec::new(), Duration::ZERO);
     loop {
@@ -125,10 +128,10 @@ mod tests {
 
     const LENGTH: Duration = Duration::from_mins(10);
 
-    fn plan(seed: u64) -> Vec<Disruption> {
+    fn plan(layout: Layout, seed: u64) -> Vec<Disruption> {
         let mut state = seed;
         // SplitMix64 (Steele, Lea, Flood 2014): good enough, and the same everywhere.
-        of(LENGTH, move |sides| {
+        of(layout, LENGTH, move |sides| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -138,15 +141,16 @@ mod tests {
 
     #[test]
     fn a_plan_follows_from_its_dice_and_breaks_everything_there_is() {
-        assert_eq!(plan(1), plan(1));
-        assert_ne!(plan(1), plan(2));
-        let plan = plan(1);
-        for member in Member::all() {
+        let layout = Layout::default();
+        assert_eq!(plan(layout, 1), plan(layout, 1));
+        assert_ne!(plan(layout, 1), plan(layout, 2));
+        let plan = plan(layout, 1);
+        for member in layout.members() {
             for harm in [Harm::Kill(member), Harm::Pause(member)] {
                 assert!(plan.iter().any(|disruption| disruption.harm == harm), "{harm}");
             }
         }
-        for link in links() {
+        for link in links(layout) {
             let is_cut = |disruption: &Disruption| matches!(disruption.harm, Harm::Cut(it) | Harm::Silence(it) if it == link);
             assert!(plan.iter().any(is_cut), "{link:?}");
         }
@@ -155,7 +159,7 @@ mod tests {
     #[test]
     fn nobody_is_disrupted_twice_at_once_and_all_is_over_in_time() {
         for seed in 0..20 {
-            let plan = plan(seed);
+            let plan = plan(Layout::default(), seed);
             assert!(plan.is_sorted_by_key(|disruption| disruption.at));
             assert!(
                 plan.iter().all(|disruption| disruption.at < disruption.until && disruption.until <= LENGTH)

@@ -82,23 +82,44 @@ pub fn keep_key(file: &Path) -> anyhow::Result<bool> {
 
 /// Writes the broker's configuration: it knows the users that have credentials, and lets in nobody else. That of a
 /// system that has none, as it was made by an earlier build and runs, lets in anyone.
-pub fn configure(system: &System) -> anyhow::Result<()> {
-    let path = system.broker_config();
-    let store = system.data_of(Member::NATS).join("jetstream");
+pub fn configure(system: &System, broker: Member) -> anyhow::Result<()> {
+    let path = system.broker_config(broker);
+    let store = system.data_of(broker).join("jetstream");
     if system.credentials_dir().exists() {
         make_users(system)?;
     }
-    let log = system.log_of(Member::NATS);
-    let listen = format!("127.0.0.1:{}", system.port_of(Member::NATS));
+    let log = system.log_of(broker);
+    let listen = format!("127.0.0.1:{}", system.port_of(broker));
+    let cluster = cluster_of(system, broker)?;
     let place = Place {
         listen: &listen,
         monitoring: None,
         store: &store,
         store_at_most: BEYOND_ANY_DISK,
         log: Some(&log),
+        cluster,
     };
     let text = configuration(&place, |name| system.credentials_of(name))?;
     write_private(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// How a broker finds the others, if there are any: whoever else is on this machine does not get in among them.
+fn cluster_of(system: &System, broker: Member) -> anyhow::Result<Option<Cluster>> {
+    let brokers: Vec<_> = system.layout().brokers().collect();
+    if brokers.len() < 2 {
+        return Ok(None);
+    }
+    let file = system.credentials_dir().join("routes.password");
+    folder::keep_random(&file)?;
+    let password = folder::read_random(&file)?;
+    let routes = system.ports();
+    let route = |other: &Member| format!("nats://routes:{password}@127.0.0.1:{}", routes.routes_of(*other));
+    Ok(Some(Cluster {
+        name: broker.to_string(),
+        listen: format!("127.0.0.1:{}", routes.routes_of(broker)),
+        routes: brokers.iter().filter(|other| **other != broker).map(route).collect(),
+        password,
+    }))
 }
 
 /// What a broker is told: where it is, and of the users who have a key.
@@ -119,6 +140,38 @@ pub struct Place<'a> {
     pub store_at_most: &'a str,
     /// `None` for standard error.
     pub log: Option<&'a Path>,
+    /// `None` for one alone.
+    pub cluster: Option<Cluster>,
+}
+
+/// What one broker of several knows of them.
+pub struct Cluster {
+    /// By which the others know it, whatever its address.
+    pub name: String,
+    pub listen: String,
+    pub routes: Vec<String>,
+    pub password: String,
+}
+
+impl Cluster {
+    fn text(&self) -> String {
+        let Self { listen, routes, password, .. } = self;
+        let routes: String = routes.iter().map(|route| format!("    {}\n", quoted(route))).collect();
+        format!(
+            r#"cluster {{
+  name: "saga"
+  listen: {}
+  # Clients are told of all of them by their settings.
+  no_advertise: true
+  authorization {{ user: "routes", password: {} }}
+  routes: [
+{routes}  ]
+}}
+"#,
+            quoted(listen),
+            quoted(password)
+        )
+    }
 }
 
 /// Of a secret the broker gets to know the public half.
@@ -138,7 +191,7 @@ struct User {
 }
 
 fn config(place: &Place<'_>, users: &[User]) -> String {
-    let Place { listen, monitoring, store, store_at_most, log } = place;
+    let Place { listen, monitoring, store, store_at_most, log, cluster } = place;
     let path = |path: &Path| quoted(&path.display().to_string());
     let log = log.map(|log| {
         let kept = "# As the services do with theirs: begun anew at 8 MiB, and three of the full ones kept.";
@@ -146,10 +199,11 @@ fn config(place: &Place<'_>, users: &[User]) -> String {
     });
     let monitoring = monitoring.map(|address| format!("http: {}\n", quoted(address)));
     let more = log.into_iter().chain(monitoring).collect::<String>();
+    let name = quoted(cluster.as_ref().map_or("saga", |cluster| &cluster.name));
     let (listen, store) = (quoted(listen), path(store));
     let mut text = format!(
         r#"# Written by sagactl, which overwrites changes.
-server_name: "saga"
+server_name: {name}
 listen: {listen}
 {more}jetstream {{
   store_dir: {store}
@@ -160,6 +214,7 @@ listen: {listen}
 }}
 "#
     );
+    text.extend(cluster.as_ref().map(Cluster::text));
     if !users.is_empty() {
         let users: String = users.iter().map(user).collect();
         text += &format!(
@@ -203,6 +258,7 @@ mod tests {
             store: Path::new("/a \"b\""),
             store_at_most: "1PB",
             log: Some(Path::new("/log")),
+            cluster: None,
         };
         let text = config(&place, &[]);
         assert!(
@@ -213,5 +269,35 @@ mod tests {
         assert!(text.contains("log_file: \"/log\"") && !text.contains("http:"), "{text}");
         let text = config(&Place { monitoring: Some("0.0.0.0:8222"), log: None, ..place }, &[]);
         assert!(text.contains("http: \"0.0.0.0:8222\"") && !text.contains("log"), "{text}");
+        assert!(text.contains("server_name: \"saga\"") && !text.contains("cluster"), "{text}");
+    }
+
+    #[test]
+    fn one_of_several_has_a_name_of_its_own_and_lets_no_stranger_in_among_them() {
+        let cluster = Cluster {
+            name: "nats-2".to_owned(),
+            listen: "127.0.0.1:6232".to_owned(),
+            routes: vec!["nats://routes:secret@127.0.0.1:6242".to_owned()],
+            password: "secret".to_owned(),
+        };
+        let (listen, store) = ("127.0.0.1:4333", Path::new("/store"));
+        let place = Place {
+            listen,
+            monitoring: None,
+            store,
+            store_at_most: "1PB",
+            log: None,
+            cluster: Some(cluster),
+        };
+        let text = config(&place, &[]);
+        for wanted in [
+            "server_name: \"nats-2\"",
+            "  listen: \"127.0.0.1:6232\"",
+            "    \"nats://routes:secret@127.0.0.1:6242\"\n",
+            "authorization { user: \"routes\", password: \"secret\" }",
+            "no_advertise: true",
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
     }
 }

@@ -77,6 +77,7 @@ fn make(folder: &Path) -> anyhow::Result<Vec<String>> {
         store: Path::new(store),
         store_at_most: FROM_THE_ENVIRONMENT,
         log: None,
+        cluster: None,
     };
     let text = broker::configuration(&place, |name| folder.join(name).join(KEY))?;
     if fs::read_to_string(&config).ok().is_none_or(|there| there != text) {

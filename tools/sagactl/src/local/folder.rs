@@ -125,6 +125,33 @@ fn write_owned(path: &Path, bytes: &[u8], like: Option<&fs::Metadata>) -> io::Re
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
+/// Makes a secret of chance, unless it is there; answers whether it has.
+pub fn keep_random(file: &Path) -> anyhow::Result<bool> {
+    if file.exists() {
+        return Ok(false);
+    }
+    write_private(file, random()?.as_bytes())
+        .with_context(|| format!("{} cannot be written", file.display()))?;
+    Ok(true)
+}
+
+/// Reads it: letters and digits, so that it can stand in an address and in a statement.
+pub fn read_random(file: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let secret = text.trim().to_owned();
+    match !secret.is_empty() && secret.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        true => Ok(secret),
+        false => bail!("{} is damaged: remove it, and `up` makes a new one", file.display()),
+    }
+}
+
+/// What nobody guesses: 192 bits, in 48 digits.
+pub fn random() -> anyhow::Result<String> {
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// Makes a folder, unless it is there, into which only this user may look.
 pub fn create_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
@@ -154,6 +181,19 @@ mod tests {
         assert_eq!((mode(&inner), mode(&path)), (0o700, 0o600));
         assert_eq!(fs::read(&path).expect("it is there"), b"new");
         create_private(&inner).expect("it is there already");
+    }
+
+    #[test]
+    fn a_secret_is_made_once_and_nothing_else_is_taken_for_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("order.password");
+        assert!(keep_random(&file).expect("made"));
+        let made = read_random(&file).expect("a secret");
+        assert!(!keep_random(&file).expect("there already") && made.len() == 48);
+        for bad in ["", "a'b", "ä"] {
+            fs::write(&file, bad).expect("written");
+            assert!(read_random(&file).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! Shell: the local system: nats-server and the five services as processes of this machine, in one folder.
 
-// The six processes, their names and ports.
+// The processes, their names and ports.
 pub mod member;
 
 // How they are started, and the folder in which they live.
+mod arguments;
 mod folder;
-mod plan;
+pub mod plan;
 mod system;
 pub mod tokens;
 
-// One process: start, find, signal; the broker's own configuration; whether it can do its work; its end.
+// One process: start, find, signal; what the broker and the database server are told; whether it can do its work; its end.
 mod broker;
 mod credentials;
+mod front;
+mod postgres;
 mod process;
 mod readiness;
 mod stop;
@@ -40,7 +43,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 pub use self::member::{Member, Ports};
-pub use self::plan::Setting;
+pub use self::plan::{Layout, Setting};
+pub use self::postgres::url_of as postgres_url;
 pub use self::reach::Reach;
 pub use self::running::RunningSystem;
 pub use self::status::Usage;
@@ -52,7 +56,7 @@ use crate::args::Whose;
 /// What to do with the local system.
 #[derive(Debug, Subcommand)]
 pub enum LocalCommand {
-    /// Start nats-server and the five services, each a process of its own
+    /// Start nats-server and the five services, each a process of its own; also several of each
     Up(up::UpOptions),
     /// Stop everything that `up` started
     Down,
@@ -73,6 +77,9 @@ pub enum LocalCommand {
         #[arg(long)]
         archived: bool,
     },
+    /// Spread requests over the replicas of each service; `up --replicas` starts it
+    #[command(hide = true)]
+    Front,
     /// List the demo's products, and wait until they can be ordered; `up` does so by itself
     Seed(Whose),
     /// Make the secrets of a system in containers: what is there already is kept. None is printed
@@ -103,6 +110,7 @@ pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitC
     match command {
         LocalCommand::Up(options) => up::run(folder, options).await,
         LocalCommand::Down => stop::down(&folder).await,
+        LocalCommand::Front => front::run(system()?).await,
         LocalCommand::Stop(One { name }) => single::stop(&system()?, name).await,
         LocalCommand::Start(options) => single::start(system()?, options).await,
         LocalCommand::Kill(One { name }) => single::kill(&system()?, name).await,

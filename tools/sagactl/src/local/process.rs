@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use super::folder::write_whole;
 use super::member::Member;
+use super::postgres;
 use super::system::System;
 use crate::output::note;
 
@@ -78,7 +79,11 @@ pub fn spawn(system: &System, member: Member) -> anyhow::Result<Started> {
     let log = fs::metadata(system.log_of(member)).map_or(0, |log| log.len());
     let since = Since { log, stderr: stderr.metadata()?.len() };
     let go_memory_limit = std::env::var("GOMEMLIMIT").unwrap_or_else(|_| BROKER_MEMORY.to_owned());
-    let child = Command::new(&program)
+    let mut command = match member {
+        Member::POSTGRES => postgres::command(system, &program)?,
+        _ => Command::new(&program),
+    };
+    let child = command
         .env("GOMEMLIMIT", go_memory_limit)
         .envs(system.environment_of(member)?)
         .args(system.arguments_of(member))
@@ -150,14 +155,13 @@ fn observe(pid: u32) -> Option<Observed> {
 
 /// Refuses to start a process whose port somebody else has.
 pub fn check_port(system: &System, member: Member) -> anyhow::Result<()> {
-    let port = system.port_of(member);
-    match TcpListener::bind(("127.0.0.1", port)) {
+    system.ports_of(member).into_iter().try_for_each(|port| match TcpListener::bind(("127.0.0.1", port)) {
         Ok(_) => Ok(()),
         Err(error) => bail!(
             "port {port}, which {member} needs, cannot be had ({error}): free it, or start the system with other ports: \
              --port-base PORT"
         ),
-    }
+    })
 }
 
 /// As [`check_port`], but a process that was just killed may take a moment to let go: the kernel counts it as

@@ -6,10 +6,11 @@ use anyhow::bail;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 use super::member::Member;
+use super::postgres;
 use super::process::{self, Started};
 use super::system::System;
 use crate::http::Http;
@@ -37,9 +38,14 @@ pub struct Condition {
 
 /// How the process is now. One that does not answer is not ready, and has nothing to say.
 pub async fn condition(http: &Http, system: &System, member: Member) -> Condition {
-    if member == Member::NATS {
-        let asked = tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(system.port_of(member))).await;
-        let ready = asked.is_ok_and(|answer| answer.unwrap_or(false));
+    let port = system.port_of(member);
+    let asked = match member.kind() {
+        Member::NATS => Some(tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(port)).await),
+        Member::POSTGRES => Some(tokio::time::timeout(ASK_TIMEOUT, asks_for_a_password(port)).await),
+        _ => None,
+    };
+    if let Some(answer) = asked {
+        let ready = answer.is_ok_and(|answer| answer.unwrap_or(false));
         return Condition { ready, ..Condition::default() };
     }
     let url = format!("{}/readyz", system.url_of(member));
@@ -65,12 +71,35 @@ impl Condition {
     }
 }
 
+/// Whether a broker runs and stores nothing: it was told to, and has left off.
+pub async fn stores_nothing(system: &System, broker: Member) -> bool {
+    let asked = tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(system.port_of(broker))).await;
+    matches!(asked, Ok(Ok(false)))
+}
+
 /// A broker greets whoever connects with a line about itself.
 async fn greets_with_jetstream(port: u16) -> std::io::Result<bool> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).await?;
-    Ok(line.starts_with("INFO ") && line.contains("\"jetstream\":true"))
+    if !line.starts_with("INFO ") {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    Ok(line.contains("\"jetstream\":true"))
+}
+
+/// A database server that lets nobody in yet, or no more, says so at once; else it asks who somebody is
+/// (<https://www.postgresql.org/docs/15/protocol-flow.html>, Start-up).
+async fn asks_for_a_password(port: u16) -> std::io::Result<bool> {
+    const PROTOCOL: i32 = 3 << 16;
+    let name = postgres::database_of(Member::ADMIN);
+    let parameters = format!("user\0{name}\0database\0{name}\0\0");
+    let length = 8 + i32::try_from(parameters.len()).unwrap_or_default();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream
+        .write_all(&[&length.to_be_bytes()[..], &PROTOCOL.to_be_bytes(), parameters.as_bytes()].concat())
+        .await?;
+    Ok(stream.read_u8().await? == b'R')
 }
 
 /// Waits until all that were started are ready, saying so of each.
@@ -90,7 +119,7 @@ pub async fn wait(
                 Some(ready) => {
                     let ready = ready?;
                     late.retain(|member| *member != ready);
-                    note(&format!("  {ready:<10} ready at {}", system.url_of(ready)));
+                    note(&format!("  {ready:<11} ready at {}", system.url_of(ready)));
                 }
                 None => return Ok(()),
             },
@@ -130,7 +159,7 @@ async fn wait_for(
 async fn what_is_missing(http: &Http, system: &System, member: Member) -> String {
     let url = format!("{}/readyz", system.url_of(member));
     match http.get_within(&url, ASK_TIMEOUT).await {
-        _ if member == Member::NATS => String::new(),
+        _ if system.layout().ground().any(|ground| ground == member) => String::new(),
         Ok(answer) => {
             let complaints = Condition::told(false, &answer.body).complaints;
             let why =

@@ -12,10 +12,18 @@ use crate::output::exit;
 
 /// `sagactl rebuild SERVICE KIND`: the service's own report goes to standard output as it is.
 pub fn run(system: &System, service: Member, kind: &str, archived: bool) -> anyhow::Result<ExitCode> {
-    if let Some(running) = process::find(system, service) {
-        let stop = told(system.folder(), &format!("stop {service}"));
-        return Err(exit::refuse(format!("{service} runs (pid {}): stop it first with {stop}", running.pid)));
+    let replicas: Vec<_> = system.members().filter(|member| member.kind() == service.kind()).collect();
+    for member in &replicas {
+        if let Some(running) = process::find(system, *member) {
+            let stop = told(system.folder(), &format!("stop {member}"));
+            return Err(exit::refuse(format!(
+                "{member} runs (pid {}): stop it first with {stop}",
+                running.pid
+            )));
+        }
     }
+    // Any of them: it is their database.
+    let service = replicas.first().copied().unwrap_or(service);
     let program = system.program_of(service);
     let archived = archived.then_some("--archived");
     let status = Command::new(&program)

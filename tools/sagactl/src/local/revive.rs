@@ -25,39 +25,45 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(15), Duration::from_mi
 
 /// Watches until dropped. Brokers that it starts go to `started`, to be reaped by whoever reaps.
 pub async fn watch(system: &System, http: Http, started: mpsc::UnboundedSender<(Member, Child)>) {
-    let mut stuck = Stuck::default();
+    let mut brokers: Vec<_> = system.layout().brokers().map(|broker| (broker, Stuck::default())).collect();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let held_up = held_up(&http, system).await;
-        // Somebody else may have started it.
-        stuck.is_down &= process::find(system, Member::NATS).is_none();
-        let is_stuck = held_up.is_some() || stuck.is_down;
-        let room = if is_stuck { has_room(&system.data_of(Member::NATS)) } else { Ok(()) };
-        match stuck.look(is_stuck, room.is_ok(), Instant::now()) {
-            Action::Nothing => {}
-            Action::SayThatItIsFull => {
-                let (why, no_room) = (held_up.unwrap_or_default(), room.err());
-                let no_room = no_room.map_or_else(String::new, |error| format!(" ({error})"));
-                say(&format!(
-                    "nats takes no messages, and there is no room in {}{no_room}: make room, then it is restarted; {why}",
-                    system.data_of(Member::NATS).display()
-                ));
+        for (broker, stuck) in &mut brokers {
+            if let Some(child) = look(system, &http, *broker, stuck).await {
+                let _ = started.send((*broker, child));
             }
-            Action::Restart => {
-                let why = held_up.unwrap_or_default();
-                say(&format!("nats takes no messages although there is room: it is restarted; {why}"));
-                match restart(system, &http).await {
-                    Ok(child) => {
-                        stuck.is_down = false;
-                        say("nats was restarted");
-                        let _ = started.send((Member::NATS, child));
-                    }
-                    Err(error) => {
-                        stuck.is_down = true;
-                        say(&format!("nats cannot be restarted, and is tried again later: {error:#}"));
-                    }
-                }
-            }
+        }
+    }
+}
+
+/// Looks at one broker; answers its new process, if it was restarted.
+async fn look(system: &System, http: &Http, broker: Member, stuck: &mut Stuck) -> Option<Child> {
+    let held_up = held_up(http, system, broker).await;
+    // Somebody else may have started it.
+    stuck.is_down &= process::find(system, broker).is_none();
+    let is_stuck = held_up.is_some() || stuck.is_down;
+    let room = if is_stuck { has_room(&system.data_of(broker)) } else { Ok(()) };
+    let action = stuck.look(is_stuck, room.is_ok(), Instant::now());
+    let why = held_up.unwrap_or_default();
+    match action {
+        Action::Nothing => None,
+        Action::SayThatItIsFull => {
+            let no_room = room.err().map_or_else(String::new, |error| format!(" ({error})"));
+            say(&format!(
+                "{broker} takes no messages, and there is no room in {}{no_room}: make room, then it is restarted; {why}",
+                system.data_of(broker).display()
+            ));
+            None
+        }
+        Action::Restart => {
+            say(&format!("{broker} takes no messages although there is room: it is restarted; {why}"));
+            let restarted = restart(system, http, broker).await;
+            stuck.is_down = restarted.is_err();
+            say(&match &restarted {
+                Ok(_) => format!("{broker} was restarted"),
+                Err(error) => format!("{broker} cannot be restarted, and is tried again later: {error:#}"),
+            });
+            restarted.ok()
         }
     }
 }
@@ -107,8 +113,13 @@ impl Stuck {
     }
 }
 
-/// What a service says of a broker that takes nothing from it.
-async fn held_up(http: &Http, system: &System) -> Option<String> {
+/// Of a broker alone, what a service says of it that takes nothing from it. Of one of several, that it stores nothing
+/// itself: then the others take what there is.
+async fn held_up(http: &Http, system: &System, broker: Member) -> Option<String> {
+    if system.layout().nats_nodes > 1 {
+        let is_off = readiness::stores_nothing(system, broker).await;
+        return is_off.then(|| "it says that it stores nothing".to_owned());
+    }
     let ask = async |member: Member| {
         let url = format!("{}/readyz", system.url_of(member));
         let answer = http.get_within(&url, LOOK_EVERY).await.ok()?;
@@ -116,7 +127,7 @@ async fn held_up(http: &Http, system: &System) -> Option<String> {
         let text = publishing["text"].as_str().filter(|_| publishing["state"] != "ok")?;
         Some(format!("{member} says: {text}"))
     };
-    join_all(Member::services().map(ask)).await.into_iter().flatten().next()
+    join_all(system.layout().services().map(ask)).await.into_iter().flatten().next()
 }
 
 /// Whether something can be written there, and gets to the disk.
@@ -133,14 +144,14 @@ fn has_room(folder: &Path) -> io::Result<()> {
     written
 }
 
-async fn restart(system: &System, http: &Http) -> anyhow::Result<Child> {
+async fn restart(system: &System, http: &Http, broker: Member) -> anyhow::Result<Child> {
     let _lock = folder::lock(system.folder()).await?;
-    stop::one(system, Member::NATS).await?;
-    process::wait_for_port(system, Member::NATS).await?;
-    broker::configure(system)?;
-    let mut started = [(Member::NATS, process::spawn(system, Member::NATS)?)];
+    stop::one(system, broker).await?;
+    process::wait_for_port(system, broker).await?;
+    broker::configure(system, broker)?;
+    let mut started = [(broker, process::spawn(system, broker)?)];
     if let Err(error) = readiness::wait(http, system, &mut started, readiness::LIMIT).await {
-        stop::one(system, Member::NATS).await?;
+        stop::one(system, broker).await?;
         return Err(error);
     }
     let [(_, started)] = started;

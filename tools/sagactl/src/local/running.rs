@@ -8,7 +8,7 @@ use anyhow::bail;
 use nix::sys::signal::Signal;
 
 use super::member::{Member, Ports};
-use super::plan::Setting;
+use super::plan::{Layout, Setting};
 use super::supervise::ShutdownSignal;
 use super::system::System;
 use super::{folder, process, stop, up};
@@ -25,11 +25,11 @@ impl RunningSystem {
     /// Starts a whole system, with the demo's products, in a folder that is empty.
     pub async fn start(
         path: &Path,
-        ports: Ports,
+        (ports, layout): (Ports, Layout),
         settings: Vec<Setting>,
         shutdown_signal: &mut ShutdownSignal,
     ) -> anyhow::Result<Self> {
-        let plan = up::plan(ports, settings)?;
+        let plan = up::plan(ports, layout)?.with(settings);
         let lock = folder::lock(path).await?;
         let system = up::prepare(path, plan, false)?;
         let mut started = Vec::new();
@@ -50,7 +50,7 @@ impl RunningSystem {
 
     /// Stops everything, also what is paused.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
-        for member in Member::all() {
+        for member in self.system.members() {
             self.signal(member, Signal::SIGCONT)?;
         }
         let stopped = stop::all(&self.system).await;
@@ -60,7 +60,7 @@ impl RunningSystem {
 
     /// The processes that do not run.
     pub fn missing(&self) -> Vec<Member> {
-        Member::all().filter(|member| !self.runs(*member)).collect()
+        self.system.members().filter(|member| !self.runs(*member)).collect()
     }
 
     pub fn runs(&self, member: Member) -> bool {

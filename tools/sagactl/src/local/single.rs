@@ -9,13 +9,14 @@ use nix::sys::signal::Signal;
 
 use super::member::Member;
 use super::system::System;
-use super::{broker, folder, process, readiness, stop};
+use super::{broker, folder, postgres, process, readiness, stop};
 use crate::args::duration;
 use crate::http::Http;
 use crate::output::{exit, note};
 
 /// `sagactl stop NAME`. Nothing to do is success.
 pub async fn stop(system: &System, member: Member) -> anyhow::Result<ExitCode> {
+    let member = system.checked(member)?;
     let _lock = folder::lock(system.folder()).await?;
     if process::find(system, member).is_none() {
         note(&format!("{member} is not running"));
@@ -39,10 +40,13 @@ pub struct StartOptions {
 
 /// `sagactl start NAME`. Nothing to do is success.
 pub async fn start(system: System, options: StartOptions) -> anyhow::Result<ExitCode> {
-    let StartOptions { name: member, within, accept_loss } = options;
+    let StartOptions { name, within, accept_loss } = options;
+    let member = system.checked(name)?;
     let system = &match accept_loss {
-        Some(_) if member == Member::NATS => {
-            return Err(exit::refuse("nats keeps no database: --accept-loss is for services"));
+        Some(_) if member.participant().is_none() => {
+            return Err(exit::refuse(format!(
+                "{member} keeps no database of its own: --accept-loss is for services"
+            )));
         }
         Some(loss) => system.with(member, format!("store.accept_loss={loss}")),
         None => system,
@@ -55,10 +59,10 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<Exit
     process::wait_for_port(system, member).await?;
     // Somebody may have deleted it, to begin anew.
     std::fs::create_dir_all(system.data_of(member)).with_context(|| folder::unwritable(system.folder()))?;
-    if member == Member::NATS {
-        broker::configure(system)?;
-    } else {
-        let_in(system, member)?;
+    match member.kind() {
+        Member::NATS => broker::configure(system, member)?,
+        Member::POSTGRES => postgres::prepare(system)?,
+        _ => let_in(system, member)?,
     }
     let mut started = [(member, process::spawn(system, member)?)];
     if let Err(error) = readiness::wait(&Http::new()?, system, &mut started, within).await {
@@ -78,31 +82,37 @@ fn let_in(system: &System, member: Member) -> anyhow::Result<()> {
     }
     let keys = Member::services().map(|service| (service, system.credentials_of(&service.to_string())));
     let lost: Vec<_> = keys.filter(|(_, key)| !key.exists()).collect();
-    let known = std::fs::read(system.broker_config()).ok();
-    broker::configure(system)?;
+    let text_of = |broker| std::fs::read(system.broker_config(broker)).ok();
+    let brokers: Vec<_> = system.layout().brokers().map(|broker| (broker, text_of(broker))).collect();
+    brokers.iter().try_for_each(|(broker, _)| broker::configure(system, *broker))?;
     for (service, key) in lost.into_iter().filter(|(_, key)| key.exists()) {
-        let runs = process::find(system, service).is_some();
+        let of_it = |member: &Member| member.kind() == service && process::find(system, *member).is_some();
+        let runs = system.members().any(|member| of_it(&member));
         let again = if runs { ", and it has to be stopped and started to have it" } else { "" };
         note(&format!(
-            "  {service:<10} had lost its key for the broker: {} is a new one{again}",
+            "  {service:<11} had lost its key for the broker: {} is a new one{again}",
             key.display()
         ));
     }
-    let Some(running) = process::find(system, Member::NATS) else { return Ok(()) };
-    if std::fs::read(system.broker_config()).ok() != known {
-        note(&format!("  {:<10} reads its configuration again, to know it", Member::NATS));
+    for (broker, known) in brokers {
+        let Some(running) = process::find(system, broker) else { continue };
+        if text_of(broker) != known {
+            note(&format!("  {broker:<11} reads its configuration again, to know it"));
+        }
+        // Also of what was written before: an earlier start may have ended between the two. What is as it was changes nothing.
+        process::send(running, Signal::SIGHUP)?;
     }
-    // Also of what was written before: an earlier start may have ended between the two. What is as it was changes nothing.
-    process::send(running, Signal::SIGHUP)
+    Ok(())
 }
 
 /// `sagactl kill NAME`.
 pub async fn kill(system: &System, member: Member) -> anyhow::Result<ExitCode> {
+    let member = system.checked(member)?;
     let _lock = folder::lock(system.folder()).await?;
     let Some(running) = process::find(system, member) else {
         return Err(exit::refuse(format!("{member} is not running")));
     };
     stop::kill(system, member).await?;
-    note(&format!("  {member:<10} killed (pid {})", running.pid));
+    note(&format!("  {member:<11} killed (pid {})", running.pid));
     Ok(ExitCode::SUCCESS)
 }

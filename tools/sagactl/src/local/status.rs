@@ -12,9 +12,9 @@ use crate::http::Http;
 /// Looks at all of them.
 pub async fn processes(system: &System) -> anyhow::Result<Processes> {
     let http = Http::new()?;
-    let rows = future::join_all(Member::all().map(|member| look(&http, system, member))).await;
+    let rows = future::join_all(system.members().map(|member| look(&http, system, member))).await;
     let all_bytes =
-        Member::all().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
+        system.members().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
     Ok(Processes {
         data: system.folder().display().to_string(),
         ready: rows.iter().all(|row| row.ready),
@@ -47,7 +47,7 @@ async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
 }
 
 /// What a process holds, and has used since it started.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     /// Resident memory.
     pub rss_mib: f64,
@@ -55,13 +55,24 @@ pub struct Usage {
     pub cpu_ms: u64,
 }
 
-/// The same of what runs, by name.
+/// The same of what runs, by name; of several of a kind together.
 pub fn usage(system: &System) -> std::collections::BTreeMap<Member, Usage> {
-    let running = |member| {
-        let running = process::find(system, member)?;
-        Some((member, Usage { rss_mib: mib(running.rss_bytes), cpu_ms: running.cpu_ms }))
-    };
-    Member::all().filter_map(running).collect()
+    let mut usage = std::collections::BTreeMap::new();
+    for (member, running) in
+        system.members().filter_map(|member| Some((member, process::find(system, member)?)))
+    {
+        let all: &mut Usage = usage.entry(member.kind()).or_default();
+        all.add(Usage { rss_mib: mib(running.rss_bytes), cpu_ms: running.cpu_ms });
+    }
+    usage
+}
+
+impl Usage {
+    #[expect(clippy::float_arithmetic, reason = "for people, to a tenth")]
+    fn add(&mut self, Self { rss_mib, cpu_ms }: Self) {
+        self.rss_mib += rss_mib;
+        self.cpu_ms += cpu_ms;
+    }
 }
 
 #[expect(clippy::float_arithmetic, reason = "for people, to a tenth")]

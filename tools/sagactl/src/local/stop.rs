@@ -25,7 +25,7 @@ pub async fn down(path: &Path) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let _lock = folder::lock(path).await?;
-    if Member::all().all(|member| process::find(&system, member).is_none()) {
+    if system.members().all(|member| process::find(&system, member).is_none()) {
         note(&format!("nothing runs in {}", path.display()));
     }
     all(&system).await?;
@@ -34,10 +34,12 @@ pub async fn down(path: &Path) -> anyhow::Result<ExitCode> {
 
 /// Stops everything that runs, to be called under the lock.
 pub async fn all(system: &System) -> anyhow::Result<()> {
-    let services = future::join_all(Member::services().map(|member| one(system, member))).await;
-    // The broker goes last, so that what the services publish while they stop is kept.
-    let broker = one(system, Member::NATS).await;
-    services.into_iter().chain([broker]).collect()
+    let layout = system.layout();
+    let services = future::join_all(layout.services().map(|member| one(system, member))).await;
+    let front = future::join_all(layout.front().map(|member| one(system, member))).await;
+    // What they need goes last, so that what the services publish while they stop is kept.
+    let ground = future::join_all(layout.ground().map(|member| one(system, member))).await;
+    services.into_iter().chain(front).chain(ground).collect()
 }
 
 /// Stops one process: SIGTERM, and SIGKILL when that does not help. Does nothing when it does not run.
@@ -46,15 +48,20 @@ pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
         process::forget(system, member);
         return Ok(());
     };
-    process::send(running, Signal::SIGTERM)?;
+    process::send(running, stop_signal(member))?;
     if process::wait_until_gone(system, member, PATIENCE).await {
-        note(&format!("  {member:<10} stopped"));
+        note(&format!("  {member:<11} stopped"));
     } else {
-        note(&format!("  {member:<10} did not stop within {}s and is killed", PATIENCE.as_secs()));
+        note(&format!("  {member:<11} did not stop within {}s and is killed", PATIENCE.as_secs()));
         kill(system, member).await?;
     }
     process::forget(system, member);
     Ok(())
+}
+
+/// What ends a process in good order. To a database server SIGTERM says to wait until nobody is connected any more.
+fn stop_signal(member: Member) -> Signal {
+    if member == Member::POSTGRES { Signal::SIGINT } else { Signal::SIGTERM }
 }
 
 /// Kills one process. Its pid file stays: it did not stop, it died.

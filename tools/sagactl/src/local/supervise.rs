@@ -50,7 +50,7 @@ pub async fn run(
     mut children: Vec<(Member, Child)>,
     mut shutdown_signal: ShutdownSignal,
 ) -> anyhow::Result<ExitCode> {
-    let mut known: BTreeSet<Member> = Member::all().collect();
+    let mut known: BTreeSet<Member> = system.members().collect();
     let (started, mut restarted) = mpsc::unbounded_channel();
     let mut watching = Box::pin(revive::watch(system, Http::new()?, started));
     let mut told = Box::pin(notices::watch(system, Http::by(&system.entry()?)?));
@@ -66,7 +66,7 @@ pub async fn run(
         }
         let mut ended = reap(&mut children);
         let running: BTreeSet<_> =
-            Member::all().filter(|member| process::find(system, *member).is_some()).collect();
+            system.members().filter(|member| process::find(system, *member).is_some()).collect();
         if !known.is_subset(&running) {
             tokio::time::sleep(FORGOTTEN_WITHIN).await;
             ended.extend(reap(&mut children));
@@ -93,7 +93,7 @@ pub async fn run(
 
 /// Nothing runs any more: because somebody stopped it, or because it died.
 fn all_are_gone(system: &System) -> anyhow::Result<ExitCode> {
-    let dead = Member::names(Member::all().filter(|member| process::is_recorded(system, *member)));
+    let dead = Member::names(system.members().filter(|member| process::is_recorded(system, *member)));
     if dead.is_empty() {
         say("everything was stopped");
         return Ok(ExitCode::SUCCESS);

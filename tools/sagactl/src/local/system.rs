@@ -8,15 +8,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use contract::topology::OPERATOR;
 use saga_engine::nats::BusSettings;
 
 use super::folder::{PLAN_FILE, unwritable, write_private, write_whole};
 use super::member::{Member, Ports};
-use super::plan::Plan;
+use super::plan::{Layout, Plan};
 use super::reach::Reach;
-use super::users::{INTERNAL, SAGACTL};
+use super::users::SAGACTL;
 use crate::entry::{Entry, token_in};
+use crate::output::exit;
 
 /// A local system: its folder, an absolute path, and its plan.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ impl System {
     pub fn create(&self) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(&self.plan)?;
         let make = || -> io::Result<()> {
-            for member in Member::all() {
+            for member in self.members() {
                 fs::create_dir_all(self.data_of(member))?;
             }
             fs::create_dir_all(self.log_dir())?;
@@ -87,6 +87,29 @@ impl System {
     pub fn with(mut self, member: Member, setting: String) -> Self {
         self.plan.settings.entry(member).or_default().push(setting);
         self
+    }
+
+    /// Of what it consists.
+    pub const fn layout(&self) -> Layout {
+        self.plan.layout
+    }
+
+    /// All its processes, in the order in which they start.
+    pub fn members(&self) -> impl Iterator<Item = Member> + use<> {
+        self.plan.layout.members()
+    }
+
+    /// One of its processes.
+    ///
+    /// # Errors
+    /// When it has none of this name, though another system has.
+    pub fn checked(&self, member: Member) -> anyhow::Result<Member> {
+        if self.members().any(|own| own == member) {
+            return Ok(member);
+        }
+        let alike: Vec<_> = self.members().filter(|own| own.kind() == member.kind()).collect();
+        let alike = if alike.is_empty() { self.members().collect() } else { alike };
+        Err(exit::refuse(format!("there is no process {member} here: name one of {}", Member::names(alike))))
     }
 
     /// Where each listens.
@@ -124,20 +147,54 @@ impl System {
         self.plan.ports.of(member)
     }
 
-    pub fn url_of(&self, member: Member) -> String {
-        let scheme = if member == Member::NATS { "nats" } else { "http" };
-        format!("{scheme}://127.0.0.1:{}", self.port_of(member))
-    }
-
-    pub fn program_of(&self, member: Member) -> PathBuf {
-        match member.participant() {
-            None => self.plan.nats_server.clone(),
-            Some(participant) => self.plan.bin_dir.join(participant.name),
+    /// All ports at which one process listens.
+    pub fn ports_of(&self, member: Member) -> Vec<u16> {
+        let own = self.port_of(member);
+        match member.kind() {
+            Member::FRONT => Member::services().map(|service| self.port_of(service)).chain([own]).collect(),
+            Member::NATS if self.layout().nats_nodes > 1 => vec![own, self.ports().routes_of(member)],
+            _ => vec![own],
         }
     }
 
-    pub fn broker_config(&self) -> PathBuf {
-        self.data_of(Member::NATS).join("nats.conf")
+    /// Where one process is, or all replicas of a service together.
+    pub fn url_of(&self, member: Member) -> String {
+        let scheme = match member.kind() {
+            Member::NATS => "nats",
+            Member::POSTGRES => "postgres",
+            _ => "http",
+        };
+        format!("{scheme}://127.0.0.1:{}", self.port_of(member))
+    }
+
+    /// All brokers, in one word.
+    pub fn brokers_url(&self) -> String {
+        self.layout().brokers().map(|broker| self.url_of(broker)).collect::<Vec<_>>().join(",")
+    }
+
+    pub fn program_of(&self, member: Member) -> PathBuf {
+        match member.kind() {
+            Member::NATS => self.plan.nats_server.clone(),
+            Member::POSTGRES => self.plan.postgres_dir.clone().unwrap_or_default().join("postgres"),
+            Member::FRONT => self.plan.bin_dir.join("sagactl"),
+            service => self.plan.bin_dir.join(service.to_string()),
+        }
+    }
+
+    pub fn broker_config(&self, broker: Member) -> PathBuf {
+        self.data_of(broker).join("nats.conf")
+    }
+
+    /// The file with the password by which a service gets in at the database server.
+    pub fn password_of(&self, service: Member) -> PathBuf {
+        self.credentials_dir().join(format!("{}.password", service.kind()))
+    }
+
+    /// What was asked for of a service, and then of this one of it.
+    pub fn settings_of(&self, member: Member) -> impl Iterator<Item = &String> {
+        let asked = |member| self.plan.settings.get(&member).into_iter().flatten();
+        let own = (member.kind() != member).then_some(member);
+        asked(member.kind()).chain(own.into_iter().flat_map(asked))
     }
 
     /// The file by which a user gets in at the broker: a service, or this program.
@@ -203,90 +260,16 @@ impl System {
     /// How this program itself, or a service, is to go to the broker.
     pub fn bus_settings_of(&self, user: &str) -> BusSettings {
         let credentials = Some(self.credentials_of(user)).filter(|file| file.exists());
-        BusSettings { url: self.url_of(Member::NATS), credentials, ..BusSettings::default() }
+        BusSettings { url: self.brokers_url(), credentials, ..BusSettings::default() }
     }
 
     /// Where its services are, and how this program gets in.
     pub fn reach(&self) -> anyhow::Result<Reach> {
         Ok(Reach::here(self.plan.ports.clone(), self.bus_settings_of(SAGACTL), self.entry()?))
     }
-
-    /// What one process is started with.
-    pub fn arguments_of(&self, member: Member) -> Vec<String> {
-        let Some(participant) = member.participant() else {
-            return vec!["--config".to_owned(), self.broker_config().display().to_string()];
-        };
-        let database = self.data_of(member).join(format!("{member}.db"));
-        let mut settings = vec![
-            format!("http.bind=127.0.0.1:{}", self.port_of(member)),
-            format!("store.url=sqlite:{}", database.display()),
-            "log.format=json".to_owned(),
-            format!("log.file={}", self.log_of(member).display()),
-            // A local system is for trying things out. What is asked for stands behind it, and wins.
-            "faults.enabled=true".to_owned(),
-        ];
-        if self.tokens_file().exists() {
-            settings.push(format!("http.tokens={}", self.tokens_file().display()));
-            if participant.name == OPERATOR {
-                settings.push(format!("http.token={}", self.token_of(INTERNAL).display()));
-            }
-        }
-        let called =
-            Member::services().filter(|other| participant.calls.contains(&other.to_string().as_str()));
-        settings.extend(called.map(|called| format!("service.{called}={}", self.url_of(called))));
-        if participant.has_stream {
-            let BusSettings { url, credentials, .. } = self.bus_settings_of(participant.name);
-            settings.push(format!("bus.url={url}"));
-            settings.extend(credentials.map(|file| format!("bus.credentials={}", file.display())));
-        }
-        settings.extend(self.plan.settings.get(&member).into_iter().flatten().cloned());
-        settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]).collect()
-    }
 }
 
 /// How the variables begin that set something of a service.
 fn variables_of(member: Member) -> String {
-    format!("{}__", member.to_string().to_uppercase())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::local::plan::Setting;
-
-    fn system() -> System {
-        let settings = ["order.service.deadline=5s".parse(), "bank.log.filter=debug".parse()];
-        let settings = settings
-            .into_iter()
-            .map(|setting: Result<Setting, String>| setting.expect("a setting"))
-            .collect();
-        let plan = Plan::new(Ports::from_base(7000), "/bin-dir".into(), "/nats-server".into(), settings);
-        System { folder: "/data".into(), plan }
-    }
-
-    /// The system of an earlier build has none, and goes on as it is.
-    #[test]
-    fn a_service_is_told_of_its_credentials_once_there_are_any() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let system = System { folder: folder.path().to_owned(), ..system() };
-        let settings = |member| system.arguments_of(member).join(" ");
-        assert!(!settings(Member::ORDER).contains("bus.credentials"));
-        fs::create_dir(system.credentials_dir()).expect("a folder");
-        let file = system.credentials_of("order");
-        fs::write(&file, "SU").expect("a file");
-        assert!(settings(Member::ORDER).contains(&format!("--set bus.credentials={}", file.display())));
-        assert!(!settings(Member::ADMIN).contains("bus.credentials"), "each has its own");
-    }
-
-    #[test]
-    fn a_service_gets_what_it_needs_and_what_was_asked_for() {
-        let order = system().arguments_of(Member::ORDER).join(" ");
-        let wanted = "--set http.bind=127.0.0.1:7001 --set store.url=sqlite:/data/order/order.db \
-            --set log.format=json --set log.file=/data/log/order.log --set faults.enabled=true --set bus.url=nats://127.0.0.1:7005 --set service.deadline=5s";
-        assert_eq!(order, wanted);
-        let bank = system().arguments_of("bank".parse().expect("a member")).join(" ");
-        assert!(!bank.contains("bus.url") && bank.ends_with("log.filter=debug"), "{bank}");
-        let admin = system().arguments_of(Member::ADMIN).join(" ");
-        assert!(admin.contains("service.payment=http://127.0.0.1:7003"), "{admin}");
-    }
+    format!("{}__", member.kind().to_string().to_uppercase())
 }

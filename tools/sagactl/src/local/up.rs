@@ -1,5 +1,6 @@
 //! Shell: starting the whole system, and watching over it.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,13 +9,13 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use super::member::{Member, Ports};
-use super::plan::{Plan, Setting};
+use super::member::{MOST_REPLICAS, Member, Ports};
+use super::plan::{Layout, Plan, Setting, StoreKind};
 use super::process::{self, Started};
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
 use super::told::told;
-use super::{broker, folder, notices, readiness, seed, stop, tokens};
+use super::{broker, folder, notices, postgres, readiness, seed, stop, tokens};
 use crate::http::Http;
 use crate::output::{exit, note, say};
 
@@ -27,8 +28,19 @@ pub struct UpOptions {
     /// Delete the data of earlier runs first.
     #[arg(long)]
     fresh: bool,
+    /// Where the services keep their data: sqlite, each in a file; postgres, each in a database of one server that is
+    /// started for them. Without it as the last time in this folder, at first sqlite.
+    #[arg(long, value_name = "KIND")]
+    store: Option<StoreKind>,
+    /// Processes of each service, behind one port; more than one needs --store postgres. Without it as the last time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_REPLICAS)))]
+    replicas: Option<u8>,
+    /// Brokers, a cluster in which each message is stored by three: 1 or 3. Without it as the last time.
+    #[arg(long, value_name = "N", value_parser = nodes)]
+    nats_nodes: Option<u8>,
     /// Ports from N on: admin N, order, inventory, payment, bank, nats N+5; or "standard": 8080 to 8084 and 4222.
-    /// Without it those of the last time in this folder, at first the standard ones.
+    /// Without it those of the last time in this folder, at first the standard ones. One of several, as order-2, is ten
+    /// above the one before it.
     #[arg(long, value_name = "N", value_parser = ports)]
     port_base: Option<Ports>,
     /// A setting of a service, e.g. order.service.deadline=5s (may be repeated).
@@ -46,8 +58,38 @@ pub struct UpOptions {
 fn ports(text: &str) -> Result<Ports, String> {
     match text.parse() {
         _ if text == "standard" => Ok(Ports::standard()),
-        Ok(base @ 1..=65_530) => Ok(Ports::from_base(base)),
-        Ok(_) | Err(_) => Err("from 1 to 65530, or standard".to_owned()),
+        Ok(base @ 1..=65_475) => Ok(Ports::from_base(base)),
+        Ok(_) | Err(_) => Err("from 1 to 65475, or standard".to_owned()),
+    }
+}
+
+/// A majority of two is two: no more than one alone may be missing of three.
+fn nodes(text: &str) -> Result<u8, String> {
+    match text.parse() {
+        Ok(nodes @ (1 | 3)) => Ok(nodes),
+        Ok(_) | Err(_) => Err("1 or 3".to_owned()),
+    }
+}
+
+impl UpOptions {
+    /// Of what the system is to consist, where it is known of what it did.
+    fn layout(&self, before: Option<Layout>) -> anyhow::Result<Layout> {
+        let last = before.unwrap_or_default();
+        let wanted = Layout {
+            store: self.store.unwrap_or(last.store),
+            replicas: self.replicas.unwrap_or(last.replicas),
+            nats_nodes: self.nats_nodes.unwrap_or(last.nats_nodes),
+        };
+        if let Some(before) = before
+            && !before.is_kept_by(wanted)
+            && !self.fresh
+        {
+            return Err(exit::refuse(format!(
+                "the data in this folder are those of {before}, and stay where they are: --fresh deletes them and begins anew \
+                 with {wanted}, --data takes another folder"
+            )));
+        }
+        wanted.checked().map_err(exit::refuse)
     }
 }
 
@@ -55,10 +97,12 @@ fn ports(text: &str) -> Result<Ports, String> {
 pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     folder::check_is_ours(&path)?;
-    let before = System::find(&path)?.map(|system| system.ports().clone());
+    let before = System::find(&path)?;
+    let layout = options.layout(before.as_ref().map(System::layout))?;
+    let before = before.map(|system| system.ports().clone());
     let is_remembered =
         options.port_base.is_none() && before.as_ref().is_some_and(|ports| *ports != Ports::standard());
-    let plan = plan(options.port_base.or(before).unwrap_or_else(Ports::standard), options.set)?;
+    let plan = plan(options.port_base.or(before).unwrap_or_else(Ports::standard), layout)?.with(options.set);
     let lock = folder::lock(&path).await?;
     if System::find(&path)?.as_ref().is_some_and(say_if_running) {
         return Ok(ExitCode::from(exit::RUNS_ALREADY));
@@ -87,15 +131,15 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     }
     print_urls(&system, &format!("ready after {:.1?}", began.elapsed()));
     say(&match has_tokens {
-        true => format!("  {:<10} on: {} issues one", "tokens", told(&path, "token create NAME --role ROLE")),
+        true => format!("  {:<11} on: {} issues one", "tokens", told(&path, "token create NAME --role ROLE")),
         false => {
             format!(
-                "  {:<10} off: whoever is on this machine may ask for anything (up --tokens turns them on)",
+                "  {:<11} off: whoever is on this machine may ask for anything (up --tokens turns them on)",
                 "tokens"
             )
         }
     });
-    say(&format!("  {:<10} {}", "notices", notices::told(&system).await));
+    say(&format!("  {:<11} {}", "notices", notices::told(&system).await));
     if options.detach {
         say(&format!("stop it with: {}", told(&path, "down")));
         return Ok(ExitCode::SUCCESS);
@@ -105,8 +149,8 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     supervise::run(&system, children, shutdown_signal).await
 }
 
-/// Checked before anything is touched: programs, broker.
-pub fn plan(ports: Ports, settings: Vec<Setting>) -> anyhow::Result<Plan> {
+/// Checked before anything is touched: programs, broker, database server.
+pub fn plan(ports: Ports, layout: Layout) -> anyhow::Result<Plan> {
     let program = env::current_exe().context("this program's own path is not to be found")?;
     let bin_dir = program.parent().map(Path::to_owned).unwrap_or_default();
     let missing =
@@ -118,12 +162,16 @@ pub fn plan(ports: Ports, settings: Vec<Setting>) -> anyhow::Result<Plan> {
         );
     }
     let nats_server = broker::find_program(&bin_dir)?;
-    Ok(Plan::new(ports, bin_dir, nats_server, settings))
+    let postgres_dir = match layout.store {
+        StoreKind::Sqlite => None,
+        StoreKind::Postgres => Some(postgres::find_programs()?),
+    };
+    Ok(Plan { ports, bin_dir, nats_server, postgres_dir, layout, settings: BTreeMap::new() })
 }
 
 fn say_if_running(system: &System) -> bool {
     let is_running = |member: &Member| process::find(system, *member).is_some();
-    let (running, stopped): (Vec<_>, Vec<_>) = Member::all().partition(is_running);
+    let (running, stopped): (Vec<_>, Vec<_>) = system.members().partition(is_running);
     if running.is_empty() {
         return false;
     }
@@ -138,15 +186,18 @@ fn say_if_running(system: &System) -> bool {
 /// Makes the folder of a system that does not run, to be called under its lock.
 pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
     let system = System::planned(path, plan);
-    Member::all().try_for_each(|member| process::check_port(&system, member))?;
+    system.members().try_for_each(|member| process::check_port(&system, member))?;
     if fresh {
         folder::wipe(path)?;
     }
     system.create()?;
     broker::make_users(&system)?;
     system.keep_environment()?;
-    broker::configure(&system)?;
-    Member::all().for_each(|member| process::forget(&system, member));
+    system.layout().brokers().try_for_each(|broker| broker::configure(&system, broker))?;
+    if system.layout().store == StoreKind::Postgres {
+        postgres::prepare(&system)?;
+    }
+    system.members().for_each(|member| process::forget(&system, member));
     Ok(system)
 }
 
@@ -158,12 +209,15 @@ pub async fn bring_up(
 ) -> anyhow::Result<()> {
     let http = Http::new()?;
     note(&format!("starting the system in {}", system.folder().display()));
-    started.push((Member::NATS, process::spawn(system, Member::NATS)?));
-    readiness::wait(&http, system, started, readiness::LIMIT).await?;
-    for member in Member::services() {
-        started.push((member, process::spawn(system, member)?));
+    let layout = system.layout();
+    let services = layout.services().chain(layout.front());
+    for members in [layout.ground().collect::<Vec<_>>(), services.collect()] {
+        let first = started.len();
+        for member in members {
+            started.push((member, process::spawn(system, member)?));
+        }
+        readiness::wait(&http, system, &mut started[first..], readiness::LIMIT).await?;
     }
-    readiness::wait(&http, system, &mut started[1..], readiness::LIMIT).await?;
     if seed {
         seed::fill(&http, &system.reach()?).await?;
     }
@@ -176,8 +230,15 @@ fn print_urls(system: &System, headline: &str) {
     members.sort_by_key(|member| system.port_of(*member));
     for member in members {
         let url = system.url_of(member);
-        say(&format!("  {member:<10} {url}   {url}/docs"));
+        say(&format!("  {member:<11} {url}   {url}/docs"));
     }
-    say(&format!("  {:<10} {}", Member::NATS, system.url_of(Member::NATS)));
-    say(&format!("  {:<10} {}", "logs", system.log_dir().display()));
+    let layout = system.layout();
+    if layout.replicas > 1 {
+        say(&format!(
+            "  {:<11} {} of each, each at a port of its own: see status",
+            "replicas", layout.replicas
+        ));
+    }
+    layout.ground().for_each(|member| say(&format!("  {member:<11} {}", system.url_of(member))));
+    say(&format!("  {:<11} {}", "logs", system.log_dir().display()));
 }
