@@ -191,7 +191,8 @@ pub struct TaskSettings {
     /// How long one call may take.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// How long a claim lasts; longer than a call with its wait for a permit.
+    /// How long a claim lasts: what a dead process was about to call is called by another after it. Longer than a call;
+    /// one that waits for its turn longer than this is claimed again.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
 }
@@ -203,7 +204,7 @@ impl Default for TaskSettings {
             concurrency: 256,
             backlog: 1024,
             timeout: Duration::from_secs(5),
-            lease: Duration::from_mins(2),
+            lease: Duration::from_secs(10),
         }
     }
 }

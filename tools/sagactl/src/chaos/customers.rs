@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use uuid::Uuid;
 
+use super::effects::Span;
 use super::verdict::Orders;
 use crate::local::{Member, System, catalogue};
 
@@ -21,6 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// Whoever is not answered for so long after the run has ended goes away, and complains.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long an answer is held for an order to end, and how long one is waited for.
+const WAIT: &str = "wait=2";
+const WAIT_TIMEOUT: Duration = Duration::from_secs(4);
 /// Cards, most of which work.
 const TOKENS: [&str; 10] = [
     "tok_ok",
@@ -66,9 +70,13 @@ impl Customers {
             let Ok(place) = places.clone().try_acquire_owned() else { continue };
             let customers = customers.clone();
             under_way.spawn(async move {
+                let placed = began.elapsed();
                 let ordered = customers.one(number, until + PATIENCE).await;
+                // Whoever has an order is no longer in the way of the next.
                 drop(place);
-                ordered
+                let id = ordered?;
+                let is_known = customers.is_over(id, until + PATIENCE).await;
+                Ok((id, is_known.then(|| Span { placed, ended: began.elapsed() })))
             });
             number += 1;
             while let Some(ended) = under_way.try_join_next() {
@@ -115,6 +123,21 @@ impl Customers {
             _ => {}
         }
         Ok(id)
+    }
+
+    /// Waits until an order has ended; whether its end became known. One that never ends is found by others.
+    async fn is_over(&self, id: Uuid, until: Instant) -> bool {
+        let ask = || {
+            let asked = self.client.get(format!("{}/{id}", self.url)).header("Prefer", WAIT);
+            asked.timeout(WAIT_TIMEOUT)
+        };
+        while Instant::now() < until {
+            let Ok((_, order)) = answered(&ask, until).await else { return false };
+            if order["status"] == "CONFIRMED" || order["status"] == "CANCELLED" {
+                return true;
+            }
+        }
+        false
     }
 }
 

@@ -1,16 +1,22 @@
 //! Shell: chaos: a system of its own is killed, paused and cut off at random while customers order; in the end
 //! everything has to be as if nothing had happened.
 //!
-//! [`plan`] says what is done when, all of it from one seed; [`disrupt`] does it, [`links`] are what it cuts;
-//! [`customers`] order meanwhile, as patiently as real ones with an idempotency key; [`verdict`] says how it went.
+//! [`plan`] says what is done when, all of it from one seed; [`disrupt`] does it, [`links`] are what it cuts and [`disk`]
+//! what it fills; [`effects`] are what each did to those who ordered; [`customers`] order meanwhile, as patiently as real ones with an idempotency key; [`verdict`] says how it went.
 
 mod customers;
+mod disk;
 mod disrupt;
+mod effects;
 mod links;
 mod plan;
 mod verdict;
 
+use std::fs;
+use std::io;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -19,12 +25,14 @@ use clap::Args;
 use serde_json::Value;
 
 use self::customers::Customers;
+use self::disk::SmallDisk;
+use self::disrupt::Disruptor;
 use self::links::Links;
-use self::plan::Disruption;
+use self::plan::{Disruption, Harm};
 use self::verdict::{Found, Verdict};
 use crate::args::duration;
 use crate::http::Http;
-use crate::local::{Layout, Member, Ports, RunningSystem, Setting, ShutdownSignal, System};
+use crate::local::{Layout, LayoutOptions, Member, Ports, RunningSystem, Setting, ShutdownSignal, System};
 use crate::output::{exit, note, say, say_json};
 use crate::reconciliation::{self, LONGEST_WAIT};
 
@@ -40,6 +48,8 @@ pub struct ChaosOptions {
     /// Orders per second.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rate: u32,
+    #[command(flatten)]
+    layout: LayoutOptions,
     /// One JSON object at the end.
     #[arg(long)]
     json: bool,
@@ -62,10 +72,14 @@ fn length(text: &str) -> Result<Duration, String> {
 
 /// `sagactl chaos`: ends with 1 when something was lost, doubled or left undone.
 pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
+    let layout = options.layout.layout(Layout::default()).map_err(exit::refuse)?;
+    let has_disks = disk::is_possible();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..=u64::from(u32::MAX)));
-    let layout = Layout::default();
     let mut dice = fastrand::Rng::with_seed(seed);
-    let plan = plan::of(layout, options.length, |sides| dice.u64(..sides));
+    let mut plan = plan::of(layout, options.length, |sides| dice.u64(..sides));
+    // With or without disks the same seed does the same, but for them.
+    plan.retain(|disruption| has_disks || !matches!(disruption.harm, Harm::FillDisk(_)));
+    let small = plan::disks(layout).filter(|_| has_disks);
     let folder = tempfile::Builder::new().prefix("saga-chaos.").tempdir().context("no temporary folder")?;
     note(&format!(
         "seed {seed}: {} disruptions in {}, in {}",
@@ -73,6 +87,13 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
         humantime_serde::re::humantime::format_duration(options.length),
         folder.path().display()
     ));
+    if !has_disks {
+        note("no disk is filled: that needs root, and `unshare` and `mount`");
+    }
+    open_to_others(folder.path())?;
+    let disks: Vec<_> = small
+        .map(|broker| SmallDisk::below(&folder.path().join(broker.to_string())))
+        .collect::<Result<_, _>>()?;
     let ports = free_ports();
     let links = Links::open(&ports, layout).await.context("no port for a link that can be cut")?;
     let mut shutdown_signal = ShutdownSignal::listen()?;
@@ -89,7 +110,7 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     let mut running =
         RunningSystem::start(folder.path(), (ports, layout), settings, &mut shutdown_signal).await?;
     let outcome = tokio::select! {
-        outcome = torment(&mut running, &links, &plan, &options, seed) => outcome,
+        outcome = torment((&mut running, &links, &disks), &plan, &options, seed) => outcome,
         () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted").into()),
     };
     running.stop().await?;
@@ -102,20 +123,21 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     if verdict.is_good() {
         return Ok(ExitCode::SUCCESS);
     }
+    disks.iter().for_each(SmallDisk::keep);
     note(&format!("data and logs are kept in {}", folder.keep().display()));
     Ok(ExitCode::FAILURE)
 }
 
 async fn torment(
-    running: &mut RunningSystem,
-    links: &Links,
+    (running, links, disks): (&mut RunningSystem, &Links, &[SmallDisk]),
     plan: &[Disruption],
     options: &ChaosOptions,
     seed: u64,
 ) -> anyhow::Result<Verdict> {
     let customers = Customers::of(&running.system, seed, options.rate, options.length)?;
     let began = Instant::now();
-    let (orders, disrupted) = tokio::join!(customers.order(began), disrupt::run(running, links, plan, began));
+    let disruptor = Disruptor::of(running, links, disks)?;
+    let (orders, disrupted) = tokio::join!(customers.order(began), disruptor.run(plan, began));
     disrupted?;
     let healed = Instant::now();
     let http = Http::new()?;
@@ -145,6 +167,11 @@ async fn settle(http: &Http, system: &System, until: Instant) -> Option<usize> {
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
+}
+
+/// A database server of root runs as somebody else, who must be able to pass.
+fn open_to_others(folder: &Path) -> io::Result<()> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
 }
 
 /// Ports in a row that nobody has, below those that the kernel gives to connections.

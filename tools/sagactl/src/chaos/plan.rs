@@ -37,13 +37,38 @@ pub fn links(layout: Layout) -> impl Iterator<Item = Link> {
 pub enum Harm {
     /// SIGKILL, and started again in the end.
     Kill(Member),
+    /// Told to end, and started again in the end.
+    Restart(Member),
     /// SIGSTOP, and SIGCONT in the end.
     Pause(Member),
+    /// Stopped nine tenths of the time, as on a machine that has no time for it.
+    Starve(Member),
     /// Connections break, and none can be made.
     Cut(Link),
     /// Connections stay, and nothing comes through until the end.
     Silence(Link),
+    /// The disk of a broker is full. When there is room again it is restarted, as `up` does.
+    FillDisk(Member),
+    /// A fault is injected into a service, and cleared in the end.
+    Fault(Member, Trouble),
 }
+
+/// A fault, none of which may leave a message to a human.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Trouble {
+    /// Every second try takes half a second longer.
+    Delay,
+    /// Half of what is published reaches the broker twice.
+    PublishTwice,
+    /// The next five tries fail.
+    FailTransiently,
+    /// No step takes messages.
+    Pause,
+}
+
+const TROUBLES: [Trouble; 4] =
+    [Trouble::Delay, Trouble::PublishTwice, Trouble::FailTransiently, Trouble::Pause];
 
 /// A process, or a link by its two ends.
 type Victim = (Member, Option<Member>);
@@ -52,7 +77,13 @@ impl Harm {
     /// Whom it is done to: one thing at a time.
     fn victim(self) -> Victim {
         match self {
-            Self::Kill(member) | Self::Pause(member) => (member, None),
+            Self::Kill(member)
+            | Self::Restart(member)
+            | Self::Pause(member)
+            | Self::Starve(member)
+            | Self::FillDisk(member)
+            // What is injected reaches all of a service, and does not keep any of it from being killed.
+            | Self::Fault(member, _) => (member, None),
             Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => (from, Some(to)),
         }
     }
@@ -62,7 +93,15 @@ impl fmt::Display for Harm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what: &str = self.into();
         match self {
-            Self::Kill(member) | Self::Pause(member) => write!(f, "{what} {member}"),
+            Self::Kill(member)
+            | Self::Restart(member)
+            | Self::Pause(member)
+            | Self::Starve(member)
+            | Self::FillDisk(member) => write!(f, "{} {member}", what.replace('_', " ")),
+            Self::Fault(member, trouble) => {
+                let trouble: &str = trouble.into();
+                write!(f, "{what} {trouble} at {member}")
+            }
             Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => {
                 write!(f, "{what} {from} → {to}")
             }
@@ -88,10 +127,18 @@ const LASTS_MS: (u64, u64) = (100, 12_000);
 /// Whoever was disrupted is left alone for this long: a process that comes back gets to do something.
 const REST: Duration = Duration::from_secs(2);
 
+/// Brokers whose disks are filled: of a cluster one, as it goes on without that.
+pub fn disks(layout: Layout) -> impl Iterator<Item = Member> {
+    layout.brokers().take(1)
+}
+
 /// Disruptions of a run of this length, in the order in which they begin; the last is over when the run is.
 /// `dice(n)` answers with a number below `n`, which is at least 1.
 pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) -> Vec<Disruption> {
+    let takes_part = |service: &Member| service.participant().is_some_and(|it| it.has_stream);
+    let services: Vec<_> = Member::services().filter(takes_part).collect();
     let (processes, links): (Vec<_>, Vec<_>) = (layout.members().collect(), links(layout).collect());
+    let disks: Vec<_> = disks(layout).collect();
     let mut left_alone: BTreeMap<Victim, Duration> = BTreeMap::new();
     let (mut plan, mut at) = (Vec::new(), Duration::ZERO);
     loop {
@@ -102,12 +149,16 @@ pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) ->
         // One throw bounds the other: half of them are shorter than a fifth of the longest.
         let most = 1 + dice(LASTS_MS.1);
         let until = at + Duration::from_millis(LASTS_MS.0 + dice(most));
-        let how = dice(5);
+        let how = dice(12);
         let harm = match how {
-            0 | 1 => Harm::Kill(one_of(&processes, &mut dice)),
-            2 => Harm::Pause(one_of(&processes, &mut dice)),
-            3 => Harm::Cut(one_of(&links, &mut dice)),
-            _ => Harm::Silence(one_of(&links, &mut dice)),
+            0..=2 => Harm::Kill(one_of(&processes, &mut dice)),
+            3 => Harm::Restart(one_of(&processes, &mut dice)),
+            4 | 5 => Harm::Pause(one_of(&processes, &mut dice)),
+            6 => Harm::Starve(one_of(&processes, &mut dice)),
+            7 | 8 => Harm::Cut(one_of(&links, &mut dice)),
+            9 => Harm::Silence(one_of(&links, &mut dice)),
+            10 => Harm::FillDisk(one_of(&disks, &mut dice)),
+            _ => Harm::Fault(one_of(&services, &mut dice), one_of(&TROUBLES, &mut dice)),
         };
         let is_free = left_alone.get(&harm.victim()).is_none_or(|until| *until <= at);
         if is_free && until <= length {
@@ -144,16 +195,28 @@ mod tests {
         let layout = Layout::default();
         assert_eq!(plan(layout, 1), plan(layout, 1));
         assert_ne!(plan(layout, 1), plan(layout, 2));
-        let plan = plan(layout, 1);
+        let plans: Vec<_> = (1..6).flat_map(|seed| plan(layout, seed)).collect();
         for member in layout.members() {
-            for harm in [Harm::Kill(member), Harm::Pause(member)] {
-                assert!(plan.iter().any(|disruption| disruption.harm == harm), "{harm}");
+            for harm in [Harm::Kill(member), Harm::Restart(member), Harm::Pause(member), Harm::Starve(member)]
+            {
+                assert!(plans.iter().any(|disruption| disruption.harm == harm), "{harm}");
             }
         }
         for link in links(layout) {
             let is_cut = |disruption: &Disruption| matches!(disruption.harm, Harm::Cut(it) | Harm::Silence(it) if it == link);
-            assert!(plan.iter().any(is_cut), "{link:?}");
+            assert!(plans.iter().any(is_cut), "{link:?}");
         }
+        let is_fill = |disruption: &Disruption| disruption.harm == Harm::FillDisk(Member::NATS);
+        assert!(plans.iter().any(is_fill));
+    }
+
+    #[test]
+    fn each_process_of_a_large_system_has_its_own_way_to_each_broker_and_to_its_database() {
+        let layout = Layout { store: StoreKind::Postgres, replicas: 3, nats_nodes: 3 };
+        let links: Vec<_> = links(layout).collect();
+        let of = |to: Member| links.iter().filter(|link| link.to.kind() == to).count();
+        // Four services of three replicas take part in the messaging, five have databases.
+        assert_eq!((of(Member::NATS), of(Member::POSTGRES)), (4 * 3 * 3, 5 * 3));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::effects::{self, Effect, Span};
 use super::plan::Disruption;
 use crate::local::member::Member;
 
@@ -18,15 +19,20 @@ const SHOWN: usize = 10;
 pub struct Orders {
     /// The orders that were taken.
     pub taken: Vec<Uuid>,
+    /// Those whose end their customers came to know.
+    pub spans: Vec<Span>,
     /// Answers that should not have been, one sentence each.
     pub complaints: Vec<String>,
 }
 
 impl Orders {
     /// One more customer has come away.
-    pub fn add(&mut self, ended: Result<Uuid, String>) {
+    pub fn add(&mut self, ended: Result<(Uuid, Option<Span>), String>) {
         match ended {
-            Ok(id) => self.taken.push(id),
+            Ok((id, span)) => {
+                self.taken.push(id);
+                self.spans.extend(span);
+            }
             Err(complaint) => self.complaints.push(complaint),
         }
     }
@@ -59,6 +65,10 @@ pub struct Verdict {
     confirmed: u64,
     cancelled: u64,
     settled_after_s: f64,
+    /// The longest time in which no order ended.
+    longest_pause_s: f64,
+    /// What each disruption did to the orders of its time.
+    timeline: Vec<Effect>,
     /// What speaks against the system; empty when nothing was lost, doubled or left undone.
     complaints: Vec<String>,
 }
@@ -81,6 +91,8 @@ impl Verdict {
             confirmed: count("confirmed"),
             cancelled: count("cancelled"),
             settled_after_s: found.settled_after.as_secs_f64(),
+            longest_pause_s: effects::longest_pause(&orders.spans).as_secs_f64(),
+            timeline: effects::of(plan, &orders.spans),
             complaints: complaints(&orders, &found, count("orders")),
         }
     }
@@ -94,13 +106,14 @@ impl Verdict {
     pub fn text(&self) -> String {
         let harms: Vec<_> =
             self.disruptions.iter().map(|(harm, count)| format!("{count} × {harm}")).collect();
-        let mut lines = vec![
+        let mut lines: Vec<_> = self.timeline.iter().map(Effect::text).collect();
+        lines.extend([
             format!("seed {}: {}s of {}", self.seed, self.duration_s, harms.join(", ")),
             format!(
-                "{} orders: {} confirmed, {} cancelled; at rest {:.1}s after the last disruption",
-                self.orders, self.confirmed, self.cancelled, self.settled_after_s
+                "{} orders: {} confirmed, {} cancelled; longest pause {:.1}s; at rest {:.1}s after the last disruption",
+                self.orders, self.confirmed, self.cancelled, self.longest_pause_s, self.settled_after_s
             ),
-        ];
+        ]);
         lines.extend(self.complaints.iter().map(|complaint| format!("✗ {complaint}")));
         if self.is_good() {
             lines.push("✔ nothing was lost, doubled or left undone; the books balance".to_owned());
@@ -156,7 +169,7 @@ mod tests {
 
     fn complaints_of(taken: &[u128], change: impl FnOnce(&mut Orders, &mut Found)) -> Vec<String> {
         let taken: Vec<_> = taken.iter().map(|id| Uuid::from_u128(*id)).collect();
-        let mut orders = Orders { taken, complaints: vec![] };
+        let mut orders = Orders { taken, ..Orders::default() };
         let report = json!({"balanced": true, "summary": {"orders": 2}, "discrepancies": [{"rule": "sold"}]});
         let mut found = Found {
             pending: Some(0),

@@ -26,6 +26,8 @@ use crate::output::note;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// After a missed heartbeat the client's stream wakes nobody: it is asked again this often.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Nothing came so often: either nothing was published, or the client's stream has died with the broker that it was at.
+const QUIET: u32 = 4;
 /// The facts that tell how a saga ends, by who publishes them; dead letters are everybody's.
 const PRODUCERS: [(&str, &[FactType]); 3] = [
     ("order", &[FactType::OrderConfirmed, FactType::OrderCancelled]),
@@ -103,9 +105,19 @@ impl Source {
 
     async fn hear(mut self, mut messages: Ordered, to: Arc<impl Fn(Uuid, Heard)>) {
         let confirmed = FactType::OrderConfirmed.message_type().subject("order", "");
+        let mut quiet: u32 = 0;
         loop {
-            let message = match timeout(ASK_AGAIN, messages.next()).await {
-                Err(_elapsed) => continue,
+            let next = timeout(ASK_AGAIN, messages.next()).await;
+            quiet = if next.is_err() { quiet + 1 } else { 0 };
+            let message = match next {
+                Err(_elapsed) => {
+                    if quiet.is_multiple_of(QUIET)
+                        && let Ok(anew) = self.subscribe().await
+                    {
+                        messages = anew;
+                    }
+                    continue;
+                }
                 Ok(Some(Ok(message))) => message,
                 Ok(broken @ (Some(Err(_)) | None)) => {
                     if let Some(Err(error)) = broken {

@@ -22,6 +22,7 @@ mod users;
 
 // What can be asked of the system.
 mod notices;
+mod options;
 pub mod processes;
 mod rebuild;
 mod revive;
@@ -43,6 +44,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 pub use self::member::{Member, Ports};
+pub use self::options::LayoutOptions;
 pub use self::plan::{Layout, Setting};
 pub use self::postgres::url_of as postgres_url;
 pub use self::reach::Reach;
@@ -94,6 +96,12 @@ pub enum LocalCommand {
 pub struct One {
     /// The process that is meant.
     name: Member,
+}
+
+/// Signals a process, if it runs.
+pub fn signal(system: &System, member: Member, signal: nix::sys::signal::Signal) {
+    // One that is gone needs none.
+    let _ = process::find(system, member).map(|running| process::send(running, signal));
 }
 
 /// Where the services are that are meant; `folder` is that of the local system.

@@ -82,10 +82,15 @@ impl RunningSystem {
         stop::kill(&self.system, member).await
     }
 
-    /// Starts a process that was killed. Whether it is ready is another question: what it needs may be away.
+    /// Tells a process to end in good order, and waits for nothing.
+    pub fn tell_to_stop(&self, member: Member) -> anyhow::Result<()> {
+        self.signal(member, stop::signal_of(member))
+    }
+
+    /// Starts a process that was killed or told to stop. Whether it is ready is another question: what it needs may be away.
     pub async fn start_again(&mut self, member: Member) -> anyhow::Result<()> {
-        if self.runs(member) {
-            bail!("{member} runs, although it was killed");
+        if !process::wait_until_gone(&self.system, member, stop::PATIENCE).await {
+            bail!("{member} runs, although it was to stop");
         }
         self.reap();
         process::wait_for_port(&self.system, member).await?;

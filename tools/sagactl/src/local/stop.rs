@@ -14,7 +14,7 @@ use super::{folder, process};
 use crate::output::note;
 
 /// A service ends within 10 seconds of SIGTERM; one that does not is stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The kernel ends a killed process at once, unless it hangs in the disk.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,7 +48,7 @@ pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
         process::forget(system, member);
         return Ok(());
     };
-    process::send(running, stop_signal(member))?;
+    process::send(running, signal_of(member))?;
     if process::wait_until_gone(system, member, PATIENCE).await {
         note(&format!("  {member:<11} stopped"));
     } else {
@@ -60,7 +60,7 @@ pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
 }
 
 /// What ends a process in good order. To a database server SIGTERM says to wait until nobody is connected any more.
-fn stop_signal(member: Member) -> Signal {
+pub fn signal_of(member: Member) -> Signal {
     if member == Member::POSTGRES { Signal::SIGINT } else { Signal::SIGTERM }
 }
 

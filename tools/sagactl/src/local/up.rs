@@ -9,7 +9,8 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use super::member::{MOST_REPLICAS, Member, Ports};
+use super::member::{Member, Ports};
+use super::options::LayoutOptions;
 use super::plan::{Layout, Plan, Setting, StoreKind};
 use super::process::{self, Started};
 use super::supervise::{self, ShutdownSignal};
@@ -28,16 +29,8 @@ pub struct UpOptions {
     /// Delete the data of earlier runs first.
     #[arg(long)]
     fresh: bool,
-    /// Where the services keep their data: sqlite, each in a file; postgres, each in a database of one server that is
-    /// started for them. Without it as the last time in this folder, at first sqlite.
-    #[arg(long, value_name = "KIND")]
-    store: Option<StoreKind>,
-    /// Processes of each service, behind one port; more than one needs --store postgres. Without it as the last time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_REPLICAS)))]
-    replicas: Option<u8>,
-    /// Brokers, a cluster in which each message is stored by three: 1 or 3. Without it as the last time.
-    #[arg(long, value_name = "N", value_parser = nodes)]
-    nats_nodes: Option<u8>,
+    #[command(flatten)]
+    layout: LayoutOptions,
     /// Ports from N on: admin N, order, inventory, payment, bank, nats N+5; or "standard": 8080 to 8084 and 4222.
     /// Without it those of the last time in this folder, at first the standard ones. One of several, as order-2, is ten
     /// above the one before it.
@@ -63,23 +56,10 @@ fn ports(text: &str) -> Result<Ports, String> {
     }
 }
 
-/// A majority of two is two: no more than one alone may be missing of three.
-fn nodes(text: &str) -> Result<u8, String> {
-    match text.parse() {
-        Ok(nodes @ (1 | 3)) => Ok(nodes),
-        Ok(_) | Err(_) => Err("1 or 3".to_owned()),
-    }
-}
-
 impl UpOptions {
     /// Of what the system is to consist, where it is known of what it did.
     fn layout(&self, before: Option<Layout>) -> anyhow::Result<Layout> {
-        let last = before.unwrap_or_default();
-        let wanted = Layout {
-            store: self.store.unwrap_or(last.store),
-            replicas: self.replicas.unwrap_or(last.replicas),
-            nats_nodes: self.nats_nodes.unwrap_or(last.nats_nodes),
-        };
+        let wanted = self.layout.layout(before.unwrap_or_default()).map_err(exit::refuse)?;
         if let Some(before) = before
             && !before.is_kept_by(wanted)
             && !self.fresh
@@ -89,7 +69,7 @@ impl UpOptions {
                  with {wanted}, --data takes another folder"
             )));
         }
-        wanted.checked().map_err(exit::refuse)
+        Ok(wanted)
     }
 }
 
