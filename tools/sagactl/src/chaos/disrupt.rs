@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
 use reqwest::Method;
 use serde_json::json;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::disk::SmallDisk;
 use super::links::{LinkState, Links};
@@ -26,7 +27,8 @@ pub struct Disruptor<'a> {
     pub running: &'a mut RunningSystem,
     pub links: &'a Links,
     pub disks: &'a [SmallDisk],
-    starving: Vec<(Member, tokio::task::JoinHandle<()>)>,
+    starving: Vec<(Member, JoinHandle<()>)>,
+    clearing: JoinSet<anyhow::Result<()>>,
     http: Http,
 }
 
@@ -36,7 +38,7 @@ impl<'a> Disruptor<'a> {
         links: &'a Links,
         disks: &'a [SmallDisk],
     ) -> anyhow::Result<Self> {
-        Ok(Self { running, links, disks, starving: Vec::new(), http: Http::new()? })
+        Ok(Self { running, links, disks, starving: Vec::new(), clearing: JoinSet::new(), http: Http::new()? })
     }
 
     /// Does all of it, and returns when the last is undone.
@@ -60,6 +62,9 @@ impl<'a> Disruptor<'a> {
             } else {
                 self.end(*harm).await.with_context(|| format!("after {harm}"))?;
             }
+        }
+        while let Some(cleared) = self.clearing.join_next().await {
+            cleared??;
         }
         Ok(())
     }
@@ -117,7 +122,11 @@ impl<'a> Disruptor<'a> {
                 self.running.tell_to_stop(member)?;
                 self.running.start_again(member).await
             }
-            Harm::Fault(service, _) => self.clear(service).await,
+            // Whoever is needed for that may come back only by what is done next.
+            Harm::Fault(service, _) => {
+                self.clearing.spawn(clear(self.http.clone(), self.running.system.clone(), service));
+                Ok(())
+            }
         }
     }
 
@@ -145,22 +154,23 @@ impl<'a> Disruptor<'a> {
         };
         note(&format!("           it was not injected: {why}"));
     }
+}
 
-    async fn clear(&self, service: Member) -> anyhow::Result<()> {
-        let url = format!("{}/api/admin/faults/{service}", self.running.system.url_of(Member::ADMIN));
-        let until = Instant::now() + CLEARS.1;
-        loop {
-            let asked = self.http.request(Method::DELETE, &url).timeout(ADMIN_ANSWERS_WITHIN);
-            let why = match http::answer(asked.json(&json!({"reason": "chaos"})), &url).await {
-                Ok(answer) if answer.status.is_success() => return Ok(()),
-                Ok(answer) => answer.complaint(),
-                Err(error) => format!("{error:#}"),
-            };
-            if Instant::now() >= until {
-                bail!("it cannot be cleared: {why}");
-            }
-            tokio::time::sleep(CLEARS.0).await;
+/// Clears what was injected into a service, as soon as somebody can be asked to.
+async fn clear(http: Http, system: System, service: Member) -> anyhow::Result<()> {
+    let url = format!("{}/api/admin/faults/{service}", system.url_of(Member::ADMIN));
+    let until = Instant::now() + CLEARS.1;
+    loop {
+        let asked = http.request(Method::DELETE, &url).timeout(ADMIN_ANSWERS_WITHIN);
+        let why = match http::answer(asked.json(&json!({"reason": "chaos"})), &url).await {
+            Ok(answer) if answer.status.is_success() => return Ok(()),
+            Ok(answer) => answer.complaint(),
+            Err(error) => format!("{error:#}"),
+        };
+        if Instant::now() >= until {
+            bail!("what was injected into {service} cannot be cleared: {why}");
         }
+        tokio::time::sleep(CLEARS.0).await;
     }
 }
 
