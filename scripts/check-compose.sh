@@ -9,7 +9,7 @@ usage() {
 usage: scripts/check-compose.sh [--no-build] [--no-scenarios]
 
   --no-build       check the images that are there (saga/order:0.1.0 and its likes) instead of building them
-  --no-scenarios   leave out scripts/demo-scenarios.sh all --target compose (some minutes)
+  --no-scenarios   leave out scripts/demo-scenarios.sh all --target compose, twice (some minutes each)
 
 It needs docker with compose (v2), curl, jq and python3, and the images that docker-compose.yml and services/Dockerfile
 name: those that this machine has are used, the others are pulled. It works in projects of its own (saga-check…), on
@@ -95,7 +95,10 @@ main() {
   with postgres nothing_left saga-check "compose down -v, with PostgreSQL"
   with postgres,cluster in_a_cluster
   with postgres,cluster nothing_left saga-check "compose down -v, with the cluster"
-  if [[ $with_scenarios == yes ]]; then scenarios; fi
+  if [[ $with_scenarios == yes ]]; then
+    scenarios "by itself"
+    with postgres,cluster scenarios "on PostgreSQL, with three brokers"
+  fi
   echo
   if ((failures > 0)); then die "$failures of the checks failed"; fi
   echo "everything holds"
@@ -451,8 +454,9 @@ nothing_left() {
   done
 }
 
+# scenarios HOW
 scenarios() {
-  step "scripts/demo-scenarios.sh all --target compose"
+  step "scripts/demo-scenarios.sh all --target compose, $1"
   if COMPOSE_PROJECT_NAME=saga-check-demo SAGA_COMPOSE_BUILD=$building "$root/scripts/demo-scenarios.sh" all --target compose >"$scratch/scenarios" 2>&1; then
     pass "$(grep 'every expectation held' "$scratch/scenarios")"
   else
