@@ -11,7 +11,7 @@ usage: scripts/check-compose.sh [--no-build] [--no-scenarios]
   --no-build       check the images that are there (saga/order:0.1.0 and its likes) instead of building them
   --no-scenarios   leave out scripts/demo-scenarios.sh all --target compose, twice (some minutes each)
 
-It needs docker with compose (v2), curl, jq and python3, and the images that docker-compose.yml and services/Dockerfile
+It needs docker with compose (2.24 or newer), curl, jq and python3, and the images that docker-compose.yml and services/Dockerfile
 name: those that this machine has are used, the others are pulled. It works in projects of its own (saga-check…), on
 ports of its own (from SAGA_CHECK_PORTS on, 18080), and ends without containers, volumes and networks of theirs.
 Exit code 0 when everything holds, 1 when not.
@@ -128,6 +128,7 @@ what_it_needs() {
   for tool in docker curl jq python3; do have "$tool" || die "$tool is not there: install it"; done
   docker info >/dev/null 2>&1 || die "no docker daemon answers (docker info): start one"
   docker compose version >/dev/null 2>&1 || die "docker has no compose (v2): install its plugin"
+  at_least 2.24 "$(docker compose version --short)" || die "compose is $(docker compose version --short): 2.24 or newer is needed"
   step "images that others make"
   for image in $(compose --profile '*' config --images | grep -v '^saga/' | sort -u) "${SAGA_RUST_IMAGE:-rust:1.95-bookworm}"; do
     if docker image inspect "$image" >/dev/null 2>&1 || docker pull --quiet "$image" >/dev/null 2>&1; then
