@@ -9,9 +9,9 @@ usage() {
 usage: scripts/check-compose.sh [--no-build] [--no-scenarios]
 
   --no-build       check the images that are there (saga/order:0.1.0 and its likes) instead of building them
-  --no-scenarios   leave out scripts/demo-scenarios.sh all --target compose (some minutes)
+  --no-scenarios   leave out scripts/demo-scenarios.sh all --target compose, twice (some minutes each)
 
-It needs docker with compose (v2), curl, jq and python3, and the images that docker-compose.yml and services/Dockerfile
+It needs docker with compose (2.24 or newer), curl, jq and python3, and the images that docker-compose.yml and services/Dockerfile
 name: those that this machine has are used, the others are pulled. It works in projects of its own (saga-check…), on
 ports of its own (from SAGA_CHECK_PORTS on, 18080), and ends without containers, volumes and networks of theirs.
 Exit code 0 when everything holds, 1 when not.
@@ -56,8 +56,15 @@ within() {
   done
 }
 
-unset COMPOSE_FILE COMPOSE_PROFILES
+unset COMPOSE_FILE COMPOSE_PROFILES COMPOSE_PROJECT_NAME COMPOSE_ENV_FILES
 compose() { docker compose --project-name saga-check "$@"; }
+# with FILES COMMAND…: with these files of settings, compose/FILE.env, split by commas.
+with() {
+  local COMPOSE_ENV_FILES
+  COMPOSE_ENV_FILES=$(sed 's|[^,]*|compose/&.env|g' <<<"$1")
+  export COMPOSE_ENV_FILES
+  "${@:2}"
+}
 guarded() { compose --file docker-compose.yml --file docker-compose.tokens.yml "$@"; }
 id_of() { compose ps --all --quiet "$1"; }
 # inspected SERVICE FORMAT
@@ -84,7 +91,14 @@ main() {
   of_a_newer_schema
   with_the_doors_closed
   nothing_left saga-check "compose down -v"
-  if [[ $with_scenarios == yes ]]; then scenarios; fi
+  with postgres on_postgres
+  with postgres nothing_left saga-check "compose down -v, with PostgreSQL"
+  with postgres,cluster in_a_cluster
+  with postgres,cluster nothing_left saga-check "compose down -v, with the cluster"
+  if [[ $with_scenarios == yes ]]; then
+    scenarios "by itself"
+    with postgres,cluster scenarios "on PostgreSQL, with three brokers"
+  fi
   echo
   if ((failures > 0)); then die "$failures of the checks failed"; fi
   echo "everything holds"
@@ -114,6 +128,7 @@ what_it_needs() {
   for tool in docker curl jq python3; do have "$tool" || die "$tool is not there: install it"; done
   docker info >/dev/null 2>&1 || die "no docker daemon answers (docker info): start one"
   docker compose version >/dev/null 2>&1 || die "docker has no compose (v2): install its plugin"
+  at_least 2.24 "$(docker compose version --short)" || die "compose is $(docker compose version --short): 2.24 or newer is needed"
   step "images that others make"
   for image in $(compose --profile '*' config --images | grep -v '^saga/' | sort -u) "${SAGA_RUST_IMAGE:-rust:1.95-bookworm}"; do
     if docker image inspect "$image" >/dev/null 2>&1 || docker pull --quiet "$image" >/dev/null 2>&1; then
@@ -138,10 +153,24 @@ as_it_is_written() {
     [.services | to_entries[] | select(.value.environment // {} | keys | any(endswith("__HTTP__BIND")))
       | ([.value.environment | to_entries[] | select(.key | endswith("__HTTP__MAX_CONNECTIONS")) | .value | tonumber][0] // 10000) as $held
       | select($held * 36864 > (.value.mem_limit | tonumber) / 2)] | length' "$config")"
-  expect "ours, and the broker, that may write to their root file system" 0 \
-    "$(jq '[.services[] | select((.image | test("^(saga/|nats:)")) and (.read_only | not))] | length' "$config")"
+  expect "ours, the broker and the database that may write to their root file system" 0 \
+    "$(jq '[.services[] | select((.image | test("^(saga/|nats:|postgres:)")) and (.read_only | not))] | length' "$config")"
   expect "secrets in it" 0 "$(grep -c 'saga_[A-Za-z0-9]\{20\}\|SU[A-Z2-7]\{50\}' "$config" || true)"
+  expect "where the data are, by itself" "5 sqlite" "$(stores)"
+  expect "… with compose/postgres.env" "5 postgres" "$(with postgres stores)"
+  expect "a system of its own with each" "saga saga-postgres saga-cluster saga-postgres-cluster" \
+    "$(project) $(with postgres project) $(with cluster project) $(with postgres,cluster project)"
+  expect "brokers and copies of a stream, by itself" "1 1" "$(brokers) $(copies)"
+  expect "… with compose/cluster.env" "3 3" "$(with cluster brokers) $(with cluster copies)"
+  expect "… with both" "3 3, 5 postgres" "$(with postgres,cluster brokers) $(with postgres,cluster copies), $(with postgres,cluster stores)"
 }
+
+# set_to KEY [FILTER]: what a setting is at each service, as JSON.
+set_to() { compose config --format json | jq -r "[.services[].environment // {} | to_entries[] | select(.key | endswith(\"$1\")).value${2:-}]"; }
+stores() { set_to __STORE__URL ' | split(":")[0]' | jq -r 'group_by(.) | map("\(length) \(.[0])") | join(", ")'; }
+copies() { set_to __BUS__REPLICAS | jq -r 'unique | join(", ")'; }
+brokers() { compose config --services | grep -c '^nats\(-[0-9]\)\?$'; }
+project() { docker compose config --format json | jq -r .name; }
 
 as_it_is_started() {
   local began=$SECONDS name size
@@ -326,6 +355,95 @@ no_fault_can_be_injected() {
 
 code_of() { curl -s --output /dev/null --write-out '%{http_code}' "$1"; }
 
+# confirmed: whether an order is confirmed within half a minute.
+confirmed() {
+  local placed
+  placed=$(curl -s --max-time 30 "$(url_of order 8081)/api/orders" -H 'content-type: application/json' -H 'Prefer: wait=25' \
+    -d '{"customer":"ada","lines":[{"sku":"coffee-beans-1kg","quantity":1}],"payment":{"token":"tok_ok"}}')
+  true_of '.status == "CONFIRMED"' "$placed"
+}
+
+# What the five services need, without what watches over them.
+up_without_watchers() { up "$building" nats $services; }
+
+on_postgres() {
+  local name
+  step "compose/postgres.env: a database and a user for each service"
+  up_without_watchers || { tail -n 30 "$scratch/up" && fail "it does not start" && return; }
+  holds "an order is confirmed" within 30 confirmed
+  for name in $services; do
+    holds "$name has tables, which are its own" test "$(owned_by "$name")" -gt 5
+  done
+  expect "databases that order's password opens" order "$(opened_by_order)"
+  holds "the volume of its file of SQLite is empty" in_volume order-data test ! -e /volume/order.db </dev/null
+  compose kill --signal KILL postgres >/dev/null 2>&1
+  expect "the server is killed: who orders is told" 503 "$(within 20 is_503 && echo 503 || order_code)"
+  holds "… it starts again" up_without_watchers
+  holds "… and orders are confirmed, by services that were not restarted" within 60 confirmed
+  holds "… and the books balance" within 60 compose run --rm sagactl audit
+}
+
+# owned_by SERVICE: how many tables of its database are its user's.
+owned_by() {
+  compose exec -T postgres psql -U postgres -d "$1" -Atc "SELECT count(*) FROM pg_tables WHERE schemaname = 'public' AND tableowner = '$1'"
+}
+
+opened_by_order() {
+  local name open=()
+  for name in $services postgres; do
+    # shellcheck disable=SC2016 # in the container
+    if compose run --rm --no-deps --volume saga-check_credentials-order:/order:ro --env DATABASE="$name" --user 0 \
+      --cap-add DAC_OVERRIDE --entrypoint sh postgres -c \
+      'PGPASSWORD=$(cat /order/store.password) psql -h postgres -U order -d "$DATABASE" -c "SELECT 1"' >/dev/null 2>&1; then
+      open+=("$name")
+    fi
+  done
+  printf '%s' "${open[*]}"
+}
+
+order_code() {
+  curl -s --max-time 20 --output /dev/null --write-out '%{http_code}' "$(url_of order 8081)/api/orders" -H 'content-type: application/json' \
+    -d '{"customer":"ada","lines":[{"sku":"coffee-beans-1kg","quantity":1}],"payment":{"token":"tok_ok"}}'
+}
+is_503() { [[ $(order_code) == 503 ]]; }
+
+in_a_cluster() {
+  local name
+  step "compose/postgres.env and compose/cluster.env: three brokers"
+  up_without_watchers || { tail -n 30 "$scratch/up" && fail "it does not start" && return; }
+  for name in nats nats-2 nats-3; do expect "$name: owner of its process" 65532 "$(uid_of "$name")"; done
+  holds "an order is confirmed" within 30 confirmed
+  expect "copies of the streams" "ADMIN 3, ADVISORY 3, INVENTORY 3, ORDER 3, PAYMENT 3" "$(copies_at_the_broker nats)"
+  holds "who has no password is no broker" who_has_no_password
+  for name in nats nats-2 nats-3; do
+    compose kill --signal KILL "$name" >/dev/null 2>&1
+    holds "$name is killed: orders are confirmed" within 30 confirmed
+    holds "… it starts again" up_without_watchers
+    holds "… and has what it missed" within 60 is_current
+  done
+  holds "the books balance" within 60 compose run --rm sagactl audit
+}
+
+# What a broker knows of the streams.
+streams_of() { compose exec -T "$1" wget -q -O - 'http://127.0.0.1:8222/jsz?accounts=1&streams=1&config=1' | jq '[.account_details[].stream_detail[]?]'; }
+copies_at_the_broker() { streams_of "$1" | jq -r 'map("\(.name) \(.config.num_replicas)") | sort | join(", ")'; }
+# Whether every copy has all that its leader has, as each leader says.
+is_current() {
+  local name streams
+  streams=$(for name in nats nats-2 nats-3; do
+    streams_of "$name" | jq --arg name "${name/%nats/nats-1}" 'map(select(.cluster.leader == $name))'
+  done | jq -s add)
+  true_of 'length == 5 and all(.[].cluster.replicas[]; .current)' "$streams"
+}
+
+who_has_no_password() {
+  local before
+  before=$(turned_away)
+  timeout 5 docker run --rm --network saga-check_default nats:2.15.1-alpine --cluster_name saga --cluster nats://0.0.0.0:6222 \
+    --routes nats://nats-1:6222 >"$scratch/intruder" 2>&1 || true
+  grep -q 'Authorization Violation' "$scratch/intruder" && (($(turned_away) > before))
+}
+
 # nothing_left PROJECT WHAT: takes it down and looks for remains.
 nothing_left() {
   local kind
@@ -337,8 +455,9 @@ nothing_left() {
   done
 }
 
+# scenarios HOW
 scenarios() {
-  step "scripts/demo-scenarios.sh all --target compose"
+  step "scripts/demo-scenarios.sh all --target compose, $1"
   if COMPOSE_PROJECT_NAME=saga-check-demo SAGA_COMPOSE_BUILD=$building "$root/scripts/demo-scenarios.sh" all --target compose >"$scratch/scenarios" 2>&1; then
     pass "$(grep 'every expectation held' "$scratch/scenarios")"
   else

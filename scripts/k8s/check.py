@@ -1,6 +1,7 @@
 """Renders k8s/ with kubectl, in a copy with secrets that are none, and holds all that comes out against the schemas and
 the policies; then plants faults, and holds the policies against those. `--write` writes what is generated."""
 
+import copy
 import os
 import shutil
 import subprocess
@@ -30,8 +31,17 @@ SECRETS = [
     "http/tokens.json",
     "prometheus/http.token",
 ]
-# How long a service takes to stop stands there.
-RUN = "shared/engine/src/host/run.rs"
+# What the manifests must agree with, beside what k8s/ and grafana/ say.
+SOURCES = [
+    "shared/contract/src/topology.rs",
+    "shared/engine/src/host/http/connections.rs",
+    "shared/engine/src/host/metrics/names.rs",
+    "shared/engine/src/host/run.rs",
+    "shared/engine/src/store/postgres/pool.rs",
+    "tools/sagactl/src/local/credentials.rs",
+]
+# What prometheus-adapter is told, which is no object of Kubernetes.
+ADAPTER = "k8s/overlays/production/prometheus-adapter.yaml"
 # Who speaks to whom beside what the topology says.
 CATALOGUE = {("catalogue", "inventory", 8082), ("catalogue", "order", 8081)}
 # A rule and a dashboard, so that a rendering has some also while there are none.
@@ -56,11 +66,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         clusters, known = render(copied(Path(folder) / "own"))
         for cluster in clusters.values():
-            found += [f"{cluster.name}: {complaint}" for complaint in schemas.complaints(cluster.objects)]
+            found += [f"{cluster.name}: {complaint}" for complaint in schemas.complaints(cluster.objects + cluster.database)]
             found += policies.complaints(cluster, known)
         found += secrets_as_documented(clusters, known)
         if not found:
             found += settings_are_known(clusters["all"])
+            found += settings_are_known(clusters["production"])
         if not found:
             found += planted_ones_are_found(Path(folder))
     for complaint in found:
@@ -84,7 +95,7 @@ def planted_ones_are_found(folder):
     yield from generated.complaints(root)
     clusters, known = render(root)
     for cluster in clusters.values():
-        yield from schemas.complaints(cluster.objects)
+        yield from schemas.complaints(cluster.objects + cluster.database)
         yield from policies.complaints(cluster, known)
     yield from planted.complaints(clusters, known)
 
@@ -93,61 +104,81 @@ def copied(root):
     """What is rendered, without anybody's secrets, and with some that are none."""
     for folder in ("k8s", "grafana"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("secrets"))
-    for file in (
-        "shared/contract/src/topology.rs",
-        "shared/engine/src/host/http/connections.rs",
-        "tools/sagactl/src/local/credentials.rs",
-    ):
-        (root / file).parent.mkdir(parents=True)
+    for file in SOURCES:
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, root / file)
     for file in SECRETS:
         secret = root / "k8s/overlays/local/secrets" / file
         secret.parent.mkdir(parents=True, exist_ok=True)
         secret.write_text("none\n")
-    everything = root / "k8s/overlays/everything"
-    everything.mkdir()
-    shutil.copy(ROOT / RUN, root / RUN)
-    # What notices are signed with: only who has a receiver of them makes it.
-    (everything / "webhook.secret").write_text("none\n")
     components = sorted(folder.name for folder in (root / "k8s/components").iterdir())
+    # What notices are signed with: only who has a receiver of them makes it.
+    of_webhook = {"name": "saga-webhook", "files": ["webhook.secret"], "options": {"disableNameSuffixHash": True}}
+    with_all(root, "local", components, secretGenerator=[of_webhook])
+    (root / "k8s/overlays/local-and-all/webhook.secret").write_text("none\n")
+    own = yaml.safe_load((root / "k8s/overlays/production/kustomization.yaml").read_text())["components"]
+    with_all(root, "production", [name for name in components if f"../../components/{name}" not in own])
+    return root
+
+
+def with_all(root, overlay, components, **more):
+    """Another overlay, which is this one with these components."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": "saga",
-        "resources": ["../local"],
+        "resources": [f"../{overlay}"],
         "components": [f"../../components/{name}" for name in components],
-        "secretGenerator": [
-            {"name": "saga-webhook", "files": ["webhook.secret"], "options": {"disableNameSuffixHash": True}}
-        ],
+        **more,
     }
-    (everything / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    return root
+    folder = root / f"k8s/overlays/{overlay}-and-all"
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
 
 
 def render(root):
-    """The base by itself, the local overlay, and that with all components."""
+    """The base by itself, each overlay, and that with all components; and the database that production is told of."""
     known = facts.read(root)
     ports = {(who.name, who.port) for who in known.participants}
     prometheus = {("monitoring:prometheus", name, port) for name, port in ports}
     collector = {(name, "monitoring", 4318) for name, _ in ports}
     webhook = {("admin", "0.0.0.0/0", 443)}
+    several = {("nats", "nats", 6222)} | {(name, "saga-postgres:saga", 5432) for name, _ in ports} | prometheus
     folders = {
-        "base": ("base", known.secrets, frozenset()),
-        "local": ("overlays/local", {}, CATALOGUE),
-        "all": ("overlays/everything", {}, CATALOGUE | prometheus | collector | webhook),
+        "base": "base",
+        "local": "overlays/local",
+        "all": "overlays/local-and-all",
+        "production": "overlays/production",
+        "production with all": "overlays/production-and-all",
+        "database": "cloudnativepg",
     }
     started = {
         name: subprocess.Popen([KUBECTL, "kustomize", root / "k8s" / folder], stdout=-1, stderr=-1, text=True)
-        for name, (folder, _, _) in folders.items()
+        for name, folder in folders.items()
     }
-    clusters = {}
+    rendered = {}
     for name, process in started.items():
         out, errors = process.communicate()
         # A warning is of what is deprecated, and will be wrong with the next kubectl.
         if process.returncode != 0 or errors:
-            sys.exit(f"k8s/{folders[name][0]} does not render: {errors}")
-        _, documented, beside = folders[name]
-        clusters[name] = Cluster(name, list(yaml.safe_load_all(out)), documented, frozenset(beside))
+            sys.exit(f"k8s/{folders[name]} does not render: {errors}")
+        rendered[name] = list(yaml.safe_load_all(out))
+    more = {
+        "database": rendered.pop("database"),
+        "adapter": yaml.safe_load((root / ADAPTER).read_text())["rules"]["external"],
+        "copies": 3,
+    }
+    about = {
+        "base": (known.secrets, set(), {}),
+        "local": ({}, CATALOGUE, {}),
+        "all": ({}, CATALOGUE | prometheus | collector | webhook, {}),
+        "production": (known.secrets, several, more),
+        "production with all": (known.secrets, several | collector | webhook, more),
+    }
+    clusters = {
+        name: Cluster(name, rendered[name], documented, frozenset(beside), **copy.deepcopy(more))
+        for name, (documented, beside, more) in about.items()
+    }
     return clusters, known
 
 
@@ -155,9 +186,11 @@ def of_the_files():
     """What no rendering shows."""
     for file in [*sorted((ROOT / "k8s").rglob("*.yaml")), *sorted((ROOT / "k8s").rglob("*.yml"))]:
         name, text = file.relative_to(ROOT), file.read_text()
-        if "secrets" in file.parts:
+        # A list is a patch.
+        things = [thing for thing in yaml.safe_load_all(text) if isinstance(thing, dict)]
+        if "secrets" in file.parts or str(name) == ADAPTER:
             continue
-        for thing in yaml.safe_load_all(text):
+        for thing in things:
             if thing["kind"] == "Secret":
                 yield f"{name} has a Secret: secrets are made elsewhere"
             if any("literals" in made for made in thing.get("secretGenerator", [])):
@@ -169,7 +202,7 @@ def of_the_files():
 
 def secrets_as_documented(clusters, known):
     """The README's table has every Secret that somebody names, and no other."""
-    of_pods = policies.references(clusters["base"])
+    of_pods = [*policies.references(clusters["base"]), *policies.references(clusters["production"])]
     # Of what a component adds; that of pods has other names by now.
     all_of_them = policies.references(clusters["all"])
     of_others = (found for found in all_of_them if found[0].startswith("ServiceMonitor") or found[2] in known.secrets)
@@ -185,20 +218,25 @@ def secrets_as_documented(clusters, known):
 def settings_are_known(cluster):
     """Every service takes the environment that it would have: an unknown or impossible setting is an error."""
     programs = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
-    configured = {thing["metadata"]["name"]: thing["data"] for thing in cluster.objects if thing["kind"] == "ConfigMap"}
     for pod in (pod for pod in cluster.pods if pod.is_service):
         program = programs / pod.name
         if not program.exists():
             yield f"no program {program}: run 'cargo build --workspace --bins', then this again"
             continue
-        given = {entry["name"]: entry["value"] for entry in pod.env if "value" in entry}
-        named = {entry["name"]: entry["valueFrom"]["configMapKeyRef"] for entry in pod.env if "configMapKeyRef" in entry.get("valueFrom", {})}
-        given |= {name: configured[place["name"]][place["key"]] for name, place in named.items()}
-        given = {name: value.replace("$(POD_NAMESPACE)", "saga") for name, value in given.items()}
-        nowhere = ["verify", "--set", "store.url=sqlite:/dev/null/none.db"]
-        said = subprocess.run([program, *nowhere], env=given, capture_output=True, text=True, timeout=20)
-        if "settings: " in said.stderr or "none.db" not in said.stderr:
-            yield f"{pod.name} does not take its settings: {said.stderr.strip()}"
+        given = cluster.settings(pod)
+        for url, wanted in nowhere(cluster.setting(pod, "STORE__URL")):
+            asked = ["verify", "--set", f"store.url={url}"]
+            said = subprocess.run([program, *asked], env=given, capture_output=True, text=True, timeout=20)
+            if ("settings: " in said.stderr) != ("settings: " in wanted) or wanted not in said.stderr:
+                yield f"{cluster.name}: {pod.name} does not take its settings: {said.stderr.strip()}"
+
+
+def nowhere(url):
+    """Databases that are not there, and what is said of them. Of an address of PostgreSQL all is taken but its files, which
+    are not here either."""
+    yield "sqlite:/dev/null/none.db", "none.db"
+    if url.startswith("postgres:"):
+        yield url, "settings: store.url: the password file"
 
 
 if __name__ == "__main__":

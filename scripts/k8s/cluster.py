@@ -1,5 +1,6 @@
 """Rendered manifests as one looks at them: what there is, whom a selector means, who reaches whom."""
 
+import re
 from dataclasses import dataclass, field
 
 
@@ -51,6 +52,12 @@ class Cluster:
     documented: dict = field(default_factory=dict)
     # Who speaks to whom beside what the topology says: (from, to, port).
     beside: frozenset = frozenset()
+    # So many there must be of each, at least.
+    copies: int = 1
+    # The database that the services are told of, where it is one that this repository shows.
+    database: list = field(default_factory=list)
+    # By which rules prometheus-adapter serves the autoscalers.
+    adapter: list = field(default_factory=list)
 
     def of(self, kind):
         return [thing for thing in self.objects if thing["kind"] == kind]
@@ -63,6 +70,31 @@ class Cluster:
         owners = self.of("StatefulSet") + self.of("Job") + self.of("Deployment") + self.of("DaemonSet")
         templates = [(owner, owner["spec"]["template"]) for owner in owners]
         return [Pod(owner, made["metadata"].get("labels", {}), made["spec"]) for owner, made in templates]
+
+    def settings(self, pod):
+        """A pod's environment as its first one has it."""
+        field = {"metadata.name": f"{pod.name}-0", "metadata.namespace": "saga"}
+        found = {}
+        for entry in pod.env:
+            source = entry.get("valueFrom", {})
+            if "fieldRef" in source:
+                found[entry["name"]] = field[source["fieldRef"]["fieldPath"]]
+            elif "configMapKeyRef" in source:
+                named = self.one("ConfigMap", source["configMapKeyRef"]["name"])
+                found[entry["name"]] = (named or {}).get("data", {}).get(source["configMapKeyRef"]["key"], "")
+            elif "value" in entry:
+                known = lambda used: found.get(used[1], used[0])
+                found[entry["name"]] = re.sub(r"\$\((\w+)\)", known, entry["value"])
+        return found
+
+    def setting(self, pod, key):
+        """What a service is told under this key; nothing, if it is not."""
+        return self.settings(pod).get(f"{pod.name.upper()}__{key}", "")
+
+    def autoscalers(self, pod):
+        own = {"kind": pod.owner["kind"], "name": pod.name}
+        scalers = self.of("HorizontalPodAutoscaler")
+        return [scaler for scaler in scalers if own.items() <= scaler["spec"]["scaleTargetRef"].items()]
 
     def selected(self, selector):
         return [pod for pod in self.pods if selects(selector, pod.labels)]

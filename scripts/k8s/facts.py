@@ -22,6 +22,10 @@ class Facts:
     stop_within_s: int
     # By this name the broker's configuration wants to be told how much its streams may take.
     broker_bound: str
+    # So many connections of its database one process takes.
+    connections: int
+    # The metrics that every service has, by name.
+    metrics: frozenset
     # Secrets that people make, by name, with their keys.
     secrets: dict
     # What grafana/ has: groups of rules, and the texts of the dashboards.
@@ -41,6 +45,8 @@ def read(root: Path):
         participants=tuple(participants(root / "shared/contract/src/topology.rs")),
         stop_within_s=stop_within(root / "shared/engine/src/host/http/connections.rs"),
         broker_bound=broker_bound(root / "tools/sagactl/src/local/credentials.rs"),
+        connections=connections(root / "shared/engine/src/store/postgres/pool.rs"),
+        metrics=frozenset(metrics(root / "shared/engine/src/host/metrics/names.rs")),
         secrets=secrets(root / "k8s/README.md"),
         rule_groups=generated.groups(root),
         dashboards=frozenset(file.read_text() for file in generated.dashboards(root)),
@@ -67,6 +73,17 @@ def stop_within(file):
 
 def broker_bound(file):
     return re.search(r'FROM_THE_ENVIRONMENT: &str = "\$(\w+)"', file.read_text())[1]
+
+
+def connections(file):
+    """Of both lanes, and the one that listens."""
+    lanes = re.findall(r"^const (?:QUICK|SCAN): usize = (\d+);", file.read_text(), re.M)
+    assert len(lanes) == 2, f"the lanes in {file} are written in a way that is not known here"
+    return sum(map(int, lanes)) + 1
+
+
+def metrics(file):
+    return re.findall(r'Metric::\w+\(\s*"(\w+)"', file.read_text())
 
 
 def secrets(file):

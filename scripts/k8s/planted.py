@@ -9,6 +9,7 @@ from typing import Callable
 
 import policies
 import schemas
+from cluster import name_of
 
 FAULTS = []
 
@@ -41,7 +42,7 @@ def complaints(clusters, facts):
             yield f"the planted fault {one.name} cannot be planted any more: {error!r}"
             continue
         if one.policy == "schemas":
-            found = list(schemas.complaints(cluster.objects))
+            found = list(schemas.complaints(cluster.objects + cluster.database))
         else:
             found = list(policies.POLICIES[one.policy](cluster, facts))
         if not any(one.says in complaint for complaint in found):
@@ -222,6 +223,218 @@ def the_governing_service_is_missing(cluster):
     spec(cluster)["serviceName"] = "order-headless"
 
 
+@fault("one_process_has_one_database", "order: its database is elsewhere", where="production")
+def what_keeps_nothing_has_a_volume(cluster):
+    spec(cluster)["volumeClaimTemplates"] = copy.deepcopy(spec(cluster, "nats")["volumeClaimTemplates"])
+
+
+@fault("one_process_has_one_database", "nats: SQLite and R1", where="production")
+def three_brokers_know_nothing_of_each_other(cluster):
+    container(cluster, "nats")["command"][-1] = "/etc/nats/nats.conf"
+
+
+@fault("brokers_are_one_cluster", "of 2 brokers", where="production")
+def there_are_two_brokers(cluster):
+    spec(cluster, "nats")["replicas"] = 2
+
+
+@fault("brokers_are_one_cluster", "the first waits for the second", where="production")
+def brokers_are_started_one_after_the_other(cluster):
+    del spec(cluster, "nats")["podManagementPolicy"]
+
+
+@fault("brokers_are_one_cluster", "no time to catch up", where="production")
+def brokers_are_replaced_at_once(cluster):
+    del spec(cluster, "nats")["minReadySeconds"]
+
+
+@fault("brokers_are_one_cluster", "one is not mounted", where="production")
+def a_broker_knows_no_users(cluster):
+    pod(cluster, "nats")["volumes"][0]["secret"]["items"].pop(0)
+
+
+@fault("brokers_are_one_cluster", "NATS_NAME is not", where="production")
+def all_brokers_have_one_name(cluster):
+    named = next(entry for entry in container(cluster, "nats")["env"] if entry["name"] == "NATS_NAME")
+    named.pop("valueFrom")
+    named["value"] = "nats"
+
+
+@fault("brokers_are_one_cluster", "nats does not lead to each broker", where="production")
+def brokers_have_no_names_of_their_own(cluster):
+    spec(cluster, "nats")["serviceName"] = "nats"
+
+
+@fault("brokers_are_one_cluster", "3 brokers, and 1 copies", where="production")
+def a_stream_is_at_one_of_three_brokers(cluster):
+    setting(cluster, "ORDER__BUS__REPLICAS")["value"] = "1"
+
+
+@fault("brokers_are_one_cluster", "1 brokers, and 3 copies")
+def one_broker_is_to_keep_three_copies(cluster):
+    container(cluster)["env"].append({"name": "ORDER__BUS__REPLICAS", "value": "3"})
+
+
+@fault("each_service_has_a_database_of_its_own", "its database is payment, as the user order", where="production")
+def a_service_has_the_database_of_another(cluster):
+    url = setting(cluster, "ORDER__STORE__URL")
+    url["value"] = url["value"].replace("/order?", "/payment?")
+
+
+@fault("each_service_has_a_database_of_its_own", "order: no file has the password", where="production")
+def a_database_has_no_password(cluster):
+    container(cluster)["env"].remove(setting(cluster, "ORDER__STORE__PASSWORD_FILE"))
+
+
+@fault("each_service_has_a_database_of_its_own", "it does not know", where="production")
+def any_server_is_believed(cluster):
+    url = setting(cluster, "ORDER__STORE__URL")
+    url["value"] = url["value"].replace("verify-full", "require")
+
+
+@fault("each_service_has_a_database_of_its_own", "order: its replicas are not told apart", where="production")
+def replicas_have_one_name(cluster):
+    setting(cluster, "ORDER__INSTANCE")["value"] = "order"
+
+
+def address(cluster):
+    return next(thing for thing in cluster.of("ConfigMap") if name_of(thing).startswith("saga-postgres"))["data"]
+
+
+def beside(cluster, kind, name):
+    return next(thing for thing in cluster.database if (thing["kind"], name_of(thing)) == (kind, name))
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "nobody takes what is written", where="production")
+def services_ask_a_server_that_stands_by(cluster):
+    address(cluster)["address"] = "saga-ro.saga-postgres:5432"
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "no database order", where="production")
+def a_database_is_missing(cluster):
+    cluster.database.remove(beside(cluster, "Database", "order"))
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "no database order", where="production")
+def a_database_is_owned_by_another(cluster):
+    beside(cluster, "Database", "order")["spec"]["owner"] = "payment"
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "no user order", where="production")
+def a_user_may_not_log_in(cluster):
+    del beside(cluster, "Cluster", "saga")["spec"]["managed"]["roles"][0]["login"]
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "order: no policy lets it go", where="production")
+def no_policy_lets_services_go_to_the_database(cluster):
+    cluster.objects.remove(cluster.one("NetworkPolicy", "to-postgres"))
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "order: no policy lets it in", where="production")
+def the_database_lets_nobody_in(cluster):
+    beside(cluster, "NetworkPolicy", "postgres")["spec"]["ingress"].pop(0)
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "gives 100", where="production")
+def connections_run_out(cluster):
+    beside(cluster, "Cluster", "saga")["spec"]["postgresql"]["parameters"]["max_connections"] = "100"
+
+
+@fault("the_database_is_there_and_lets_in_its_services", "Cluster saga: its namespace", where="production")
+def the_namespace_of_the_database_enforces_less(cluster):
+    labels = beside(cluster, "Namespace", "saga-postgres")["metadata"]["labels"]
+    labels["pod-security.kubernetes.io/enforce"] = "baseline"
+
+
+@fault("there_are_enough_of_each_and_apart", "not by both", where="production")
+def replicas_stand_beside_an_autoscaler(cluster):
+    spec(cluster)["replicas"] = 3
+
+
+@fault("there_are_enough_of_each_and_apart", "there may be 2 of it", where="production")
+def there_may_be_two(cluster):
+    autoscaler(cluster)["minReplicas"] = 2
+
+
+@fault("there_are_enough_of_each_and_apart", "nothing spreads it by topology.kubernetes.io/zone", where="production")
+def all_are_in_one_zone(cluster):
+    pod(cluster)["topologySpreadConstraints"].pop(0)
+
+
+@fault("there_are_enough_of_each_and_apart", "counted together with others", where="production")
+def services_are_spread_as_if_they_were_one(cluster):
+    del pod(cluster)["topologySpreadConstraints"][0]["matchLabelKeys"]
+
+
+@fault("there_are_enough_of_each_and_apart", "order: all of them may be on one node", where="production")
+def all_are_on_one_node(cluster):
+    pod(cluster)["topologySpreadConstraints"][1]["whenUnsatisfiable"] = "ScheduleAnyway"
+
+
+@fault("there_are_enough_of_each_and_apart", "most of the brokers", where="production")
+def two_brokers_are_on_one_node(cluster):
+    del pod(cluster, "nats")["topologySpreadConstraints"][1]["minDomains"]
+
+
+def autoscaler(cluster, name="order"):
+    return spec(cluster, name, "HorizontalPodAutoscaler")
+
+
+def by_outbox(cluster):
+    return next(metric["external"] for metric in autoscaler(cluster)["metrics"] if metric["type"] == "External")
+
+
+@fault("autoscalers_go_by_what_there_is", "nobody has the metric outbox_age_seconds", where="production")
+def a_metric_is_misspelt(cluster):
+    cluster.adapter[0]["seriesQuery"] = "outbox_age_seconds{}"
+
+
+@fault("autoscalers_go_by_what_there_is", "it takes not the largest", where="production")
+def what_all_say_alike_is_added_up(cluster):
+    rule = cluster.adapter[0]
+    rule["metricsQuery"] = rule["metricsQuery"].replace("max by", "sum by", 1)
+
+
+@fault("autoscalers_go_by_what_there_is", "order: it scales payment", where="production")
+def an_autoscaler_scales_another(cluster):
+    autoscaler(cluster)["scaleTargetRef"]["name"] = "payment"
+
+
+@fault("autoscalers_go_by_what_there_is", "it scales nobody", where="production")
+def an_autoscaler_scales_nobody(cluster):
+    autoscaler(cluster)["scaleTargetRef"]["kind"] = "Deployment"
+
+
+@fault("autoscalers_go_by_what_there_is", "nothing to decide", where="production")
+def an_autoscaler_cannot_scale(cluster):
+    autoscaler(cluster)["maxReplicas"] = 3
+
+
+@fault("autoscalers_go_by_what_there_is", "does not go by the processor", where="production")
+def the_processor_counts_for_nothing(cluster):
+    autoscaler(cluster)["metrics"] = [{"type": "External", "external": by_outbox(cluster)}]
+
+
+@fault("autoscalers_go_by_what_there_is", "whether it goes by the outbox", where="production")
+def the_outbox_counts_for_nothing(cluster):
+    autoscaler(cluster)["metrics"] = [metric for metric in autoscaler(cluster)["metrics"] if metric["type"] != "External"]
+
+
+@fault("autoscalers_go_by_what_there_is", "serves no outbox_pending", where="production")
+def a_metric_is_not_served(cluster):
+    by_outbox(cluster)["metric"]["name"] = "outbox_pending"
+
+
+@fault("autoscalers_go_by_what_there_is", "the outbox of others", where="production")
+def the_outbox_is_that_of_another(cluster):
+    by_outbox(cluster)["metric"]["selector"]["matchLabels"]["service"] = "payment"
+
+
+@fault("autoscalers_go_by_what_there_is", "divided by their number", where="production")
+def an_age_is_divided_by_the_number_of_replicas(cluster):
+    by_outbox(cluster)["target"] = {"type": "AverageValue", "averageValue": "10"}
+
+
 @fault("no_secret_stands_in_clear", "secrets are made elsewhere", where="base")
 def the_base_has_a_secret(cluster):
     cluster.objects.append({"kind": "Secret", "metadata": {"name": "saga-order"}, "data": {}})
@@ -245,6 +458,17 @@ def a_setting_is_a_token(cluster):
 @fault("no_secret_stands_in_clear", "somebody's name or password")
 def an_address_has_a_password(cluster):
     setting(cluster, "ORDER__BUS__URL")["value"] = "nats://order:hunter2@nats:4222"
+
+
+@fault("no_secret_stands_in_clear", "somebody's name or password")
+def an_address_has_a_user(cluster):
+    setting(cluster, "ORDER__BUS__URL")["value"] = "nats://order@nats:4222"
+
+
+@fault("no_secret_stands_in_clear", "somebody's name or password", where="production")
+def the_address_of_a_database_has_a_password(cluster):
+    url = setting(cluster, "ORDER__STORE__URL")
+    url["value"] = url["value"].replace("order@", "order:hunter2@")
 
 
 @fault("no_secret_stands_in_clear", "in the environment")
@@ -277,6 +501,12 @@ def a_config_map_is_missing(cluster):
 @fault("every_file_that_a_setting_names_is_mounted", "/etc/saga/order.nk")
 def a_file_is_mounted_under_another_name(cluster):
     setting(cluster, "ORDER__BUS__CREDENTIALS")["value"] = "/etc/saga/order.nk"
+
+
+@fault("every_file_that_a_setting_names_is_mounted", "/etc/saga/root.crt", where="production")
+def a_certificate_is_mounted_under_another_name(cluster):
+    url = setting(cluster, "ORDER__STORE__URL")
+    url["value"] = url["value"].replace("postgres.crt", "root.crt")
 
 
 @fault("every_file_that_a_setting_names_is_mounted", "nothing is mounted there")
@@ -396,6 +626,21 @@ def the_broker_does_not_hear_admin(cluster):
     network(cluster, "nats")["ingress"][0]["from"].pop(0)
 
 
+@fault("there_are_these_paths_and_no_others", "nats may not speak to nats:6222 (ingress)", where="production")
+def brokers_do_not_hear_each_other(cluster):
+    network(cluster, "nats-routes")["ingress"].pop()
+
+
+@fault("there_are_these_paths_and_no_others", "order may speak to nats:6222 (egress)", where="production")
+def a_service_may_pass_for_a_broker(cluster):
+    network(cluster, "order")["egress"].append(to("nats", 6222))
+
+
+@fault("there_are_these_paths_and_no_others", "nats may speak to saga-postgres:saga:5432", where="production")
+def a_broker_may_go_to_the_database(cluster):
+    network(cluster, "to-postgres")["podSelector"]["matchExpressions"][0]["values"].append("nats")
+
+
 @fault("there_are_these_paths_and_no_others", "nats may not speak to kube-system:kube-dns:53")
 def nobody_can_ask_for_names(cluster):
     cluster.objects.remove(cluster.one("NetworkPolicy", "dns"))
@@ -478,3 +723,18 @@ def a_word_of_the_operator_is_misspelt(cluster):
 @fault("schemas", "PrometheusRule saga")
 def a_rule_has_no_expression(cluster):
     spec(cluster, "saga", "PrometheusRule")["groups"].append({"name": "other", "rules": [{"alert": "Other"}]})
+
+
+@fault("schemas", "HorizontalPodAutoscaler order: Kubernetes 1.30", where="production")
+def a_word_of_an_autoscaler_is_misspelt(cluster):
+    autoscaler(cluster)["minReplica"] = 3
+
+
+@fault("schemas", "Cluster saga: CloudNativePG", where="production")
+def a_word_of_the_database_is_misspelt(cluster):
+    beside(cluster, "Cluster", "saga")["spec"]["instance"] = 3
+
+
+@fault("schemas", "Database order: CloudNativePG", where="production")
+def a_database_has_no_owner(cluster):
+    del beside(cluster, "Database", "order")["spec"]["owner"]

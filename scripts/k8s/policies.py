@@ -4,9 +4,9 @@ A policy that is added here needs faults in planted.py: one that was never seen 
 """
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from cluster import name_of, title
+from cluster import name_of, selects, title
 
 POLICIES = {}
 
@@ -166,16 +166,183 @@ def one_process_has_one_database(cluster, facts):
     for pod in cluster.pods:
         if pod.is_job:
             continue
-        if pod.owner["kind"] != "StatefulSet" or pod.owner["spec"].get("replicas") != 1:
+        is_kept_elsewhere = cluster.setting(pod, "STORE__URL").startswith("postgres:")
+        is_one_of_several = is_kept_elsewhere or is_in_a_cluster(pod)
+        if pod.owner["kind"] != "StatefulSet" or (not is_one_of_several and pod.owner["spec"].get("replicas") != 1):
             yield f"{title(pod.owner)}: SQLite and R1 are for a StatefulSet with one replica"
         claims = {name_of(claim): claim["spec"] for claim in pod.owner["spec"].get("volumeClaimTemplates", [])}
-        if not claims:
+        if is_kept_elsewhere and claims:
+            yield f"{title(pod.owner)}: its database is elsewhere, and it has a volume"
+        if not is_kept_elsewhere and not claims:
             yield f"{title(pod.owner)}: it has no volume of its own"
         for name, claim in claims.items():
             if "storage" not in claim.get("resources", {}).get("requests", {}):
                 yield f"{title(pod.owner)}: the volume {name} is of no size"
         if cluster.one("Service", pod.owner["spec"].get("serviceName")) is None:
             yield f"{title(pod.owner)}: there is no Service {pod.owner['spec'].get('serviceName')}, which it names"
+
+
+def is_in_a_cluster(pod):
+    return pod.name == "nats" and any(word.endswith("/cluster.conf") for word in pod.containers[0].get("command", []))
+
+
+@policy
+def brokers_are_one_cluster(cluster, facts):
+    for pod in (pod for pod in cluster.pods if pod.name == "nats"):
+        where, spec = title(pod.owner), pod.owner["spec"]
+        brokers = spec.get("replicas", 1)
+        if is_in_a_cluster(pod):
+            if brokers < 3 or brokers % 2 == 0:
+                yield f"{where}: of {brokers} brokers the loss of one may be that of most"
+            if spec.get("podManagementPolicy") != "Parallel":
+                yield f"{where}: the first waits for the second, which is not started before that"
+            if spec.get("minReadySeconds", 0) < 20:
+                yield f"{where}: one that was replaced has no time to catch up"
+            if not {"nats.conf", "cluster.conf"} <= {file for volume in pod.spec["volumes"] for file in files_of(volume)}:
+                yield f"{where}: its configuration is of two files, and one is not mounted"
+            if cluster.settings(pod).get("NATS_NAME") != "nats-0":
+                yield f"{where}: NATS_NAME is not the name of the pod"
+            found = cluster.one("Service", spec["serviceName"]) or {"spec": {}}
+            if found["spec"].get("clusterIP") != "None" or not found["spec"].get("publishNotReadyAddresses"):
+                yield f"{where}: {spec['serviceName']} does not lead to each broker, ready or not"
+        for service in (service for service in cluster.pods if service.is_service and cluster.setting(service, "BUS__URL")):
+            if (copies := cluster.setting(service, "BUS__REPLICAS") or "1") != str(min(brokers, 3)):
+                yield f"{title(service.owner)}: {brokers} brokers, and {copies} copies of its stream"
+
+
+def databases(cluster):
+    """Every service whose data a server of PostgreSQL keeps, and the address of its database."""
+    for pod in (pod for pod in cluster.pods if pod.is_service):
+        address = urlsplit(cluster.setting(pod, "STORE__URL"))
+        if address.scheme == "postgres":
+            yield pod, title(pod.owner), address
+
+
+@policy
+def each_service_has_a_database_of_its_own(cluster, facts):
+    for pod, where, address in databases(cluster):
+        if (address.username, address.path) != (pod.name, f"/{pod.name}"):
+            yield f"{where}: its database is {address.path[1:]}, as the user {address.username}"
+        if not cluster.setting(pod, "STORE__PASSWORD_FILE"):
+            yield f"{where}: no file has the password of its database"
+        options = parse_qs(address.query)
+        if options.get("sslmode") != ["verify-full"] or "sslrootcert" not in options:
+            yield f"{where}: whether it is its server that it gives its password to it does not know"
+        if cluster.setting(pod, "INSTANCE") != f"{pod.name}-0":
+            yield f"{where}: its replicas are not told apart by the names of their pods"
+
+
+@policy
+def the_database_is_there_and_lets_in_its_services(cluster, facts):
+    taken = 0
+    for pod, where, address in databases(cluster):
+        host, _, namespace = (address.hostname or "").partition(".")
+        servers = in_namespace(cluster.database, "Cluster", namespace, host.removesuffix("-rw"))
+        if not host.endswith("-rw") or servers is None:
+            yield f"{where}: nobody takes what is written at {address.hostname}"
+            continue
+        own = in_namespace(cluster.database, "Database", namespace, pod.name) or {"spec": {}}
+        if own["spec"] != {"name": pod.name, "owner": pod.name, "cluster": {"name": name_of(servers)}}:
+            yield f"{where}: {title(servers)} has no database {pod.name} that is its user's"
+        roles = [role for role in servers["spec"]["managed"]["roles"] if role["name"] == pod.name]
+        if not roles or not roles[0].get("login"):
+            yield f"{where}: {title(servers)} has no user {pod.name} who may log in"
+        if (pod.name, f"{namespace}:{name_of(servers)}", address.port) not in cluster.paths_out():
+            yield f"{where}: no policy lets it go to {address.hostname}:{address.port}"
+        if not any(lets_in(policy, pod, address.port) for policy in cluster.database if policy["kind"] == "NetworkPolicy"):
+            yield f"{where}: no policy lets it in at {address.hostname}:{address.port}"
+        taken += facts.connections * max(
+            [scaler["spec"]["maxReplicas"] for scaler in cluster.autoscalers(pod)] or [pod.owner["spec"].get("replicas", 1)]
+        )
+        # A few are for people, and for the server itself.
+        given = int(servers["spec"]["postgresql"]["parameters"]["max_connections"])
+        if given < taken + 20:
+            yield f"{where}: with it {taken} connections may be taken, and {title(servers)} gives {given}"
+    for thing in cluster.database:
+        space = name_of(thing) if thing["kind"] == "Namespace" else thing["metadata"].get("namespace")
+        found = next((thing for thing in cluster.database if thing["kind"] == "Namespace" and name_of(thing) == space), None)
+        if found is None or found["metadata"]["labels"].get("pod-security.kubernetes.io/enforce") != "restricted":
+            yield f"{title(thing)}: its namespace {space} does not enforce the standard `restricted`"
+
+
+def in_namespace(objects, kind, namespace, name):
+    for thing in objects:
+        if (thing["kind"], thing["metadata"].get("namespace"), name_of(thing)) == (kind, namespace, name):
+            return thing
+
+
+def lets_in(policy, pod, port):
+    """Whether a policy of another namespace lets in this pod of ours."""
+    own = {"kubernetes.io/metadata.name": "saga"}
+    rules = [rule for rule in policy["spec"].get("ingress", []) if {"port": port} in rule.get("ports", [])]
+    peers = [peer for rule in rules for peer in rule.get("from", []) if "namespaceSelector" in peer]
+    return any(selects(peer["namespaceSelector"], own) and selects(peer.get("podSelector", {}), pod.labels) for peer in peers)
+
+
+ZONE, NODE = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+
+
+@policy
+def there_are_enough_of_each_and_apart(cluster, facts):
+    for pod in (pod for pod in cluster.pods if not pod.is_job and cluster.copies > 1):
+        where, given = title(pod.owner), pod.owner["spec"].get("replicas")
+        least = [scaler["spec"].get("minReplicas", 1) for scaler in cluster.autoscalers(pod)]
+        if len(least) + (given is not None) != 1:
+            yield f"{where}: how many there are is to be said by its replicas or by one autoscaler, not by both"
+        elif (least or [given])[0] < cluster.copies:
+            yield f"{where}: there may be {(least or [given])[0]} of it, and {cluster.copies} is the least"
+        spread = {rule["topologyKey"]: rule for rule in pod.spec.get("topologySpreadConstraints", [])}
+        for key in (ZONE, NODE):
+            rule = spread.get(key, {})
+            together = set(rule.get("labelSelector", {}).get("matchLabels", {})) | set(rule.get("matchLabelKeys", []))
+            if rule.get("maxSkew") != 1 or not selects(rule["labelSelector"], pod.labels):
+                yield f"{where}: nothing spreads it by {key}"
+            elif "app.kubernetes.io/name" not in together:
+                yield f"{where}: it is counted together with others when it is spread by {key}"
+        if spread.get(NODE, {}).get("whenUnsatisfiable") != "DoNotSchedule":
+            yield f"{where}: all of them may be on one node"
+        if pod.name == "nats" and spread.get(NODE, {}).get("minDomains") != given:
+            yield f"{where}: most of the brokers may be on one node"
+
+
+@policy
+def autoscalers_go_by_what_there_is(cluster, facts):
+    served = {served_as(rule): rule for rule in cluster.adapter}
+    for name, rule in served.items():
+        query = rule["metricsQuery"].replace("<<.Series>>", name)
+        # The first word before a brace is a metric's name.
+        asked = set(re.findall(r"(\w+)\{", f"{rule['seriesQuery']} {query}"))
+        if not asked or not asked <= facts.metrics:
+            yield f"prometheus-adapter, {name}: nobody has the metric {', '.join(sorted(asked - facts.metrics))}"
+        if not query.startswith("max by (service)"):
+            yield f"prometheus-adapter, {name}: of what all replicas say of their one outbox it takes not the largest"
+    publishes = {who.name: who.has_stream for who in facts.participants}
+    for scaler in cluster.of("HorizontalPodAutoscaler"):
+        where, spec = title(scaler), scaler["spec"]
+        scaled = [pod for pod in cluster.pods if scaler in cluster.autoscalers(pod)]
+        if len(scaled) != 1 or scaled[0].name != name_of(scaler):
+            yield f"{where}: it scales {', '.join(pod.name for pod in scaled) or 'nobody'}"
+            continue
+        if spec["maxReplicas"] <= spec.get("minReplicas", 1):
+            yield f"{where}: it has nothing to decide"
+        metrics = {metric["type"]: metric[metric["type"].lower()] for metric in spec["metrics"]}
+        if metrics.get("Resource", {}).get("name") != "cpu":
+            yield f"{where}: it does not go by the processor"
+        by_outbox = metrics.get("External")
+        if (by_outbox is not None) != publishes[name_of(scaler)]:
+            yield f"{where}: whether it goes by the outbox is not whether there is one"
+        if by_outbox is None:
+            continue
+        if by_outbox["metric"]["name"] not in served:
+            yield f"{where}: prometheus-adapter serves no {by_outbox['metric']['name']}"
+        if by_outbox["metric"].get("selector") != {"matchLabels": {"service": name_of(scaler)}}:
+            yield f"{where}: it goes by the outbox of others"
+        if by_outbox["target"]["type"] != "Value":
+            yield f"{where}: what all replicas say alike is divided by their number"
+
+
+def served_as(rule):
+    return rule.get("name", {}).get("as") or rule["seriesQuery"].partition("{")[0]
 
 
 # The seed of an nkey, one of our tokens (no name of a metric has a capital letter), the secret of a webhook, a private
@@ -199,7 +366,8 @@ def no_secret_stands_in_clear(cluster, facts):
             value = entry.get("value", "")
             if SECRETS_ARE_CALLED.search(entry["name"]) and not value.startswith("/etc/"):
                 yield f"{title(pod.owner)}: {entry['name']} names no file"
-            if "@" in value and "://" in value:
+            # A user of a database is no secret, and stands nowhere else; with a password it would be.
+            if re.search(r"://[^/]*:[^/]*@", value) or re.match(r"(?!postgres:)\w+://[^/]*@", value):
                 yield f"{title(pod.owner)}: {entry['name']} is an address with somebody's name or password"
             if "secretKeyRef" in entry.get("valueFrom", {}):
                 yield f"{title(pod.owner)}: {entry['name']} is a secret in the environment, where whoever looks sees it"
@@ -256,6 +424,7 @@ def every_file_that_a_setting_names_is_mounted(cluster, facts):
                 yield f"{where}: there is no volume {mount['name']}"
         named = [(entry["name"], entry.get("value", "")) for entry in container.get("env", [])]
         named += [("its command", word) for word in container.get("command", []) + container.get("args", [])]
+        named += [(setting, path) for setting, value in named for path in re.findall(r"[?&]sslrootcert=([^&]*)", value)]
         for setting, value in named:
             path = value.removeprefix("sqlite:")
             if not path.startswith("/"):

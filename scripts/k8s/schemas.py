@@ -1,4 +1,4 @@
-"""Objects against the schemas of Kubernetes, and those of the Prometheus operator against what we use of them."""
+"""Objects against the schemas of Kubernetes, and those of operators against what we use of them."""
 
 import functools
 
@@ -28,11 +28,11 @@ def listed(item):
     return {"type": "array", "items": item}
 
 
-def operator_object(kind, spec):
+def operator_object(version, kind, spec):
     metadata = closed(["name"], name=TEXT, namespace=TEXT, labels=TEXTS, annotations=TEXTS)
     return closed(
         ["apiVersion", "kind", "metadata", "spec"],
-        apiVersion={"const": "monitoring.coreos.com/v1"},
+        apiVersion={"const": version},
         kind={"const": kind},
         metadata=metadata,
         spec=spec,
@@ -80,12 +80,44 @@ ENDPOINT = closed(
     metricRelabelings=listed(RELABELING),
 )
 SELECTOR = closed([], matchLabels=TEXTS, matchExpressions=listed({"type": "object"}))
-# The part of the operator's own schemas that is used here: what else it knows is refused, so that a misspelt word is.
-OPERATOR = {
-    "PrometheusRule": operator_object("PrometheusRule", closed(["groups"], groups=listed(GROUP))),
-    "ServiceMonitor": operator_object(
-        "ServiceMonitor",
-        closed(["selector", "endpoints"], selector=SELECTOR, jobLabel=TEXT, endpoints=listed(ENDPOINT)),
+NAMED = closed(["name"], name=TEXT)
+AMOUNTS = closed([], cpu=TEXT, memory=TEXT)
+SERVERS = closed(
+    ["instances", "storage"],
+    instances={"type": "integer", "minimum": 1},
+    affinity=closed(["topologyKey"], podAntiAffinityType={"enum": ["required", "preferred"]}, topologyKey=TEXT),
+    storage=closed(["size"], size={"type": "string", "pattern": "^[0-9]+(Mi|Gi|Ti)$"}),
+    resources=closed([], requests=AMOUNTS, limits=AMOUNTS),
+    postgresql=closed(
+        [],
+        synchronous=closed(["method", "number"], method={"enum": ["any", "first"]}, number={"type": "integer"}),
+        parameters=TEXTS,
+        pg_hba=listed(TEXT),
+    ),
+    managed=closed(
+        ["roles"],
+        roles=listed(closed(["name", "passwordSecret"], name=TEXT, login={"type": "boolean"}, passwordSecret=NAMED)),
+    ),
+)
+# The part of the operators' own schemas that is used here: what else they know is refused, so that a misspelt word is.
+PROMETHEUS, POSTGRES = "monitoring.coreos.com/v1", "postgresql.cnpg.io/v1"
+OPERATORS = {
+    "PrometheusRule": (
+        "Prometheus operator",
+        operator_object(PROMETHEUS, "PrometheusRule", closed(["groups"], groups=listed(GROUP))),
+    ),
+    "ServiceMonitor": (
+        "Prometheus operator",
+        operator_object(
+            PROMETHEUS,
+            "ServiceMonitor",
+            closed(["selector", "endpoints"], selector=SELECTOR, jobLabel=TEXT, endpoints=listed(ENDPOINT)),
+        ),
+    ),
+    "Cluster": ("CloudNativePG", operator_object(POSTGRES, "Cluster", SERVERS)),
+    "Database": (
+        "CloudNativePG",
+        operator_object(POSTGRES, "Database", closed(["name", "owner", "cluster"], name=TEXT, owner=TEXT, cluster=NAMED)),
     ),
 }
 
@@ -104,8 +136,9 @@ def complaints(objects):
 
 
 def checks(thing):
-    if thing["kind"] in OPERATOR:
-        yield "Prometheus operator", lambda thing: jsonschema.validate(thing, OPERATOR[thing["kind"]])
+    if thing["kind"] in OPERATORS:
+        operator, schema = OPERATORS[thing["kind"]]
+        yield operator, lambda thing: jsonschema.validate(thing, schema)
         return
     for version in VERSIONS:
         yield f"Kubernetes {version}", lambda thing, version=version: utils.validate(thing, version, strict=True)

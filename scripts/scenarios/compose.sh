@@ -59,15 +59,17 @@ what_is_down() {
   for name in $members; do grep -qx "$name" <<<"$up" || printf '%s\n' "$name"; done
 }
 
-# control stop|start|kill NAME: one container, while the others go on.
+# control stop|start|kill NAME: one container, while the others go on; of a cluster of brokers (compose/cluster.env) all.
 control() {
   local what=$1 name=$2
   case $what in
     # `up`, because `start` would start those it depends on as well.
-    start) set -- up --detach --no-deps --no-recreate "$name" ;;
-    stop) set -- stop "$name" ;;
-    kill) set -- kill --signal KILL "$name" ;;
+    start) set -- up --detach --no-deps --no-recreate ;;
+    stop) set -- stop ;;
+    kill) set -- kill --signal KILL ;;
   esac
+  # shellcheck disable=SC2046 # names, one by one
+  set -- "$@" $(compose config --services | grep -E "^$name(-[0-9])?\$" | sort)
   show "  ${blue}\$ docker compose $*${plain}"
   compose "$@" >"$scratch/control" 2>&1 || { cat "$scratch/control" && return 1; }
   [[ $what != start ]] || wait_until "$name is ready" 60 is_ready "$name"

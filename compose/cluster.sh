@@ -1,0 +1,28 @@
+#!/bin/sh
+# Makes the configuration by which three brokers are one, unless it is there, and sees that the volumes of the second and the
+# third belong to whom they run as. What a broker knows of its users stands in nats.conf, as where it is alone.
+set -eu
+umask 077
+
+chown 65532:65532 /brokers/*
+config=/credentials/cluster.conf
+[ ! -s "$config" ] || exit 0
+
+# A route may say anything: whoever knows this password is a broker.
+password=$(head -c 24 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
+cat >"$config.new" <<CONFIG
+include nats.conf
+server_name: \$NATS_NAME
+cluster {
+  name: saga
+  listen: "0.0.0.0:6222"
+  authorization { user: broker, password: "$password", timeout: 5 }
+  routes: [
+    "nats://broker:$password@nats-1:6222"
+    "nats://broker:$password@nats-2:6222"
+    "nats://broker:$password@nats-3:6222"
+  ]
+}
+CONFIG
+chown 65532:65532 "$config.new"
+mv "$config.new" "$config"

@@ -1,0 +1,14 @@
+#!/bin/sh
+# At the first start of the server: a database for each service, and the user that owns it and gets into no other.
+set -eu
+
+as_owner() { psql --quiet --no-psqlrc --set ON_ERROR_STOP=1 --username postgres --dbname postgres "$@"; }
+
+as_owner --command 'REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC'
+for name in order inventory payment bank admin; do
+  as_owner --set name="$name" --set password="$(cat "/credentials/$name")" <<'SQL'
+CREATE ROLE :"name" LOGIN PASSWORD :'password';
+CREATE DATABASE :"name" OWNER :"name";
+REVOKE ALL ON DATABASE :"name" FROM PUBLIC;
+SQL
+done
