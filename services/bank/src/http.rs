@@ -236,8 +236,9 @@ async fn ledger(
         }
         return entries_of(store, rows, None, entry).await?.written(encoding);
     }
-    // The least text behind the last one: all charges of one reference are on one page.
-    let from = range.after.map(|after| after + "\0").unwrap_or_default();
+    // The least text behind the last one, as a reference is a line, and not every store knows U+0000: all charges of one
+    // reference are on one page.
+    let from = range.after.map(|after| after + "\u{1}").unwrap_or_default();
     query.from = vec![("reference", FieldValue::Text(from))];
     rows.extend(store.find(Charge::KIND, query).await?);
     let next = if rows.len() == ENTRIES_PAGE { leave_out_the_last(&mut rows) } else { None };

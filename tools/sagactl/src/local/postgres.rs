@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
-use nix::unistd::{Uid, User};
+use nix::unistd::{Pid, Uid, User};
 
 use super::folder::{keep_random, random, read_random, unwritable};
 use super::member::Member;
@@ -101,6 +101,13 @@ pub fn arguments(system: &System) -> Vec<String> {
 
 fn data_of(system: &System) -> PathBuf {
     system.data_of(Member::POSTGRES).join("data")
+}
+
+/// Whether there is still somebody of the name that the last server left in its data: then another refuses to start.
+pub fn is_held(system: &System) -> bool {
+    let file = data_of(system).join("postmaster.pid");
+    let holder = fs::read_to_string(file).ok().and_then(|text| text.lines().next()?.parse().ok());
+    holder.is_some_and(|pid| nix::sys::signal::kill(Pid::from_raw(pid), None).is_ok())
 }
 
 /// A command that runs as somebody who may: a server refuses to be root's.

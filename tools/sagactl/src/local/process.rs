@@ -165,9 +165,12 @@ pub fn check_port(system: &System, member: Member) -> anyhow::Result<()> {
 }
 
 /// As [`check_port`], but a process that was just killed may take a moment to let go: the kernel counts it as
-/// dead while its last threads still finish a write, and keeps its sockets until they have.
+/// dead while its last threads still finish a write, and keeps its sockets until they have; and nobody may have reaped it yet.
 pub async fn wait_for_port(system: &System, member: Member) -> anyhow::Result<()> {
     let until = Instant::now() + PORT_PATIENCE;
+    while member == Member::POSTGRES && postgres::is_held(system) && Instant::now() < until {
+        sleep(PORT_POLL).await;
+    }
     loop {
         match check_port(system, member) {
             Err(_) if Instant::now() < until => sleep(PORT_POLL).await,

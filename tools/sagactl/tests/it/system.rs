@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Once;
@@ -84,17 +85,26 @@ pub fn build() {
 /// A port from which on `PORTS` ports are free, and left alone by all tests but this one until its process ends: whoever
 /// else looked for some before they are taken, or while what has them is started again, would find them free as well.
 pub fn free_ports() -> u16 {
+    free_tens(1)
+}
+
+/// The same of so many tens of ports, one behind the other.
+fn free_tens(count: u16) -> u16 {
     static CLAIMED: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
     std::fs::create_dir_all(&claims).expect("a folder beside the programs");
-    loop {
-        // Below those that the kernel gives to connections: one of them may take a port between this and the start.
-        let base = fastrand::u16(2_000..3_270) * 10;
+    let claim = |base: u16| {
         let claim = File::create(claims.join(base.to_string())).expect("a file");
         let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if claim.try_lock().is_ok() && (base..base + PORTS).all(is_free) {
-            CLAIMED.lock().push(claim);
-            return base;
+        (claim.try_lock().is_ok() && (base..base + 10).all(is_free)).then_some(claim)
+    };
+    loop {
+        // Below those that the kernel gives to connections: one of them may take a port between this and the start.
+        let first = fastrand::u16(2_000..3_270 - count);
+        let claims: Option<Vec<_>> = (first..first + count).map(|ten| claim(ten * 10)).collect();
+        if let Some(claims) = claims {
+            CLAIMED.lock().extend(claims);
+            return first * 10;
         }
     }
 }
@@ -115,10 +125,24 @@ impl System {
 
     /// A system of which nothing runs yet.
     pub fn not_started() -> Self {
+        Self::with_tens_of_ports(1)
+    }
+
+    /// Starts a system on a database server of its own, and of this layout, with short waits and these settings.
+    pub fn start_large(layout: &[&str], settings: &[&str]) -> Self {
+        let system = Self::with_tens_of_ports(6);
+        // A server that root starts runs as somebody else.
+        let open = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(system.path(), open).expect("it is ours");
+        system.sagactl(&system.up(&[&["--detach", "--store", "postgres"], layout].concat(), settings));
+        system
+    }
+
+    fn with_tens_of_ports(count: u16) -> Self {
         programs();
         let turn = Turn::wait();
         let data = TempDir::new().expect("a temporary folder");
-        let base = free_ports();
+        let base = free_tens(count);
         // No connection is kept: the processes behind them come and go.
         let http = Client::builder().pool_max_idle_per_host(0).build().expect("a client");
         Self { data, base, http, _turn: turn }
