@@ -40,6 +40,10 @@ start_system() {
 # How long orders live while nobody watches. As in local.sh, but a container takes longer to come back than a process.
 hurried=20s
 
+# The scenarios that ask for several processes of a kind are played with those of this machine: see local.sh.
+processes_of() { [[ $1 == nats || $1 == postgres ]] || printf '%s\n' "$1"; }
+large="--target local, with the system of scripts/up.sh --detach --store postgres --replicas 3 --nats-nodes 3"
+
 # "ADMIN ORDER INVENTORY PAYMENT BANK": where each is asked.
 addresses() {
   local name addresses=''

@@ -19,6 +19,9 @@ fi
 
 show() { printf '%s\n' "$@"; }
 
+# Whether a scenario can be played with this system; one that cannot with every system defines its own, and what it `needs`.
+possible() { true; }
+
 announce() {
   show "" "${bold}━━ $number · $title ${plain}${dim}$(printf '━%.0s' $(seq $((70 - ${#title}))))${plain}" "$about"
 }
@@ -301,6 +304,44 @@ new_product() {
 first_unknown() {
   curl --silent --show-error --max-time 60 --header 'Content-Type: application/json' \
     --data "$(order_of demo tok_ok "$1" 1 nobody-lists-this 1)" "$order/api/orders" | jq -r '.errors[0].field'
+}
+
+# --- load -------------------------------------------------------------------------------------------------
+
+# begin_load RATE SECONDS: orders come at this rate while the scenario goes on.
+begin_load() {
+  local words=(load --rate "$1" --duration "$2s" --mix happy=100 --drain 60s --may-shed --timeline --json)
+  show "  ${blue}\$ sagactl ${words[*]}${plain}"
+  set -m
+  "$sagactl" "${words[@]}" >"$scratch/load.json" 2>"$scratch/load.err" &
+  loading=$!
+  set +m
+  confirmed_before=$(confirmed)
+  wait_until "orders end" "$soon" at_least_is $((confirmed_before + $1)) confirmed
+}
+
+# Sagas that have ended well so far.
+confirmed() { get "$admin/api/admin/overview" '.sagas.by_status.COMPLETED // 0'; }
+
+# orders_go_on: a check that more of them end from now on.
+orders_go_on() {
+  local before
+  before=$(confirmed)
+  wait_until "orders end on" "$soon" at_least_is $((before + 20)) confirmed
+}
+
+# end_load LONGEST_PAUSE_S: what became of all that was ordered. Whoever spoke with a process that was killed has got no answer,
+# and whether the order was taken is in the books.
+end_load() {
+  wait "$loading" || true
+  jq -e .started "$scratch/load.json" >/dev/null || { fail "no load: $(tail -n 3 "$scratch/load.err")" && return 1; }
+  show "    $(jq -r '"\(.started) orders: \(.completed) confirmed, \(.shed) refused, \(.errors) got no answer; p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms"' "$scratch/load.json")"
+  expect "orders that did not end" 0 "$(jq .unfinished "$scratch/load.json")"
+  local pause
+  pause=$(jq '[.timeline[].ended] | reduce .[] as $ended ({now: 0, most: 0};
+    (if $ended == 0 then .now + 1 else 0 end) as $now | {now: $now, most: ([.most, $now] | max)}) | .most' "$scratch/load.json")
+  show "    the longest time in which none ended: $pause s"
+  holds "that is at most $1 s" test "$pause" -le "$1"
 }
 
 # --- checks -----------------------------------------------------------------------------------------------

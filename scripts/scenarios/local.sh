@@ -33,8 +33,17 @@ hurried=12s
 
 # "ADMIN ORDER INVENTORY PAYMENT BANK": where each is asked.
 addresses() {
-  system_status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"'
+  system_status | jq -r '.urls | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"'
 }
+
+# processes_of KIND: their names, of one alone its own.
+processes_of() { system_status | jq -r --arg kind "$1" '.processes[].name | select(test("^" + $kind + "(-[0-9])?$"))'; }
+
+# leader_of STREAM: which of several brokers leads it.
+leader_of() { system_status | jq -r --arg stream "$1" '.processes[] | select(.leads // [] | index($stream)).name'; }
+
+# How to start a system that the last scenarios can be played with.
+large="scripts/up.sh --detach --store postgres --replicas 3 --nats-nodes 3"
 
 what_is_down() { system_status | jq -r '.processes[] | select(.pid | not).name'; }
 

@@ -16,6 +16,8 @@ pub struct Processes {
     /// Every one of them is; one that is degraded is.
     pub ready: bool,
     pub rss_mib: f64,
+    /// Where each service is asked, by its name: of several processes, all of them together.
+    pub urls: BTreeMap<String, String>,
     #[serde(rename = "processes")]
     pub each: Vec<ProcessLook>,
 }
@@ -38,6 +40,9 @@ pub struct ProcessLook {
     pub checks: Value,
     /// What is wrong, check by check, in its own words.
     pub complaints: Vec<String>,
+    /// Of one of several brokers, the streams that it leads, as far as somebody says so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub leads: Vec<String>,
     pub rss_mib: Option<f64>,
     /// Time that it has spent on processors since it started.
     pub cpu_ms: Option<u64>,

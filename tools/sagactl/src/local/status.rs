@@ -1,26 +1,62 @@
 //! Shell: the processes of a local system: which run, since when, and what they say of themselves.
 
+use std::time::Duration;
+
+use contract::topology::producers;
 use futures::future;
+use saga_core::service::stream_of;
+use saga_engine::nats::NatsBus;
 
 use super::member::Member;
 use super::process;
 use super::processes::{ProcessLook, Processes};
 use super::readiness::{self, Condition};
 use super::system::System;
+use super::users::SAGACTL;
 use crate::http::Http;
+
+/// Brokers of this machine answer at once, or there is no majority of them.
+const SAY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Looks at all of them.
 pub async fn processes(system: &System) -> anyhow::Result<Processes> {
     let http = Http::new()?;
-    let rows = future::join_all(system.members().map(|member| look(&http, system, member))).await;
+    let looks = future::join_all(system.members().map(|member| look(&http, system, member)));
+    let (mut rows, leaders) = tokio::join!(looks, leaders(system));
+    for (stream, leader) in leaders {
+        rows.iter_mut()
+            .filter(|row| row.name.to_string() == leader)
+            .for_each(|row| row.leads.push(stream.clone()));
+    }
     let all_bytes =
         system.members().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
     Ok(Processes {
         data: system.folder().display().to_string(),
         ready: rows.iter().all(|row| row.ready),
         rss_mib: mib(all_bytes.sum()),
+        urls: Member::services().map(|service| (service.to_string(), system.url_of(service))).collect(),
         each: rows,
     })
+}
+
+/// Who of several brokers leads which stream; nothing where nobody answers in time.
+async fn leaders(system: &System) -> Vec<(String, String)> {
+    if system.layout().nats_nodes < 2 {
+        return vec![];
+    }
+    let asked = async {
+        let bus =
+            NatsBus::connect_as(system.bus_settings_of(SAGACTL), SAGACTL, "sagactl-status").await.ok()?;
+        bus.reached().await.ok()?;
+        let leader_of = async |producer| {
+            let stream = stream_of(producer);
+            let info = bus.jetstream().get_stream(&stream).await.ok()?;
+            let leader = info.cached_info().cluster.as_ref()?.leader.clone()?;
+            Some((stream, leader))
+        };
+        Some(future::join_all(producers().map(leader_of)).await.into_iter().flatten().collect())
+    };
+    tokio::time::timeout(SAY_WITHIN, asked).await.ok().flatten().unwrap_or_default()
 }
 
 async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
@@ -40,6 +76,7 @@ async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
         why_down: if running.is_none() { process::why_down(system, member) } else { None },
         checks: condition.checks,
         complaints: condition.complaints,
+        leads: vec![],
         rss_mib: running.map(|running| mib(running.rss_bytes)),
         cpu_ms: running.map(|running| running.cpu_ms),
         uptime_s: running.map(|running| running.uptime_s),

@@ -36,13 +36,14 @@ impl Look {
 
     pub fn with(self, each: impl IntoIterator<Item = ProcessLook>) -> Self {
         let each = each.into_iter().collect();
-        let processes = Processes { data: "/data".to_owned(), ready: true, rss_mib: 123.4, each };
+        let processes = Processes { data: "/data".to_owned(), ready: true, rss_mib: 123.4, urls: [].into(), each };
         Self { processes: Some(processes), ..self }
     }
 }
 
 pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessLook {
     ProcessLook {
+        leads: vec![],
         name: name.parse().expect("a member"),
         pid,
         port: 8_080,
