@@ -28,7 +28,7 @@ use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Means, Running};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Lease, Published, Store};
+use saga_engine::store::{Lease, Published, RELAY, Store};
 use saga_engine::testing::service_under_test::envelope;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -97,8 +97,10 @@ impl AdminHarness {
         };
         let carriage = settings.carriage(dependency);
         let service = Arc::new((program.service)(&settings));
-        let Running { engine, admission, loops: mut background, .. } =
-            runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
+        let overridden = store.overrides().await.expect("the store works");
+        let breaker_of = |name: &str| settings.breaker_of(name);
+        let Running { engine, admission, overrides, loops: mut background, .. } =
+            runtime::start(service, &means, &carriage, breaker_of, &overridden);
         let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
         let met = CancellationToken::new();
         let app = App::from(AppParts {
@@ -108,6 +110,7 @@ impl AdminHarness {
             clock,
             metrics,
             admission,
+            overrides,
             publishing: Default::default(),
             standstills: Default::default(),
             standing: Default::default(),
@@ -134,8 +137,12 @@ impl AdminHarness {
         ));
         let now = Timestamp::now();
         let until = now + SignedDuration::from_hours(1);
-        let lease =
-            app.store.take_lease(None, "test", now, until).await.expect("a lease").expect("a free one");
+        let lease = app
+            .store
+            .take_lease(RELAY, None, "test", now, until)
+            .await
+            .expect("a lease")
+            .expect("a free one");
         Self { app, http: reqwest::Client::new(), base, lease, _background: background }
     }
 

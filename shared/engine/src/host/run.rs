@@ -35,7 +35,7 @@ use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
-use crate::store::{Mark, Store};
+use crate::store::{Mark, RELAY, Store};
 
 /// A service that is told to stop has ended by then: whoever told it may kill it.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
@@ -79,6 +79,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let store = settings.open_store(S::NAME, S::rows()).await?;
     // Before anything is decided: how far it had come by itself.
     let came_to = store.mark().await?;
+    let overridden = store.overrides().await?;
     let listener = http::bind(&settings.http)
         .await
         .map_err(|error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, mending(&error)))?;
@@ -111,8 +112,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         tracer: tracer.clone(),
     };
     let carriage = settings.carriage(dependency);
-    let Running { engine, admission, steps, mut loops } =
-        runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
+    let Running { engine, admission, steps, overrides, mut loops } =
+        runtime::start(service, &means, &carriage, |name| settings.breaker_of(name), &overridden);
     let (stop, met, settings) = (CancellationToken::new(), CancellationToken::new(), Arc::new(settings));
     let (publishing, standstills) = (HeldUp::default(), Standstills::default());
     let app = App::from(AppParts {
@@ -122,6 +123,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         clock,
         metrics,
         admission,
+        overrides,
         publishing,
         standstills,
         standing: Standing::default(),
@@ -176,7 +178,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 }
 
 async fn give_back_lease(store: &dyn Store, owner: &str) {
-    let given_back = tokio::time::timeout(LEASE_GIVEN_BACK_WITHIN, store.give_back_lease(owner)).await;
+    let given_back = tokio::time::timeout(LEASE_GIVEN_BACK_WITHIN, store.give_back_lease(RELAY, owner)).await;
     if let Ok(Err(fault)) = given_back {
         warn!("the relay's lease was not given back, it lapses: {}", error_chain(&fault));
     }
@@ -225,8 +227,9 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
-    let (clock, observer) = (means.clock, means.observer);
-    let watching = standstill::run::<S, _>(bus.clone(), steps, standstills, limit, clock, observer);
+    let (clock, observer, is_shared) = (means.clock, means.observer, app.store.is_shared());
+    let watching =
+        standstill::run::<S, _>(bus.clone(), steps, is_shared, standstills, limit, clock, observer);
     spawn(&mut loops, Box::pin(watching));
     let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
     let ended = tokio::select! {

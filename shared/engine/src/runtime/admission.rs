@@ -32,21 +32,23 @@ struct Inner {
     room: Notify,
     timers: Arc<Notify>,
     faults: Faults,
+    instance: String,
     origin: Instant,
     /// The origin's time of day. Kept, so that a transition is seen at the same time whenever one looks.
     born: Timestamp,
 }
 
 impl SharedAdmission {
-    /// Shares `admission`; its clock begins now.
+    /// Shares `admission` within a process of this name; its clock begins now.
     #[must_use]
-    pub fn new(admission: Admission, faults: Faults, clock: &dyn Clock) -> Self {
+    pub fn new(admission: Admission, faults: Faults, instance: &str, clock: &dyn Clock) -> Self {
         Self(Arc::new(Inner {
             admission: Mutex::new(admission),
             breakers: Notify::new(),
             room: Notify::new(),
             timers: Arc::default(),
             faults,
+            instance: instance.to_owned(),
             origin: Instant::now(),
             born: clock.now(),
         }))
@@ -64,7 +66,7 @@ impl SharedAdmission {
         &self.0.faults
     }
 
-    /// Does something with a breaker on an operator's behalf; `None` when there is none of this name.
+    /// Does something with a breaker of this process, on an operator's behalf; `None` when there is none of this name.
     #[must_use]
     pub fn turn_breaker(&self, name: &str, action: BreakerAction) -> Option<BreakerView> {
         let turn = |breaker: &mut Breaker, at| match action {
@@ -81,7 +83,9 @@ impl SharedAdmission {
     pub fn breakers(&self) -> Vec<BreakerView> {
         let wall = |at: Duration| self.0.born.saturating_add(at).unwrap_or(Timestamp::MAX);
         self.with(|admission, at| {
-            let view = |(name, breaker): (&String, &Breaker)| BreakerView::of(name, breaker, at, wall);
+            let instance = &self.0.instance;
+            let view =
+                |(name, breaker): (&String, &Breaker)| BreakerView::of(instance, name, breaker, at, wall);
             admission.breakers().iter().map(view).collect()
         })
     }
@@ -226,6 +230,10 @@ struct Memory {
     interrupted: AtomicBool,
     /// Messages settled, whatever became of them.
     settled: AtomicU64,
+    /// Messages tried in vain, as nothing could be stored.
+    cut_off: AtomicU64,
+    /// Messages that were delivered and are in somebody's hands here.
+    held: AtomicU64,
 }
 
 impl StepAdmission {
@@ -326,10 +334,38 @@ impl StepAdmission {
         self.memory.interrupted.load(Ordering::Acquire)
     }
 
+    /// Counts a delivery as held until the answer is dropped.
+    pub(super) fn hold(&self) -> HeldHere {
+        self.memory.held.fetch_add(1, Ordering::Relaxed);
+        HeldHere(self.memory.clone())
+    }
+
+    /// How many deliveries are held now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.memory.held.load(Ordering::Relaxed)
+    }
+
+    /// How many messages were tried in vain in this life of the process, as nothing could be stored.
+    #[must_use]
+    pub fn cut_off(&self) -> u64 {
+        self.memory.cut_off.load(Ordering::Relaxed)
+    }
+
     /// How many messages were settled in this life of the process: handled, put off or parked.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.memory.settled.load(Ordering::Relaxed)
+    }
+}
+
+/// One delivery that is held.
+#[must_use]
+pub(super) struct HeldHere(Arc<Memory>);
+
+impl Drop for HeldHere {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -394,6 +430,7 @@ impl Drop for StepPermit {
     fn drop(&mut self) {
         if self.is_under_way {
             self.of.interrupt();
+            self.of.memory.cut_off.fetch_add(1, Ordering::Relaxed);
             self.end(Verdict::Failure);
         } else {
             self.end(Verdict::Ignored);

@@ -4,9 +4,11 @@ mod along;
 mod checkpoint;
 mod departures;
 mod fold;
+mod leases;
 mod left;
 mod opening;
 mod outbox;
+mod overrides;
 mod past;
 mod place;
 mod read;
@@ -44,7 +46,7 @@ use self::write::KindSql;
 use self::writer::{Haste, Writer, in_transaction};
 use super::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Part, Published,
+    Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Overridden, Part, Published,
     PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 
@@ -205,13 +207,14 @@ impl Store for SqliteStore {
 
     fn take_lease<'a>(
         &'a self,
+        name: &'static str,
         held: Option<&'a Lease>,
         owner: &'a str,
         now: Timestamp,
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>> {
         let (held, owner) = (held.cloned(), owner.to_owned());
-        self.write(move |conn| outbox::take_lease(conn, held.as_ref(), &owner, now, until))
+        self.write(move |conn| leases::take(conn, name, held.as_ref(), &owner, now, until))
     }
 
     fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
@@ -382,6 +385,14 @@ impl Store for SqliteStore {
 
     fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
         self.writer.write(Haste::Carried, move |conn| departures::leave(conn, &leaving))
+    }
+
+    fn overrides(&self) -> Answer<'_, Overridden> {
+        self.read(Lane::Row, overrides::overrides)
+    }
+
+    fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool> {
+        self.write(move |conn| overrides::override_with(conn, revision, &text))
     }
 
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {

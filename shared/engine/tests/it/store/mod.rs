@@ -117,6 +117,7 @@ macro_rules! conformance {
                 the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases,
             }
             outbox {
+                leases_of_different_names_are_held_by_whoever_took_each,
                 entries_are_published_in_the_order_of_decision,
                 a_settled_entry_is_out_of_the_way_and_counted,
                 nothing_is_settled_past_an_entry_that_was_not_published,
@@ -168,6 +169,7 @@ macro_rules! conformance {
             upkeep {
                 every_row_equals_the_fold_of_its_events,
                 a_kind_is_rebuilt_row_for_row,
+                what_is_overridden_is_changed_by_one_at_a_time,
                 a_kind_that_nobody_declared_cannot_be_rebuilt,
                 the_machinery_counts_what_waits,
                 finished_things_are_trimmed_by_age_in_chunks,
