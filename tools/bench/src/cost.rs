@@ -146,7 +146,12 @@ fn limits(page: &mut String, rate: u64) {
          of that.\n\
          - context switches: the runtime of the broker parks its threads at each sync, and when a connection has nothing to \
          read, which is most of the broker's. Those of the services come with each batch, and with each HTTP request of the \
-         client and to the bank; when all that run want both cores, they take turns, which is what is involuntary."
+         client and to the bank; when all that run want both cores, they take turns, which is what is involuntary.\n\
+         - the books from nothing: every row of every service is folded from its events and compared, and the ledgers are laid \
+         beside each other. With a million orders that takes 41 µs of processor time an order, and both cores whole: 17 of \
+         admin, which folds the views and reads four ledgers, 7 each of order and the bank, 5 each of inventory and payment. No \
+         function takes more than 6 %: copying between pages and buffers takes 10 % in all, the steps of SQLite 8 %, JSON 8 %, \
+         comparing 3 %. Five million orders in a minute would be 24 µs, or a third core."
     );
 }
 
