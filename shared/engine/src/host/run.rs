@@ -80,9 +80,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     // Before anything is decided: how far it had come by itself.
     let came_to = store.mark().await?;
     let overridden = store.overrides().await?;
-    let listener = http::bind(&settings.http)
-        .await
-        .map_err(|error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, mending(&error)))?;
+    let unbound = |error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, mending(&error));
+    let listener = http::bind(&settings.http).await.map_err(unbound)?;
     let bus = match program.producers.is_empty() {
         true => None,
         false => Some(NatsBus::connect_as(settings.bus.clone(), S::NAME, &settings.instance).await?),
@@ -96,7 +95,6 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         None => None,
     };
     let tracing = Tracing::of(&settings.trace, S::NAME, &settings.instance, &metrics)?;
-    let tracer = tracing.tracer.clone();
     let faults = Faults::new(settings.faults.clone(), program.faults, steps);
     let service = Arc::new((program.service)(&settings));
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
@@ -109,7 +107,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         clock: carried_by,
         observer,
         faults: faults_of_loops,
-        tracer: tracer.clone(),
+        tracer: tracing.tracer.clone(),
     };
     let carriage = settings.carriage(dependency);
     let Running { engine, admission, steps, overrides, mut loops } =
@@ -157,7 +155,8 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     if let Some(remark) = app.settings.http.remark() {
         warn!("{remark}");
     }
-    let router = http::router(routes, &app.settings.http, gate, health, app.metrics.clone(), tracer);
+    let router =
+        http::router(routes, &app.settings.http, gate, health, app.metrics.clone(), tracing.tracer.clone());
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
     let serving = http::spawn(listener, router, app.settings.http.clone(), app.stop.clone());
     let outcome = tokio::select! {

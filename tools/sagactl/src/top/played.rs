@@ -36,7 +36,8 @@ impl Look {
 
     pub fn with(self, each: impl IntoIterator<Item = ProcessLook>) -> Self {
         let each = each.into_iter().collect();
-        let processes = Processes { data: "/data".to_owned(), ready: true, rss_mib: 123.4, urls: [].into(), each };
+        let processes =
+            Processes { data: "/data".to_owned(), ready: true, rss_mib: 123.4, urls: [].into(), each };
         Self { processes: Some(processes), ..self }
     }
 }

@@ -43,7 +43,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 const NAME_WITHIN: Duration = Duration::from_secs(5);
 
 /// The class of the locks that hold names (`pg_locks.classid`).
-const NAMES: i32 = 0x5a6a;
+pub(super) const NAMES: i32 = 0x5a6a;
+/// Whether somebody else than whoever has a name has one, where the first argument is [`NAMES`].
+pub(super) const OTHERS: &str = "SELECT count(*) > 1 FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// What is said of one commit.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -238,10 +242,7 @@ impl Session {
     }
 
     async fn is_anybody_there(&self) -> Result<bool, tokio_postgres::Error> {
-        let others = "SELECT count(*) > 1 FROM pg_locks
-             WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
-                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        self.client.query_one(others, &[&NAMES]).await.map(|row| row.get(0))
+        self.client.query_one(OTHERS, &[&NAMES]).await.map(|row| row.get(0))
     }
 
     async fn say(&self, saying: &Saying) -> Result<(), tokio_postgres::Error> {

@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 use saga_core::row::RowKind;
 
+use super::listening::{NAMES, OTHERS};
 use super::pool::Connection;
 use super::values::{execute, micros, oops, query, query_opt, quoted};
 use crate::store::StoreFault;
-use crate::store::migrating::{Migration, missing};
+use crate::store::migrating::{Applied, Migration, missing};
 
 /// Applied in order, once each, never changed afterwards.
 const MIGRATIONS: [&str; 2] =
@@ -24,6 +25,13 @@ pub(super) async fn prepare(conn: &Connection, kinds: &[RowKind]) -> Result<(), 
     let mut changed = Vec::new();
     for kind in kinds {
         if let Some(fields) = is_to_be_made(conn, kind).await? {
+            if is_there(conn, kind.name).await? && is_anybody_there(conn).await? {
+                return Err(StoreFault::Unusable(format!(
+                    "this build has other fields of {} than the processes that use it: stop all replicas of the other build \
+                     first",
+                    kind.name
+                )));
+            }
             changed.push((kind, fields));
         }
     }
@@ -45,21 +53,24 @@ async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
     batch(
         conn,
         "CREATE TABLE IF NOT EXISTS migration (
-             number bigint PRIMARY KEY, checksum text NOT NULL, applied_at bigint NOT NULL)",
+             number bigint PRIMARY KEY, checksum text NOT NULL, applied_at bigint NOT NULL);
+         ALTER TABLE migration ADD COLUMN IF NOT EXISTS additive boolean NOT NULL DEFAULT false",
         "creating the table of migrations",
     )
     .await?;
-    let applied: Vec<(i64, String)> =
-        query(conn, "SELECT number, checksum FROM migration ORDER BY number", &[])
-            .await
-            .map_err(oops("reading the table of migrations"))?
-            .iter()
-            .map(|row| (row.get(0), row.get(1)))
-            .collect();
-    for Migration { number, sql, checksum } in missing(&MIGRATIONS, &applied)? {
+    let applied: Vec<Applied> = query(conn, "SELECT checksum, additive FROM migration ORDER BY number", &[])
+        .await
+        .map_err(oops("reading the table of migrations"))?
+        .iter()
+        .map(|row| Applied { checksum: row.get(0), is_additive: row.get(1) })
+        .collect();
+    for migration in missing(&MIGRATIONS, &applied)? {
+        let is_additive = migration.is_additive();
+        let Migration { number, sql, checksum } = migration;
         batch(conn, sql, "applying a migration").await?;
-        let recorded = "INSERT INTO migration (number, checksum, applied_at) VALUES ($1, $2, $3)";
-        execute(conn, recorded, &[&number, &checksum, &micros(Timestamp::now())])
+        let recorded =
+            "INSERT INTO migration (number, checksum, applied_at, additive) VALUES ($1, $2, $3, $4)";
+        execute(conn, recorded, &[&number, &checksum, &micros(Timestamp::now()), &is_additive])
             .await
             .map_err(oops("recording a migration"))?;
     }
@@ -82,6 +93,12 @@ async fn is_to_be_made(conn: &Connection, kind: &RowKind) -> Result<Option<Strin
         .map(|row| row.get(0));
     let is_right = known.as_deref() == Some(&fields) && is_there(conn, kind.name).await? && !has_more;
     Ok((!is_right).then_some(fields))
+}
+
+/// Whether another process than this one uses the database.
+async fn is_anybody_there(conn: &Connection) -> Result<bool, StoreFault> {
+    let found = query(conn, OTHERS, &[&NAMES]).await.map_err(oops("looking for other processes"))?;
+    Ok(found.first().is_some_and(|row| row.get(0)))
 }
 
 async fn is_there(conn: &Connection, kind: &str) -> Result<bool, StoreFault> {

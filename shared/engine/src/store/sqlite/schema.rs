@@ -5,7 +5,7 @@ use saga_core::row::RowKind;
 
 use super::values::{now_micros, oops};
 use crate::store::StoreFault;
-use crate::store::migrating::{Migration, missing};
+use crate::store::migrating::{Applied, Migration, missing};
 
 /// Applied in order, once each, never changed afterwards.
 const MIGRATIONS: [&str; 11] = [
@@ -29,9 +29,11 @@ pub(super) fn migrate(conn: &Connection) -> Result<(), StoreFault> {
              number INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)",
     )
     .map_err(oops("creating the table of migrations"))?;
-    let applied: Vec<(i64, String)> = conn
-        .prepare("SELECT number, checksum FROM migration ORDER BY number")
-        .and_then(|mut statement| statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+    // A file is used by one build at a time.
+    let applied = |row: &rusqlite::Row<'_>| Ok(Applied { checksum: row.get(0)?, is_additive: false });
+    let applied: Vec<Applied> = conn
+        .prepare("SELECT checksum FROM migration ORDER BY number")
+        .and_then(|mut statement| statement.query_map([], applied)?.collect())
         .map_err(oops("reading the table of migrations"))?;
     for Migration { number, sql, checksum } in missing(&MIGRATIONS, &applied)? {
         conn.execute_batch(sql).map_err(oops("applying a migration"))?;

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use saga_core::decision::{Loaded, Reads, Writes};
+use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::PostgresStore;
 use saga_engine::store::{Heard, Opening, Overridden, RELAY, Store, StoreFault};
 use tokio::sync::mpsc::Receiver;
 
 use crate::support::{
-    Depot, PostgresServer, at, commit, due_query, id, in_time, of_row, open_postgres, open_postgres_as,
-    promises, put, recorded, retry, shelf, state, task, tasks, wait_until,
+    Depot, PostgresServer, Shelf, at, commit, due_query, id, in_time, of_row, open_postgres,
+    open_postgres_as, promises, put, recorded, retry, shelf, state, task, tasks, wait_until,
 };
 
 type Outcome = Result<(), StoreFault>;
@@ -360,4 +361,44 @@ async fn sleeping(url: &str) -> i64 {
     let sql =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'";
     client.query_one(sql, &[]).await.expect("an answer").get(0)
+}
+
+/// A rolling upgrade: whoever is newer adds what the older ones leave alone, and the older ones work on, and are started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_build_works_on_beside_a_newer_one_that_only_adds() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let named = |instance| Opening { instance, ..Opening::default() };
+    let older = open_postgres_as(&url, Depot::rows(), &named("older")).await?;
+    commit(&older, recorded("tea", &[], &[put(1)])).await?;
+    // What a newer build does at its start: a table of the machinery, and a kind of rows that the older one does not know.
+    let (pg, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    pg.batch_execute(
+        "CREATE TABLE of_the_future (id bigint);
+         INSERT INTO migration (number, checksum, applied_at, additive)
+             SELECT max(number) + 1, 'of the future', 0, true FROM migration",
+    )
+    .await
+    .expect("made");
+    let more = [Depot::rows(), vec![RowKind { name: "crate", ..RowKind::of::<Shelf>() }]].concat();
+    let newer = open_postgres_as(&url, more, &named("newer")).await?;
+    commit(&newer, recorded("tea", &[put(1)], &[put(2)])).await?;
+    commit(&older, recorded("tea", &[put(1), put(2)], &[put(3)])).await?;
+    drop(older);
+    let older = open_postgres_as(&url, Depot::rows(), &named("older")).await?;
+    commit(&older, recorded("ale", &[], &[put(1)])).await?;
+    assert_eq!(state(&newer, "tea").await?.expect("a shelf").pieces, 6);
+    assert!(older.verify().await?.differing.is_empty() && newer.verify().await?.differing.is_empty());
+
+    // Other fields of a kind are no addition: its table is made anew, under whoever writes to it.
+    let other = || vec![RowKind { fields: &[], ..RowKind::of::<Shelf>() }];
+    let fault = open_postgres_as(&url, other(), &named("other")).await.err().expect("refused");
+    let said = fault.to_string();
+    assert!(said.contains("has other fields of shelf than the processes that use it"), "{said}");
+    commit(&older, recorded("bun", &[], &[put(1)])).await?;
+    drop((older, newer));
+    let opened = async || open_postgres_as(&url, other(), &named("other")).await.is_ok();
+    wait_until("the others are gone, and it is made anew", opened).await;
+    Ok(())
 }

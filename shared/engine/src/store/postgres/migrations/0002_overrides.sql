@@ -1,4 +1,4 @@
--- What operators have the machinery do otherwise: one row. The revision grows with each change.
+-- Additive: what operators have the machinery do otherwise: one row. The revision grows with each change.
 CREATE TABLE overrides (
     revision bigint NOT NULL,
     text     text   NOT NULL
