@@ -100,13 +100,12 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
     let carried_by: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
     let observer = Arc::new(metrics.clone());
-    let (faults_of_loops, store_of_loops) = (faults.clone(), store.clone());
     let means = Means {
-        store: store_of_loops,
+        store: store.clone(),
         handler,
         clock: carried_by,
         observer,
-        faults: faults_of_loops,
+        faults: faults.clone(),
         tracer: tracing.tracer.clone(),
     };
     let carriage = settings.carriage(dependency);
