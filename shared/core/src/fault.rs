@@ -11,6 +11,8 @@ pub struct FaultKind {
     pub needs_delay: bool,
     /// Whether it may strike one step alone.
     pub takes_step: bool,
+    /// Whether the process dies of it.
+    pub is_deadly: bool,
 }
 
 impl FaultKind {
@@ -34,10 +36,10 @@ impl FaultKind {
         Self::new("publish_garbage", "something that is no message is published beside a real one");
     /// The process dies after a commit, before it acknowledges.
     pub const CRASH_BEFORE_ACK: Self =
-        Self::new("crash_before_ack", "the process dies after a commit, before it acknowledges");
+        Self::new("crash_before_ack", "the process dies after a commit, before it acknowledges").deadly();
     /// The process dies after a publish, before it notes that.
     pub const CRASH_AFTER_PUBLISH: Self =
-        Self::new("crash_after_publish", "the process dies after publishing, before it notes that");
+        Self::new("crash_after_publish", "the process dies after publishing, before it notes that").deadly();
     /// A step pulls no messages.
     pub const PAUSE: Self = Self::new("pause", "the step takes no messages; --step").of_a_step();
 
@@ -56,7 +58,7 @@ impl FaultKind {
     /// A kind of this name that takes neither a delay nor a step.
     #[must_use]
     pub const fn new(name: &'static str, effect: &'static str) -> Self {
-        Self { name, effect, needs_delay: false, takes_step: false }
+        Self { name, effect, needs_delay: false, takes_step: false, is_deadly: false }
     }
 
     /// The same, which must be told how long it takes.
@@ -67,5 +69,9 @@ impl FaultKind {
 
     const fn of_a_step(self) -> Self {
         Self { takes_step: true, ..self }
+    }
+
+    const fn deadly(self) -> Self {
+        Self { is_deadly: true, ..self }
     }
 }

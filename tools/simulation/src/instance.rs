@@ -24,8 +24,8 @@ use saga_engine::runtime::relay::RelaySettings;
 use saga_engine::runtime::tasks::TaskHandler;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Carriage, Means, Running, start, start_messaging};
-use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Overridden, Store};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -240,8 +240,10 @@ impl<S: Service> Instance<S> {
             faults: self.faults.clone(),
             tracer: Tracer::off(),
         };
-        let Running { engine, admission, steps, mut loops } =
-            start(self.service.clone(), &means, &self.carriage, |_| BreakerPolicy::default());
+        // What operators override here they tell each instance.
+        let overridden = Overridden::default();
+        let Running { engine, admission, steps, mut loops, .. } =
+            start(self.service.clone(), &means, &self.carriage, |_| BreakerPolicy::default(), &overridden);
         let messaging = if S::OPERATOR.is_some() {
             let bus = SimBus::new(self.process(), broker);
             let publisher = Box::new(bus.clone());

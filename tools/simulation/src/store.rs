@@ -12,8 +12,8 @@ use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Part, Published, PublishedRun,
-    Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
+    Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Overridden, Part, Published,
+    PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 use tokio::time::sleep;
 
@@ -353,5 +353,13 @@ impl Store for SimStore {
 
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {
         self.inner.trim(cutoffs, limit)
+    }
+
+    fn overrides(&self) -> Answer<'_, Overridden> {
+        self.inner.overrides()
+    }
+
+    fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool> {
+        self.inner.override_with(revision, text)
     }
 }

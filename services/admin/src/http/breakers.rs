@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(breakers)).routes(routes!(turn))
 }
 
-/// The breakers of one service.
+/// The breakers of one service, as the replica has them that answers.
 #[derive(Debug, Serialize, ToSchema)]
 struct BreakersOf {
     /// The service that has them.
@@ -35,7 +35,7 @@ struct BreakersOf {
     breakers: Vec<BreakerView>,
 }
 
-/// Show the circuit breakers of all services.
+/// Show the circuit breakers of all services: of replicas, those of the one that answers.
 #[utoipa::path(get, path = "/api/admin/breakers", responses((status = 200, body = Vec<BreakersOf>)))]
 async fn breakers(State(admin): State<Admin>) -> Json<Vec<BreakersOf>> {
     let own = admin.app.admission.breakers();
@@ -62,7 +62,7 @@ struct Turn {
     reason: Option<String>,
 }
 
-/// Force a circuit breaker open or closed, or let it work by itself again.
+/// Force a circuit breaker open or closed, or let it work by itself again, in every replica.
 #[utoipa::path(post, path = "/api/admin/breakers/{service}/{name}",
     params(("service" = String, Path), ("name" = String, Path), Operator), request_body = Turn, responses(
     (status = 200, body = BreakerView), (status = 404),
@@ -85,7 +85,7 @@ async fn turn(
     let target = format!("{service}/{name}");
     let turned = admin.logged(By { operator, reason }, what, target, None, async {
         if service == crate::NAME {
-            return internal_api::turn(&admin.app.admission, &name, action);
+            return internal_api::turn(&admin.app.overrides, &name, action).await;
         }
         let (path, body) = (format!("/internal/breakers/{name}"), json!({ "action": action }));
         admin.services.tell(Method::POST, &service, &path, Some(body)).await

@@ -28,8 +28,8 @@ use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::NoCalls;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Means, Running};
-use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Overridden, Store};
 use saga_engine::testing::service_under_test::envelope;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -67,8 +67,9 @@ impl Instance {
             faults: Faults::new(settings.faults.clone(), program.faults, steps),
         };
         let service = Arc::new((program.service)(&settings));
+        let (carriage, overridden) = (settings.carriage("outside"), Overridden::default());
         let Running { engine, loops, .. } =
-            runtime::start(service, &means, &settings.carriage("outside"), |_| BreakerPolicy::default());
+            runtime::start(service, &means, &carriage, |_| BreakerPolicy::default(), &overridden);
         let instance = Self { store, engine, _loops: Arc::new(loops) };
         for number in 0..dead_letters {
             let message = announced(&numbered(number));

@@ -97,8 +97,10 @@ impl AdminHarness {
         };
         let carriage = settings.carriage(dependency);
         let service = Arc::new((program.service)(&settings));
-        let Running { engine, admission, loops: mut background, .. } =
-            runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
+        let overridden = store.overrides().await.expect("the store works");
+        let breaker_of = |name: &str| settings.breaker_of(name);
+        let Running { engine, admission, overrides, loops: mut background, .. } =
+            runtime::start(service, &means, &carriage, breaker_of, &overridden);
         let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
         let met = CancellationToken::new();
         let app = App::from(AppParts {
@@ -108,6 +110,7 @@ impl AdminHarness {
             clock,
             metrics,
             admission,
+            overrides,
             publishing: Default::default(),
             standstills: Default::default(),
             standing: Default::default(),

@@ -1,10 +1,11 @@
 //! The running bank with faults made on purpose, seen by a merchant.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use saga_engine::testing::program::{Answer, Running};
+use saga_engine::testing::program::{Answer, Folder, Running};
 
 const BANK: &str = env!("CARGO_BIN_EXE_bank");
 const ON: &str = "[faults]\nenabled = true\nseed = 7\n";
@@ -121,6 +122,21 @@ fn a_call_that_hangs_gets_no_answer_and_does_nothing() {
     assert!(hanging.is_none(), "{hanging:?}");
     assert_eq!(bank.get(&format!("/v1/charges/{KEY}")).status, 404);
     assert_eq!(outcome(&charge(&bank, KEY)), "captured");
+}
+
+/// What an operator injects is there until he takes it away, whoever restarts the bank meanwhile.
+#[test]
+fn a_fault_is_there_after_a_restart_until_it_is_cleared() {
+    let folder = Arc::new(Folder::new());
+    let bank = Running::start_in(&folder, BANK, ON);
+    inject(&bank, json!({ "kind": "bank_error" }));
+    assert_eq!(charge(&bank, KEY).status, 503);
+    drop(bank);
+    let bank = Running::start_in(&folder, BANK, ON);
+    assert_eq!(charge(&bank, KEY).status, 503);
+    bank.delete("/internal/faults");
+    drop(bank);
+    assert_eq!(outcome(&charge(&Running::start_in(&folder, BANK, ON), KEY)), "captured");
 }
 
 fn inject(bank: &Running, fault: Value) -> Answer {

@@ -63,7 +63,7 @@ fn a_breaker_that_is_not_here_is_refused_by_name_and_what_is_here_is_said() {
 /// An operator turns a breaker by hand; the answer shows it, and who asks later sees it too.
 #[test]
 fn an_operator_opens_and_resets_a_breaker() {
-    let payment = Running::start(PAYMENT, NOWHERE);
+    let payment = Running::start(PAYMENT, &format!("instance = \"payment-2\"\n{NOWHERE}"));
     let turn = |name: &str, action: &str| {
         payment.post(&format!("/internal/breakers/{name}"), &[], &json!({ "action": action }))
     };
@@ -72,7 +72,8 @@ fn an_operator_opens_and_resets_a_breaker() {
         let breakers = breakers.as_array().expect("a list").clone();
         breakers.into_iter().map(|breaker| breaker["state"].clone()).collect::<Vec<Value>>()
     };
-    assert_eq!(turn("bank", "open").body["state"], "FORCED_OPEN");
+    let opened = turn("bank", "open").body;
+    assert_eq!((&opened["state"], &opened["instance"]), (&json!("FORCED_OPEN"), &json!("payment-2")));
     assert_eq!(states(), ["FORCED_OPEN", "CLOSED", "CLOSED", "CLOSED", "CLOSED", "CLOSED"]);
     assert_eq!(turn("bank", "closed").body["state"], "FORCED_CLOSED");
     assert_eq!(turn("bank", "reset").body["state"], "CLOSED");

@@ -26,6 +26,7 @@ use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
 use crate::runtime::handover::Handover;
 use crate::runtime::held_up::HeldUp;
+use crate::runtime::overrides::Overrides;
 use crate::runtime::standstill::Standstills;
 use crate::runtime::tasks::{NoCalls, TaskHandler};
 use crate::store::{Store, StoreFault};
@@ -47,6 +48,8 @@ pub struct AppParts<S: Service, X> {
     pub metrics: Metrics,
     /// What stands before its steps and its calls: breakers, room for tasks.
     pub admission: SharedAdmission,
+    /// What operators have breakers and faults do, in every process of the service.
+    pub overrides: Overrides,
     /// Whether the broker takes its messages.
     pub publishing: HeldUp,
     /// Its steps that make no progress although messages wait.

@@ -79,8 +79,10 @@ pub async fn start<S: Service>(
     let tracer = Tracer::off();
     let means = Means { store: store.clone(), handler, clock, observer, faults, tracer };
     let carriage = settings.carriage(dependency);
+    let overridden = store.overrides().await?;
+    let breaker_of = |name: &str| settings.breaker_of(name);
     let Running { engine, steps, mut loops, .. } =
-        runtime::start(Arc::new(service), &means, &carriage, |name| settings.breaker_of(name));
+        runtime::start(Arc::new(service), &means, &carriage, breaker_of, &overridden);
     let broken = CancellationToken::new();
     let mut messaging = runtime::start_messaging(&engine, &steps, &means, &carriage, bus, publisher);
     let breaks = broken.clone();

@@ -21,10 +21,11 @@ use super::condition::Condition;
 use super::http::{Body, Params, Problem, Segment};
 use super::reading::{self, Changed, changed};
 use crate::nats::Reach;
-use crate::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
+use crate::runtime::admission::{BreakerAction, BreakerView};
 use crate::runtime::bus::Durable;
 use crate::runtime::clock::Clock as _;
-use crate::runtime::faults::{ActiveFault, FaultRefusal, Faults, FaultsView, NewFault};
+use crate::runtime::faults::{ActiveFault, FaultRefusal, FaultsView, NewFault};
+use crate::runtime::overrides::Overrides;
 use crate::store::{FoldReport, OutboxItem, Part, StoredDeadLetters};
 
 /// Most entries that one answer holds.
@@ -258,15 +259,16 @@ async fn turn_breaker<S: Service, X: Send + Sync + 'static>(
     Segment(name): Segment<String>,
     Body(Turn { action }, _): Body<Turn>,
 ) -> Result<Json<BreakerView>, Problem> {
-    turn(&app.admission, &name, action).map(Json)
+    turn(&app.overrides, &name, action).await.map(Json)
 }
 
 /// Does with a breaker what an operator wants.
 ///
 /// # Errors
-/// 404 when there is no such breaker.
-pub fn turn(admission: &SharedAdmission, name: &str, action: BreakerAction) -> Result<BreakerView, Problem> {
-    admission.turn_breaker(name, action).ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))
+/// 404 when there is no such breaker, 503 when that cannot be stored.
+pub async fn turn(overrides: &Overrides, name: &str, action: BreakerAction) -> Result<BreakerView, Problem> {
+    let turned = overrides.turn(name, action).await?;
+    turned.ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))
 }
 
 async fn faults<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<FaultsView> {
@@ -281,15 +283,15 @@ async fn inject_fault<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Body(Injected(new), _): Body<Injected>,
 ) -> Result<(StatusCode, Json<ActiveFault>), Problem> {
-    inject(&app.faults, new).map(|fault| (StatusCode::CREATED, Json(fault)))
+    inject(&app.overrides, new).await.map(|fault| (StatusCode::CREATED, Json(fault)))
 }
 
 /// Injects a fault.
 ///
 /// # Errors
-/// 403 when faults are off here, 422 that names the member at fault.
-pub fn inject(faults: &Faults, new: NewFault) -> Result<ActiveFault, Problem> {
-    faults.inject(new).map_err(|refusal| match refusal {
+/// 403 when faults are off here, 422 that names the member at fault, 503 when it cannot be stored.
+pub async fn inject(overrides: &Overrides, new: NewFault) -> Result<ActiveFault, Problem> {
+    overrides.inject(new).await?.map_err(|refusal| match refusal {
         FaultRefusal::Disabled => {
             Problem::new(StatusCode::FORBIDDEN, "faults.enabled is false here: no fault can be injected")
         }
@@ -299,17 +301,25 @@ pub fn inject(faults: &Faults, new: NewFault) -> Result<ActiveFault, Problem> {
 
 async fn clear_faults<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-) -> Json<BTreeMap<&'static str, usize>> {
-    Json(BTreeMap::from([("cleared", app.faults.clear())]))
+) -> Result<Json<BTreeMap<&'static str, usize>>, Problem> {
+    Ok(Json(BTreeMap::from([("cleared", app.overrides.clear().await?)])))
 }
 
 async fn clear_fault<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Segment(id): Segment<u64>,
 ) -> Result<StatusCode, Problem> {
-    if app.faults.remove(id) {
-        Ok(StatusCode::NO_CONTENT)
-    } else {
-        Err(Problem::not_found(format_args!("fault {id}")))
+    remove(&app.overrides, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Ends a fault.
+///
+/// # Errors
+/// 404 when there is none of this number, 503 when that cannot be stored.
+pub async fn remove(overrides: &Overrides, id: u64) -> Result<(), Problem> {
+    match overrides.remove(id).await? {
+        true => Ok(()),
+        false => Err(Problem::not_found(format_args!("fault {id}"))),
     }
 }

@@ -78,7 +78,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let archive = settings.open_archive(S::NAME)?;
     let store = settings.open_store(S::NAME, S::rows()).await?;
     // Before anything is decided: how far it had come by itself.
-    let came_to = store.mark().await?;
+    let (came_to, overridden) = (store.mark().await?, store.overrides().await?);
     let listener = http::bind(&settings.http)
         .await
         .map_err(|error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, mending(&error)))?;
@@ -101,18 +101,17 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
     let carried_by: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
     let observer = Arc::new(metrics.clone());
-    let (faults_of_loops, store_of_loops) = (faults.clone(), store.clone());
     let means = Means {
-        store: store_of_loops,
+        store: store.clone(),
         handler,
         clock: carried_by,
         observer,
-        faults: faults_of_loops,
+        faults: faults.clone(),
         tracer: tracer.clone(),
     };
     let carriage = settings.carriage(dependency);
-    let Running { engine, admission, steps, mut loops } =
-        runtime::start(service, &means, &carriage, |name| settings.breaker_of(name));
+    let Running { engine, admission, steps, overrides, mut loops } =
+        runtime::start(service, &means, &carriage, |name| settings.breaker_of(name), &overridden);
     let (stop, met, settings) = (CancellationToken::new(), CancellationToken::new(), Arc::new(settings));
     let (publishing, standstills) = (HeldUp::default(), Standstills::default());
     let app = App::from(AppParts {
@@ -122,6 +121,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
         clock,
         metrics,
         admission,
+        overrides,
         publishing,
         standstills,
         standing: Standing::default(),
@@ -226,7 +226,8 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
     let (clock, observer) = (means.clock, means.observer);
-    let watching = standstill::run::<S, _>(bus.clone(), steps, standstills, limit, clock, observer);
+    let watching =
+        standstill::run::<S, _>(bus.clone(), steps, standstills, limit, clock, observer);
     spawn(&mut loops, Box::pin(watching));
     let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
     let ended = tokio::select! {

@@ -32,21 +32,23 @@ struct Inner {
     room: Notify,
     timers: Arc<Notify>,
     faults: Faults,
+    instance: String,
     origin: Instant,
     /// The origin's time of day. Kept, so that a transition is seen at the same time whenever one looks.
     born: Timestamp,
 }
 
 impl SharedAdmission {
-    /// Shares `admission`; its clock begins now.
+    /// Shares `admission` within a process of this name; its clock begins now.
     #[must_use]
-    pub fn new(admission: Admission, faults: Faults, clock: &dyn Clock) -> Self {
+    pub fn new(admission: Admission, faults: Faults, instance: &str, clock: &dyn Clock) -> Self {
         Self(Arc::new(Inner {
             admission: Mutex::new(admission),
             breakers: Notify::new(),
             room: Notify::new(),
             timers: Arc::default(),
             faults,
+            instance: instance.to_owned(),
             origin: Instant::now(),
             born: clock.now(),
         }))
@@ -64,7 +66,7 @@ impl SharedAdmission {
         &self.0.faults
     }
 
-    /// Does something with a breaker on an operator's behalf; `None` when there is none of this name.
+    /// Does something with a breaker of this process, on an operator's behalf; `None` when there is none of this name.
     #[must_use]
     pub fn turn_breaker(&self, name: &str, action: BreakerAction) -> Option<BreakerView> {
         let turn = |breaker: &mut Breaker, at| match action {
@@ -81,7 +83,9 @@ impl SharedAdmission {
     pub fn breakers(&self) -> Vec<BreakerView> {
         let wall = |at: Duration| self.0.born.saturating_add(at).unwrap_or(Timestamp::MAX);
         self.with(|admission, at| {
-            let view = |(name, breaker): (&String, &Breaker)| BreakerView::of(name, breaker, at, wall);
+            let instance = &self.0.instance;
+            let view =
+                |(name, breaker): (&String, &Breaker)| BreakerView::of(instance, name, breaker, at, wall);
             admission.breakers().iter().map(view).collect()
         })
     }

@@ -24,6 +24,9 @@ pub enum BreakerAction {
 pub struct BreakerView {
     /// The step or dependency that it stands before.
     pub name: String,
+    /// The process whose breaker it is: each replica has its own, and what is forced holds for all.
+    #[serde(default)]
+    pub instance: String,
     /// What it does with calls now.
     pub state: State,
     /// Calls in the window, or probes recorded.
@@ -72,6 +75,7 @@ pub struct TransitionView {
 
 impl BreakerView {
     pub(super) fn of(
+        instance: &str,
         name: &str,
         breaker: &Breaker,
         at: Duration,
@@ -82,6 +86,7 @@ impl BreakerView {
             |Transition { at, from, to, why }: Transition| TransitionView { at: wall(at), from, to, why };
         Self {
             name: name.to_owned(),
+            instance: instance.to_owned(),
             state: seen.state,
             calls: seen.calls,
             failures: seen.failures,

@@ -29,7 +29,7 @@ pub struct FaultSettings {
 }
 
 /// A fault to be injected.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewFault {
     /// What goes wrong: the name of a kind.
@@ -41,7 +41,7 @@ pub struct NewFault {
     /// On how many occasions of a hundred: 1 to 100; on all without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<u8>,
-    /// How often, until it ends by itself; for ever without it.
+    /// How often, in each process, until it ends by itself; for ever without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
     /// How long, in milliseconds.
@@ -85,11 +85,26 @@ pub struct ActiveFault {
     /// How long, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// How often it struck.
+    /// How often it struck in this process.
     pub hits: u64,
 }
 
-/// All that is to be known of a service's faults.
+impl ActiveFault {
+    /// One that has not struck yet.
+    pub(super) fn of(id: u64, new: NewFault) -> Self {
+        Self {
+            id,
+            kind: new.kind,
+            step: new.step,
+            probability: new.probability.unwrap_or(100),
+            next: new.next,
+            delay_ms: new.delay_ms,
+            hits: 0,
+        }
+    }
+}
+
+/// All that is to be known of a service's faults, as one of its processes has them.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FaultsView {
     /// Whether any may be injected.
@@ -109,7 +124,7 @@ pub enum FaultRefusal {
     Impossible(&'static str, String),
 }
 
-/// The faults of one service. Cheap to clone; costs one look at a flag while none is active.
+/// The faults of one process. Cheap to clone; costs one look at a flag while none is active.
 #[derive(Clone)]
 pub struct Faults(Arc<Inner>);
 
@@ -145,39 +160,46 @@ impl Faults {
         }))
     }
 
-    /// Injects a fault.
+    /// Injects a fault into this process alone, until it ends.
     ///
     /// # Errors
     /// Why not; then nothing changed.
     pub fn inject(&self, new: NewFault) -> Result<ActiveFault, FaultRefusal> {
+        self.check(&new)?;
+        Ok(self.begin(None, new))
+    }
+
+    /// Whether it can be injected.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check(&self, new: &NewFault) -> Result<(), FaultRefusal> {
         if !self.0.settings.enabled {
             return Err(FaultRefusal::Disabled);
         }
+        let active = self.lock().faults.len();
+        self.check_members(new, active)
+    }
+
+    /// Makes a fault, which was checked, under this number, or the next.
+    pub(super) fn begin(&self, id: Option<u64>, new: NewFault) -> ActiveFault {
         let mut active = self.lock();
-        self.check(&new, active.faults.len())?;
         if let Some(seed) = new.seed {
             active.seed = seed;
             active.chance = fastrand::Rng::with_seed(seed);
         }
-        active.last_id += 1;
-        let fault = ActiveFault {
-            id: active.last_id,
-            kind: new.kind,
-            step: new.step,
-            probability: new.probability.unwrap_or(100),
-            next: new.next,
-            delay_ms: new.delay_ms,
-            hits: 0,
-        };
+        let id = id.unwrap_or(active.last_id + 1);
+        active.last_id = active.last_id.max(id);
+        let fault = ActiveFault::of(id, new);
         warn!(kind = fault.kind, step = fault.step, "fault injected");
         active.faults.push(fault.clone());
         self.0.any.store(true, Ordering::Release);
         drop(active);
         self.0.changed.notify_waiters();
-        Ok(fault)
+        fault
     }
 
-    fn check(&self, new: &NewFault, active: usize) -> Result<(), FaultRefusal> {
+    fn check_members(&self, new: &NewFault, active: usize) -> Result<(), FaultRefusal> {
         let (step, kinds) = (new.step.as_deref(), self.0.kinds);
         let Some(kind) = kinds.iter().find(|kind| kind.name == new.kind) else {
             let names: Vec<_> = kinds.iter().map(|kind| kind.name).collect();
@@ -230,7 +252,19 @@ impl Faults {
         self.retain(|_| false)
     }
 
-    fn retain(&self, keep: impl FnMut(&ActiveFault) -> bool) -> usize {
+    /// Whether this one is active.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.lock().faults.iter().any(|fault| fault.id == id)
+    }
+
+    /// Whether a fault holds for whoever starts later too: it has no end of its own, and nobody dies of it.
+    pub(super) fn lasts(&self, new: &NewFault) -> bool {
+        let is_deadly = |kind: &FaultKind| kind.name == new.kind && kind.is_deadly;
+        new.next.is_none() && !self.0.kinds.iter().any(is_deadly)
+    }
+
+    /// Ends those that are not to be kept. Answers how many.
+    pub(super) fn retain(&self, keep: impl FnMut(&ActiveFault) -> bool) -> usize {
         let mut active = self.lock();
         let before = active.faults.len();
         active.faults.retain(keep);

@@ -5,6 +5,7 @@
 //! [`bus::Publish`] and [`tasks::TaskHandler`]; the simulation drives the same loops with its own. In reading order:
 //! - [`clock`], [`bus`], [`observer`], [`tracer`], [`faults`]: what the loops are given, beside the store
 //! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
+//! - [`overrides`]: what operators have breakers and faults do, in every process of the service
 //! - [`task_runner`]: the way of tasks to their calls
 //! - [`engine`]: the one loop through which every input goes, in batches that begin when `gathering` says; `settlement`:
 //!   what is done once one is durable, [`log_line`]: what the log says of each input, unless it is a `rush`; `spans`:
@@ -30,6 +31,7 @@ pub mod held_up;
 pub mod log_line;
 pub mod observer;
 pub mod operation;
+pub mod overrides;
 mod refusal;
 pub mod relay;
 mod rush;
@@ -60,12 +62,13 @@ use self::consumer::{Consumer, ConsumerBounds};
 use self::engine::{Bounds, Engine, Parts};
 use self::faults::Faults;
 use self::observer::SharedObserver;
+use self::overrides::Overrides;
 use self::relay::{Relay, RelaySettings};
 use self::task_runner::TaskRunner;
 use self::tasks::{NOBODY, TaskHandler};
 use self::timers::TimerSettings;
 use self::tracer::Tracer;
-use crate::store::Store;
+use crate::store::{Heard, Overridden, Store};
 
 /// What a service is carried by.
 #[derive(Clone)]
@@ -111,11 +114,14 @@ pub struct Running<S: Service> {
     pub admission: SharedAdmission,
     /// What stands before each step.
     pub steps: Vec<StepAdmission>,
+    /// What operators have breakers and faults do.
+    pub overrides: Overrides,
     /// The loops. None of them ever ends; dropped, they are cut off wherever they are.
     pub loops: JoinSet<()>,
 }
 
-/// Starts engine, tasks and timers of a service. `policy_of` names the policy of each breaker.
+/// Starts engine, tasks and timers of a service. `policy_of` names the policy of each breaker; `overridden` is what its store
+/// says that operators have them do.
 ///
 /// What is older than this call belongs to an earlier life of the same owner.
 ///
@@ -126,6 +132,7 @@ pub fn start<S: Service>(
     means: &Means,
     carriage: &Carriage,
     policy_of: impl Fn(&str) -> BreakerPolicy,
+    overridden: &Overridden,
 ) -> Running<S> {
     let Means { store, handler, clock, observer, faults, tracer } = means.clone();
     let dependency = handler.dependency();
@@ -137,7 +144,9 @@ pub fn start<S: Service>(
     let admission = names.fold(Admission::new(dependency, carriage.tasks), |admission, name| {
         admission.with_breaker(name, policy_of(name))
     });
-    let admission = SharedAdmission::new(admission, faults, clock.as_ref());
+    let admission = SharedAdmission::new(admission, faults, &carriage.rules.owner, clock.as_ref());
+    // Before anything is tried.
+    let overrides = Overrides::begin(store.clone(), admission.clone(), overridden);
     let steps: Vec<_> = steps.into_iter().map(|step| admission.of_step(step)).collect();
     let (tasks, waiting) = TaskRunner::new(admission.clone());
     let (engine, looping) = Engine::new(Parts {
@@ -161,9 +170,12 @@ pub fn start<S: Service>(
     };
     let mut loops = JoinSet::new();
     if let Some(mut heard) = store.heard() {
-        let engine = engine.clone();
+        let (engine, overrides) = (engine.clone(), overrides.clone());
         let hearing = async move {
             while let Some(heard) = heard.recv().await {
+                if matches!(heard, Heard::Overridden | Heard::Anything) {
+                    overrides.look_again();
+                }
                 engine.hears_of(heard);
             }
             // None of the loops ends: what is not heard is found by looking.
@@ -177,7 +189,8 @@ pub fn start<S: Service>(
     let calls = tasks::run(engine.clone(), handler, waiting, carriage.call_timeout, observer);
     spawn(&mut loops, Box::pin(calls));
     spawn(&mut loops, Box::pin(timers));
-    Running { engine, admission, steps, loops }
+    spawn(&mut loops, Box::pin(overrides::run(overrides.clone())));
+    Running { engine, admission, steps, overrides, loops }
 }
 
 /// Starts relay and consumers of a service, once its broker is there.

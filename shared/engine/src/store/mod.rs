@@ -199,6 +199,15 @@ pub struct Due {
     pub next: Option<Timestamp>,
 }
 
+/// What operators have the machinery do otherwise, as it was left last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overridden {
+    /// Grows with each change.
+    pub revision: i64,
+    /// What it is, in whatever form it was left.
+    pub text: String,
+}
+
 /// An outbox entry as the operator sees it.
 #[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct OutboxItem {
@@ -288,6 +297,8 @@ pub enum Heard {
     Due(Timestamp),
     /// Rows have changed.
     Changed(Vec<RowKey>),
+    /// Operators have overridden something.
+    Overridden,
     /// Perhaps any of these: what was said meanwhile was not heard.
     Anything,
 }
@@ -468,4 +479,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes finished things older than the cutoffs, at most `limit` of each. Answers how many went.
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64>;
+
+    /// What operators have the machinery do otherwise.
+    fn overrides(&self) -> Answer<'_, Overridden>;
+
+    /// Leaves another text there, in place of the one of this revision. `false` when that is there no more: then nothing
+    /// happened.
+    fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool>;
 }

@@ -248,7 +248,7 @@ fn admission_of(policy: BreakerPolicy, faults: Faults) -> SharedAdmission {
 }
 
 fn shared(admission: Admission, faults: Faults) -> SharedAdmission {
-    SharedAdmission::new(admission, faults, &SystemClock)
+    SharedAdmission::new(admission, faults, "depot", &SystemClock)
 }
 
 const BOUNDS: TaskBounds = TaskBounds { backlog: 100, concurrency: 8 };

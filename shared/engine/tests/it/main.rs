@@ -11,6 +11,7 @@ mod held_up;
 mod http;
 mod log_lines;
 mod metrics;
+mod overrides;
 mod parcels;
 mod reading;
 mod relay;

@@ -94,7 +94,7 @@ impl<S: Service> Site<S> {
         let steps = steps_of::<S>().into_iter().map(|step| step.name).collect();
         let faults = Faults::new(FaultSettings::default(), &FaultKind::OF_A_SERVICE, steps);
         let bounds = TaskBounds { backlog: TASKS, concurrency: TASKS };
-        let admission = SharedAdmission::new(Admission::new(NOBODY, bounds), faults, clock.as_ref());
+        let admission = SharedAdmission::new(Admission::new(NOBODY, bounds), faults, S::NAME, clock.as_ref());
         let (runner, tasks) = TaskRunner::new(admission);
         let settled = Arc::new(Settled::default());
         let (engine, looping) = Engine::new(Parts {

@@ -97,6 +97,8 @@ struct BreakerOf {
 #[derive(Debug, Deserialize)]
 struct Breaker {
     name: String,
+    #[serde(default)]
+    instance: String,
     state: String,
     calls: u64,
     failures: u64,
@@ -115,9 +117,10 @@ struct Transition {
     why: String,
 }
 
-const COLUMNS: [Column<BreakerOf>; 9] = [
+const COLUMNS: [Column<BreakerOf>; 10] = [
     left("breaker", |of| format!("{}/{}", of.service, of.breaker.name)),
     left("state", |of| of.breaker.state.clone()),
+    goes(0, left("at", |of| of.breaker.instance.clone())),
     goes(3, right("calls", |of| of.breaker.calls.to_string())),
     goes(5, right("failed", |of| share(of.breaker.failures, of.breaker.failure_rate))),
     goes(2, right("slow", |of| share(of.breaker.slow, of.breaker.slow_rate))),
@@ -153,11 +156,11 @@ mod tests {
         let policy = json!({"failure_rate": 50});
         let services = json!([
             {"service": "payment", "breakers": [
-                {"name": "bank", "state": "OPEN", "calls": 10, "failures": 6, "slow": 0, "failure_rate": 60,
+                {"name": "bank", "instance": "payment-2", "state": "OPEN", "calls": 10, "failures": 6, "slow": 0, "failure_rate": 60,
                  "slow_rate": 0, "refused": 4, "policy": policy, "open_until": "2026-11-20T14:18:46Z",
                  "transitions": [{"at": "2026-11-20T14:18:36Z", "from": "CLOSED", "to": "OPEN",
                                   "why": "6 of 10 calls failed"}]},
-                {"name": "payment-processing", "state": "CLOSED", "calls": 1, "failures": 0, "slow": 0,
+                {"name": "payment-processing", "instance": "payment-2", "state": "CLOSED", "calls": 1, "failures": 0, "slow": 0,
                  "failure_rate": null, "slow_rate": null, "refused": 0, "policy": policy, "open_until": null,
                  "transitions": []},
             ]},

@@ -56,7 +56,7 @@ pub struct Injection {
     /// In this many percent of the cases (100 when not given).
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     probability: Option<u8>,
-    /// Only the next N times.
+    /// Only the next N times, counted by each replica.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     next: Option<u32>,
     /// How long, e.g. 500ms.

@@ -261,6 +261,8 @@ impl<S: Service> Engine<S> {
             Heard::Promised => self.inner.relay.look_behind(),
             Heard::Due(due) => self.wake_timers_for(due),
             Heard::Changed(rows) => self.tell_watchers(&rows),
+            // Nothing that goes through here.
+            Heard::Overridden => {}
             Heard::Anything => {
                 self.inner.relay.look_again();
                 self.inner.timers.notify_one();

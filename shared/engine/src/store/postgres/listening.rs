@@ -56,6 +56,9 @@ struct Saying {
     /// When the next thing comes due, in microseconds.
     #[serde(default)]
     due: Option<i64>,
+    /// Whether operators have overridden something.
+    #[serde(default)]
+    overridden: bool,
     /// Kind and id of rows that have changed.
     #[serde(default)]
     rows: Vec<(String, String)>,
@@ -121,8 +124,9 @@ impl Listening {
     pub(super) fn say(&self, writes: &Announced) {
         let mut rows = in_parts(&writes.rows).into_iter();
         let first = rows.next().unwrap_or_default().to_vec();
-        let saying = Saying { by: self.by, promised: writes.promised, due: writes.due, rows: first };
-        if saying.promised || saying.due.is_some() || !saying.rows.is_empty() {
+        let Announced { promised, due, overridden, .. } = *writes;
+        let saying = Saying { by: self.by, promised, due, overridden, rows: first };
+        if promised || overridden || due.is_some() || !saying.rows.is_empty() {
             let _ = self.says.try_send(saying);
         }
         for rows in rows {
@@ -151,13 +155,19 @@ fn in_parts(rows: &[(String, String)]) -> Vec<&[(String, String)]> {
 pub(super) struct Announced {
     promised: bool,
     due: Option<i64>,
+    overridden: bool,
     rows: Vec<(String, String)>,
 }
 
 impl Announced {
     /// There is something to publish, and nothing else is new.
     pub(super) const fn promises() -> Self {
-        Self { promised: true, due: None, rows: vec![] }
+        Self { promised: true, due: None, overridden: false, rows: vec![] }
+    }
+
+    /// Operators have overridden something, and nothing else is new.
+    pub(super) const fn overrides() -> Self {
+        Self { promised: false, due: None, overridden: true, rows: vec![] }
     }
 
     fn of(writes: &Writes) -> Self {
@@ -168,7 +178,7 @@ impl Announced {
         let unclaimed = writes.tasks.iter().filter(|_| writes.claim.is_none()).chain(&writes.tasks_again);
         let due = of_rows.chain(of_retries).chain(of_tasks).chain(unclaimed.map(|_| writes.decided_at)).min();
         let rows = writes.rows.iter().map(|row| (row.key.kind.to_owned(), row.key.id.clone())).collect();
-        Self { promised: !writes.outbox.is_empty(), due: due.map(micros), rows }
+        Self { promised: !writes.outbox.is_empty(), due: due.map(micros), overridden: false, rows }
     }
 }
 
@@ -320,6 +330,9 @@ impl Listener {
         }
         if let Some(due) = saying.due {
             self.hear(Heard::Due(timestamp(due)));
+        }
+        if saying.overridden {
+            self.hear(Heard::Overridden);
         }
         let key = |(kind, id): (String, String)| {
             let kind = self.kinds.iter().find(|declared| declared.name == kind)?.name;

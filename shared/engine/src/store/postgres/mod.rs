@@ -15,6 +15,7 @@ mod listening;
 mod load;
 mod opening;
 mod outbox;
+mod overrides;
 mod past;
 mod pool;
 mod read;
@@ -42,8 +43,8 @@ use self::pool::{Connection, Lane, Lanes};
 use self::values::oops;
 use super::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Heard, Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Part, Published,
-    PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
+    Heard, Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Overridden, Part,
+    Published, PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 
 /// A database on a server, which other processes of the same service may use too.
@@ -108,9 +109,14 @@ impl PostgresStore {
 
     /// What is done, there is something to publish: whoever publishes is told.
     fn promising<'a, T: Send + 'a>(&'a self, work: Answer<'a, T>) -> Answer<'a, T> {
+        self.announcing(Announced::promises(), work)
+    }
+
+    /// What is done, the others are told this.
+    fn announcing<'a, T: Send + 'a>(&'a self, announced: Announced, work: Answer<'a, T>) -> Answer<'a, T> {
         Box::pin(async move {
             let answer = work.await?;
-            self.database.listening.say(&Announced::promises());
+            self.database.listening.say(&announced);
             Ok(answer)
         })
     }
@@ -403,6 +409,17 @@ impl Store for PostgresStore {
         self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move { departures::leave(conn, &leaving).await })
         })
+    }
+
+    fn overrides(&self) -> Answer<'_, Overridden> {
+        self.read(Lane::Quick, |conn, _| Box::pin(overrides::overrides(conn)))
+    }
+
+    fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool> {
+        let overriding = self.write(Lane::Quick, move |conn, _| {
+            Box::pin(async move { overrides::override_with(conn, revision, &text).await })
+        });
+        self.announcing(Announced::overrides(), overriding)
     }
 
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {

@@ -9,7 +9,8 @@ use crate::store::StoreFault;
 use crate::store::migrating::{Migration, missing};
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_base.sql"), include_str!("migrations/0002_overrides.sql")];
 
 /// Only one process at a time changes tables; the others wait.
 const MIGRATING: i64 = 0x73_61_67_61;

@@ -7,6 +7,7 @@ mod fold;
 mod left;
 mod opening;
 mod outbox;
+mod overrides;
 mod past;
 mod place;
 mod read;
@@ -44,7 +45,7 @@ use self::write::KindSql;
 use self::writer::{Haste, Writer, in_transaction};
 use super::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Part, Published,
+    Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Overridden, Part, Published,
     PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 
@@ -382,6 +383,14 @@ impl Store for SqliteStore {
 
     fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
         self.writer.write(Haste::Carried, move |conn| departures::leave(conn, &leaving))
+    }
+
+    fn overrides(&self) -> Answer<'_, Overridden> {
+        self.read(Lane::Row, overrides::overrides)
+    }
+
+    fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool> {
+        self.write(move |conn| overrides::override_with(conn, revision, &text))
     }
 
     fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {

@@ -8,7 +8,7 @@ use crate::store::StoreFault;
 use crate::store::migrating::{Migration, missing};
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("migrations/0008_inbox.sql"),
     include_str!("migrations/0009_leaving.sql"),
     include_str!("migrations/0010_left.sql"),
+    include_str!("migrations/0011_overrides.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.

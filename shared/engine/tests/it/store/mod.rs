@@ -168,6 +168,7 @@ macro_rules! conformance {
             upkeep {
                 every_row_equals_the_fold_of_its_events,
                 a_kind_is_rebuilt_row_for_row,
+                what_is_overridden_is_changed_by_one_at_a_time,
                 a_kind_that_nobody_declared_cannot_be_rebuilt,
                 the_machinery_counts_what_waits,
                 finished_things_are_trimmed_by_age_in_chunks,

@@ -162,8 +162,8 @@ async fn a_database_that_cannot_be_used_is_refused_by_what_is_wrong_with_it() ->
 
     let newer = server.database().await;
     drop(open_postgres_as(&newer, kinds(), &DEPOT).await?);
-    execute(&newer, "INSERT INTO migration SELECT 2, 'of the future', 0").await;
-    refused(newer, "the database has schema 2, this build knows 1: start a newer build").await;
+    execute(&newer, "INSERT INTO migration SELECT 3, 'of the future', 0").await;
+    refused(newer, "the database has schema 3, this build knows 2: start a newer build").await;
 
     let closed = server.database().await;
     let name = closed.rsplit('/').next().expect("a name").to_owned();

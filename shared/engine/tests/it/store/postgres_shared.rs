@@ -8,7 +8,7 @@ use futures::future::join_all;
 use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::PostgresStore;
-use saga_engine::store::{Heard, Opening, Store, StoreFault};
+use saga_engine::store::{Heard, Opening, Overridden, Store, StoreFault};
 use tokio::sync::mpsc::Receiver;
 
 use crate::support::{
@@ -232,6 +232,18 @@ async fn what_one_commits_the_other_hears() -> Outcome {
     assert!(all.ends_with(&wanted), "{all:?}");
     commit(other.as_ref(), promises([2])).await?;
     assert_eq!(next(&mut own).await, Heard::Promised, "and nothing of its own before");
+    Ok(())
+}
+
+/// What operators override at one the other hears of, once it is changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_overridden_at_one_the_other_hears() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let mut heard = other.heard().expect("they may share it");
+    met(&one, &mut heard).await?;
+    assert!(one.override_with(0, "one".to_owned()).await?);
+    while next(&mut heard).await != Heard::Overridden {}
+    assert_eq!(other.overrides().await?, Overridden { revision: 1, text: "one".to_owned() });
     Ok(())
 }
 

@@ -142,7 +142,7 @@ async fn another_services_database_is_refused_and_left_alone() -> Outcome {
          ALTER TABLE event RENAME COLUMN told TO published_at;
          ALTER TABLE task DROP COLUMN trace;
          DROP TABLE snapshot; DROP TABLE looked_through;
-         DROP TABLE left_before; DROP TABLE carried; DROP TABLE brought_back;
+         DROP TABLE left_before; DROP TABLE carried; DROP TABLE brought_back; DROP TABLE overrides;
          CREATE INDEX inbox_by_age ON inbox (handled_at);
          CREATE TABLE outbox (seq INTEGER PRIMARY KEY, id, event_seq, subject, payload, status, attempts, last_error, created_at)",
     );

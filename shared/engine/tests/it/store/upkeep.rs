@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use saga_core::decision::{InboxState, Reads, Writes};
 use saga_core::query::Query;
-use saga_engine::store::{Cutoffs, Store, StoreFault};
+use saga_engine::store::{Cutoffs, Overridden, Store, StoreFault};
 use uuid::Uuid;
 
 use crate::support::{
@@ -43,6 +43,17 @@ pub async fn a_kind_is_rebuilt_row_for_row(store: &Arc<dyn Store>) -> Promise {
     // And it goes on from there.
     commit(store.as_ref(), recorded("milk", &[put(1)], &[put(1)])).await?;
     assert_eq!(state(store.as_ref(), "milk").await?.map(|shelf| shelf.pieces), Some(2));
+    Ok(())
+}
+
+pub async fn what_is_overridden_is_changed_by_one_at_a_time(store: &Arc<dyn Store>) -> Promise {
+    let overridden = |revision, text: &str| Overridden { revision, text: text.to_owned() };
+    assert_eq!(store.overrides().await?, overridden(0, "{}"));
+    assert!(store.override_with(0, "mine".to_owned()).await?);
+    assert!(!store.override_with(0, "yours".to_owned()).await?, "it was decided on what is there no more");
+    assert_eq!(store.overrides().await?, overridden(1, "mine"));
+    assert!(store.override_with(1, "yours".to_owned()).await?);
+    assert_eq!(store.overrides().await?, overridden(2, "yours"));
     Ok(())
 }
 

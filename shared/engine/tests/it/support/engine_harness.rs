@@ -23,11 +23,12 @@ use saga_engine::runtime::clock::{SharedClock, SystemClock};
 use saga_engine::runtime::consumer::{Consumer, ConsumerBounds};
 use saga_engine::runtime::engine::{Bounds, Engine};
 use saga_engine::runtime::faults::{FaultSettings, Faults, NewFault};
+use saga_engine::runtime::overrides::Overrides;
 use saga_engine::runtime::relay::RelaySettings;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Carriage, Means, Running, given_up, start};
-use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Overridden, Store};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -82,6 +83,7 @@ pub struct EngineHarness {
     pub metrics: Metrics,
     pub admission: SharedAdmission,
     pub faults: Faults,
+    pub overrides: Overrides,
     steps: Vec<StepAdmission>,
     loops: JoinSet<()>,
 }
@@ -116,17 +118,28 @@ impl EngineHarness {
     /// With a clock of the test's own.
     pub async fn on_clock(store: Arc<dyn Store>, pace: Pace, clock: SharedClock) -> Self {
         let policy = BreakerPolicy::default();
-        let harness = Self::started(store, pace, Arc::default(), policy, clock, Tracer::off());
+        let (off, nothing) = (Tracer::off(), Overridden::default());
+        let harness = Self::started(store, pace, Arc::default(), policy, clock, off, &nothing);
         tokio::task::yield_now().await;
         harness
     }
 
     /// With a tracer of the test's own.
     pub async fn traced(tracer: Tracer) -> Self {
-        let (policy, clock) = (BreakerPolicy::default(), Arc::new(SystemClock));
-        let harness = Self::started(in_memory(), Pace::default(), Arc::default(), policy, clock, tracer);
+        let (policy, clock, nothing) =
+            (BreakerPolicy::default(), Arc::new(SystemClock), Overridden::default());
+        let pace = Pace::default();
+        let harness = Self::started(in_memory(), pace, Arc::default(), policy, clock, tracer, &nothing);
         tokio::task::yield_now().await;
         harness
+    }
+
+    /// With what operators have overridden in its database.
+    pub async fn overridden(store: Arc<dyn Store>) -> Self {
+        let (policy, clock) = (BreakerPolicy::default(), Arc::new(SystemClock));
+        let overridden = store.overrides().await.expect("the store works");
+        let (pace, off) = (Pace::default(), Tracer::off());
+        Self::started(store, pace, Arc::default(), policy, clock, off, &overridden)
     }
 
     /// With loops that have not yet begun.
@@ -136,7 +149,8 @@ impl EngineHarness {
         supplier: Arc<Supplier>,
         policy: BreakerPolicy,
     ) -> Self {
-        Self::started(store, pace, supplier, policy, Arc::new(SystemClock), Tracer::off())
+        let (off, nothing) = (Tracer::off(), Overridden::default());
+        Self::started(store, pace, supplier, policy, Arc::new(SystemClock), off, &nothing)
     }
 
     fn started(
@@ -146,6 +160,7 @@ impl EngineHarness {
         policy: BreakerPolicy,
         clock: SharedClock,
         tracer: Tracer,
+        overridden: &Overridden,
     ) -> Self {
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
@@ -157,9 +172,9 @@ impl EngineHarness {
             observer: Arc::new(metrics.clone()),
             faults: faults.clone(),
         };
-        let Running { engine, admission, steps, loops } =
-            start(Arc::new(Depot), &means, &carriage(pace), |_| policy.clone());
-        Self { engine, store, supplier, metrics, admission, faults, steps, loops }
+        let Running { engine, admission, steps, overrides, loops } =
+            start(Arc::new(Depot), &means, &carriage(pace), |_| policy.clone(), overridden);
+        Self { engine, store, supplier, metrics, admission, faults, overrides, steps, loops }
     }
 
     /// Lets a step listen to the broker.

@@ -1,0 +1,127 @@
+//! What operators have breakers and faults do: in every process that shares the database, and after a restart.
+
+use std::sync::Arc;
+
+use saga_core::breaker::State;
+use saga_core::fault::FaultKind;
+use saga_core::service::Service as _;
+use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::runtime::faults::{FaultRefusal, NewFault};
+use saga_engine::store::Store;
+
+use crate::support::{
+    Depot, EngineHarness, FILLING, PostgresServer, SUPPLIER, fault, fault_of, in_memory, open_postgres,
+    wait_until,
+};
+
+/// A store that works, of its own for each process: it does not happen that it does not.
+const WORKS: &str = "the store works";
+
+async fn inject(at: &EngineHarness, new: NewFault) -> u64 {
+    at.overrides.inject(new).await.expect(WORKS).expect("faults are on").id
+}
+
+async fn turn(at: &EngineHarness, name: &str, action: BreakerAction) -> State {
+    at.overrides.turn(name, action).await.expect(WORKS).expect("it has this breaker").state
+}
+
+/// The numbers of the faults that are active.
+fn active(at: &EngineHarness) -> Vec<u64> {
+    at.faults.view().faults.iter().map(|fault| fault.id).collect()
+}
+
+#[tokio::test]
+async fn a_breaker_that_is_forced_is_so_after_a_restart_until_it_is_reset() {
+    let store = in_memory();
+    let depot = EngineHarness::overridden(store.clone()).await;
+    assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
+    assert_eq!(turn(&depot, FILLING.name, BreakerAction::Closed).await, State::ForcedClosed);
+    assert!(depot.overrides.turn("nobody", BreakerAction::Open).await.expect(WORKS).is_none());
+    drop(depot);
+    let depot = EngineHarness::overridden(store.clone()).await;
+    assert_eq!(depot.breaker(SUPPLIER).state, State::ForcedOpen);
+    assert_eq!(depot.breaker(FILLING.name).state, State::ForcedClosed);
+    assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Reset).await, State::Closed);
+    drop(depot);
+    let depot = EngineHarness::overridden(store).await;
+    assert_eq!(depot.breaker(SUPPLIER).state, State::Closed);
+    assert_eq!(depot.breaker(FILLING.name).state, State::ForcedClosed);
+}
+
+/// One that ends by itself, or of which the process dies, ends with the process: it could not be told anything otherwise.
+#[tokio::test]
+async fn a_fault_is_there_after_a_restart_unless_it_ends_by_itself_or_kills() {
+    let store = in_memory();
+    let depot = EngineHarness::overridden(store.clone()).await;
+    let lasting = inject(&depot, fault_of(FILLING, FaultKind::FAIL_TRANSIENTLY)).await;
+    let counted = NewFault { next: Some(3), ..fault_of(FILLING, FaultKind::FAIL_PERMANENTLY) };
+    let counted = inject(&depot, counted).await;
+    let deadly = inject(&depot, fault(FaultKind::CRASH_BEFORE_ACK)).await;
+    assert_eq!(active(&depot), [lasting, counted, deadly]);
+    drop(depot);
+    let depot = EngineHarness::overridden(store.clone()).await;
+    assert_eq!(active(&depot), [lasting]);
+    let next = inject(&depot, fault_of(FILLING, FaultKind::PAUSE)).await;
+    assert!(next > deadly, "no number is given twice");
+    assert!(depot.overrides.remove(lasting).await.expect(WORKS));
+    assert!(!depot.overrides.remove(lasting).await.expect(WORKS), "it is gone");
+    drop(depot);
+    let depot = EngineHarness::overridden(store.clone()).await;
+    assert_eq!(active(&depot), [next]);
+    assert_eq!(depot.overrides.clear().await.expect(WORKS), 1);
+    drop(depot);
+    assert_eq!(active(&EngineHarness::overridden(store).await), [0; 0]);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_and_nothing_is_stored() {
+    let store = in_memory();
+    let depot = EngineHarness::overridden(store.clone()).await;
+    let refused = depot.overrides.inject(NewFault { delay_ms: Some(1), ..fault(FaultKind::PAUSE) }).await;
+    let refused = refused.expect(WORKS).expect_err("a pause takes no delay");
+    assert!(matches!(refused, FaultRefusal::Impossible("delay_ms", _)), "{refused:?}");
+    assert_eq!(depot.overrides.clear().await.expect(WORKS), 0);
+    assert_eq!(store.overrides().await.expect(WORKS).revision, 0);
+}
+
+/// What cannot be read, as a newer build may have written it, stops no process, and is replaced by what comes next.
+#[tokio::test]
+async fn what_cannot_be_read_overrides_nothing() {
+    let store = in_memory();
+    assert!(store.override_with(0, "[]".to_owned()).await.expect(WORKS));
+    let depot = EngineHarness::overridden(store.clone()).await;
+    assert_eq!(depot.breaker(SUPPLIER).state, State::Closed);
+    assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
+    drop(depot);
+    assert_eq!(EngineHarness::overridden(store).await.breaker(SUPPLIER).state, State::ForcedOpen);
+}
+
+/// Two processes on one database: whichever is asked, both go by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_replica_is_told_every_replica_does() {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let open = async || {
+        let store = open_postgres(&url, Depot::rows()).await;
+        Arc::new(store.expect("a database of this build")) as Arc<dyn Store>
+    };
+    let (one, other) =
+        (EngineHarness::overridden(open().await).await, EngineHarness::overridden(open().await).await);
+    let state_at_other = async |wanted| other.breaker(SUPPLIER).state == wanted;
+    turn(&one, SUPPLIER, BreakerAction::Open).await;
+    wait_until("it is open at the other", async || state_at_other(State::ForcedOpen).await).await;
+    // One that is counted too: it is for those who are there.
+    let counted = NewFault { next: Some(3), ..fault_of(FILLING, FaultKind::FAIL_PERMANENTLY) };
+    let (counted, lasting) =
+        (inject(&one, counted).await, inject(&one, fault_of(FILLING, FaultKind::PAUSE)).await);
+    wait_until("both are at the other", async || active(&other) == [counted, lasting]).await;
+    assert_eq!(active(&one), [counted, lasting]);
+    assert!(other.overrides.remove(counted).await.expect(WORKS));
+    wait_until("it is over at the first", async || active(&one) == [lasting]).await;
+    // What the second is told counts on what the first was told.
+    assert_eq!(turn(&other, SUPPLIER, BreakerAction::Reset).await, State::Closed);
+    wait_until("it is closed at the first", async || one.breaker(SUPPLIER).state == State::Closed).await;
+    drop(one);
+    let third = EngineHarness::overridden(open().await).await;
+    assert_eq!((active(&third), third.breaker(SUPPLIER).state), (vec![lasting], State::Closed));
+}
