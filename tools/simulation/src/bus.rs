@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use saga_core::dead_letter::Delivery;
-use saga_engine::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable, GivenUp, GivenUps, Publish};
+use saga_engine::runtime::bus::{
+    Bus, BusError, BusMessage, Deliveries, Durable, GivenUp, GivenUps, Publish, Waiting,
+};
 use saga_engine::store::{OutboxEntry, Published};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -182,9 +184,10 @@ impl Bus for SimBus {
         Ok(())
     }
 
-    async fn waiting(&self, durable: Durable) -> Result<u64, BusError> {
+    async fn waiting(&self, durable: Durable) -> Result<Waiting, BusError> {
         self.reach().await?;
-        Ok(self.broker.lock().waiting(&durable.name()))
+        let undelivered = self.broker.lock().waiting(&durable.name());
+        Ok(Waiting { undelivered, ..Waiting::default() })
     }
 }
 

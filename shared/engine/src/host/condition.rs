@@ -16,7 +16,7 @@ use super::http::Readiness;
 use super::metrics::names;
 use super::readiness;
 use crate::runtime::admission::BreakerView;
-use crate::runtime::bus::{Bus as _, Durable};
+use crate::runtime::bus::{Bus as _, Durable, Waiting};
 use crate::runtime::clock::Clock as _;
 use crate::runtime::faults::ActiveFault;
 
@@ -94,5 +94,5 @@ pub async fn waiting_for<S: Service, X: Send + Sync>(app: &App<S, X>, step: &'st
     let durables = Durable::all(S::NAME, &[step]);
     let asked = join_all(durables.into_iter().map(|durable| bus.waiting(durable)));
     let answers = timeout(BROKER_ANSWERS_WITHIN, asked).await.ok()?;
-    answers.into_iter().map(Result::ok).sum()
+    answers.into_iter().map(|waiting| waiting.ok().map(Waiting::all)).sum()
 }

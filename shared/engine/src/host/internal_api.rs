@@ -77,7 +77,7 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
         let reached = join_all(durables.into_iter().map(|durable| reach(app, durable))).await;
         let come_to = producers.into_iter().zip(&reached);
         let come_to = come_to.filter_map(|(producer, reach)| Some((producer, (*reach)?.acknowledged)));
-        let waiting = reached.iter().map(|reach| reach.map(|reach| reach.waiting)).sum();
+        let waiting = reached.iter().map(|reach| reach.map(|reach| reach.waiting.all())).sum();
         (step.name, subjects, waiting, come_to.collect())
     }));
     let (heard, newest): (Vec<_>, _) = join(heard, newest(app)).await;
@@ -111,7 +111,7 @@ const BROKER_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// How far a step has come with what the broker has for it; `None` when the broker does not say.
 async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<Reach> {
-    let Some(bus) = &app.bus else { return Some(Reach { waiting: 0, acknowledged: 0 }) };
+    let Some(bus) = &app.bus else { return Some(Reach::default()) };
     if !bus.is_connected() {
         return None;
     }

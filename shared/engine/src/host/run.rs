@@ -225,9 +225,9 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
-    let (clock, observer) = (means.clock, means.observer);
+    let (clock, observer, is_shared) = (means.clock, means.observer, app.store.is_shared());
     let watching =
-        standstill::run::<S, _>(bus.clone(), steps, standstills, limit, clock, observer);
+        standstill::run::<S, _>(bus.clone(), steps, is_shared, standstills, limit, clock, observer);
     spawn(&mut loops, Box::pin(watching));
     let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
     let ended = tokio::select! {

@@ -19,7 +19,7 @@ use super::advisories::Advisories;
 use super::connection::{BusFault, NatsBus};
 use super::pack::Packed;
 use super::pulling::{Pull, facts_of, in_words, messages_of, said_on};
-use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable};
+use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable, Waiting};
 
 /// How often it is tried whether another service has made its stream.
 const STREAM_POLL: Duration = Duration::from_millis(100);
@@ -59,16 +59,16 @@ impl Bus for NatsBus {
         }
     }
 
-    async fn waiting(&self, durable: Durable) -> Result<u64, BusError> {
+    async fn waiting(&self, durable: Durable) -> Result<Waiting, BusError> {
         Ok(self.reach(durable).await?.waiting)
     }
 }
 
 /// How far a durable has come with its stream.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Reach {
-    /// Messages that the durable still waits for, or waits to hear of.
-    pub waiting: u64,
+    /// What the durable still waits for, or waits to hear of.
+    pub waiting: Waiting,
     /// Everything up to this place in the stream was acknowledged, or is not for this durable.
     pub acknowledged: u64,
 }
@@ -84,7 +84,9 @@ impl NatsBus {
             let asked = self.in_time(self.jetstream.get_consumer_from_stream(&name, &stream));
             let consumer: Pull = asked.await.map_err(in_words)?;
             let info = consumer.cached_info();
-            let waiting = info.num_pending + info.num_ack_pending as u64;
+            let (delivered, most) = (info.num_ack_pending as u64, info.config.max_ack_pending);
+            let is_full = u64::try_from(most).is_ok_and(|most| most > 0 && delivered >= most);
+            let waiting = Waiting { undelivered: info.num_pending, delivered, is_full };
             Ok(Reach { waiting, acknowledged: info.ack_floor.stream_sequence })
         })
     }

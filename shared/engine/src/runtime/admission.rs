@@ -230,6 +230,10 @@ struct Memory {
     interrupted: AtomicBool,
     /// Messages settled, whatever became of them.
     settled: AtomicU64,
+    /// Messages tried in vain, as nothing could be stored.
+    cut_off: AtomicU64,
+    /// Messages that were delivered and are in somebody's hands here.
+    held: AtomicU64,
 }
 
 impl StepAdmission {
@@ -330,10 +334,38 @@ impl StepAdmission {
         self.memory.interrupted.load(Ordering::Acquire)
     }
 
+    /// Counts a delivery as held until the answer is dropped.
+    pub(super) fn hold(&self) -> HeldHere {
+        self.memory.held.fetch_add(1, Ordering::Relaxed);
+        HeldHere(self.memory.clone())
+    }
+
+    /// How many deliveries are held now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.memory.held.load(Ordering::Relaxed)
+    }
+
+    /// How many messages were tried in vain in this life of the process, as nothing could be stored.
+    #[must_use]
+    pub fn cut_off(&self) -> u64 {
+        self.memory.cut_off.load(Ordering::Relaxed)
+    }
+
     /// How many messages were settled in this life of the process: handled, put off or parked.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.memory.settled.load(Ordering::Relaxed)
+    }
+}
+
+/// One delivery that is held.
+#[must_use]
+pub(super) struct HeldHere(Arc<Memory>);
+
+impl Drop for HeldHere {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -397,6 +429,7 @@ impl Drop for StepPermit {
     /// A try under way that ends untold was cut off: nothing could be stored.
     fn drop(&mut self) {
         if self.is_under_way {
+            self.of.memory.cut_off.fetch_add(1, Ordering::Relaxed);
             self.of.interrupt();
             self.end(Verdict::Failure);
         } else {

@@ -68,8 +68,27 @@ pub trait Bus: Clone + Send + Sync + 'static {
     /// Tells it that a delivery is still being worked on: the time begins anew.
     fn in_progress(&self, hold: &HoldOf<Self>) -> impl Future<Output = Result<(), BusError>> + Send;
 
-    /// How many messages the durable still waits for, or waits to hear of.
-    fn waiting(&self, durable: Durable) -> impl Future<Output = Result<u64, BusError>> + Send;
+    /// What the durable still waits for, or waits to hear of.
+    fn waiting(&self, durable: Durable) -> impl Future<Output = Result<Waiting, BusError>> + Send;
+}
+
+/// Messages that a durable has yet to settle, whoever takes them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Nobody has been delivered these.
+    pub undelivered: u64,
+    /// Somebody has, and has not acknowledged them.
+    pub delivered: u64,
+    /// So many are delivered that no more is, until some are acknowledged.
+    pub is_full: bool,
+}
+
+impl Waiting {
+    /// All of them.
+    #[must_use]
+    pub const fn all(self) -> u64 {
+        self.undelivered + self.delivered
+    }
 }
 
 /// What names a delivery of this broker.

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use super::admission::{InjectedFault, StepAdmission, StepPermit};
+use super::admission::{HeldHere, InjectedFault, StepAdmission, StepPermit};
 use super::bus::{Bus, BusError, BusMessage, Deliveries, Durable, HoldOf};
 use super::engine::Engine;
 use super::held::{self, Held, Holding};
@@ -58,11 +58,15 @@ enum Flow {
 type Acknowledge<B> = mpsc::Sender<<<B as Bus>::Deliveries as Deliveries>::Message>;
 
 /// A message, and what keeps it from coming again as long as it is not settled.
-type Delivered<B> = (<<B as Bus>::Deliveries as Deliveries>::Message, Holding<HoldOf<B>>);
+type Delivered<B> = (<<B as Bus>::Deliveries as Deliveries>::Message, (Holding<HoldOf<B>>, HeldHere));
 
-fn holding<M: BusMessage>(held: &Held<M::Hold>, message: M) -> (M, Holding<M::Hold>) {
+fn holding<M: BusMessage>(
+    held: &Held<M::Hold>,
+    admission: &StepAdmission,
+    message: M,
+) -> (M, (Holding<M::Hold>, HeldHere)) {
     let holding = held.hold(message.hold());
-    (message, holding)
+    (message, (holding, admission.hold()))
 }
 
 impl<S: Service, B: Bus> Consumer<S, B> {
@@ -139,7 +143,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                 None => tokio::select! {
                     biased;
                     () = &mut shuts => return Ok(()),
-                    message = deliveries.next() => holding(&held, message?),
+                    message = deliveries.next() => holding(&held, &admission, message?),
                 },
             };
             let (flow, broken) = {
@@ -151,7 +155,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                         biased;
                         flow = &mut taking => break (flow?, broken),
                         message = deliveries.next(), if broken.is_none() => match message {
-                            Ok(message) => waiting.push_back(holding(&held, message)),
+                            Ok(message) => waiting.push_back(holding(&held, &admission, message)),
                             Err(error) => broken = Some(error),
                         },
                     }
@@ -179,7 +183,8 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             };
             // All are held before the first is handed in, which may wait.
             let fetched = deliveries.fetch(permits.len()).await?.into_iter();
-            let fetched: Vec<_> = fetched.map(|message| holding(&self.held, message)).collect();
+            let fetched: Vec<_> =
+                fetched.map(|message| holding(&self.held, &self.admission, message)).collect();
             for message in fetched {
                 let Some(permit) = permits.pop() else { break };
                 self.hand_in(message, permit, acknowledge).await?;
@@ -191,7 +196,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             }
             // The next one is waited for without a permit, which retries may need meanwhile.
             if let Some(message) = deliveries.next_within(NEXT_WITHIN).await?
-                && self.take(holding(&self.held, message), acknowledge).await? == Flow::Shut
+                && self.take(holding(&self.held, &self.admission, message), acknowledge).await? == Flow::Shut
             {
                 return Ok(Flow::Shut);
             }

@@ -1,6 +1,7 @@
 //! Shell: how many messages wait at the broker for each consumer, and whether a step stands still: messages wait for it, no
 //! breaker holds it back, and it settles none. One that an injected fault pauses is as ready as it was told to be: that it
-//! stands still is known, and no complaint.
+//! stands still is known, and no complaint. Of processes that share the consumers, each answers for what it could take and
+//! for what it has, and not for what another one has.
 //!
 //! [`judge`] decides on what one look saw; [`run`] looks every few seconds, beside the loops: for metrics, and for
 //! readiness.
@@ -12,9 +13,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::service::Service;
+use tokio::time::Instant;
 
 use super::admission::StepAdmission;
-use super::bus::{Bus, BusError, Durable};
+use super::bus::{Bus, BusError, Durable, Waiting};
 use super::clock::SharedClock;
 use super::observer::{Observer, SharedObserver};
 use super::signed;
@@ -33,8 +35,26 @@ pub struct Sight {
     pub is_shut: bool,
     /// An injected fault does.
     pub is_paused: bool,
-    /// Messages at the broker that it has not settled yet, or why that is not known.
-    pub waiting: Result<u64, BusError>,
+    /// Other processes may take its messages too.
+    pub is_shared: bool,
+    /// This process has some of the messages, or has tried some in vain that come again.
+    pub has_some: bool,
+    /// Messages at the broker that are not settled yet, whoever has them, or why that is not known.
+    pub waiting: Result<Waiting, BusError>,
+}
+
+impl Sight {
+    /// Whether messages wait that this process may be asked about.
+    fn awaits(&self) -> bool {
+        match &self.waiting {
+            Ok(waiting) if self.is_shared => {
+                let could_take_some = waiting.undelivered > 0 && !waiting.is_full;
+                could_take_some || (self.has_some && waiting.delivered > 0)
+            }
+            Ok(waiting) => waiting.all() > 0,
+            Err(_) => true,
+        }
+    }
 }
 
 /// A step that settles nothing although messages wait.
@@ -51,8 +71,8 @@ pub struct Standstill {
 /// Whether a step stands still, after a look at it; `stood` is what the look before came to.
 #[must_use]
 pub fn judge(stood: Option<&Standstill>, sight: Sight, now: Timestamp) -> Option<Standstill> {
-    let Sight { has_moved, is_shut, is_paused, waiting } = sight;
-    let stands = !has_moved && !is_shut && waiting != Ok(0);
+    let stands = !sight.has_moved && !sight.is_shut && sight.awaits();
+    let (is_paused, waiting) = (sight.is_paused, sight.waiting.map(Waiting::all));
     // After a pause it has its time to begin.
     let stood = stood.filter(|stood| stood.is_paused == is_paused);
     stands.then(|| Standstill { since: stood.map_or(now, |stood| stood.since), is_paused, waiting })
@@ -106,17 +126,46 @@ impl Standstills {
     }
 }
 
-/// Looks at `steps` until dropped, a few times within `limit`; `observer` hears what waits.
+/// What was known of a step at the last look at it.
+struct Before {
+    settled: u64,
+    cut_off: u64,
+    /// When something was last seen to be tried in vain: so long after that it is delivered again, to whoever.
+    cut_off_at: Option<Instant>,
+}
+
+impl Before {
+    fn of(admission: &StepAdmission) -> Self {
+        Self { settled: admission.settled(), cut_off: admission.cut_off(), cut_off_at: None }
+    }
+
+    /// Whether it has settled something since, and whether it has something or will have it again within `comes_again`.
+    fn look(&mut self, admission: &StepAdmission, comes_again: Duration) -> (bool, bool) {
+        let (settled, cut_off) = (admission.settled(), admission.cut_off());
+        let has_moved = settled != std::mem::replace(&mut self.settled, settled);
+        if cut_off != std::mem::replace(&mut self.cut_off, cut_off) {
+            self.cut_off_at = Some(Instant::now());
+        }
+        let comes_again = self.cut_off_at.is_some_and(|at| at.elapsed() <= comes_again);
+        (has_moved, comes_again || admission.held() > 0)
+    }
+}
+
+/// Looks at `steps` until dropped, a few times within `limit`; `observer` hears what waits. Other processes take messages of
+/// these steps too if it `is_shared`.
 pub async fn run<S: Service, B: Bus>(
     bus: B,
     steps: Vec<StepAdmission>,
+    is_shared: bool,
     standstills: Standstills,
     limit: Duration,
     clock: SharedClock,
     observer: SharedObserver,
 ) {
     let pause = (limit / LOOKS).clamp(PAUSES.0, PAUSES.1);
-    let mut settled: Vec<_> = steps.iter().map(StepAdmission::settled).collect();
+    // A look later it is seen.
+    let comes_again = bus.ack_wait() + pause;
+    let mut befores: Vec<_> = steps.iter().map(Before::of).collect();
     loop {
         // First: right after a start the consumers are not there yet.
         tokio::time::sleep(pause).await;
@@ -125,38 +174,47 @@ pub async fn run<S: Service, B: Bus>(
         if !is_connected {
             standstills.forget();
         }
-        for (admission, before) in steps.iter().zip(&mut settled) {
+        for (admission, before) in steps.iter().zip(&mut befores) {
             let waiting = waiting::<S, B>(is_connected.then_some(&bus), admission, observer.as_ref()).await;
             // What was settled while the broker was asked is no standstill.
-            let settled = admission.settled();
-            let has_moved = settled != std::mem::replace(before, settled);
+            let (has_moved, has_some) = before.look(admission, comes_again);
             let is_paused = admission.is_paused();
             let is_shut = !is_paused && admission.is_shut();
             if is_connected {
-                let sight = Sight { has_moved, is_shut, is_paused, waiting };
+                let sight = Sight { has_moved, is_shut, is_paused, is_shared, has_some, waiting };
                 standstills.look(admission.step().name, sight, clock.now());
             }
         }
     }
 }
 
-/// How many messages wait for a step at the broker, if it is there.
+/// The messages that wait for a step at the broker, if it is there.
 async fn waiting<S: Service, B: Bus>(
     bus: Option<&B>,
     admission: &StepAdmission,
     observer: &dyn Observer,
-) -> Result<u64, BusError> {
-    let mut all = Ok(0);
+) -> Result<Waiting, BusError> {
+    let mut all = Ok(Waiting::default());
     for durable in Durable::all(S::NAME, &[admission.step()]) {
         let waiting = match bus {
             Some(bus) => bus.waiting(durable).await,
             None => Err("the broker is away".to_owned()),
         };
-        observer.lagging(&durable.name(), waiting.as_ref().ok().copied());
+        observer.lagging(&durable.name(), waiting.as_ref().ok().map(|waiting| waiting.all()));
         all = match (all, waiting) {
-            (Ok(all), Ok(waiting)) => Ok(all + waiting),
+            (Ok(all), Ok(waiting)) => Ok(both(all, waiting)),
             (Err(why), _) | (Ok(_), Err(why)) => Err(why),
         };
     }
     all
+}
+
+/// What waits for both. None is full as long as one of them could still get some that wait for it.
+fn both(one: Waiting, other: Waiting) -> Waiting {
+    let could_take_some = |waiting: Waiting| waiting.undelivered > 0 && !waiting.is_full;
+    Waiting {
+        undelivered: one.undelivered + other.undelivered,
+        delivered: one.delivered + other.delivered,
+        is_full: !could_take_some(one) && !could_take_some(other),
+    }
 }

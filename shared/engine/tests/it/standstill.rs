@@ -6,7 +6,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::fault::FaultKind;
 use saga_core::service::Step;
+use saga_engine::nats::NatsBus;
 use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::runtime::bus::{BusError, Waiting};
 use saga_engine::runtime::clock::SystemClock;
 use saga_engine::runtime::faults::NewFault;
 use saga_engine::runtime::standstill::{self, Sight, Standstill, Standstills, judge};
@@ -23,8 +25,19 @@ fn after(seconds: i64) -> Timestamp {
     NOW + SignedDuration::from_secs(seconds)
 }
 
-fn sight(waiting: u64) -> Sight {
-    Sight { has_moved: false, is_shut: false, is_paused: false, waiting: Ok(waiting) }
+fn sight(undelivered: u64) -> Sight {
+    Sight {
+        has_moved: false,
+        is_shut: false,
+        is_paused: false,
+        is_shared: false,
+        has_some: false,
+        waiting: Ok(Waiting { undelivered, ..Waiting::default() }),
+    }
+}
+
+fn delivered(delivered: u64) -> Result<Waiting, BusError> {
+    Ok(Waiting { delivered, ..Waiting::default() })
 }
 
 #[test]
@@ -33,12 +46,36 @@ fn a_step_stands_still_when_messages_wait_and_neither_it_moves_nor_anything_hold
     let cases = [
         (sight(0), false),
         (sight(1), true),
+        // It alone has it, or has lost it.
+        (Sight { waiting: delivered(1), ..sight(0) }, true),
         (Sight { has_moved: true, ..sight(1) }, false),
         (Sight { is_shut: true, ..sight(1) }, false),
         (Sight { waiting: unknown(), ..sight(0) }, true),
         (Sight { waiting: unknown(), is_shut: true, ..sight(0) }, false),
         (Sight { is_paused: true, ..sight(1) }, true),
         (Sight { is_paused: true, ..sight(0) }, false),
+    ];
+    for (sight, stands) in cases {
+        assert_eq!(judge(None, sight.clone(), NOW).is_some(), stands, "{sight:?}");
+    }
+}
+
+/// What one of several processes has is its own affair; what nobody has, and what is not known, is everybody's.
+#[test]
+fn of_several_processes_one_answers_for_what_it_has_and_for_what_it_could_take() {
+    let shared = |undelivered| Sight { is_shared: true, ..sight(undelivered) };
+    let full = |undelivered| Ok(Waiting { undelivered, delivered: 9, is_full: true });
+    let cases = [
+        (shared(0), false),
+        (shared(1), true),
+        (Sight { waiting: delivered(9), ..shared(0) }, false),
+        (Sight { waiting: delivered(9), has_some: true, ..shared(0) }, true),
+        (Sight { waiting: delivered(0), has_some: true, ..shared(0) }, false),
+        (Sight { waiting: full(5), ..shared(0) }, false),
+        (Sight { waiting: full(5), has_some: true, ..shared(0) }, true),
+        (Sight { waiting: Err("no consumer".to_owned()), ..shared(0) }, true),
+        (Sight { has_moved: true, has_some: true, ..shared(1) }, false),
+        (Sight { is_paused: true, ..shared(1) }, true),
     ];
     for (sight, stands) in cases {
         assert_eq!(judge(None, sight.clone(), NOW).is_some(), stands, "{sight:?}");
@@ -98,6 +135,34 @@ async fn a_step_that_is_stuck_is_told_until_it_moves() {
     assert!(harness.faults.remove(slow.id));
     harness.has_handled(FILLING, 3).await;
     wait_until("nothing stands still", async || told().is_none()).await;
+}
+
+/// Two processes on one consumer, of which one has the message: the other has nothing to answer for.
+#[tokio::test]
+async fn a_step_that_is_stuck_at_one_process_is_told_by_that_one_alone() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut stuck = listening(&bus, Pace::default()).await;
+    let mut idle = listening(&bus, Pace::default()).await;
+    let (by_stuck, by_idle) = (watched_beside(&mut stuck, &bus), watched_beside(&mut idle, &bus));
+    let slow = || NewFault { delay_ms: Some(600_000), ..fault_of(FILLING, FaultKind::DELAY) };
+    let both = [&stuck, &idle].map(|harness| harness.faults.inject(slow()).expect("faults are on").id);
+    say(&bus, 1..=1).await;
+    // For so long that the other has looked several times.
+    let is_told = |standstills: &Standstills| {
+        let words = standstills.in_words(Duration::from_secs(1), Timestamp::now()).unwrap_or_default();
+        words.contains("shelf-filling stands still: 1 messages")
+    };
+    wait_until("one of them tells", async || is_told(&by_stuck) || is_told(&by_idle)).await;
+    let other = if is_told(&by_stuck) { &by_idle } else { &by_stuck };
+    assert_eq!(told(other), "", "it has nothing, and there is nothing to be had");
+    // Once there is something to be had that it does not take, it is asked about that too.
+    assert!(stuck.faults.remove(both[0]) && idle.faults.remove(both[1]));
+    let stream = bus.jetstream().get_stream("COURIER").await.expect("the stream");
+    let until = std::time::SystemTime::now() + Duration::from_secs(3_600);
+    stream.pause_consumer(FILLING.name, until.into()).await.expect("it can be paused");
+    say(&bus, 2..=2).await;
+    wait_until("both tell", async || !told(&by_stuck).is_empty() && !told(&by_idle).is_empty()).await;
 }
 
 /// A consumer that somebody paused at the broker: nothing comes, and nobody says why.
@@ -198,13 +263,22 @@ async fn lags(harness: &EngineHarness, messages: &str) {
     wait_until(&line, async || harness.metrics.text().expect("metrics").contains(&line)).await;
 }
 
-fn watched(harness: &mut EngineHarness, bus: &saga_engine::nats::NatsBus) -> Standstills {
+fn watched(harness: &mut EngineHarness, bus: &NatsBus) -> Standstills {
+    watched_as(harness, bus, false)
+}
+
+/// As one of several processes.
+fn watched_beside(harness: &mut EngineHarness, bus: &NatsBus) -> Standstills {
+    watched_as(harness, bus, true)
+}
+
+fn watched_as(harness: &mut EngineHarness, bus: &NatsBus, is_shared: bool) -> Standstills {
     let standstills = Standstills::default();
     let steps = [FILLING, LISTENING].map(|step: &'static Step| harness.step(step).clone());
     let limit = Duration::from_millis(500);
     let (bus, told) = (bus.clone(), standstills.clone());
     let (clock, observer) = (Arc::new(SystemClock), Arc::new(harness.metrics.clone()));
-    let watching = standstill::run::<Depot, _>(bus, steps.to_vec(), told, limit, clock, observer);
+    let watching = standstill::run::<Depot, _>(bus, steps.to_vec(), is_shared, told, limit, clock, observer);
     harness.runs(watching);
     standstills
 }

@@ -161,7 +161,7 @@ pub fn said(number: u128) -> OutboxEntry {
 
 /// Messages that a step has yet to acknowledge.
 pub async fn waiting(bus: &NatsBus, step: &'static Step) -> u64 {
-    bus.waiting(durable_of(step)).await.expect("the consumer is there")
+    bus.waiting(durable_of(step)).await.expect("the consumer is there").all()
 }
 
 /// The one durable of a step.
