@@ -2,6 +2,9 @@
 """Writes the dashboards: grafana/dashboards/*.json. With --check it writes nothing, and fails where they are not as they
 would be written.
 
+What the replicas of a service share, its database and its consumers at the broker, each of them tells: of such a gauge the
+highest is taken (max). What each process counts is added (sum).
+
 What a panel shows stands below as one call: title, unit, what is normal and what to do when it is not, and the queries.
 What panels look like stands in the functions above. scripts/check-dashboards.sh runs every query against a live system.
 """
@@ -175,10 +178,10 @@ def sagas():
            f'sum(increase(saga_completed_total{{job="saga"}}[10m])) / (sum(increase(saga_completed_total{{job="saga"}}[10m])) + (sum(increase({UNWANTED}[10m])) or vector(0)))',
            "sagas?status=COMPENSATED", bad_below=0.9, runbook="SuccessRateLow", normally_empty=True, decimals=1)
     d.stat("Failed", "short", "Sagas that cannot be undone without a human: money or stock is not where it belongs. Normally 0.",
-           'sum(saga_open{job="saga", status="FAILED"})', "sagas?status=FAILED", bad_above=1, runbook="CompensationFailing")
-    d.stat("Overdue", "short", "Sagas that should have ended more than half a minute ago. Normally 0.", 'sum(saga_overdue{job="saga"})',
+           'max(saga_open{job="saga", status="FAILED"})', "sagas?status=FAILED", bad_above=1, runbook="CompensationFailing")
+    d.stat("Overdue", "short", "Sagas that should have ended more than half a minute ago. Normally 0.", 'max(saga_overdue{job="saga"})',
            "sagas?overdue=true", bad_above=1, runbook="SagasOverdue")
-    d.stat("Dead letters", "short", "Messages and calls that wait for a human. Normally 0.", 'sum(dead_letter_count{job="saga", status="PENDING"})',
+    d.stat("Dead letters", "short", "Messages and calls that wait for a human. Normally 0.", 'max(dead_letter_count{job="saga", status="PENDING"})',
            "dlq?status=PENDING", bad_above=1, runbook="DeadLettersWaiting")
     d.stat("Books", "short", "What the last audit came to. IN FLIGHT is normal under load; UNBALANCED never is.", 'max(books_verdict{job="saga"})',
            "audit?wait=10", mappings=BOOKS, bad_above=2, runbook="BooksOutOfBalance", normally_empty=True)
@@ -197,7 +200,7 @@ def sagas():
             "sagas?status=COMPENSATED", trace=None, runbook="SuccessRateLow")
     d.graph("Sagas under way, by status", "short", "What has not ended. Normally a few, for milliseconds; PARKED waits behind a dead "
             "letter, FAILED for a human. What grows here is held up.",
-            [('sum by (status) (saga_open{job="saga"})', "{{status}}"), ('sum(saga_overdue{job="saga"})', "overdue")],
+            [('max by (status) (saga_open{job="saga"})', "{{status}}"), ('max(saga_overdue{job="saga"})', "overdue")],
             "sagas?status=STARTED", trace=None, runbook="SagasOverdue")
     d.graph("Undone, by reason", "ops", "Sagas all of whose parts are undone: stock and money are back. It follows the cancellations "
             "within seconds; when it does not, somebody does not undo their part.",
@@ -252,10 +255,10 @@ def outbox():
     d.row("Is a human needed?")
     d.stat("Oldest that waits", "s", "Age of the oldest message that is not published. Normally milliseconds; above a minute a service is "
            "degraded, above two new orders are refused.", f'max(outbox_oldest_pending_age_seconds{{{here}}})', "outbox", bad_above=60, runbook="OutboxTooOld")
-    d.stat("To be published", "short", "Messages in all outboxes. A few under load; what grows waits for the broker.", f'sum(outbox_pending{{{here}}})',
+    d.stat("To be published", "short", "Messages in all outboxes. A few under load; what grows waits for the broker.", f'sum(max by (service) (outbox_pending{{{here}}}))',
            "outbox", bad_above=10000, warn=True, runbook="RelaySilent")
     d.stat("Refused and held", "short", "Messages that the broker refused, and those of their sagas behind them. Normally 0: sagactl outbox retry.",
-           f'sum(outbox_failed{{{here}}})', "outbox", bad_above=1, runbook="MessagesRefused")
+           f'sum(max by (service) (outbox_failed{{{here}}}))', "outbox", bad_above=1, runbook="MessagesRefused")
     d.stat("Longest queue", "short", "What waits at the broker for the consumer that has most. Above a thousand for minutes it is held up.",
            f'max(consumer_lag_messages{{{here}}})', "services", bad_above=1000, runbook="ConsumerLag")
     d.stat("Services without a broker", "short", "Those that are not connected, or whose messages the broker does not take. Normally 0.",
@@ -271,7 +274,7 @@ def outbox():
     d.graph("Published, by service", "ops", "Messages per second. A service that stays at 0 while others work has nothing to say, or a relay that is silent.",
             [(f'sum by (service) (rate(outbox_published_total{{{here}}}[$__rate_interval]))', "{{service}}")], "outbox", runbook="RelaySilent")
     d.graph("Waiting, by service", "short", "Messages in the outbox. Normally few, and gone in milliseconds.",
-            [(f'sum by (service) (outbox_pending{{{here}}})', "{{service}}")], "outbox", runbook="OutboxTooOld")
+            [(f'max by (service) (outbox_pending{{{here}}})', "{{service}}")], "outbox", runbook="OutboxTooOld")
     d.graph("Age of the oldest that waits", "s", "A line that climbs by a second each second is a broker, or a relay, that does nothing.",
             [(f'max by (service) (outbox_oldest_pending_age_seconds{{{here}}})', "{{service}}")], "outbox", runbook="OutboxTooOld")
     d.quantiles("Until the broker has acknowledged a batch", "Normally a few milliseconds: one sync of the broker's disk.",
@@ -297,28 +300,28 @@ def failures():
     d = Dashboard("saga-failures", "Failures and dead letters", "What failed: what is tried again, what is parked, of which causes.", by_service=False)
     d.row("Is a human needed?")
     d.stat("Alerts", "short", FIRING, f'count({ALERTS}) or vector(0)', "overview", bad_above=1)
-    d.stat("Dead letters", "short", "Those that wait for a human. Normally 0.", 'sum(dead_letter_count{job="saga", status="PENDING"})',
+    d.stat("Dead letters", "short", "Those that wait for a human. Normally 0.", 'max(dead_letter_count{job="saga", status="PENDING"})',
            "dlq?status=PENDING", bad_above=1, runbook="DeadLettersWaiting")
     d.stat("Being replayed", "short", "Dead letters that were handed back, and whose outcome is not known yet.",
-           'sum(dead_letter_count{job="saga", status="REPLAYING"})', "dlq?status=REPLAYING")
+           'max(dead_letter_count{job="saga", status="REPLAYING"})', "dlq?status=REPLAYING")
     d.stat("New causes", "short", "Fingerprints that were not seen before, in the last quarter of an hour. Normally 0; after a release, a reason to go back.",
-           'sum(increase(dead_letter_fingerprint_total{job="saga"}[15m]))', "dlq/groups", bad_above=0.5, warn=True, runbook="NewFingerprint", decimals=0)
+           'max(increase(dead_letter_fingerprint_total{job="saga"}[15m]))', "dlq/groups", bad_above=0.5, warn=True, runbook="NewFingerprint", decimals=0)
     d.stat("Sagas that fail", "percentunit", "Of those that ended in ten minutes. Normally 0; above one in a hundred it is no accident.",
            'sum(increase(saga_failed_total{job="saga"}[10m])) / (sum(increase(saga_failed_total{job="saga"}[10m])) + '
            'sum(increase(saga_completed_total{job="saga"}[10m])) + (sum(increase(saga_compensated_total{job="saga"}[10m])) or vector(0)))',
            "sagas?status=FAILED", bad_above=0.01, runbook="SagaFailureRate", normally_empty=True, decimals=2)
     d.stat("Waiting for another try", "short", "Messages that failed for a while and come back by themselves. Normally 0; many of them are an outage.",
-           'sum(retry_waiting{job="saga"})', "services", bad_above=100, warn=True, runbook="BreakerOpenTooLong")
+           'sum(max by (service) (retry_waiting{job="saga"}))', "services", bad_above=100, warn=True, runbook="BreakerOpenTooLong")
     d.row("Dead letters")
     d.graph("By status", "short", "PENDING waits for a human, REPLAYING was handed back. A redrive turns the one into the other, and both into nothing.",
-            [('sum by (status) (dead_letter_count{job="saga"})', "{{status}}")], "dlq", trace=None, stacked=True, runbook="DeadLettersWaiting")
+            [('max by (status) (dead_letter_count{job="saga"})', "{{status}}")], "dlq", trace=None, stacked=True, runbook="DeadLettersWaiting")
     d.graph("Waiting, by step", "short", "Where they failed. One step: a bug, or what it needs is away. All steps: something that is no message.",
-            [('sum by (exported_service, step) (dead_letter_pending{job="saga"})', "{{exported_service}} {{step}}")], "dlq/groups", trace="exported_service",
+            [('max by (exported_service, step) (dead_letter_pending{job="saga"})', "{{exported_service}} {{step}}")], "dlq/groups", trace="exported_service",
             stacked=True, runbook="DeadLettersWaiting", normally_empty=True)
     d.table("The five largest groups of one cause", "short", "Rank, service, step and how many: begin with the first. sagactl dlq groups has the causes in words.",
             'sort_desc(max by (rank, exported_service, step) (dead_letter_group_size{job="saga"}))', "dlq/groups", runbook="DeadLettersWaiting", normally_empty=True)
     d.graph("At each service", "short", "The same, as each service counts its own: it is there also when admin is not, or is behind.",
-            [('sum by (service) (dead_letter_unresolved{job="saga"})', "{{service}}")], "dlq/count", runbook="DeadLettersWaiting")
+            [('max by (service) (dead_letter_unresolved{job="saga"})', "{{service}}")], "dlq/count", runbook="DeadLettersWaiting")
     d.row("What failed")
     d.graph("Inputs, by outcome", "ops", "What became of everything that was taken in. done is work, duplicate and rejected are no failures; retried "
             "comes back by itself, dead waits for a human.",
@@ -327,9 +330,9 @@ def failures():
             [('sum by (step, outcome) (rate(saga_input_total{job="saga", outcome=~"retried|dead"}[$__rate_interval]))', "{{step}} {{outcome}}")],
             "services", trace=None, runbook="NewFingerprint", normally_empty=True)
     d.graph("Waiting for another try, by service", "short", "They come back after a backoff, and hold up nothing.",
-            [('sum by (service) (retry_waiting{job="saga"})', "{{service}}")], "services")
+            [('max by (service) (retry_waiting{job="saga"})', "{{service}}")], "services")
     d.graph("New causes, and sagas that came to need a human", "short", "In each five minutes. Both normally 0.",
-            [('sum(increase(dead_letter_fingerprint_total{job="saga"}[5m]))', "new causes"),
+            [('max(increase(dead_letter_fingerprint_total{job="saga"}[5m]))', "new causes"),
              ('sum(increase(saga_failed_total{job="saga"}[5m]))', "sagas failed")], "dlq/groups", trace=None, runbook="NewFingerprint")
     return d
 
@@ -339,11 +342,11 @@ def resilience():
     here = 'job="saga", service=~"$service"'
     d.row("Is a human needed?")
     d.stat("Breakers that are open", "short", "Normally 0. An open one holds back what needs what is away: nothing is lost, deadlines go on.",
-           f'sum(breaker_state{{{here}}} == bool 2)', "breakers", bad_above=1, runbook="BreakerOpenTooLong")
+           f'sum(max by (service, breaker) (breaker_state{{{here}}}) == bool 2)', "breakers", bad_above=1, runbook="BreakerOpenTooLong")
     d.stat("Oldest call", "s", "How long the oldest call to the bank, or of admin's to the receiver of notices, has been open. Normally milliseconds; above 90 s nobody answers.",
            f'max(task_oldest_open_age_seconds{{{here}}})', "services", bad_above=90, runbook="TaskNeverAnswered")
     d.stat("Open calls", "short", "Calls to the outside that are not settled: waiting, under way, or to be tried again.",
-           f'sum(task_open{{{here}}})', "services", bad_above=1000, warn=True, runbook="TaskNeverAnswered")
+           f'sum(max by (service) (task_open{{{here}}}))', "services", bad_above=1000, warn=True, runbook="TaskNeverAnswered")
     d.stat("Calls that fail", "percentunit", "Of the calls to the outside in the last five minutes. A refusal by the bank is an answer, and no failure.",
            f'sum(increase(task_call_total{{{here}, outcome="failed"}}[5m])) / sum(increase(task_call_total{{{here}}}[5m]))', "breakers",
            bad_above=0.1, warn=True, runbook="BreakerOpenTooLong", normally_empty=True)
@@ -370,7 +373,7 @@ def resilience():
     d.quantiles("Time of a call", "Normally a few milliseconds; 5 s is the limit of one call.", "task_call_duration_seconds", ["task"], "services",
                 trace=None, filters=here, runbook="TaskNeverAnswered")
     d.graph("Open calls", "short", "Those that wait, are under way, or are to be tried again. What grows waits for the bank.",
-            [(f'sum by (service) (task_open{{{here}}})', "{{service}}")], "services", runbook="TaskNeverAnswered")
+            [(f'max by (service) (task_open{{{here}}})', "{{service}}")], "services", runbook="TaskNeverAnswered")
     d.graph("Age of the oldest open call", "s", "A line that climbs by a second each second is a call that nobody answers.",
             [(f'max by (service) (task_oldest_open_age_seconds{{{here}}})', "{{service}}")], "services", runbook="TaskNeverAnswered")
     return d
@@ -380,7 +383,7 @@ def services():
     d = Dashboard("saga-services", "Services", "Each service as a process: is it there, is it ready, how fast, how much does it take.", by_service=True)
     here = 'job="saga", service=~"$service"'
     d.row("Is a human needed?")
-    d.stat("Services that answer", "short", "Of five. One that is missing: sagactl start NAME.", f'sum(up{{{here}}})', "services", good=GREEN, runbook="ServiceDown")
+    d.stat("Services that answer", "short", "Of five. One that is missing: sagactl start NAME.", f'sum(max by (service) (up{{{here}}}))', "services", good=GREEN, runbook="ServiceDown")
     d.stat("Services that do not", "short", "Of all five, also those that Prometheus does not find. Normally 0.",
            '5 - (count(count by (service) (up{job="saga"} == 1)) or vector(0))', "services", bad_above=1, runbook="ServiceDown")
     d.stat("Checks that failed", "short", "Checks of /readyz at 2: the service does not take what it promises to take. Normally 0.",
