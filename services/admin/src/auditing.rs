@@ -7,10 +7,13 @@ use std::time::Duration;
 use contract::overview::BooksLook;
 use humantime_serde::re::humantime;
 use jiff::Timestamp;
+use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
 use saga_engine::host::http::Problem;
+use saga_engine::runtime::clock::Clock as _;
+use saga_engine::store::{Lease, StoreFault};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::warn;
 
 use crate::AdminApp;
@@ -73,9 +76,18 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// More rarely than once a year is as good as never, and no clock goes beyond its end.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
+/// The lease of the instance that looks by itself: whoever has it looks for all.
+const LEASE: &str = "audit";
+
+/// The lease is renewed, and asked for, so often while it lasts.
+const LOOKS: u32 = 3;
+
+/// So long nobody looks for an instance that has died while it did.
+const LEASED_FOR: Duration = Duration::from_mins(1);
+
 /// Looks until the service stops, one look after the other, each within the time of one for which nobody waits. A look
-/// that somebody else took, at another instance too, is as good. Once something was settled nobody knows any more whether
-/// the rest adds up, and it is looked soon.
+/// that somebody else took, at another instance too, is as good, and while another one looks this one waits. Once something
+/// was settled nobody knows any more whether the rest adds up, and it is looked soon.
 pub(crate) async fn run(app: AdminApp) {
     let AuditEvery(Some(every)) = app.settings.service.audit_every else { return pending().await };
     let every = every.min(LONGEST);
@@ -92,16 +104,63 @@ pub(crate) async fn run(app: AdminApp) {
             Some(rest) => Instant::now() + rest,
             // However much is settled, one thing after the other.
             None if !is_due => due.min(Instant::now() + SETTLED_WITHIN),
-            None => {
-                let wanted =
-                    Wanted { within: Some(BY_ITSELF), whole: is_whole_due(&app).await, patience: None };
-                if let Err(problem) = audit(&app, &services, wanted).await {
-                    warn!("the books cannot be looked at: {}", problem.detail);
-                }
-                Instant::now() + every
-            }
+            None => Instant::now() + look(&app, &services, every).await,
         };
     }
+}
+
+/// Looks at the books, unless another instance does. Answers after what time the next look is due.
+async fn look(app: &AdminApp, services: &OtherServices, every: Duration) -> Duration {
+    let held = match lease(app, None).await {
+        Ok(Some(held)) => held,
+        // It keeps soon what its look comes to, or its lease lapses.
+        Ok(None) => return every.min(LEASED_FOR / LOOKS),
+        Err(fault) => {
+            warn!("it is not known whether another instance looks at the books: {}", error_chain(&fault));
+            return every.min(LEASED_FOR / LOOKS);
+        }
+    };
+    // Another one may have looked just before.
+    let rest = rest_of(every, app).await;
+    if rest.is_none() {
+        tokio::select! {
+            () = audit_by_itself(app, services) => {}
+            () = is_taken_over(app, held) => {
+                warn!("another instance looks at the books: this one took too long to say that it still does");
+            }
+        }
+    }
+    if let Err(fault) = app.store.give_back_lease(LEASE, &app.settings.instance).await {
+        warn!("the lease of the books was not given back, it lapses: {}", error_chain(&fault));
+    }
+    rest.unwrap_or(every)
+}
+
+async fn audit_by_itself(app: &AdminApp, services: &OtherServices) {
+    let wanted = Wanted { within: Some(BY_ITSELF), whole: is_whole_due(app).await, patience: None };
+    if let Err(problem) = audit(app, services, wanted).await {
+        warn!("the books cannot be looked at: {}", problem.detail);
+    }
+}
+
+/// Renews the lease for as long as it is this instance's.
+async fn is_taken_over(app: &AdminApp, mut held: Lease) {
+    loop {
+        sleep(LEASED_FOR / LOOKS).await;
+        match lease(app, Some(&held)).await {
+            Ok(Some(renewed)) => held = renewed,
+            Ok(None) => return,
+            // Nobody gets it either.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Takes the lease, or renews it. `None` while another instance has it.
+async fn lease(app: &AdminApp, held: Option<&Lease>) -> Result<Option<Lease>, StoreFault> {
+    let now = app.clock.now();
+    let until = now.saturating_add(LEASED_FOR).unwrap_or(now);
+    app.store.take_lease(LEASE, held, &app.settings.instance, now, until).await
 }
 
 /// How long the last look is good yet; `None` when another is due.

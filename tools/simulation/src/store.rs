@@ -163,6 +163,7 @@ impl Store for SimStore {
 
     fn take_lease<'a>(
         &'a self,
+        name: &'static str,
         held: Option<&'a Lease>,
         owner: &'a str,
         now: Timestamp,
@@ -170,7 +171,7 @@ impl Store for SimStore {
     ) -> Answer<'a, Option<Lease>> {
         Box::pin(async move {
             self.begin("before it takes the lease").await?;
-            self.inner.take_lease(held, owner, now, until).await
+            self.inner.take_lease(name, held, owner, now, until).await
         })
     }
 

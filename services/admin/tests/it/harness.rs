@@ -28,7 +28,7 @@ use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Means, Running};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Lease, Published, Store};
+use saga_engine::store::{Lease, Published, RELAY, Store};
 use saga_engine::testing::service_under_test::envelope;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -137,8 +137,12 @@ impl AdminHarness {
         ));
         let now = Timestamp::now();
         let until = now + SignedDuration::from_hours(1);
-        let lease =
-            app.store.take_lease(None, "test", now, until).await.expect("a lease").expect("a free one");
+        let lease = app
+            .store
+            .take_lease(RELAY, None, "test", now, until)
+            .await
+            .expect("a lease")
+            .expect("a free one");
         Self { app, http: reqwest::Client::new(), base, lease, _background: background }
     }
 

@@ -2,6 +2,7 @@
 //! store.
 
 mod alerting;
+mod auditing;
 mod bad_input;
 mod books;
 mod canaries;

@@ -11,7 +11,7 @@ use payment::domain::Payment;
 use saga_core::decision::{OutboxWrite, Reads, Writes};
 use saga_core::row::RowKind;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Published, Store};
+use saga_engine::store::{Published, RELAY, Store};
 use saga_engine::testing::histories;
 use saga_engine::testing::program::{Folder, Running};
 use serde_json::Value;
@@ -110,7 +110,7 @@ pub fn is_written(folder: &Folder, writes: Writes) {
         let kinds = vec![RowKind::of::<Payment>()];
         let store = SqliteStore::open(&folder.database(), kinds).expect("a database");
         store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
-        let lease = store.take_lease(None, "earlier", THEN, THEN).await.expect("an answer");
+        let lease = store.take_lease(RELAY, None, "earlier", THEN, THEN).await.expect("an answer");
         let lease = lease.expect("nobody holds it");
         let pending = store.pending(10).await.expect("an answer");
         let done = pending.iter().map(|entry| entry.seq).collect();

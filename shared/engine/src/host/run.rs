@@ -35,7 +35,7 @@ use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::{self, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
-use crate::store::{Mark, Store};
+use crate::store::{Mark, RELAY, Store};
 
 /// A service that is told to stop has ended by then: whoever told it may kill it.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
@@ -176,7 +176,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 }
 
 async fn give_back_lease(store: &dyn Store, owner: &str) {
-    let given_back = tokio::time::timeout(LEASE_GIVEN_BACK_WITHIN, store.give_back_lease(owner)).await;
+    let given_back = tokio::time::timeout(LEASE_GIVEN_BACK_WITHIN, store.give_back_lease(RELAY, owner)).await;
     if let Ok(Err(fault)) = given_back {
         warn!("the relay's lease was not given back, it lapses: {}", error_chain(&fault));
     }

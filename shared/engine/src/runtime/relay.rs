@@ -19,7 +19,7 @@ use super::operation::Operation;
 use super::refusal::Refusals;
 use super::settling::Settling;
 use super::tracer::{SpanDetails, Tracer};
-use crate::store::{Lease, OutboxEntry, Published, PublishedRun, Store, StoreFault};
+use crate::store::{Lease, OutboxEntry, Published, PublishedRun, RELAY, Store, StoreFault};
 
 /// Settings of the relay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -301,7 +301,7 @@ impl Relay {
         let span = SignedDuration::try_from(self.settings.lease).unwrap_or(SignedDuration::MAX);
         let (until, renew_at) = (after(now, span), after(now, span / 2));
         let held = self.held.as_ref().map(|(lease, _)| lease);
-        let lease = self.store.take_lease(held, &self.owner, now, until).await?;
+        let lease = self.store.take_lease(RELAY, held, &self.owner, now, until).await?;
         // Taken anew, it may have been somebody else's in between, who may have published anything.
         if lease.as_ref() != held {
             self.published = None;

@@ -156,7 +156,10 @@ pub struct Republished {
     pub last: Option<i64>,
 }
 
-/// Permission to publish, until a time, under a fencing token.
+/// The lease of whoever publishes.
+pub const RELAY: &str = "relay";
+
+/// Permission to do alone, until a time, what one process does for all that share a database, under a fencing token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// Who holds it.
@@ -313,7 +316,7 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 /// - Batches are committed one after the other, and positions of events and entries are given in the order of the commits.
 /// - Two batches that change one row, or handle one message or key: one of them is decided on what the other has left.
 /// - A task that is due is claimed by one; under a claim that was taken over a failure has no effect.
-/// - One relay has the lease; what it settles once somebody else has it has no effect.
+/// - A lease is one process's at a time. One relay has that of its name; what it settles once somebody else has it has no effect.
 /// - A retry that is due is told to one of them, and to another when that one has done nothing about it for some seconds.
 /// - Rows that are due are told to all; whoever decides second finds them looked at.
 /// - What leaves or is trimmed is left alone while a batch has it in its hands.
@@ -336,19 +339,20 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Takes or renews the relay's lease. `None` while somebody else holds it, for no longer than the same while.
+    /// Takes or renews a lease of this name. `None` while somebody else holds it, for no longer than the same while.
     fn take_lease<'a>(
         &'a self,
+        name: &'static str,
         held: Option<&'a Lease>,
         owner: &'a str,
         now: Timestamp,
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>>;
 
-    /// Gives back the lease that `owner` has, if it does, as its relay is over: others need not wait until it lapses. Nobody
-    /// waits where nobody shares the database.
-    fn give_back_lease<'a>(&'a self, owner: &'a str) -> Answer<'a, ()> {
-        let _ = owner;
+    /// Gives back the lease of this name that `owner` has, if it does: others need not wait until it lapses. Nobody waits
+    /// where nobody shares the database.
+    fn give_back_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
+        let _ = (name, owner);
         Box::pin(std::future::ready(Ok(())))
     }
 

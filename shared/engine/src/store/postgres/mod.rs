@@ -10,6 +10,7 @@ mod connect;
 mod departures;
 mod due;
 mod fold;
+mod leases;
 mod left;
 mod listening;
 mod load;
@@ -200,6 +201,7 @@ impl Store for PostgresStore {
 
     fn take_lease<'a>(
         &'a self,
+        name: &'static str,
         held: Option<&'a Lease>,
         owner: &'a str,
         now: Timestamp,
@@ -207,14 +209,14 @@ impl Store for PostgresStore {
     ) -> Answer<'a, Option<Lease>> {
         let (held, owner) = (held.cloned(), owner.to_owned());
         self.write(Lane::Quick, move |conn, _| {
-            Box::pin(async move { outbox::take_lease(conn, held.as_ref(), &owner, now, until).await })
+            Box::pin(async move { leases::take(conn, name, held.as_ref(), &owner, now, until).await })
         })
     }
 
-    fn give_back_lease<'a>(&'a self, owner: &'a str) -> Answer<'a, ()> {
+    fn give_back_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
         let owner = owner.to_owned();
         self.write(Lane::Quick, move |conn, _| {
-            Box::pin(async move { outbox::give_back_lease(conn, &owner).await })
+            Box::pin(async move { leases::give_back(conn, name, &owner).await })
         })
     }
 

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use saga_core::waiting::is_over;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
@@ -13,7 +12,7 @@ use super::pool::Connection;
 use super::values::{
     count_of, execute, limit_of, micros, oops, query, query_one, query_opt, timestamp, trace, without_nul,
 };
-use crate::store::{Lease, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, StoreFault};
+use crate::store::{Lease, OutboxEntry, OutboxItem, Published, PublishedRun, RELAY, Republished, StoreFault};
 
 /// Where the line is published up to.
 const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
@@ -31,39 +30,6 @@ const REPUBLISHED_SHARE: usize = 4;
 /// Has the others' batches wait, and those that were before them be seen.
 pub(super) async fn take_turn(conn: &Connection) -> Result<(), Error> {
     execute(conn, "UPDATE head SET generation = generation + 1", &[]).await.map(drop)
-}
-
-pub(super) async fn take_lease(
-    conn: &Connection,
-    held: Option<&Lease>,
-    owner: &str,
-    now: Timestamp,
-    until: Timestamp,
-) -> Result<Option<Lease>, StoreFault> {
-    let context = "taking the relay's lease";
-    // There is a row to be locked, whoever is first.
-    let first =
-        "INSERT INTO lease (name, owner, fence, until) VALUES ('relay', '', 0, 0) ON CONFLICT DO NOTHING";
-    execute(conn, first, &[]).await.map_err(oops(context))?;
-    let current = "SELECT owner, fence, until FROM lease WHERE name = 'relay' FOR UPDATE";
-    let current = query_one(conn, current, &[]).await.map_err(oops(context))?;
-    let (holder, fence, ends): (&str, i64, i64) = (current.get(0), current.get(1), current.get(2));
-    let fence = match held {
-        // A renewal keeps its fence; after a lapse that somebody used, the fences differ.
-        Some(held) if held.fence == fence => fence,
-        // An earlier life of the same owner is over: nobody else has its name.
-        _ if fence == 0 || holder == owner => fence + 1,
-        _ if is_over(timestamp(ends), now, until.duration_since(now)) => fence + 1,
-        _ => return Ok(None),
-    };
-    let taken = "UPDATE lease SET owner = $1, fence = $2, until = $3 WHERE name = 'relay'";
-    execute(conn, taken, &[&owner, &fence, &micros(until)]).await.map_err(oops(context))?;
-    Ok(Some(Lease { owner: owner.to_owned(), fence }))
-}
-
-pub(super) async fn give_back_lease(conn: &Connection, owner: &str) -> Result<(), StoreFault> {
-    let given_back = "UPDATE lease SET until = 0 WHERE name = 'relay' AND owner = $1";
-    execute(conn, given_back, &[&owner]).await.map(drop).map_err(oops("giving back the relay's lease"))
 }
 
 pub(super) async fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
@@ -141,7 +107,7 @@ pub(super) async fn settle(
 
 /// Whether a relay still holds its lease, which nobody takes until the end of the transaction.
 async fn holds(conn: &Connection, lease: &Lease) -> Result<bool, Error> {
-    let fence = query_opt(conn, "SELECT fence FROM lease WHERE name = 'relay' FOR SHARE", &[]).await?;
+    let fence = query_opt(conn, "SELECT fence FROM lease WHERE name = $1 FOR SHARE", &[&RELAY]).await?;
     Ok(fence.is_some_and(|row| row.get::<_, i64>(0) == lease.fence))
 }
 

@@ -4,6 +4,7 @@ mod along;
 mod checkpoint;
 mod departures;
 mod fold;
+mod leases;
 mod left;
 mod opening;
 mod outbox;
@@ -206,13 +207,14 @@ impl Store for SqliteStore {
 
     fn take_lease<'a>(
         &'a self,
+        name: &'static str,
         held: Option<&'a Lease>,
         owner: &'a str,
         now: Timestamp,
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>> {
         let (held, owner) = (held.cloned(), owner.to_owned());
-        self.write(move |conn| outbox::take_lease(conn, held.as_ref(), &owner, now, until))
+        self.write(move |conn| leases::take(conn, name, held.as_ref(), &owner, now, until))
     }
 
     fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {

@@ -1,4 +1,4 @@
-//! Shell: what the relay asks: lease, entries to publish, settlement; and what operators ask of the outbox.
+//! Shell: what the relay asks: entries to publish, settlement; and what operators ask of the outbox.
 //!
 //! The outbox is a line. What stands in it is published in order, and stays for a while: a publication says up to where
 //! the line is published, so that nothing has to be written per entry. What cannot be published in its place steps out
@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use saga_core::waiting::is_over;
 use uuid::Uuid;
 
 use super::values::{micros, oops, timestamp, trace};
-use crate::store::{Lease, OutboxEntry, OutboxItem, Published, PublishedRun, Republished, StoreFault};
+use crate::store::{Lease, OutboxEntry, OutboxItem, Published, PublishedRun, RELAY, Republished, StoreFault};
 
 /// Where the line is published up to.
 const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
@@ -26,38 +25,6 @@ const OUT_OF_LINE: &str = "status <> 'PENDING'";
 
 /// So much of what is published at once may be repetition: what is new shall not wait for it.
 const REPUBLISHED_SHARE: usize = 4;
-
-pub(super) fn take_lease(
-    conn: &Connection,
-    held: Option<&Lease>,
-    owner: &str,
-    now: Timestamp,
-    until: Timestamp,
-) -> Result<Option<Lease>, StoreFault> {
-    let context = "taking the relay's lease";
-    let current: Option<(String, i64, i64)> = conn
-        .query_row("SELECT owner, fence, until FROM lease WHERE name = 'relay'", [], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-        })
-        .optional()
-        .map_err(oops(context))?;
-    let fence = match (&current, held) {
-        // A renewal keeps its fence; after a lapse that somebody used, the fences differ.
-        (Some((_, fence, _)), Some(held)) if *fence == held.fence => *fence,
-        // An earlier life of the same owner is over: this process holds its database alone.
-        (Some((holder, fence, _)), _) if holder == owner => fence + 1,
-        (Some((_, fence, ends)), _) if is_over(timestamp(*ends), now, until.duration_since(now)) => fence + 1,
-        (Some(_), _) => return Ok(None),
-        (None, _) => 1,
-    };
-    conn.execute(
-        "INSERT INTO lease (name, owner, fence, until) VALUES ('relay', ?1, ?2, ?3)
-         ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, fence = excluded.fence, until = excluded.until",
-        params![owner, fence, micros(until)],
-    )
-    .map_err(oops(context))?;
-    Ok(Some(Lease { owner: owner.to_owned(), fence }))
-}
 
 pub(super) fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
     let all = || -> rusqlite::Result<Vec<OutboxEntry>> {
@@ -148,8 +115,8 @@ pub(super) fn settle(
 /// Whether a relay still holds its lease.
 fn holds(conn: &Connection, lease: &Lease) -> rusqlite::Result<bool> {
     let fence: Option<i64> = conn
-        .prepare_cached("SELECT fence FROM lease WHERE name = 'relay'")?
-        .query_row([], |row| row.get(0))
+        .prepare_cached("SELECT fence FROM lease WHERE name = ?1")?
+        .query_row([RELAY], |row| row.get(0))
         .optional()?;
     Ok(fence == Some(lease.fence))
 }

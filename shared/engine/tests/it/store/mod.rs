@@ -117,6 +117,7 @@ macro_rules! conformance {
                 the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases,
             }
             outbox {
+                leases_of_different_names_are_held_by_whoever_took_each,
                 entries_are_published_in_the_order_of_decision,
                 a_settled_entry_is_out_of_the_way_and_counted,
                 nothing_is_settled_past_an_entry_that_was_not_published,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use saga_core::decision::{OutboxWrite, Writes};
-use saga_engine::store::{Cutoffs, Lease, Published, Store, StoreFault};
+use saga_engine::store::{Cutoffs, Lease, Published, RELAY, Store, StoreFault};
 
 use crate::support::{at, commit, id, promise, promises};
 
@@ -360,6 +360,16 @@ pub async fn a_lease_of_a_clock_that_was_ahead_is_taken_over(store: &Arc<dyn Sto
     Ok(())
 }
 
+pub async fn leases_of_different_names_are_held_by_whoever_took_each(store: &Arc<dyn Store>) -> Promise {
+    let take = |name, owner, second| store.take_lease(name, None, owner, at(second), at(second + 10));
+    assert!(take(RELAY, "depot-1", 0).await?.is_some());
+    assert!(take("inventory", "depot-2", 1).await?.is_some(), "that of the relay is another");
+    assert!(take("inventory", "depot-1", 2).await?.is_none());
+    assert!(take("inventory", "depot-1", 12).await?.is_some(), "it has lapsed");
+    assert!(take(RELAY, "depot-2", 9).await?.is_none(), "nor is that of the relay touched");
+    Ok(())
+}
+
 /// Takes or renews the lease for ten seconds.
 async fn lease(
     store: &Arc<dyn Store>,
@@ -367,7 +377,7 @@ async fn lease(
     owner: &str,
     second: i64,
 ) -> Result<Option<Lease>, StoreFault> {
-    store.take_lease(held, owner, at(second), at(second + 10)).await
+    store.take_lease(RELAY, held, owner, at(second), at(second + 10)).await
 }
 
 /// Messages, each of a saga.

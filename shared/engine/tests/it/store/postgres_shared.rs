@@ -8,7 +8,7 @@ use futures::future::join_all;
 use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::PostgresStore;
-use saga_engine::store::{Heard, Opening, Overridden, Store, StoreFault};
+use saga_engine::store::{Heard, Opening, Overridden, RELAY, Store, StoreFault};
 use tokio::sync::mpsc::Receiver;
 
 use crate::support::{
@@ -310,12 +310,12 @@ async fn who_must_be_alone_is_refused_while_another_is_there() -> Outcome {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_given_back_is_the_next_one_s_at_once() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let held = one.take_lease(None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
-    assert_eq!(other.take_lease(None, "depot-2", at(1), at(11)).await?, None);
-    other.give_back_lease("depot-2").await?;
-    assert_eq!(other.take_lease(None, "depot-2", at(1), at(11)).await?, None, "it was not its own");
-    one.give_back_lease("depot-1").await?;
-    let next = other.take_lease(None, "depot-2", at(1), at(11)).await?.expect("given back");
+    let held = one.take_lease(RELAY, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
+    assert_eq!(other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?, None);
+    other.give_back_lease(RELAY, "depot-2").await?;
+    assert_eq!(other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?, None, "it was not its own");
+    one.give_back_lease(RELAY, "depot-1").await?;
+    let next = other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?.expect("given back");
     assert!(next.fence > held.fence);
     Ok(())
 }

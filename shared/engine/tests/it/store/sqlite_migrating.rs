@@ -8,7 +8,7 @@ use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decision::{InboxState, Reads, Writes};
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
+use saga_engine::store::{OutboxEntry, Published, RELAY, Store, StoreFault};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -130,7 +130,7 @@ async fn what_an_older_build_had_behind_a_failed_entry_is_held() -> Result<(), S
         (1, 2),
         "what is gone from between is not counted"
     );
-    let lease = store.take_lease(None, "depot-1", at(0), at(10)).await?.expect("nobody holds it");
+    let lease = store.take_lease(RELAY, None, "depot-1", at(0), at(10)).await?.expect("nobody holds it");
     store.settle(&lease, Published { done: vec![9_000], ..Published::default() }, at(1)).await?;
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (0, 2, None));
