@@ -19,8 +19,9 @@ use uuid::Uuid;
 use crate::endings::Ending;
 use crate::reasons::forged;
 use crate::sabotage::Sabotage;
+use crate::sim::ready;
 use crate::watch::BANK;
-use crate::world::{World, ready};
+use crate::world::World;
 
 /// Things that happen before the world comes to rest.
 const HAPPENINGS: usize = 130;
@@ -234,10 +235,10 @@ impl World {
         );
         self.people.spawn(async move {
             for action in [action, BreakerAction::Reset] {
-                all.0.turn_breaker(name, action);
-                all.1.turn_breaker(name, action);
-                all.2.turn_breaker(name, action);
-                all.3.turn_breaker(name, action);
+                all.0.turn_breaker(&sim, name, action);
+                all.1.turn_breaker(&sim, name, action);
+                all.2.turn_breaker(&sim, name, action);
+                all.3.turn_breaker(&sim, name, action);
                 sleep(sim.up_to(12_000)).await;
             }
         });

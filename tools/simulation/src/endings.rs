@@ -94,7 +94,7 @@ pub enum Ending {
     Republished,
     /// What the broker had refused was tried again.
     RefusedAndRetried,
-    /// Both instances of one service committed.
+    /// More than one instance of a service committed.
     WorkShared,
     /// A relay stood still until another went on, and was fenced off.
     FencedOff,

@@ -20,12 +20,13 @@ use saga_engine::runtime::consumer::ConsumerBounds;
 use saga_engine::runtime::engine::{Bounds, Engine};
 use saga_engine::runtime::faults::{FaultSettings, Faults, NewFault};
 use saga_engine::runtime::observer::SharedObserver;
+use saga_engine::runtime::overrides::Overrides;
 use saga_engine::runtime::relay::RelaySettings;
 use saga_engine::runtime::tasks::TaskHandler;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Carriage, Means, Running, start, start_messaging};
+use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Overridden, Store};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -35,7 +36,8 @@ use crate::endings::Ending;
 use crate::journal::Journal;
 use crate::process::Process;
 use crate::sabotage::Sabotage;
-use crate::sim::Sim;
+use crate::sayings::Sayings;
+use crate::sim::{Sim, ready};
 use crate::spoiler::{Forgotten, Spoiler};
 use crate::store::SimStore;
 use crate::tampered::{Tamper, Tampered};
@@ -59,6 +61,8 @@ pub struct Shared {
     /// What a planted fault makes the service forget.
     pub forgotten: Forgotten,
     pub broker: SharedBroker,
+    /// What the instances tell each other.
+    pub sayings: Sayings,
 }
 
 /// The way into a service from outside: the engine of whoever of its instances lives.
@@ -67,6 +71,7 @@ pub struct Doors<S: Service>(Arc<Mutex<BTreeMap<String, Life<S>>>>);
 struct Life<S: Service> {
     engine: Engine<Tampered<S>>,
     admission: SharedAdmission,
+    overrides: Overrides,
 }
 
 impl<S: Service> Clone for Doors<S> {
@@ -101,10 +106,12 @@ impl<S: Service> Doors<S> {
         timeout(PATIENCE, engine.settle(input)).await.ok()?.ok().and_then(Outcome::of_command)
     }
 
-    /// Does something with every breaker of this name.
-    pub fn turn_breaker(&self, name: &str, action: BreakerAction) {
-        for life in self.0.lock().values() {
-            let _ = life.admission.turn_breaker(name, action);
+    /// Has one of the instances that live do something with the breakers of this name of all, if any lives.
+    pub fn turn_breaker(&self, sim: &Sim, name: &str, action: BreakerAction) {
+        let all: Vec<_> = self.0.lock().values().map(|life| life.overrides.clone()).collect();
+        if let Some(overrides) = all.get(sim.below(all.len())) {
+            // A store in memory that answers at once does not fail.
+            let _ = ready(overrides.turn(name, action));
         }
     }
 
@@ -227,11 +234,13 @@ impl<S: Service> Instance<S> {
         let sim = self.process.sim();
         sim.note(|| format!("{} starts", self.process.name()));
         self.process.begin();
-        let Shared { store, journal, forgotten, broker } = self.shared.clone();
+        let Shared { store, journal, forgotten, broker, sayings } = self.shared.clone();
+        let overridden = ready(store.overrides()).unwrap_or_default();
         let spoiler = Spoiler::new(sim.sabotage(), steps_of::<S>(), forgotten);
         let batch = self.service.batch.clone();
         let (process, is_off) = (self.process(), self.is_clock_off);
-        let store = SimStore::new(store, process, broker.clone(), journal, batch, spoiler, is_off);
+        let store =
+            SimStore::new(store, process, broker.clone(), journal, batch, spoiler, is_off).heard_by(sayings);
         let means = Means {
             store: Arc::new(store),
             handler: self.handler.clone(),
@@ -240,9 +249,7 @@ impl<S: Service> Instance<S> {
             faults: self.faults.clone(),
             tracer: Tracer::off(),
         };
-        // What operators override here they tell each instance.
-        let overridden = Overridden::default();
-        let Running { engine, admission, steps, mut loops, .. } =
+        let Running { engine, admission, steps, overrides, mut loops } =
             start(self.service.clone(), &means, &self.carriage, |_| BreakerPolicy::default(), &overridden);
         let messaging = if S::OPERATOR.is_some() {
             let bus = SimBus::new(self.process(), broker);
@@ -260,7 +267,7 @@ impl<S: Service> Instance<S> {
                 admission: admission.clone(),
             }));
         }
-        self.doors.0.lock().insert(self.process.name().to_owned(), Life { engine, admission });
+        self.doors.0.lock().insert(self.process.name().to_owned(), Life { engine, admission, overrides });
         [loops, messaging]
     }
 

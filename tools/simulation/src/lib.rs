@@ -9,7 +9,8 @@
 //! - `tampered`, `sabotage`: faults that must be found
 //! - `sim`: chance, time and notes, which all share; `process`: when one dies or stands still
 //! - `watch`: what must hold at every moment
-//! - `clock`, `bus`, `spoiler`, `store`: the time, broker and database that a process is given
+//! - `clock`, `bus`, `spoiler`, `sayings`, `store`: the time, broker and database that a process is given, and what it
+//!   hears of those that share the database
 //! - `instance`: one instance of a service, whose loops are the engine's own; `bank`: what payment calls;
 //!   `redriver`: what runs in admin beside them; `client`: who orders
 //! - `world`: everything there is, and how it comes to rest
@@ -34,6 +35,7 @@ mod reasons;
 mod redriver;
 mod redrives;
 mod sabotage;
+mod sayings;
 mod sim;
 mod spoiler;
 mod store;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -202,5 +203,16 @@ impl Sim {
     pub fn result(&self) -> (Vec<String>, Endings, Vec<String>) {
         let state = self.0.state.lock();
         (state.broken.clone(), state.seen.clone(), state.notes.clone())
+    }
+}
+
+/// The answer of a store in memory, which is always there at once.
+///
+/// # Panics
+/// When it is not.
+pub fn ready<T>(answer: impl Future<Output = T>) -> T {
+    match answer.now_or_never() {
+        Some(answer) => answer,
+        None => panic!("a store in memory made somebody wait"),
     }
 }

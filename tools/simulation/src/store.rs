@@ -12,9 +12,10 @@ use saga_core::row::{RowKey, StoredEvent};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Overridden, Part, Published,
+    Heard, Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Overridden, Part, Published,
     PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::bus::SharedBroker;
@@ -22,8 +23,12 @@ use crate::endings::Ending;
 use crate::journal::{Batch, Entry, Journal};
 use crate::process::Process;
 use crate::sabotage::Sabotage;
+use crate::sayings::{Sayings, said_of};
 use crate::spoiler::Spoiler;
 use crate::watch;
+
+/// What was decided of a batch, as the laws and the others want to know it.
+type Decided = (Entry, Batch, Vec<Heard>);
 
 /// The database as one life of a process reaches it.
 pub struct SimStore {
@@ -34,6 +39,8 @@ pub struct SimStore {
     /// What the batch under way has brought so far.
     batch: Arc<Mutex<Batch>>,
     spoiler: Spoiler,
+    /// What the others that share the database hear, if there are others.
+    sayings: Option<Sayings>,
     /// Whether the process's clock is seconds off.
     is_clock_off: bool,
 }
@@ -50,7 +57,14 @@ impl SimStore {
         spoiler: Spoiler,
         is_clock_off: bool,
     ) -> Self {
-        Self { inner, process, broker, journal, batch, spoiler, is_clock_off }
+        Self { inner, process, broker, journal, batch, spoiler, sayings: None, is_clock_off }
+    }
+
+    /// The same, which others share, if there are others.
+    #[must_use]
+    pub fn heard_by(self, sayings: Sayings) -> Self {
+        let sayings = (self.process.sim().weather().instances > 1).then_some(sayings);
+        Self { sayings, ..self }
     }
 
     /// A request reaches the database, unless the process dies or the database fails: then nothing happens.
@@ -78,7 +92,7 @@ impl SimStore {
     }
 
     /// The closure that the engine hands in, watched.
-    fn watched(&self, reads: &Reads, mut decide: Decide, entry: Arc<Mutex<(Entry, Batch)>>) -> Decide {
+    fn watched(&self, reads: &Reads, mut decide: Decide, entry: Arc<Mutex<Decided>>) -> Decide {
         let (reads, batch, spoiler) = (reads.clone(), self.batch.clone(), self.spoiler.clone());
         Box::new(move |mut loaded: Loaded| {
             spoiler.spoil_loaded(&mut loaded);
@@ -86,15 +100,16 @@ impl SimStore {
             counts.count_messages(&reads, &loaded);
             *batch.lock() = counts;
             let mut writes = decide(loaded);
-            *entry.lock() = (Entry::of(&writes), *batch.lock());
+            *entry.lock() = (Entry::of(&writes), *batch.lock(), said_of(&writes));
             spoiler.spoil_writes(&mut writes);
             writes
         })
     }
 
     /// What the laws want to know of a batch that is durable now.
-    fn committed(&self, (entry, batch): (Entry, Batch)) {
+    fn committed(&self, (entry, batch, said): Decided) {
         let sim = self.process.sim();
+        self.say(&said);
         sim.note(|| format!("{} committed {batch:?} {entry:?}", self.process.name()));
         watch::batch(sim, &batch);
         watch::entry(sim, &entry);
@@ -103,6 +118,12 @@ impl SimStore {
         journal.handled.extend(entry.handled);
         let inputs = journal.inputs.entry(self.process.name().to_owned()).or_default();
         *inputs += batch.inputs();
+    }
+
+    fn say(&self, said: &[Heard]) {
+        if let Some(sayings) = &self.sayings {
+            sayings.say(self.process.sim(), self.process.name(), said);
+        }
     }
 
     /// Does in two transactions what must be one, to plant a fault.
@@ -159,6 +180,14 @@ impl Store for SimStore {
             self.end("before anybody knows that it committed").await;
             Ok(promised)
         })
+    }
+
+    fn is_shared(&self) -> bool {
+        self.sayings.is_some()
+    }
+
+    fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
+        self.sayings.as_ref().map(|sayings| sayings.listen(self.process.name()))
     }
 
     fn take_lease<'a>(
@@ -361,6 +390,10 @@ impl Store for SimStore {
     }
 
     fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool> {
-        self.inner.override_with(revision, text)
+        Box::pin(async move {
+            let is_done = self.inner.override_with(revision, text).await?;
+            self.say(&[Heard::Overridden]);
+            Ok(is_done)
+        })
     }
 }

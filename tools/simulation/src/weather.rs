@@ -145,14 +145,24 @@ const OUTAGE: Weather = Weather {
     ..MILD
 };
 
-/// Two instances of each service, whose clocks differ, and which stand still now and then.
+/// Two instances of each service or more, whose clocks differ, and which stand still now and then.
 const CROWDED: Weather =
     Weather { instances: 2, dies: 4, pauses: 4, skew_ms: 3_000, drift: 2_000, store_delays: 20, ..MILD };
 
 impl Weather {
-    /// The weather of a world. Every other one has no inboxes.
+    /// The weather of a world, with up to three instances of each service. Every other one has no inboxes.
     #[must_use]
     pub fn of(seed: u64) -> Self {
+        let weather = Self::of_so_many(seed);
+        let instances = match seed / 24 % 4 {
+            2 => 2,
+            3 => 3,
+            _ => 1,
+        };
+        Self { instances: weather.instances.max(instances), ..weather }
+    }
+
+    fn of_so_many(seed: u64) -> Self {
         let discards_some = seed / 16 % 3 == 2;
         if !seed.is_multiple_of(2) {
             let plain = match seed / 2 % 8 {

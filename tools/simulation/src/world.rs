@@ -24,7 +24,7 @@ use saga_engine::runtime::bus::Durable;
 use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::{NoCalls, TaskHandler};
 use saga_engine::store::sqlite::{SqliteStore, Template};
-use saga_engine::store::{DueQuery, Store, StoreFault};
+use saga_engine::store::{DueQuery, Overridden, Store, StoreFault};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -36,7 +36,8 @@ use crate::client::Customers;
 use crate::instance::{Beside, Doors, Instance, Shared, inject, watched};
 use crate::process::Process;
 use crate::redriver::{self, Breakers};
-use crate::sim::Sim;
+use crate::sayings::Sayings;
+use crate::sim::{Sim, ready};
 use crate::tampered::{Tamper, Tampered};
 use crate::watch;
 
@@ -285,6 +286,9 @@ impl<S: Service> Site<S> {
 
     fn get_calm(&self) {
         self.doors.release_breakers();
+        // Whoever is dead starts with none that is forced.
+        let Overridden { revision, .. } = ready(self.store().overrides()).unwrap_or_default();
+        let _ = ready(self.store().override_with(revision, "{}".to_owned()));
         for faults in &self.faults {
             self.shared.journal.lock().injected += watch::hits(faults);
             faults.clear();
@@ -340,7 +344,8 @@ impl Maker<'_> {
             Err(fault) => panic!("no database in memory: {fault}"),
         };
         let (journal, forgotten, broker) = (Arc::default(), Arc::default(), self.broker.clone());
-        let shared = Shared { store, journal, forgotten, broker };
+        let sayings = Sayings::default();
+        let shared = Shared { store, journal, forgotten, broker, sayings };
         let (doors, mut processes, mut faults) = (Doors::default(), Vec::new(), Vec::new());
         for number in 1..=instances {
             let process = Process::new(self.sim.clone(), format!("{}-{number}", S::NAME));
@@ -390,15 +395,4 @@ pub fn history<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<Stored
 pub fn events<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<D::Event> {
     let history = history::<D>(store, id).into_iter();
     history.filter_map(|event| serde_json::from_str(&event.data).ok()).collect()
-}
-
-/// The answer of a store in memory, which is always there at once.
-///
-/// # Panics
-/// When it is not.
-pub fn ready<T>(answer: impl Future<Output = T>) -> T {
-    match answer.now_or_never() {
-        Some(answer) => answer,
-        None => panic!("a store in memory made somebody wait"),
-    }
 }

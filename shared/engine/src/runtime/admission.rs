@@ -429,6 +429,7 @@ impl Drop for StepPermit {
     /// A try under way that ends untold was cut off: nothing could be stored.
     fn drop(&mut self) {
         if self.is_under_way {
+            self.of.memory.cut_off.fetch_add(1, Ordering::Relaxed);
             self.of.interrupt();
             self.of.memory.cut_off.fetch_add(1, Ordering::Relaxed);
             self.end(Verdict::Failure);

@@ -102,7 +102,9 @@ async fn take<S: Service>(
 fn failure(admission: &StepAdmission, given_up: &GivenUp) -> Option<FailedTry> {
     let GivenUp { payload, why, is_terminated, told, .. } = given_up;
     // What this very process left alone, because a breaker was open or nothing could be stored, has done nothing
-    // wrong. What kills the process finds one that remembers nothing of the kind.
+    // wrong. What kills the process finds one that remembers nothing of the kind. A replica does not know what another one
+    // left alone, and need not: who is told tries it all the same, unless so many were told in vain before, which died or
+    // lost the broker at that very moment. Then it is a dead letter, which may be replayed: nothing is lost.
     let is_ours = admission.was_interrupted();
     let kind = if *is_terminated || payload.is_empty() || (*told > TRIED_UNTIL_TOLD && !is_ours) {
         FailureKind::Permanent

@@ -19,7 +19,8 @@ use uuid::Uuid;
 
 use super::dead_letters::{sagas_edited, sagas_given_up, skus_given_up};
 use super::messages::machinery;
-use crate::world::{World, history, ready, rows};
+use crate::sim::ready;
+use crate::world::{World, history, rows};
 
 /// Entries in one page: few, so that every ledger has several.
 const PAGE: usize = 3;

@@ -17,7 +17,8 @@ use uuid::Uuid;
 use super::messages::handled;
 use crate::endings::Ending;
 use crate::operator::{announced, is_machinery};
-use crate::world::{World, ready};
+use crate::sim::ready;
+use crate::world::World;
 
 /// Whether a dead letter waits for nobody any more.
 const fn is_over(status: Option<DeadLetterStatus>) -> bool {

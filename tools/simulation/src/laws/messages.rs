@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use crate::broker::Place;
 use crate::journal::Journal;
-use crate::world::{Site, World, ready};
+use crate::sim::ready;
+use crate::world::{Site, World};
 
 /// A step, and the id under which it knows a message.
 type StepMessage = (&'static str, Uuid);

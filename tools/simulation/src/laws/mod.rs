@@ -23,9 +23,9 @@ use saga_engine::store::Store as _;
 use uuid::Uuid;
 
 use crate::endings::Ending;
-use crate::sim::Sim;
+use crate::sim::{Sim, ready};
 use crate::weather::Outage;
-use crate::world::{World, history, ready, rows};
+use crate::world::{World, history, rows};
 
 /// Law 7, when everything is there again and nobody has mended anything: what was away did no harm.
 pub fn an_outage_does_no_harm(world: &World) {

@@ -213,7 +213,7 @@ async fn messages_that_could_not_be_stored_for_long_are_handled_afterwards_and_n
 }
 
 /// Law 7: an outage in which a message was delivered too often is over, and so is the process that knew of it. Its
-/// successor tries the message once more, and nobody is troubled.
+/// successor, or another replica, knows nothing of it, tries the message once more, and nobody is troubled.
 #[tokio::test]
 async fn a_given_up_message_is_tried_once_more_after_a_restart_and_not_parked() {
     let nats = Nats::start().await;
