@@ -17,6 +17,9 @@ mod seed;
 mod counts;
 mod proc;
 
+// What is not measured, as nobody has built it.
+mod hot;
+
 // What is made of the results.
 mod chart;
 mod cost;
@@ -47,6 +50,8 @@ enum Arguments {
     Relay(Place),
     /// Many finished orders beside those of a local system that is down, in all of its databases and streams
     Seed(seed::Wanted),
+    /// What hot products cost when the work is spread over 1, 4 and 16 partitions: a simulation
+    Hot(hot::World),
     /// What this machine is
     Machine {
         /// Folder whose file system is meant.
@@ -129,6 +134,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             say(&runtime.block_on(relay::measure(&place.folder, &place.nats_server, length))?)
         }
         Arguments::Seed(wanted) => say(&runtime.block_on(seed::make(&wanted))?),
+        Arguments::Hot(world) => say(&hot::simulate(&world)?),
         Arguments::Machine { folder } => say(&machine::look(&folder)?),
         Arguments::Usage { processes } => say(&counts::look(&processes)?),
         Arguments::Used { before, after, sagas } => {
