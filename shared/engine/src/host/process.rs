@@ -190,8 +190,8 @@ fn operate(
             must_exist,
             check_within,
             accept_loss: &accept_loss,
-            instance: "",
             alone: true,
+            ..Opening::default()
         };
         let store = database.open(rows, &opening).await?;
         match operation {

@@ -99,6 +99,9 @@ pub struct StoreSettings {
     /// How long its pages may be checked at a start; what is not checked by then is checked by `verify`.
     #[serde(with = "humantime_serde")]
     pub check_within: Duration,
+    /// How long a start waits for a server of PostgreSQL that is away, or is starting itself.
+    #[serde(with = "humantime_serde")]
+    pub wait: Duration,
     /// The name of one loss of data that is accepted, as a refused start gives it.
     pub accept_loss: String,
 }
@@ -109,6 +112,7 @@ impl Default for StoreSettings {
             url: String::new(),
             password_file: None,
             check_within: Duration::from_secs(5),
+            wait: Duration::from_secs(30),
             accept_loss: String::new(),
         }
     }
@@ -395,9 +399,9 @@ impl<X> Settings<X> {
     /// How the database of `service` is opened.
     #[must_use]
     pub fn opening<'a>(&'a self, service: &'a str) -> Opening<'a> {
-        let StoreSettings { check_within, accept_loss, .. } = &self.store;
-        let (check_within, instance) = (*check_within, self.instance.as_str());
-        Opening { service, check_within, accept_loss, instance, ..Opening::default() }
+        let StoreSettings { check_within, wait, accept_loss, .. } = &self.store;
+        let (check_within, wait, instance) = (*check_within, *wait, self.instance.as_str());
+        Opening { service, check_within, accept_loss, instance, wait, ..Opening::default() }
     }
 }
 

@@ -90,6 +90,8 @@ pub struct Opening<'a> {
     pub instance: &'a str,
     /// Whether nobody else may have it open.
     pub alone: bool,
+    /// How long a server that is away, or is starting, is waited for.
+    pub wait: Duration,
 }
 
 impl Default for Opening<'_> {
@@ -101,6 +103,7 @@ impl Default for Opening<'_> {
             accept_loss: "",
             instance: "",
             alone: false,
+            wait: Duration::ZERO,
         }
     }
 }
@@ -309,6 +312,16 @@ pub enum Heard {
 /// The answer of a [`Store`].
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 
+/// A turn, which is over when it is dropped.
+pub struct Turn(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>);
+
+impl Turn {
+    /// A turn that is over when `held` is dropped.
+    pub fn of(held: impl Send + 'static) -> Self {
+        Self(Box::new(held))
+    }
+}
+
 /// A database, as the rest of the crate sees it. A look-up of one row, the relay's look and the machinery's state wait
 /// for no list, count or check; what is dropped before it is done is interrupted.
 ///
@@ -328,6 +341,13 @@ pub trait Store: Send + Sync + 'static {
     /// Answers all that the batch has promised, as it stands in line now: whoever publishes that need not read it. Answers
     /// nothing when it does not know the places, or when anything stands out of line, which goes before.
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>>;
+
+    /// Waits until it is this process's turn among those that share the database, a moment at most; `None` when it is not, or
+    /// nobody else is there. Nothing but the pace depends on it: whoever begins a batch in its turn finds rows that nobody
+    /// else is about to change, and while it waited, more has come that goes into the same batch.
+    fn turn(&self) -> BoxFuture<'_, Option<Turn>> {
+        Box::pin(std::future::ready(None))
+    }
 
     /// Whether other processes may share it.
     fn is_shared(&self) -> bool {

@@ -89,7 +89,10 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
         (vec!["store.url=mysql://x".to_owned()], "store.url"),
         (vec!["store.url=postgres://db.example/order".to_owned()], "store.url: it names no user"),
         (
-            vec!["store.url=postgres://order:secret@127.0.0.1:1/order".to_owned()],
+            vec![
+                "store.url=postgres://order:secret@127.0.0.1:1/order".to_owned(),
+                "store.wait=0s".to_owned(),
+            ],
             "database postgres://order@127.0.0.1:1/order: database: connecting to the database: error connecting to server",
         ),
         (

@@ -57,6 +57,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
         let Some(first) = looping.waiting.recv().await else { return };
         gathered.push(first);
         looping.wait_for_more(origin + gathering.next()).await;
+        let turn = looping.parts.store.turn().await;
         looping.gather(&mut gathered).await;
         gathering.begins(origin.elapsed());
         rush.came(gathered.len(), origin.elapsed());
@@ -64,6 +65,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
         looping.store(Arc::new(inputs), settled.into_iter()).await;
+        drop(turn);
         gathering.ended(origin.elapsed());
     }
 }

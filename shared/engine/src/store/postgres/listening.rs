@@ -114,6 +114,11 @@ impl Listening {
         Ok(Self { by, says, heard: Mutex::new(Some(heard)), is_anybody_there, _going_on: going_on })
     }
 
+    /// Whether there are others, as far as is known.
+    pub(super) fn is_anybody_there(&self) -> bool {
+        self.is_anybody_there.load(Ordering::Relaxed)
+    }
+
     /// What the others say, to who asks first.
     pub(super) fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
         self.heard.lock().take()
@@ -121,7 +126,7 @@ impl Listening {
 
     /// What of a batch is told to the others, if there are any.
     pub(super) fn announced(&self, writes: &Writes) -> Option<Announced> {
-        self.is_anybody_there.load(Ordering::Relaxed).then(|| Announced::of(writes))
+        self.is_anybody_there().then(|| Announced::of(writes))
     }
 
     /// Tells the others what was committed. It waits for nothing.

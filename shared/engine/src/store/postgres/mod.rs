@@ -22,6 +22,7 @@ mod pool;
 mod read;
 mod schema;
 mod transact;
+mod turns;
 mod values;
 mod verify;
 mod write;
@@ -29,6 +30,7 @@ mod write;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -37,16 +39,21 @@ use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 pub use self::connect::Place;
 use self::listening::{Announced, Listening};
 use self::pool::{Connection, Lane, Lanes};
-use self::values::oops;
+use self::values::{is_lost, oops};
 use super::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
     Heard, Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Overridden, Part,
-    Published, PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
+    Published, PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters, Turn,
 };
+
+/// A server that is away at the start is looked for again after this.
+const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// A database on a server, which other processes of the same service may use too.
 pub struct PostgresStore {
@@ -75,12 +82,26 @@ impl PostgresStore {
     /// When it cannot be used: no such server, database or user, a server that is too old, no right to make tables, tables
     /// of a newer build, or those of another service. The sentence says which; nothing was changed then.
     pub async fn open(place: &Place, kinds: Vec<RowKind>, opening: &Opening<'_>) -> Result<Self, StoreFault> {
-        let said = |fault: StoreFault| {
-            StoreFault::Unusable(format!("database {place}: {}", opening::unusable(&fault)))
-        };
+        let said = |fault: StoreFault| format!("database {place}: {}", opening::unusable(&fault));
+        let (began, mut is_said) = (Instant::now(), false);
+        loop {
+            match Self::opened(place, kinds.clone(), opening).await {
+                // Whoever starts the service may have started its server a moment ago.
+                Err(fault) if is_lost(&fault) && began.elapsed() < opening.wait => {
+                    if !std::mem::replace(&mut is_said, true) {
+                        warn!("waiting for {:?} at most: {}", opening.wait, said(fault));
+                    }
+                    sleep(LOOKS_AGAIN_AFTER).await;
+                }
+                opened => return opened.map_err(|fault| StoreFault::Unusable(said(fault))),
+            }
+        }
+    }
+
+    async fn opened(place: &Place, kinds: Vec<RowKind>, opening: &Opening<'_>) -> Result<Self, StoreFault> {
         let (lanes, kinds) = (Lanes::of(place)?, Kinds(kinds));
-        let conn = lanes.connection(Lane::Scan).await.map_err(said)?;
-        opening::check_before(&conn, &kinds.0, opening.service, opening.must_exist).await.map_err(said)?;
+        let conn = lanes.connection(Lane::Scan).await?;
+        opening::check_before(&conn, &kinds.0, opening.service, opening.must_exist).await?;
         let prepared = async {
             conn.client().batch_execute("BEGIN").await.map_err(oops("beginning to make tables"))?;
             schema::prepare(&conn, &kinds.0).await?;
@@ -90,8 +111,8 @@ impl PostgresStore {
             conn.client().batch_execute("COMMIT").await.map_err(oops("making tables"))
         };
         // Before anything is changed: it may be somebody else's name.
-        let listening = Listening::begin(place, &kinds.0, opening).await.map_err(said)?;
-        prepared.await.map_err(said)?;
+        let listening = Listening::begin(place, &kinds.0, opening).await?;
+        prepared.await?;
         conn.give_back();
         Ok(Self { database: Arc::new(Database { lanes, kinds, listening }) })
     }
@@ -189,6 +210,10 @@ impl Store for PostgresStore {
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
         let database = self.database.clone();
         spawned(async move { transact::transact(&database, &reads, decide).await })
+    }
+
+    fn turn(&self) -> BoxFuture<'_, Option<Turn>> {
+        Box::pin(turns::take(&self.database))
     }
 
     fn is_shared(&self) -> bool {

@@ -185,6 +185,7 @@ const DEPOT: Opening<'static> = Opening {
     accept_loss: "",
     instance: "",
     alone: false,
+    wait: std::time::Duration::ZERO,
 };
 
 /// A field more, or other ones: the rows are folded anew from their events.
@@ -239,4 +240,39 @@ async fn a_password_is_needed_and_a_wrong_one_is_said_to_be_wrong() -> Outcome {
     );
     execute(&url, &back).await;
     Ok(())
+}
+
+/// A defect: a service that was started while its server was starting too ended at once, and nobody started it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_yet_is_waited_for() -> Outcome {
+    let server = PostgresServer::started(&[]);
+    let url = server.database().await;
+    // Somebody takes connections, and breaks them off, as a server does that is not up yet.
+    let stand_in = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = stand_in.local_addr().expect("its address").port();
+    let through = url.replace(
+        &url[url.rfind(':').expect("a port") + 1..url.rfind('/').expect("a database")],
+        &port.to_string(),
+    );
+    let of_server: u16 = url[url.rfind(':').expect("a port") + 1..url.rfind('/').expect("a database")]
+        .parse()
+        .expect("a port");
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let Ok((mut client, _)) = stand_in.accept().await else { return };
+            if turn < 2 {
+                continue;
+            }
+            tokio::spawn(async move {
+                let to = tokio::net::TcpStream::connect(("127.0.0.1", of_server)).await;
+                let mut to = to.expect("the server");
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut to).await;
+            });
+        }
+    });
+    let impatient = open_postgres_as(&through, Depot::rows(), &DEPOT).await.err().expect("it is not there");
+    assert!(!impatient.to_string().contains('\n'), "{impatient}");
+    let patient = Opening { wait: std::time::Duration::from_secs(20), ..DEPOT };
+    let store = open_postgres_as(&through, Depot::rows(), &patient).await?;
+    in_time("it is written", commit(&store, recorded("tea", &[], &[put(1)]))).await
 }

@@ -402,3 +402,21 @@ async fn an_older_build_works_on_beside_a_newer_one_that_only_adds() -> Outcome 
     wait_until("the others are gone, and it is made anew", opened).await;
     Ok(())
 }
+
+/// Batches of several processes are begun one after the other; one that stands still in its turn holds nobody up for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_is_one_process_s_at_a_time_and_whoever_waits_long_goes_on_without() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let first = in_time("nobody else has it", one.turn()).await.expect("its turn");
+    let mut second = other.turn();
+    // Polled once, it waits in the line.
+    assert!(futures::poll!(&mut second).is_pending(), "somebody has it");
+    drop(first);
+    let second = in_time("it is given back", second).await.expect("its turn");
+    // Never given back: whoever waits begins without, and what it writes is as good.
+    assert!(in_time("nobody waits for ever", one.turn()).await.is_none());
+    in_time("it is written", commit(one.as_ref(), recorded("tea", &[], &[put(1)]))).await?;
+    drop(second);
+    assert!(in_time("it is given back", one.turn()).await.is_some());
+    Ok(())
+}

@@ -23,6 +23,7 @@ const OURS: Opening<'static> = Opening {
     accept_loss: "",
     instance: "",
     alone: false,
+    wait: std::time::Duration::ZERO,
 };
 
 /// Its file was emptied, or is gone.
