@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contract::topology::producers;
+use contract::topology::{OPERATOR, producers};
 use futures::future;
 use saga_core::service::stream_of;
 use saga_engine::nats::NatsBus;
@@ -54,7 +54,9 @@ async fn leaders(system: &System) -> Vec<(String, String)> {
             let leader = info.cached_info().cluster.as_ref()?.leader.clone()?;
             Some((stream, leader))
         };
-        Some(future::join_all(producers().map(leader_of)).await.into_iter().flatten().collect())
+        // What admin says is nothing that this program may read.
+        let read = producers().filter(|producer| *producer != OPERATOR);
+        Some(future::join_all(read.map(leader_of)).await.into_iter().flatten().collect())
     };
     tokio::time::timeout(SAY_WITHIN, asked).await.ok().flatten().unwrap_or_default()
 }

@@ -113,6 +113,12 @@ async fn of_several_the_others_go_on_when_one_is_killed() {
     }
     let report = system.assert_reconciled().await;
     assert_eq!(report["summary"]["orders"], placed.len() + 2, "{report:#}");
+    let status = system.try_sagactl(&["status", "--json"]);
+    let status: Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    let leads =
+        |row: &Value| row["leads"].as_array().is_some_and(|streams| streams.contains(&"ORDER".into()));
+    let leaders = status["processes"].as_array().expect("a list").iter().filter(|row| leads(row)).count();
+    assert_eq!(leaders, 1, "{status:#}");
     let unknown = system.try_sagactl(&["kill", "order"]);
     let said = String::from_utf8_lossy(&unknown.stderr);
     assert!(!unknown.status.success() && said.contains("name one of order-1, order-2"), "{said}");
