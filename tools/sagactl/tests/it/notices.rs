@@ -55,7 +55,7 @@ fn what_up_found_in_the_environment_is_there_when_a_service_is_started_again() {
     up.env("ADMIN__SERVICE__PUSH__WEBHOOK__SECRET", format!("whsec_{SECRET}"));
     let up = up.output().expect("sagactl runs");
     let said = String::from_utf8_lossy(&up.stdout);
-    assert!(up.status.success() && said.contains("notices    go to http://127.0.0.1:9 "), "{said}");
+    assert!(up.status.success() && said.contains("notices     go to http://127.0.0.1:9 "), "{said}");
     assert!(!said.contains("hidden") && !said.contains(SECRET), "{said}");
     system.sagactl(&["kill", "admin"]);
     system.sagactl(&["start", "admin"]);
@@ -66,7 +66,7 @@ fn what_up_found_in_the_environment_is_there_when_a_service_is_started_again() {
     // Another up has what its own environment says.
     system.sagactl(&["down"]);
     let said = system.sagactl(&system.up(&["--detach", "--no-seed"], &[]));
-    assert!(said.contains("notices    go to standard output"), "{said}");
+    assert!(said.contains("notices     go to standard output"), "{said}");
 }
 
 // Its receiver answers while sagactl runs.

@@ -46,7 +46,7 @@ async fn status(request: RequestBuilder) -> StatusCode {
 #[tokio::test]
 async fn viewers_look_operators_mend_and_what_is_revoked_is_refused_while_everything_goes_on() {
     let (system, said) = System::guarded(&[PATIENT]);
-    assert!(said.contains("tokens     on"), "{said}");
+    assert!(said.contains("tokens      on"), "{said}");
     // The shop's own interface needs none.
     system.list("pen", 100).await;
     // This program's own token is the local one's: nobody has to name it.
@@ -151,7 +151,7 @@ fn no_token_is_anywhere(system: &System, tokens: &[String]) {
 fn without_tokens_it_is_said_that_anybody_may_ask_and_nobody_is_needed_for_it() {
     let system = System::not_started();
     let said = system.sagactl(&system.up(&["--detach"], &[]));
-    assert!(said.contains("tokens     off") && said.contains("up --tokens"), "{said}");
+    assert!(said.contains("tokens      off") && said.contains("up --tokens"), "{said}");
     let status = system.sagactl(&["status"]);
     assert!(status.contains("nobody is needed") && status.contains("tokens are off"), "{status}");
     assert_eq!(status.matches("tokens are off").count(), 1, "once for all: {status}");
@@ -167,7 +167,7 @@ async fn doors_that_were_closed_stay_closed_when_the_system_begins_anew() {
     let old = system.token("ada", "admin");
     system.sagactl(&["down"]);
     let said = system.sagactl(&system.up(&["--detach", "--fresh"], &[]));
-    assert!(said.contains("tokens     on"), "{said}");
+    assert!(said.contains("tokens      on"), "{said}");
     let list = || system.http.get(system.url("admin", "/api/admin/dlq"));
     assert_eq!(status(list()).await, 401);
     assert_eq!(status(list().bearer_auth(&old)).await, 401, "all of the old system is gone");
