@@ -82,7 +82,7 @@ export NATS_SERVER_BIN=${NATS_SERVER_BIN:-$root/target/tools/nats-server}
 "$used" --data "$data" up --detach --store postgres --replicas 2 --port-base "${SAGA_UPGRADE_PORTS:-26000}" >/dev/null
 
 say "orders come in"
-"$used" --data "$data" load --rate 30 --duration 150s --mix happy=90,declined=10 --drain 60s --may-shed --json >"$folder/load.json" 2>"$folder/load.err" &
+"$used" --data "$data" load --rate 30 --duration 120s --mix happy=90,declined=10 --drain 60s --may-shed --json >"$folder/load.json" 2>"$folder/load.err" &
 loading=$!
 replace "$bin"
 if [[ $back == yes ]]; then
@@ -94,5 +94,5 @@ wait "$loading" || true
 loading=''
 unfinished=$(jq .unfinished "$folder/load.json") || die "no load: $(tail -n 3 "$folder/load.err")"
 say "$(jq -r '"\(.started) orders: \(.completed) confirmed, \(.compensated) undone, \(.unfinished) unfinished, \(.shed) refused, \(.errors) got no answer"' "$folder/load.json")"
-"$used" --data "$data" audit --wait 60s || die "the books do not balance"
+"$used" --data "$data" audit --wait 30s || die "the books do not balance"
 ((unfinished == 0)) || die "$unfinished orders did not end"
