@@ -253,7 +253,7 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("task.concurrency=0", "task.concurrency"),
         ("task.backlog=0", "task.backlog"),
         // A claim that lapses when its call does is taken twice.
-        ("task.timeout=2m", "task.lease"),
+        ("task.timeout=10s", "task.lease"),
         ("bus.pull=0", "bus.pull"),
         ("bus.max_ack_pending=0", "bus.max_ack_pending"),
         ("bus.pack=0", "bus.pack"),
@@ -287,13 +287,13 @@ fn the_least_that_is_possible_is_allowed() {
         "task.retry.max_attempts=1",
         "task.concurrency=1",
         "task.backlog=1",
-        "task.timeout=119s",
+        "task.timeout=9s",
         "bus.pull=1",
         "bus.max_ack_pending=1",
         "bus.max_deliver=2",
         "bus.replicas=1",
         "retention.chunk=1",
-        "resilience.supplier.timeout=119s",
+        "resilience.supplier.timeout=9s",
         "resilience.supplier.concurrency=1",
     ];
     let settings = read("", &flags).expect("the least");
