@@ -431,7 +431,6 @@ impl Drop for StepPermit {
         if self.is_under_way {
             self.of.memory.cut_off.fetch_add(1, Ordering::Relaxed);
             self.of.interrupt();
-            self.of.memory.cut_off.fetch_add(1, Ordering::Relaxed);
             self.end(Verdict::Failure);
         } else {
             self.end(Verdict::Ignored);
