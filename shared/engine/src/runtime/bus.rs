@@ -89,6 +89,12 @@ impl Waiting {
     pub const fn all(self) -> u64 {
         self.undelivered + self.delivered
     }
+
+    /// Whether whoever asked for more now would get some.
+    #[must_use]
+    pub const fn gives_some(self) -> bool {
+        self.undelivered > 0 && !self.is_full
+    }
 }
 
 /// What names a delivery of this broker.

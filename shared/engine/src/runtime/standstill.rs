@@ -47,10 +47,7 @@ impl Sight {
     /// Whether messages wait that this process may be asked about.
     fn awaits(&self) -> bool {
         match &self.waiting {
-            Ok(waiting) if self.is_shared => {
-                let could_take_some = waiting.undelivered > 0 && !waiting.is_full;
-                could_take_some || (self.has_some && waiting.delivered > 0)
-            }
+            Ok(waiting) if self.is_shared => waiting.gives_some() || (self.has_some && waiting.delivered > 0),
             Ok(waiting) => waiting.all() > 0,
             Err(_) => true,
         }
@@ -211,10 +208,9 @@ async fn waiting<S: Service, B: Bus>(
 
 /// What waits for both. None is full as long as one of them could still get some that wait for it.
 fn both(one: Waiting, other: Waiting) -> Waiting {
-    let could_take_some = |waiting: Waiting| waiting.undelivered > 0 && !waiting.is_full;
     Waiting {
         undelivered: one.undelivered + other.undelivered,
         delivered: one.delivered + other.delivered,
-        is_full: !could_take_some(one) && !could_take_some(other),
+        is_full: !one.gives_some() && !other.gives_some(),
     }
 }

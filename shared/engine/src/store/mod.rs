@@ -5,6 +5,7 @@
 
 mod as_of;
 mod checking;
+mod leasing;
 mod leaving;
 mod migrating;
 pub mod postgres;

@@ -1,10 +1,10 @@
 //! Shell: leases: what one of the processes that share a database does for all.
 
 use jiff::Timestamp;
-use saga_core::waiting::is_over;
 
 use super::pool::Connection;
 use super::values::{execute, micros, oops, query_one, timestamp};
+use crate::store::leasing::{Taken, fence_of};
 use crate::store::{Lease, StoreFault};
 
 pub(super) async fn take(
@@ -21,15 +21,9 @@ pub(super) async fn take(
     execute(conn, first, &[&name]).await.map_err(oops(context))?;
     let current = "SELECT owner, fence, until FROM lease WHERE name = $1 FOR UPDATE";
     let current = query_one(conn, current, &[&name]).await.map_err(oops(context))?;
-    let (holder, fence, ends): (&str, i64, i64) = (current.get(0), current.get(1), current.get(2));
-    let fence = match held {
-        // A renewal keeps its fence; after a lapse that somebody used, the fences differ.
-        Some(held) if held.fence == fence => fence,
-        // An earlier life of the same owner is over: nobody else has its name.
-        _ if fence == 0 || holder == owner => fence + 1,
-        _ if is_over(timestamp(ends), now, until.duration_since(now)) => fence + 1,
-        _ => return Ok(None),
-    };
+    let taken = Taken { owner: current.get(0), fence: current.get(1), until: timestamp(current.get(2)) };
+    let taken = Some(taken).filter(|taken| taken.fence > 0);
+    let Some(fence) = fence_of(taken, held, owner, (now, until)) else { return Ok(None) };
     let taken = "UPDATE lease SET owner = $2, fence = $3, until = $4 WHERE name = $1";
     execute(conn, taken, &[&name, &owner, &fence, &micros(until)]).await.map_err(oops(context))?;
     Ok(Some(Lease { owner: owner.to_owned(), fence }))

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
-use saga_core::waiting::is_over;
 
 use super::values::{micros, oops, timestamp};
+use crate::store::leasing::{Taken, fence_of};
 use crate::store::{Lease, StoreFault};
 
 pub(super) fn take(
@@ -22,15 +22,12 @@ pub(super) fn take(
         })
         .optional()
         .map_err(oops(context))?;
-    let fence = match (&current, held) {
-        // A renewal keeps its fence; after a lapse that somebody used, the fences differ.
-        (Some((_, fence, _)), Some(held)) if *fence == held.fence => *fence,
-        // An earlier life of the same owner is over: this process holds its database alone.
-        (Some((holder, fence, _)), _) if holder == owner => fence + 1,
-        (Some((_, fence, ends)), _) if is_over(timestamp(*ends), now, until.duration_since(now)) => fence + 1,
-        (Some(_), _) => return Ok(None),
-        (None, _) => 1,
-    };
+    let taken = current.as_ref().map(|(owner, fence, until)| Taken {
+        owner,
+        fence: *fence,
+        until: timestamp(*until),
+    });
+    let Some(fence) = fence_of(taken, held, owner, (now, until)) else { return Ok(None) };
     conn.execute(
         "INSERT INTO lease (name, owner, fence, until) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, fence = excluded.fence, until = excluded.until",
