@@ -1,12 +1,13 @@
 //! Shell: does to a system what the plan says, and undoes it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use nix::sys::signal::Signal;
 use reqwest::Method;
 use serde_json::json;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::disk::SmallDisk;
 use super::links::{LinkState, Links};
@@ -24,10 +25,12 @@ const ADMIN_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// What can be done to a system, and is under way.
 pub struct Disruptor<'a> {
-    pub running: &'a mut RunningSystem,
-    pub links: &'a Links,
-    pub disks: &'a [SmallDisk],
-    starving: Vec<(Member, JoinHandle<()>)>,
+    running: &'a mut RunningSystem,
+    links: &'a Links,
+    disks: &'a [SmallDisk],
+    /// Those that are starved; when this is dropped nobody is any more.
+    starving: JoinSet<()>,
+    starved: BTreeMap<Member, AbortHandle>,
     clearing: JoinSet<anyhow::Result<()>>,
     http: Http,
 }
@@ -38,7 +41,8 @@ impl<'a> Disruptor<'a> {
         links: &'a Links,
         disks: &'a [SmallDisk],
     ) -> anyhow::Result<Self> {
-        Ok(Self { running, links, disks, starving: Vec::new(), clearing: JoinSet::new(), http: Http::new()? })
+        let (starving, starved, clearing) = (JoinSet::new(), BTreeMap::new(), JoinSet::new());
+        Ok(Self { running, links, disks, starving, starved, clearing, http: Http::new()? })
     }
 
     /// Does all of it, and returns when the last is undone.
@@ -81,7 +85,7 @@ impl<'a> Disruptor<'a> {
             Harm::Pause(member) => self.running.signal(member, Signal::SIGSTOP),
             Harm::Starve(member) => {
                 let system = self.running.system.clone();
-                self.starving.push((member, tokio::spawn(starve(system, member))));
+                self.starved.insert(member, self.starving.spawn(starve(system, member)));
                 Ok(())
             }
             Harm::Cut(link) => {
@@ -105,12 +109,9 @@ impl<'a> Disruptor<'a> {
             Harm::Kill(member) | Harm::Restart(member) => self.running.start_again(member).await,
             Harm::Pause(member) => self.running.signal(member, Signal::SIGCONT),
             Harm::Starve(member) => {
-                self.starving.retain(|(starved, task)| {
-                    if *starved == member {
-                        task.abort();
-                    }
-                    *starved != member
-                });
+                if let Some(starving) = self.starved.remove(&member) {
+                    starving.abort();
+                }
                 self.running.signal(member, Signal::SIGCONT)
             }
             Harm::Cut(link) | Harm::Silence(link) => {

@@ -22,8 +22,7 @@ pub struct Link {
 pub fn links(layout: Layout) -> impl Iterator<Item = Link> {
     layout.services().flat_map(move |from| {
         let participant = from.participant();
-        let has_stream = participant.is_some_and(|participant| participant.has_stream);
-        let brokers = layout.brokers().filter(move |_| has_stream);
+        let brokers = layout.brokers().filter(move |_| from.takes_part());
         let database = (layout.store == StoreKind::Postgres).then_some(Member::POSTGRES);
         let calls = participant.into_iter().flat_map(|participant| participant.calls);
         let called = calls.filter_map(|name| name.parse().ok());
@@ -82,7 +81,7 @@ impl Harm {
             | Self::Pause(member)
             | Self::Starve(member)
             | Self::FillDisk(member)
-            // What is injected reaches all of a service, and does not keep any of it from being killed.
+            // What is injected reaches all of a service: of several, none is left alone for it.
             | Self::Fault(member, _) => (member, None),
             Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => (from, Some(to)),
         }
@@ -135,8 +134,7 @@ pub fn disks(layout: Layout) -> impl Iterator<Item = Member> {
 /// Disruptions of a run of this length, in the order in which they begin; the last is over when the run is.
 /// `dice(n)` answers with a number below `n`, which is at least 1.
 pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) -> Vec<Disruption> {
-    let takes_part = |service: &Member| service.participant().is_some_and(|it| it.has_stream);
-    let services: Vec<_> = Member::services().filter(takes_part).collect();
+    let services: Vec<_> = Member::services().filter(|service| service.takes_part()).collect();
     let (processes, links): (Vec<_>, Vec<_>) = (layout.members().collect(), links(layout).collect());
     let disks: Vec<_> = disks(layout).collect();
     let mut left_alone: BTreeMap<Victim, Duration> = BTreeMap::new();

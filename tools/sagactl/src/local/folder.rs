@@ -147,9 +147,15 @@ pub fn read_random(file: &Path) -> anyhow::Result<String> {
 
 /// What nobody guesses: 192 bits, in 48 digits.
 pub fn random() -> anyhow::Result<String> {
-    let mut bytes = [0; 24];
-    getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(chance::<24>()?.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Bytes of chance that nobody foresees.
+pub fn chance<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("this machine has no chance to give: {error}"))?;
+    Ok(bytes)
 }
 
 /// Makes a folder, unless it is there, into which only this user may look.

@@ -87,6 +87,11 @@ impl Member {
         topology::named(self.part)
     }
 
+    /// Whether it takes part in the messaging.
+    pub fn takes_part(self) -> bool {
+        self.participant().is_some_and(|participant| participant.has_stream)
+    }
+
     /// The port that the documentation names, of the only one.
     fn standard_port(self) -> u16 {
         match self.kind() {

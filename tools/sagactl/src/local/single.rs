@@ -75,9 +75,8 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<Exit
 /// Sees to it that the broker lets a service in: a key that was lost is made anew, and a broker that does not know it is
 /// told. Whoever has kept its key notices nothing.
 fn let_in(system: &System, member: Member) -> anyhow::Result<()> {
-    let takes_part = member.participant().is_some_and(|participant| participant.has_stream);
     // The system of an earlier build may have no keys, and a broker that lets in anyone.
-    if !takes_part || !system.credentials_dir().exists() {
+    if !member.takes_part() || !system.credentials_dir().exists() {
         return Ok(());
     }
     let keys = Member::services().map(|service| (service, system.credentials_of(&service.to_string())));

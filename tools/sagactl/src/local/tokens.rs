@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use saga_core::access::{Issued, Role, Token, Tokens};
 
-use super::folder::{create_private, rewrite_private, write_private};
+use super::folder::{chance, create_private, rewrite_private, write_private};
 use super::system::System;
 use super::users::{INTERNAL, SAGACTL};
 
@@ -56,10 +56,7 @@ pub fn issue(
     expires: Option<Timestamp>,
     rate: Option<NonZeroU32>,
 ) -> anyhow::Result<Token> {
-    let mut chance = [0; 32];
-    getrandom::fill(&mut chance)
-        .map_err(|error| anyhow::anyhow!("this machine has no chance to give: {error}"))?;
-    let (token, created) = (Token::of(chance), Timestamp::now());
+    let (token, created) = (Token::of(chance()?), Timestamp::now());
     tokens.issue(Issued { name: name.to_owned(), role, sha256: token.digest(), created, expires, rate })?;
     Ok(token)
 }
