@@ -130,9 +130,13 @@ pub fn keep_random(file: &Path) -> anyhow::Result<bool> {
     if file.exists() {
         return Ok(false);
     }
-    write_private(file, random()?.as_bytes())
-        .with_context(|| format!("{} cannot be written", file.display()))?;
+    write_secret(file, &random()?)?;
     Ok(true)
+}
+
+/// Writes one that was made before.
+pub fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
+    write_private(file, secret.as_bytes()).with_context(|| format!("{} cannot be written", file.display()))
 }
 
 /// Reads it: letters and digits, so that it can stand in an address and in a statement.

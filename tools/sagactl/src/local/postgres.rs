@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use nix::unistd::{Pid, Uid, User};
 
-use super::folder::{keep_random, random, read_random, unwritable};
+use super::folder::{random, read_random, unwritable, write_secret};
 use super::member::Member;
 use super::system::System;
 
@@ -136,22 +136,63 @@ fn owner() -> anyhow::Result<Option<User>> {
 
 /// Makes what is not there: the data of the server, and for each service a password, a user and a database.
 pub fn prepare(system: &System) -> anyhow::Result<()> {
-    let mut lost = Vec::new();
-    for service in Member::services() {
-        if keep_random(&system.password_of(service))? {
-            lost.push(service);
-        }
-    }
+    let secrets: Vec<_> =
+        Member::services().map(|service| Secret::of(system, service)).collect::<Result<_, _>>()?;
     let data = data_of(system);
     if data.exists() {
-        return lost
-            .is_empty()
-            .then_some(())
-            .map_or_else(|| run(system, &data, &passwords(system, &lost)?), Ok);
+        let new: String = secrets.iter().filter(|secret| secret.is_new).map(Secret::changed).collect();
+        if !new.is_empty() {
+            run(system, &data, &new)?;
+        }
+        return secrets.iter().try_for_each(Secret::keep);
     }
     let half_done = data.with_extension("new");
-    if half_done.exists() {
-        fs::remove_dir_all(&half_done).with_context(|| unwritable(system.folder()))?;
+    make(system, &half_done)?;
+    run(system, &half_done, &secrets.iter().map(Secret::created).collect::<String>())?;
+    secrets.iter().try_for_each(Secret::keep)?;
+    fs::rename(&half_done, &data).with_context(|| unwritable(system.folder()))
+}
+
+/// By what a service gets in. It is kept once the server knows it: who dies in between makes another one.
+struct Secret {
+    name: String,
+    password: String,
+    file: PathBuf,
+    is_new: bool,
+}
+
+impl Secret {
+    fn of(system: &System, service: Member) -> anyhow::Result<Self> {
+        let file = system.password_of(service);
+        let is_new = !file.exists();
+        let password = if is_new { random()? } else { read_random(&file)? };
+        Ok(Self { name: database_of(service), password, file, is_new })
+    }
+
+    fn created(&self) -> String {
+        let Self { name, password, .. } = self;
+        format!(
+            "CREATE ROLE {name} LOGIN PASSWORD '{password}'\nCREATE DATABASE {name} OWNER {name}\nREVOKE ALL ON DATABASE {name} \
+             FROM PUBLIC\n"
+        )
+    }
+
+    fn changed(&self) -> String {
+        format!("ALTER ROLE {} PASSWORD '{}'\n", self.name, self.password)
+    }
+
+    fn keep(&self) -> anyhow::Result<()> {
+        match self.is_new {
+            true => write_secret(&self.file, &self.password),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Makes the data of a server that nobody gets into yet.
+fn make(system: &System, data: &Path) -> anyhow::Result<()> {
+    if data.exists() {
+        fs::remove_dir_all(data).with_context(|| unwritable(system.folder()))?;
     }
     let folder = system.data_of(Member::POSTGRES);
     if let Some(user) = owner()? {
@@ -160,32 +201,22 @@ pub fn prepare(system: &System) -> anyhow::Result<()> {
     }
     let mut initdb = command(system, &system.program_of(Member::POSTGRES).with_file_name("initdb"))?;
     let options = ["--username", OWNER, "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C"];
-    initdb.arg("--pgdata").arg(&half_done).args(options);
+    initdb.arg("--pgdata").arg(data).args(options);
     // Nobody knows it: whoever is root here starts the server in single-user mode.
     let unknown = folder.join("unknown");
     fs::write(&unknown, random()?).with_context(|| unwritable(&folder))?;
     let made = initdb.arg("--pwfile").arg(&unknown).stdin(Stdio::null()).output();
     let _ = fs::remove_file(&unknown);
     let made = made.with_context(|| format!("{} cannot be started", initdb.get_program().display()))?;
-    if !made.status.success() {
-        bail!(
-            "no database server can be made in {}: {}{}",
-            folder.display(),
-            String::from_utf8_lossy(&made.stderr).trim(),
-            hint(&folder)?
-        );
+    if made.status.success() {
+        return Ok(());
     }
-    let statements = Member::services().map(|service| {
-        let name = database_of(service);
-        let password = read_random(&system.password_of(service))?;
-        Ok(format!(
-            "CREATE ROLE {name} LOGIN PASSWORD '{password}'\nCREATE DATABASE {name} OWNER {name}\nREVOKE ALL ON DATABASE {name} \
-             FROM PUBLIC\n"
-        ))
-    });
-    let statements: String = statements.collect::<anyhow::Result<_>>()?;
-    run(system, &half_done, &statements)?;
-    fs::rename(&half_done, &data).with_context(|| unwritable(system.folder()))
+    bail!(
+        "no database server can be made in {}: {}{}",
+        folder.display(),
+        String::from_utf8_lossy(&made.stderr).trim(),
+        hint(&folder)?
+    )
 }
 
 /// Why somebody else than root may find no way to a folder.
@@ -197,14 +228,6 @@ fn hint(folder: &Path) -> anyhow::Result<String> {
             folder.display()
         )
     }))
-}
-
-fn passwords(system: &System, of: &[Member]) -> anyhow::Result<String> {
-    let alter = |service: &Member| {
-        let password = read_random(&system.password_of(*service))?;
-        Ok(format!("ALTER ROLE {} PASSWORD '{password}'\n", database_of(*service)))
-    };
-    of.iter().map(alter).collect()
 }
 
 /// Runs statements, one a line, in a server that nobody else can reach: it must not run.
