@@ -2,7 +2,8 @@
 //! everything has to be as if nothing had happened.
 //!
 //! [`plan`] says what is done when, all of it from one seed; [`disrupt`] does it, [`links`] are what it cuts and [`disk`]
-//! what it fills; [`effects`] are what each did to those who ordered; [`customers`] order meanwhile, as patiently as real ones with an idempotency key; [`verdict`] says how it went.
+//! what it fills; [`effects`] are what each did to those who ordered; [`customers`] order meanwhile, as patiently as real
+//! ones with an idempotency key; [`verdict`] says how it went.
 
 mod customers;
 mod disk;
