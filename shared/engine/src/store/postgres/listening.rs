@@ -43,11 +43,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const NAME_WITHIN: Duration = Duration::from_secs(5);
 
 /// The class of the locks that hold names (`pg_locks.classid`).
-pub(super) const NAMES: i32 = 0x5a6a;
-/// Whether somebody else than whoever has a name has one, where the first argument is [`NAMES`].
-pub(super) const OTHERS: &str = "SELECT count(*) > 1 FROM pg_locks
-    WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+const NAMES: i32 = 0x5a6a;
 
 /// What is said of one commit.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -90,7 +86,7 @@ impl Listening {
     ) -> Result<Self, StoreFault> {
         let by = Uuid::now_v7();
         let session = Session::begin(place, instance, NAME_WITHIN).await?;
-        if *alone && session.is_anybody_there().await.map_err(oops("looking for other processes"))? {
+        if *alone && is_anybody_there(&session.client).await.map_err(oops("looking for other processes"))? {
             let sentence = "another process uses it: stop the service first, all of its replicas";
             return Err(StoreFault::Unusable(sentence.to_owned()));
         }
@@ -246,14 +242,18 @@ impl Session {
         taken.map(|row| row.get(0)).map_err(oops("taking the name of an instance"))
     }
 
-    async fn is_anybody_there(&self) -> Result<bool, tokio_postgres::Error> {
-        self.client.query_one(OTHERS, &[&NAMES]).await.map(|row| row.get(0))
-    }
-
     async fn say(&self, saying: &Saying) -> Result<(), tokio_postgres::Error> {
         let text = serde_json::to_string(saying).unwrap_or_default();
         self.client.execute("SELECT pg_notify('saga', $1)", &[&text]).await.map(drop)
     }
+}
+
+/// Whether another process than this one, which has its name, uses the database.
+pub(super) async fn is_anybody_there(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let others = "SELECT count(*) > 1 FROM pg_locks
+         WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    client.query_one(others, &[&NAMES]).await.map(|row| row.get(0))
 }
 
 /// The same for the same name in every build.
@@ -304,7 +304,7 @@ impl Listener {
             tokio::select! {
                 biased;
                 _ = look.tick() => {
-                    self.is_anybody_there.store(session.is_anybody_there().await?, Ordering::Relaxed);
+                    self.is_anybody_there.store(is_anybody_there(&session.client).await?, Ordering::Relaxed);
                     self.has_missed |= session.has_missed.swap(false, Ordering::Relaxed);
                     if self.has_missed {
                         self.has_missed = false;

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use saga_core::row::RowKind;
 
-use super::listening::{NAMES, OTHERS};
+use super::listening::is_anybody_there;
 use super::pool::Connection;
 use super::values::{execute, micros, oops, query, query_opt, quoted};
 use crate::store::StoreFault;
@@ -25,7 +25,9 @@ pub(super) async fn prepare(conn: &Connection, kinds: &[RowKind]) -> Result<(), 
     let mut changed = Vec::new();
     for kind in kinds {
         if let Some(fields) = is_to_be_made(conn, kind).await? {
-            if is_there(conn, kind.name).await? && is_anybody_there(conn).await? {
+            if is_there(conn, kind.name).await?
+                && is_anybody_there(conn.client()).await.map_err(oops("looking for other processes"))?
+            {
                 return Err(StoreFault::Unusable(format!(
                     "this build has other fields of {} than the processes that use it: stop all replicas of the other build \
                      first",
@@ -93,12 +95,6 @@ async fn is_to_be_made(conn: &Connection, kind: &RowKind) -> Result<Option<Strin
         .map(|row| row.get(0));
     let is_right = known.as_deref() == Some(&fields) && is_there(conn, kind.name).await? && !has_more;
     Ok((!is_right).then_some(fields))
-}
-
-/// Whether another process than this one uses the database.
-async fn is_anybody_there(conn: &Connection) -> Result<bool, StoreFault> {
-    let found = query(conn, OTHERS, &[&NAMES]).await.map_err(oops("looking for other processes"))?;
-    Ok(found.first().is_some_and(|row| row.get(0)))
 }
 
 async fn is_there(conn: &Connection, kind: &str) -> Result<bool, StoreFault> {
