@@ -1,9 +1,19 @@
-//! Shell: who gets a lease, whatever store keeps it.
+//! Shell: leases, and who gets one, whatever store keeps it.
 
 use jiff::Timestamp;
 use saga_core::waiting::is_over;
 
-use super::Lease;
+/// The lease of whoever publishes.
+pub const RELAY: &str = "relay";
+
+/// Permission to do alone, until a time, what one process does for all that share a database, under a fencing token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it.
+    pub owner: String,
+    /// Grows with each taking: a settlement under an older one has no effect.
+    pub fence: i64,
+}
 
 /// How a lease was left by whoever took it last.
 pub(super) struct Taken<'a> {

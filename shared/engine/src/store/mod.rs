@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 pub use self::checking::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part};
+pub use self::leasing::{Lease, RELAY};
 pub use self::leaving::{Departures, Leaving, LeavingEvent, LeavingRow, Left, Snapshot};
 
 /// Why the store could not do what it was asked.
@@ -158,18 +159,6 @@ pub struct Republished {
     pub count: usize,
     /// Position of the last of them.
     pub last: Option<i64>,
-}
-
-/// The lease of whoever publishes.
-pub const RELAY: &str = "relay";
-
-/// Permission to do alone, until a time, what one process does for all that share a database, under a fencing token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    /// Who holds it.
-    pub owner: String,
-    /// Grows with each taking: a settlement under an older one has no effect.
-    pub fence: i64,
 }
 
 /// How to look for what is due.
