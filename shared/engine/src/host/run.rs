@@ -27,7 +27,7 @@ use super::shedding::SharedShedding;
 use super::standing::Standing;
 use super::trace::{self, Tracing};
 use super::{http, internal_api, meeting, timekeeping, upkeep};
-use crate::nats::{NatsBus, Publisher, anew};
+use crate::nats::{BusFault, NatsBus, Publisher, anew};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::bus::Durable;
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
@@ -84,7 +84,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     let listener = http::bind(&settings.http).await.map_err(unbound)?;
     let bus = match program.producers.is_empty() {
         true => None,
-        false => Some(NatsBus::connect_as(settings.bus.clone(), S::NAME, &settings.instance).await?),
+        false => Some(bus_of(S::NAME, &settings, store.as_ref()).await?),
     };
     let metrics = Metrics::new(S::NAME, program.metrics);
     metrics.expect(&steps, program.tasks);
@@ -173,6 +173,11 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     // Whatever has happened: what is still to be sent may tell of it.
     tracing.finish().await;
     outcome.and(served.map_err(Into::into))
+}
+
+async fn bus_of<X>(service: &str, settings: &Settings<X>, store: &dyn Store) -> Result<NatsBus, BusFault> {
+    let bus = NatsBus::connect_as(settings.bus.clone(), service, &settings.instance).await?;
+    Ok(bus.of_replica(store.leads()))
 }
 
 async fn give_back_lease(store: &dyn Store, owner: &str) {

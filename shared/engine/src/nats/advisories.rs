@@ -79,7 +79,7 @@ impl Advisories {
         };
         let creating = bus.jetstream.create_consumer_on_stream(config, ADVISORY_STREAM);
         let consumer = bus.in_time(creating).await.map_err(in_words)?;
-        let messages = messages_of(bus, &consumer, PULL).await?;
+        let messages = messages_of(bus, &consumer, PULL, None).await?;
         Ok(Self { bus: bus.clone(), messages, current: None, more: VecDeque::new() })
     }
 }

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::service::stream_of;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -57,6 +58,10 @@ pub struct BusSettings {
     /// Together they cost the broker a tenth: it stores, syncs, delivers and is told one message, in place of so many.
     /// Whoever hears them must know packs, as every build does that has this setting: 1 until all run such a build.
     pub pack: usize,
+    /// Of the replicas of a service the one that publishes is given messages first, and the others what it does not ask for:
+    /// so many small batches, each of which waits for the others, become few. `false` while any replica still runs a build
+    /// that does not know this setting: the broker would not answer it.
+    pub lead_first: bool,
     /// How long the broker may take to acknowledge a publish.
     #[serde(with = "humantime_serde")]
     pub publish_timeout: Duration,
@@ -76,6 +81,7 @@ impl Default for BusSettings {
             max_ack_pending: 2_000,
             pull: 100,
             pack: 100,
+            lead_first: true,
             publish_timeout: Duration::from_secs(3),
         }
     }
@@ -180,6 +186,8 @@ pub struct NatsBus {
     /// Who it is at the broker.
     user: String,
     told: Arc<Told>,
+    /// Whether it asks for messages before the other replicas of its service.
+    pub(super) leads: Option<watch::Receiver<bool>>,
 }
 
 /// What was told of the connection, so that it is told once.
@@ -287,7 +295,14 @@ impl NatsBus {
             .map_err(|source| BusFault::Connect { url, source })?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(settings.publish_timeout);
-        Ok(Self { client, jetstream, settings, user: user.to_owned(), told })
+        Ok(Self { client, jetstream, settings, user: user.to_owned(), told, leads: None })
+    }
+
+    /// The same, of one of several replicas, which asks for messages first as long as it leads (unless `lead_first` is off).
+    #[must_use]
+    pub fn of_replica(self, leads: Option<watch::Receiver<bool>>) -> Self {
+        let leads = leads.filter(|_| self.settings.lead_first);
+        Self { leads, ..self }
     }
 
     /// Says so when the broker lets in whoever reaches it: then any of them can say anything.

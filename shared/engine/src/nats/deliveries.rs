@@ -18,7 +18,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::advisories::Advisories;
 use super::connection::{BusFault, NatsBus};
 use super::pack::Packed;
-use super::pulling::{Pull, facts_of, in_words, messages_of, said_on};
+use super::pulling::{GROUP, Pull, facts_of, in_words, said_on};
+use super::requests::{self, Requests};
 use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable, Waiting};
 
 /// How often it is tried whether another service has made its stream.
@@ -37,7 +38,7 @@ impl Bus for NatsBus {
         Ok(NatsDeliveries {
             bus: Arc::new(self.clone()),
             consumer,
-            messages: None,
+            requests: Requests::of(self),
             stream: durable.subscription.stream().into(),
             unpacked: VecDeque::new(),
             room: Arc::new(Semaphore::new(self.settings.max_ack_pending as usize)),
@@ -122,6 +123,7 @@ fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFaul
         filter_subjects: durable.subscription.subjects(durable.listener),
         ..pull::Config::default()
     };
+    let config = if bus.leads.is_some() { requests::of_replicas(config) } else { config };
     let producer = durable.subscription.producer;
     Box::pin(async move {
         let until = Instant::now() + bus.settings.publish_timeout;
@@ -147,8 +149,7 @@ fn ensure(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull, BusFaul
 pub struct NatsDeliveries {
     bus: Arc<NatsBus>,
     consumer: Pull,
-    /// Pulled many at once; begun with the first [`Deliveries::next`].
-    messages: Option<pull::Stream>,
+    requests: Requests,
     stream: Arc<str>,
     /// What came in one message with a fact that was answered, and was not answered yet.
     unpacked: VecDeque<NatsMessage>,
@@ -187,15 +188,7 @@ impl Deliveries for NatsDeliveries {
             if let Some(message) = self.unpacked.pop_front() {
                 return Ok(NatsMessage { _room: Some(room), ..message });
             }
-            let messages = match &mut self.messages {
-                Some(messages) => messages,
-                None => {
-                    let messages = messages_of(&self.bus, &self.consumer, self.bus.settings.pull).await?;
-                    self.messages.insert(messages)
-                }
-            };
-            let message = messages.next().await.ok_or("the stream of messages ended")?;
-            let message = message.map_err(|error| error_chain(&error))?;
+            let message = self.requests.next(&self.bus, &self.consumer).await?;
             self.unpack(message);
         }
     }
@@ -227,9 +220,18 @@ impl NatsDeliveries {
             let patience = self.bus.settings.publish_timeout;
             let until = Instant::now() + time.unwrap_or_default() + patience;
             let asking = async {
+                let is_of_replica = self.bus.leads.is_some();
                 match time {
-                    Some(time) => self.consumer.batch().max_messages(most).expires(time).messages().await,
-                    None => self.consumer.fetch().max_messages(most).messages().await,
+                    Some(time) => {
+                        let batch = self.consumer.batch().max_messages(most).expires(time);
+                        let batch = if is_of_replica { batch.group(GROUP) } else { batch };
+                        batch.messages().await
+                    }
+                    None => {
+                        let fetch = self.consumer.fetch().max_messages(most);
+                        let fetch = if is_of_replica { fetch.group(GROUP) } else { fetch };
+                        fetch.messages().await
+                    }
                 }
             };
             let mut batch = self.bus.in_time(asking).await.map_err(in_words)?;

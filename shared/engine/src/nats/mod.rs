@@ -13,6 +13,7 @@ mod packed;
 mod permissions;
 mod publisher;
 mod pulling;
+mod requests;
 mod timing;
 
 pub use connection::{BusFault, BusSettings, NatsBus};

@@ -18,16 +18,25 @@ use crate::runtime::bus::BusError;
 const PULL_EXPIRES: Duration = Duration::from_secs(4);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
+/// All replicas of a service are in this group of its durables.
+pub(super) const GROUP: &str = "replicas";
+
 /// A pull consumer of JetStream.
 pub(super) type Pull = consumer::Consumer<pull::Config>;
 
-/// The messages of a consumer, of which `pull` are asked for at once, until something goes wrong.
+/// The messages of a consumer, of which `pull` are asked for at once, until something goes wrong; of one with a group, those
+/// that nobody with a smaller `priority` asks for.
 pub(super) fn messages_of<'a>(
     bus: &'a NatsBus,
     consumer: &'a Pull,
     pull: usize,
+    priority: Option<usize>,
 ) -> BoxFuture<'a, Result<pull::Stream, BusError>> {
     let stream = consumer.stream().max_messages_per_batch(pull).expires(PULL_EXPIRES).heartbeat(HEARTBEAT);
+    let stream = match priority {
+        Some(priority) => stream.group(GROUP).priority(priority),
+        None => stream,
+    };
     Box::pin(async move { bus.in_time(stream.messages()).await.map_err(in_words) })
 }
 

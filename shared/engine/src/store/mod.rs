@@ -26,7 +26,7 @@ use saga_core::row::{RowKey, StoredEvent};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 pub use self::checking::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Part};
@@ -299,14 +299,18 @@ pub enum Heard {
     Anything,
 }
 
+/// Every process looks for what is due this often at least, by default (`engine.timer_poll`): of what comes due later it need
+/// not be told.
+pub(crate) const LOOKED_FOR_WITHIN: Duration = Duration::from_secs(1);
+
 /// The answer of a [`Store`].
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 
-/// A turn, which is over when it is dropped.
-pub struct Turn(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>);
+/// What lasts until it is dropped: a turn, a wait.
+pub struct Guard(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>);
 
-impl Turn {
-    /// A turn that is over when `held` is dropped.
+impl Guard {
+    /// One that is over when `held` is dropped.
     pub fn of(held: impl Send + 'static) -> Self {
         Self(Box::new(held))
     }
@@ -335,7 +339,7 @@ pub trait Store: Send + Sync + 'static {
     /// Waits until it is this process's turn among those that share the database, a moment at most; `None` when it is not, or
     /// nobody else is there. Nothing but the pace depends on it: whoever begins a batch in its turn finds rows that nobody
     /// else is about to change, and while it waited, more has come that goes into the same batch.
-    fn turn(&self) -> BoxFuture<'_, Option<Turn>> {
+    fn turn(&self) -> BoxFuture<'_, Option<Guard>> {
         Box::pin(std::future::ready(None))
     }
 
@@ -344,8 +348,21 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
-    /// What other processes that share this database commit, to the first who asks; `None` where nobody shares it.
+    /// What other processes that share this database commit, to the first who asks; `None` where nobody shares it. Of rows
+    /// only what is waited for ([`Store::wait_for`]), and nothing that comes due after [`LOOKED_FOR_WITHIN`].
     fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
+        None
+    }
+
+    /// Somebody here waits for changes of rows of this kind, until the answer is dropped: others tell theirs. They may not
+    /// know it yet when it returns, so that whoever waits looks now and then.
+    fn wait_for(&self, _kind: &'static str) -> Option<Guard> {
+        None
+    }
+
+    /// Whether this process leads those that share the database: it has the lease of the relay, as far as it knows. `None`
+    /// where nobody shares it.
+    fn leads(&self) -> Option<watch::Receiver<bool>> {
         None
     }
 

@@ -24,7 +24,7 @@ use crate::http::Http;
 use crate::output::{exit, note};
 
 /// Replicas are asked this often how they are.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// One that is stopped says nothing for so long; one that works hard answers within it.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// On this machine a connection is there at once, or its process has no time for it.

@@ -71,6 +71,7 @@ struct Inner<S: Service> {
     /// When the timers look again without being woken, in microseconds; the end of time while they look.
     timers_look_at: AtomicI64,
     tasks: TaskRunner,
+    store: Arc<dyn Store>,
     clock: SharedClock,
     tracer: Tracer,
 }
@@ -125,11 +126,22 @@ impl<S: Service> Engine<S> {
         let timers_look_at = AtomicI64::new(i64::MAX);
         // Room for due tasks is made where they are admitted.
         let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
-        let (clock, tracer) = (parts.clock.clone(), parts.tracer.clone());
+        let (store, clock, tracer) = (parts.store.clone(), parts.clock.clone(), parts.tracer.clone());
         let Bounds { batch_max, queue, .. } = parts.bounds;
         let (full, full_at) = (Notify::new(), batch_max.saturating_sub(1).min(queue));
-        let inner =
-            Inner { inputs, full, full_at, watched, relay, timers, timers_look_at, tasks, clock, tracer };
+        let inner = Inner {
+            inputs,
+            full,
+            full_at,
+            watched,
+            relay,
+            timers,
+            timers_look_at,
+            tasks,
+            store,
+            clock,
+            tracer,
+        };
         let engine = Self { inner: Arc::new(inner) };
         let looping = Loop::new(parts, waiting, engine.clone());
         (engine, looping)
@@ -186,9 +198,10 @@ impl<S: Service> Engine<S> {
     }
 
     /// Resolves at the next change of the row. Arm it before looking at the row, or a change between the two
-    /// is missed.
+    /// is missed. One by another process may be missed all the same: look again after a while.
     pub fn changed(&self, key: RowKey) -> impl Future<Output = ()> + Send + use<S> {
         let (changed, wait) = oneshot::channel();
+        let waits = self.inner.store.wait_for(key.kind);
         let mut watched = self.inner.watched.lock();
         // Those who gave up waiting leave here: their row's at once, the others' whenever the map has doubled.
         if watched.len() >= SWEPT_FROM && watched.len().is_power_of_two() {
@@ -199,6 +212,7 @@ impl<S: Service> Engine<S> {
         watchers.push(changed);
         async move {
             let _ = wait.await;
+            drop(waits);
         }
     }
 

@@ -4,11 +4,13 @@
 //!
 //! The same connection holds the name of the instance, so that no two processes have one name.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::Writes;
 use saga_core::row::{RowKey, RowKind};
@@ -17,14 +19,15 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::{AsyncMessage, Client, Statement};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::connect::Place;
 use super::values::{micros, oops, timestamp};
-use crate::store::{Heard, Opening, StoreFault};
+use super::watched::Watched;
+use crate::store::{Guard, Heard, LOOKED_FOR_WITHIN, Opening, StoreFault};
 
 /// Sayings that wait: to be told to the others, to be read, and to be heard by the engine. What finds no room is found at
 /// the next look.
@@ -62,6 +65,9 @@ struct Saying {
     /// Kind and id of rows that have changed.
     #[serde(default)]
     rows: Vec<(String, String)>,
+    /// Kinds of rows that somebody waits for where this is said.
+    #[serde(default)]
+    waits: BTreeSet<String>,
 }
 
 /// What is said and heard; it ends when this is dropped.
@@ -71,6 +77,7 @@ pub(super) struct Listening {
     /// Taken by who listens.
     heard: Mutex<Option<mpsc::Receiver<Heard>>>,
     is_anybody_there: Arc<AtomicBool>,
+    watched: Arc<Watched>,
     _going_on: AbortOnDropHandle<()>,
 }
 
@@ -86,7 +93,7 @@ impl Listening {
     ) -> Result<Self, StoreFault> {
         let by = Uuid::now_v7();
         let session = Session::begin(place, instance, NAME_WITHIN).await?;
-        if *alone && is_anybody_there(&session.client).await.map_err(oops("looking for other processes"))? {
+        if *alone && session.is_anybody_there().await.map_err(oops("looking for other processes"))? {
             let sentence = "another process uses it: stop the service first, all of its replicas";
             return Err(StoreFault::Unusable(sentence.to_owned()));
         }
@@ -96,6 +103,7 @@ impl Listening {
         let (says, said) = mpsc::channel(WAITING);
         let (hears, heard) = mpsc::channel(WAITING);
         let is_anybody_there = Arc::new(AtomicBool::new(true));
+        let watched = Arc::new(Watched::new(Instant::now()));
         let listener = Listener {
             by,
             place: place.clone(),
@@ -105,9 +113,10 @@ impl Listening {
             hears,
             has_missed: false,
             is_anybody_there: is_anybody_there.clone(),
+            watched: watched.clone(),
         };
         let going_on = AbortOnDropHandle::new(tokio::spawn(listener.go_on(session)));
-        Ok(Self { by, says, heard: Mutex::new(Some(heard)), is_anybody_there, _going_on: going_on })
+        Ok(Self { by, says, heard: Mutex::new(Some(heard)), is_anybody_there, watched, _going_on: going_on })
     }
 
     /// Whether there are others, as far as is known.
@@ -120,9 +129,20 @@ impl Listening {
         self.heard.lock().take()
     }
 
-    /// What of a batch is told to the others, if there are any.
-    pub(super) fn announced(&self, writes: &Writes) -> Option<Announced> {
-        self.is_anybody_there().then(|| Announced::of(writes))
+    /// What of a batch is told to the others, if there are any. What it promises is published by whoever `leads`: nobody else
+    /// need know.
+    pub(super) fn announced(&self, writes: &Writes, leads: bool) -> Option<Announced> {
+        self.is_anybody_there().then(|| Announced::of(writes, leads, &self.watched))
+    }
+
+    /// Somebody here waits for rows of this kind, until the answer is dropped.
+    pub(super) fn wait_for(&self, kind: &'static str) -> Guard {
+        let (waits, is_to_be_said) = self.watched.wait(kind, Instant::now());
+        if is_to_be_said && self.is_anybody_there() {
+            // It says what is waited for, beside whatever it says.
+            let _ = self.says.try_send(Saying { by: self.by, ..Saying::default() });
+        }
+        Guard::of(waits)
     }
 
     /// Tells the others what was committed. It waits for nothing.
@@ -130,7 +150,7 @@ impl Listening {
         let mut rows = in_parts(&writes.rows).into_iter();
         let first = rows.next().unwrap_or_default().to_vec();
         let Announced { promised, due, overridden, .. } = *writes;
-        let saying = Saying { by: self.by, promised, due, overridden, rows: first };
+        let saying = Saying { by: self.by, promised, due, overridden, rows: first, ..Saying::default() };
         if promised || overridden || due.is_some() || !saying.rows.is_empty() {
             let _ = self.says.try_send(saying);
         }
@@ -175,21 +195,26 @@ impl Announced {
         Self { promised: false, due: None, overridden: true, rows: vec![] }
     }
 
-    fn of(writes: &Writes) -> Self {
+    fn of(writes: &Writes, leads: bool, watched: &Watched) -> Self {
         let of_rows = writes.rows.iter().filter_map(|row| row.projected.due);
         let of_retries = writes.retries.iter().chain(&writes.retries_again).map(|retry| retry.next_attempt);
         let of_tasks = writes.task_retries.iter().map(|retry| retry.next_attempt);
         // What nobody has claimed is for whoever has room.
         let unclaimed = writes.tasks.iter().filter(|_| writes.claim.is_none()).chain(&writes.tasks_again);
         let due = of_rows.chain(of_retries).chain(of_tasks).chain(unclaimed.map(|_| writes.decided_at)).min();
-        let rows = writes.rows.iter().map(|row| (row.key.kind.to_owned(), row.key.id.clone())).collect();
-        Self { promised: !writes.outbox.is_empty(), due: due.map(micros), overridden: false, rows }
+        let soon = writes.decided_at.saturating_add(LOOKED_FOR_WITHIN).unwrap_or(Timestamp::MAX);
+        let (due, now) = (due.filter(|due| *due <= soon).map(micros), Instant::now());
+        let rows = writes.rows.iter().filter(|row| watched.is_elsewhere(row.key.kind, now));
+        let rows = rows.map(|row| (row.key.kind.to_owned(), row.key.id.clone())).collect();
+        Self { promised: !leads && !writes.outbox.is_empty(), due, overridden: false, rows }
     }
 }
 
 /// The connection on which is said and heard.
 struct Session {
     client: Client,
+    /// Asked all the time: planned once.
+    others: Statement,
     notified: mpsc::Receiver<String>,
     /// There was no room for something.
     has_missed: Arc<AtomicBool>,
@@ -220,7 +245,8 @@ impl Session {
                 }
             }
         }));
-        let session = Self { client, notified, has_missed, _driving: driving };
+        let others = client.prepare(IS_ANYBODY_THERE).await.map_err(oops(context))?;
+        let session = Self { client, others, notified, has_missed, _driving: driving };
         let began = Instant::now();
         while !session.takes(instance).await? {
             if began.elapsed() >= within {
@@ -242,18 +268,24 @@ impl Session {
         taken.map(|row| row.get(0)).map_err(oops("taking the name of an instance"))
     }
 
+    async fn is_anybody_there(&self) -> Result<bool, tokio_postgres::Error> {
+        self.client.query_one(&self.others, &[&NAMES]).await.map(|row| row.get(0))
+    }
+
     async fn say(&self, saying: &Saying) -> Result<(), tokio_postgres::Error> {
         let text = serde_json::to_string(saying).unwrap_or_default();
         self.client.execute("SELECT pg_notify('saga', $1)", &[&text]).await.map(drop)
     }
 }
 
+/// Whether another process than one, which has its name, uses the database.
+const IS_ANYBODY_THERE: &str = "SELECT count(*) > 1 FROM pg_locks
+     WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
 /// Whether another process than this one, which has its name, uses the database.
 pub(super) async fn is_anybody_there(client: &Client) -> Result<bool, tokio_postgres::Error> {
-    let others = "SELECT count(*) > 1 FROM pg_locks
-         WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
-             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    client.query_one(others, &[&NAMES]).await.map(|row| row.get(0))
+    client.query_one(IS_ANYBODY_THERE, &[&NAMES]).await.map(|row| row.get(0))
 }
 
 /// The same for the same name in every build.
@@ -273,6 +305,7 @@ struct Listener {
     /// Something was said that could not be heard.
     has_missed: bool,
     is_anybody_there: Arc<AtomicBool>,
+    watched: Arc<Watched>,
 }
 
 impl Listener {
@@ -284,6 +317,7 @@ impl Listener {
             warn!("the others are not heard, their commits are found by looking: {ended}");
             // Said to nobody is better than not said to somebody.
             self.is_anybody_there.store(true, Ordering::Relaxed);
+            self.watched.missed(Instant::now());
             session = loop {
                 sleep(PAUSE).await;
                 match Session::begin(&self.place, &self.instance, NAME_WITHIN).await {
@@ -304,11 +338,16 @@ impl Listener {
             tokio::select! {
                 biased;
                 _ = look.tick() => {
-                    self.is_anybody_there.store(is_anybody_there(&session.client).await?, Ordering::Relaxed);
+                    self.is_anybody_there.store(session.is_anybody_there().await?, Ordering::Relaxed);
                     self.has_missed |= session.has_missed.swap(false, Ordering::Relaxed);
                     if self.has_missed {
                         self.has_missed = false;
+                        self.watched.missed(Instant::now());
                         self.hear(Heard::Anything);
+                    }
+                    let waits = self.watched.to_be_said(Instant::now());
+                    if !waits.is_empty() && self.is_anybody_there.load(Ordering::Relaxed) {
+                        session.say(&Saying { by: self.by, waits, ..Saying::default() }).await?;
                     }
                 }
                 text = session.notified.recv() => match text {
@@ -317,7 +356,10 @@ impl Listener {
                     None => return session.client.batch_execute("SELECT 1").await,
                 },
                 saying = self.said.recv() => match saying {
-                    Some(saying) => session.say(&saying).await?,
+                    Some(saying) => {
+                        let waits = self.watched.to_be_said(Instant::now());
+                        session.say(&Saying { waits, ..saying }).await?;
+                    }
                     None => return Ok(()),
                 },
             }
@@ -331,6 +373,7 @@ impl Listener {
             return;
         }
         self.is_anybody_there.store(true, Ordering::Relaxed);
+        self.watched.heard(saying.waits, Instant::now());
         if saying.promised {
             self.hear(Heard::Promised);
         }

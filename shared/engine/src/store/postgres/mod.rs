@@ -25,6 +25,7 @@ mod transact;
 mod turns;
 mod values;
 mod verify;
+mod watched;
 mod write;
 
 use std::collections::BTreeMap;
@@ -38,18 +39,19 @@ use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 pub use self::connect::Place;
 use self::listening::{Announced, Listening};
 use self::pool::{Connection, Lane, Lanes};
+use self::turns::Turns;
 use self::values::{is_lost, oops};
 use super::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Heard, Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Overridden, Part,
-    Published, PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters, Turn,
+    Guard, Heard, Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Overridden,
+    Part, Published, PublishedRun, RELAY, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
 
 /// A server that is away at the start is looked for again after this.
@@ -64,6 +66,16 @@ struct Database {
     lanes: Lanes,
     kinds: Kinds,
     listening: Listening,
+    turns: Turns,
+    /// Whether this process has the lease of the relay, as far as it knows.
+    leads: watch::Sender<bool>,
+}
+
+impl Database {
+    /// What it knows of the lease of the relay has changed, or not.
+    fn knows(&self, leads: bool) {
+        self.leads.send_if_modified(|known| std::mem::replace(known, leads) != leads);
+    }
 }
 
 struct Kinds(Vec<RowKind>);
@@ -114,7 +126,8 @@ impl PostgresStore {
         let listening = Listening::begin(place, &kinds.0, opening).await?;
         prepared.await?;
         conn.give_back();
-        Ok(Self { database: Arc::new(Database { lanes, kinds, listening }) })
+        let (turns, leads) = (Turns::new(Instant::now()), watch::Sender::new(false));
+        Ok(Self { database: Arc::new(Database { lanes, kinds, listening, turns, leads }) })
     }
 
     /// Runs `work` in a transaction of its own. It comes to its end whether or not anybody waits for it.
@@ -140,6 +153,17 @@ impl PostgresStore {
             let answer = work.await?;
             self.database.listening.say(&announced);
             Ok(answer)
+        })
+    }
+
+    /// What only the relay with the lease may do: whoever hears that it has not done it does not lead any more.
+    fn fenced<'a>(&'a self, work: Answer<'a, bool>) -> Answer<'a, bool> {
+        Box::pin(async move {
+            let is_done = work.await?;
+            if !is_done {
+                self.database.knows(false);
+            }
+            Ok(is_done)
         })
     }
 
@@ -212,7 +236,7 @@ impl Store for PostgresStore {
         spawned(async move { transact::transact(&database, &reads, decide).await })
     }
 
-    fn turn(&self) -> BoxFuture<'_, Option<Turn>> {
+    fn turn(&self) -> BoxFuture<'_, Option<Guard>> {
         Box::pin(turns::take(&self.database))
     }
 
@@ -224,6 +248,14 @@ impl Store for PostgresStore {
         self.database.listening.heard()
     }
 
+    fn wait_for(&self, kind: &'static str) -> Option<Guard> {
+        Some(self.database.listening.wait_for(kind))
+    }
+
+    fn leads(&self) -> Option<watch::Receiver<bool>> {
+        Some(self.database.leads.subscribe())
+    }
+
     fn take_lease<'a>(
         &'a self,
         name: &'static str,
@@ -233,12 +265,23 @@ impl Store for PostgresStore {
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>> {
         let (held, owner) = (held.cloned(), owner.to_owned());
-        self.write(Lane::Quick, move |conn, _| {
+        let taking = self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move { leases::take(conn, name, held.as_ref(), &owner, now, until).await })
+        });
+        Box::pin(async move {
+            let taken = taking.await;
+            if name == RELAY {
+                // Whoever cannot renew it does not know.
+                self.database.knows(matches!(taken, Ok(Some(_))));
+            }
+            taken
         })
     }
 
     fn give_back_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
+        if name == RELAY {
+            self.database.knows(false);
+        }
         let owner = owner.to_owned();
         self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move { leases::give_back(conn, name, &owner).await })
@@ -259,16 +302,16 @@ impl Store for PostgresStore {
 
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
         let lease = lease.clone();
-        self.write(Lane::Quick, move |conn, _| {
+        self.fenced(self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move { outbox::settle(conn, &lease, &published, now).await })
-        })
+        }))
     }
 
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
         let lease = lease.clone();
-        self.write(Lane::Quick, move |conn, _| {
+        self.fenced(self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move { outbox::settle_run(conn, &lease, &run).await })
-        })
+        }))
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
@@ -369,7 +412,7 @@ impl Store for PostgresStore {
     }
 
     fn stats(&self) -> Answer<'_, Stats> {
-        self.snapshot(Lane::Quick, |conn, _| Box::pin(read::stats(conn)))
+        self.read(Lane::Quick, |conn, _| Box::pin(read::stats(conn)))
     }
 
     fn tallies(&self) -> Answer<'_, Tallies> {

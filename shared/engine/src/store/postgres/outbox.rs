@@ -309,36 +309,41 @@ pub(super) struct Waiting {
     pub(super) oldest: Option<Timestamp>,
 }
 
-pub(super) async fn waiting(conn: &Connection) -> Result<Waiting, Error> {
-    let mut waiting = Waiting::default();
-    let out_of_line = format!("SELECT status, count(*) FROM outbox WHERE {OUT_OF_LINE} GROUP BY status");
-    for row in query(conn, &out_of_line, &[]).await? {
-        let count = count_of(row.get(1));
-        match row.get(0) {
-            "RETRY" => waiting.pending += count,
-            "REPUBLISH" => waiting.republishing += count,
-            _ => waiting.failed += count,
-        }
-    }
-    // Places are given without a gap, and only published entries are deleted, from the oldest on: counts are differences.
-    // Behind an old one that was tried again there are gaps; until it is trimmed, what is gone behind it counts as kept.
-    let lengths = format!(
-        "SELECT {POSITION} + 1 - first.seq
+/// The columns of [`waiting`], and what they are selected from.
+///
+/// Places are given without a gap, and only published entries are deleted, from the oldest on: counts are differences. Behind
+/// an old one that was tried again there are gaps; until it is trimmed, what is gone behind it counts as kept.
+pub(super) fn waiting_from() -> (String, String) {
+    let columns = format!(
+        "out.retried, out.republished, out.failed,
+         {POSITION} + 1 - first.seq
              - (SELECT count(*) FROM outbox
                 WHERE {OUT_OF_LINE} AND status <> 'REPUBLISH' AND seq BETWEEN first.seq AND {POSITION}),
-             head.outbox - {POSITION} - (SELECT count(*) FROM outbox WHERE {OUT_OF_LINE} AND seq > {POSITION})
-         FROM head, (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status = 'PENDING') AS first"
+         head.outbox - {POSITION} - (SELECT count(*) FROM outbox WHERE {OUT_OF_LINE} AND seq > {POSITION}),
+         (SELECT min(created_at) FROM
+             ((SELECT created_at FROM outbox WHERE seq > {POSITION} AND status = 'PENDING' ORDER BY seq LIMIT 1)
+              UNION ALL (SELECT created_at FROM outbox WHERE {OUT_OF_LINE} AND status = 'RETRY' ORDER BY seq LIMIT 1))
+             AS oldest)"
     );
-    let lengths = query_one(conn, &lengths, &[]).await?;
-    waiting.kept = count_of(lengths.get(0));
-    waiting.pending += count_of(lengths.get(1));
-    let oldest = format!(
-        "SELECT min(created_at) FROM
-         ((SELECT created_at FROM outbox WHERE seq > {POSITION} AND status = 'PENDING' ORDER BY seq LIMIT 1)
-          UNION ALL (SELECT created_at FROM outbox WHERE {OUT_OF_LINE} AND status = 'RETRY' ORDER BY seq LIMIT 1)) AS first"
+    let from = format!(
+        "head, (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status = 'PENDING') AS first,
+         (SELECT count(*) FILTER (WHERE status = 'RETRY') AS retried,
+                 count(*) FILTER (WHERE status = 'REPUBLISH') AS republished,
+                 count(*) FILTER (WHERE status NOT IN ('RETRY', 'REPUBLISH')) AS failed
+          FROM outbox WHERE {OUT_OF_LINE}) AS out"
     );
-    waiting.oldest = query_one(conn, &oldest, &[]).await?.get::<_, Option<i64>>(0).map(timestamp);
-    Ok(waiting)
+    (columns, from)
+}
+
+/// What waits, from the first columns of a row.
+pub(super) fn waiting(row: &Row) -> Waiting {
+    Waiting {
+        pending: count_of(row.get(0)) + count_of(row.get(4)),
+        republishing: count_of(row.get(1)),
+        failed: count_of(row.get(2)),
+        kept: count_of(row.get(3)),
+        oldest: row.get::<_, Option<i64>>(5).map(timestamp),
+    }
 }
 
 /// What is not published, and what is to be published again.

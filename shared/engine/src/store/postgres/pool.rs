@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use deadpool_postgres::{
-    ClientWrapper, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+    ClientWrapper, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod, Runtime,
 };
 use tokio_postgres::{CancelToken, Config};
 
@@ -51,6 +51,8 @@ impl Lanes {
             let manager = Manager::from_config(config, place.tls.clone(), ManagerConfig { recycling_method });
             let pool = Pool::builder(manager)
                 .max_size(size)
+                // The one that was used last: its plans and pages are at hand.
+                .queue_mode(QueueMode::Lifo)
                 .wait_timeout(Some(WAITS_FOR))
                 .create_timeout(Some(WAITS_FOR))
                 .recycle_timeout(Some(WAITS_FOR))

@@ -263,25 +263,27 @@ pub(super) async fn history_between(
     Ok(events.iter().map(stored_event).collect())
 }
 
+/// One statement, as it is asked for all the time.
 pub(super) async fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
-    let read = async {
-        let outbox = super::outbox::waiting(conn).await?;
-        let sql = "SELECT (SELECT count(*) FROM retry), (SELECT count(*) FROM task), (SELECT min(created_at) FROM task),
-             (SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING'))";
-        let row = query_one(conn, sql, &[]).await?;
-        Ok(Stats {
-            outbox_pending: outbox.pending,
-            outbox_failed: outbox.failed,
-            outbox_republishing: outbox.republishing,
-            outbox_kept: outbox.kept,
-            outbox_oldest: outbox.oldest,
-            retries: count_of(row.get(0)),
-            tasks: count_of(row.get(1)),
-            task_oldest: row.get::<_, Option<i64>>(2).map(timestamp),
-            dead_letters: count_of(row.get(3)),
-        })
-    };
-    read.await.map_err(oops("reading the machinery's state"))
+    let (waiting, from) = super::outbox::waiting_from();
+    let sql = format!(
+        "SELECT {waiting}, (SELECT count(*) FROM retry), (SELECT count(*) FROM task), (SELECT min(created_at) FROM task),
+             (SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING'))
+         FROM {from}"
+    );
+    let row = query_one(conn, &sql, &[]).await.map_err(oops("reading the machinery's state"))?;
+    let outbox = super::outbox::waiting(&row);
+    Ok(Stats {
+        outbox_pending: outbox.pending,
+        outbox_failed: outbox.failed,
+        outbox_republishing: outbox.republishing,
+        outbox_kept: outbox.kept,
+        outbox_oldest: outbox.oldest,
+        retries: count_of(row.get(6)),
+        tasks: count_of(row.get(7)),
+        task_oldest: row.get::<_, Option<i64>>(8).map(timestamp),
+        dead_letters: count_of(row.get(9)),
+    })
 }
 
 pub(super) async fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use saga_core::decision::{Decide, Loaded, Reads, Writes};
 use saga_core::retry::{error_chain, panic_text};
+use tokio::time::Instant;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -123,8 +124,9 @@ async fn written(
             if writes.is_empty() && writes.events.is_empty() {
                 return Ok(None);
             }
-            let promised = write::write(conn, &database.kinds, as_of, &writes, token).await?;
-            return Ok(Some((promised, database.listening.announced(&writes))));
+            let (promised, generation) = write::write(conn, &database.kinds, as_of, &writes, token).await?;
+            database.turns.wrote(generation, Instant::now());
+            return Ok(Some((promised, database.listening.announced(&writes, *database.leads.borrow()))));
         }
         // From the beginning: rows are locked in their order, or two batches would wait for each other.
         also_read.append(&mut writes.to_read);

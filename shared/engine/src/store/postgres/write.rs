@@ -21,8 +21,7 @@ use super::values::{Owned, Ready, array_of, micros, oops, pipelined, quoted, typ
 use crate::store::{OutboxEntry, StoreFault};
 
 /// Takes the turn, and places for so many events and entries.
-const TAKE_HEAD: &str =
-    "UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2 RETURNING outbox";
+const TAKE_HEAD: &str = "UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2 RETURNING outbox, generation";
 
 /// What a conflict names that is about no row, but a message or a key.
 pub(super) const MESSAGE: &str = "message";
@@ -54,14 +53,15 @@ macro_rules! values {
     ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as _),*] };
 }
 
-/// Writes a batch that was decided on what was loaded. Answers what it has promised, in its places.
+/// Writes a batch that was decided on what was loaded. Answers what it has promised, in its places, and the generation of the
+/// database that it makes.
 pub(super) async fn write(
     conn: &Connection,
     kinds: &Kinds,
     as_of: AsOf,
     writes: &Writes,
     token: Uuid,
-) -> Result<Vec<OutboxEntry>, StoreFault> {
+) -> Result<(Vec<OutboxEntry>, i64), StoreFault> {
     let at = micros(writes.decided_at);
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut statements = Statements::default();
@@ -84,12 +84,12 @@ pub(super) async fn write(
         looked_at.push(answer);
     }
     let answers = pipelined(conn, &ready).await;
-    let (mut last, mut is_any_out_of_line) = (0_i64, false);
+    let (mut last, mut generation, mut is_any_out_of_line) = (0_i64, 0_i64, false);
     // Rows come before their events: what somebody else has changed is no event that is there already.
     for (answer, rows) in looked_at.into_iter().zip(answers) {
         let rows = rows.map_err(oops("writing a batch"))?;
         match answer {
-            Answer::Head => last = rows.first().map_or(0, |row| row.get(0)),
+            Answer::Head => (last, generation) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1))),
             Answer::NewlyKnown => {
                 if let Some(known) = rows.first() {
                     return Err(StoreFault::Conflict(RowKey { kind: MESSAGE, id: known.get(0) }));
@@ -110,10 +110,11 @@ pub(super) async fn write(
             payload: payload.clone(),
             trace: *trace,
         };
-    match is_any_out_of_line {
-        true => Ok(vec![]),
-        false => Ok((first..).zip(&writes.outbox).map(entry).collect()),
-    }
+    let promised = match is_any_out_of_line {
+        true => vec![],
+        false => (first..).zip(&writes.outbox).map(entry).collect(),
+    };
+    Ok((promised, generation))
 }
 
 /// Every row must have been what it was when it was read.

@@ -12,6 +12,7 @@ mod outages;
 mod packs;
 mod publishing;
 mod replays;
+mod replicas;
 mod shut;
 mod silent;
 mod strangers;

@@ -9,7 +9,7 @@ use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::PostgresStore;
-use saga_engine::store::{Heard, Opening, Overridden, RELAY, Store, StoreFault};
+use saga_engine::store::{Heard, Opening, Overridden, Published, RELAY, Store, StoreFault};
 use tokio::sync::mpsc::Receiver;
 
 use crate::support::{
@@ -220,8 +220,9 @@ async fn what_one_commits_the_other_hears() -> Outcome {
     let mut own = one.heard().expect("they may share it");
     met(&one, &mut heard).await?;
     let writes = Writes {
-        retries: vec![retry("filling", 9, at(30))],
+        retries: vec![retry("filling", 8, at(30)), retry("filling", 9, at(32))],
         outbox: promises([1]).outbox,
+        decided_at: at(29),
         ..recorded("tea", &[], &[put(1)])
     };
     commit(one.as_ref(), writes).await?;
@@ -233,6 +234,87 @@ async fn what_one_commits_the_other_hears() -> Outcome {
     assert!(all.ends_with(&wanted), "{all:?}");
     commit(other.as_ref(), promises([2])).await?;
     assert_eq!(next(&mut own).await, Heard::Promised, "and nothing of its own before");
+    Ok(())
+}
+
+/// Everybody looks now and then for what is due: only of what is due sooner it need be told.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_due_later_than_the_next_look_is_not_told() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let mut heard = other.heard().expect("they may share it");
+    met(&one, &mut heard).await?;
+    let later =
+        Writes { retries: vec![retry("filling", 9, at(31))], decided_at: at(29), ..Writes::default() };
+    commit(one.as_ref(), later).await?;
+    commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
+    let mut all = vec![];
+    while all.last() != Some(&Heard::Changed(vec![shelf("tea")])) {
+        all.push(next(&mut heard).await);
+    }
+    assert!(!all.contains(&Heard::Due(at(31))), "{all:?}");
+    Ok(())
+}
+
+/// Who has the lease of the relay leads, and publishes what it promises itself: no other relay need be woken for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_the_lease_of_the_relay_leads_and_keeps_its_promises_to_itself() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let leads = |store: &PostgresStore| *store.leads().expect("they may share it").borrow();
+    assert!(!leads(&one) && !leads(&other), "nobody yet");
+    let held = one.take_lease(RELAY, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
+    assert_eq!(other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?, None);
+    one.take_lease("audit", None, "depot-1", at(0), at(10)).await?;
+    assert!(leads(&one) && !leads(&other));
+
+    let mut heard = other.heard().expect("they may share it");
+    commit(one.as_ref(), promises([1])).await?;
+    commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
+    let mut all = vec![];
+    while all.last() != Some(&Heard::Changed(vec![shelf("tea")])) {
+        all.push(next(&mut heard).await);
+    }
+    assert!(!all.contains(&Heard::Promised), "{all:?}");
+
+    other.take_lease(RELAY, None, "depot-2", at(11), at(21)).await?.expect("it has lapsed");
+    assert!(leads(&one) && leads(&other), "one has not looked yet");
+    let nothing = Published::default();
+    assert!(!one.settle(&held, nothing, at(12)).await?);
+    assert!(!leads(&one) && leads(&other));
+    other.give_back_lease(RELAY, "depot-2").await?;
+    assert!(!leads(&other));
+    Ok(())
+}
+
+/// Rows are many, and mostly nobody waits for any: then the others are not told which have changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> Outcome {
+    let (_server, [one, other]) = two().await;
+    let mut heard = other.heard().expect("they may share it");
+    let mut count = 0;
+    // Which of what is heard between two promises is the change of a shelf.
+    let mut is_told = async || {
+        let before = vec![put(1); count];
+        count += 1;
+        let writes = Writes {
+            outbox: promises([5_000 + count as u128]).outbox,
+            ..recorded("tea", &before, &[put(1)])
+        };
+        commit(one.as_ref(), writes).await.expect("a batch");
+        while next(&mut heard).await != Heard::Promised {}
+        let changed = tokio::time::timeout(Duration::from_millis(50), heard.recv()).await;
+        matches!(changed, Ok(Some(Heard::Changed(_))))
+    };
+    // Right after a start it is not known who waits for what.
+    assert!(is_told().await);
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while is_told().await {
+        assert!(tokio::time::Instant::now() < until, "it is told although nobody waits");
+    }
+    let waits = other.wait_for("shelf");
+    while !is_told().await {
+        assert!(tokio::time::Instant::now() < until, "it is not told although somebody waits");
+    }
+    drop(waits);
     Ok(())
 }
 

@@ -1,0 +1,136 @@
+//! Who of several replicas is given a message: the one that leads, and where that does not ask, the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use saga_engine::nats::{BusSettings, NatsBus};
+use saga_engine::runtime::bus::{Bus as _, BusMessage as _, Deliveries as _};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::consuming::{durable, durable_of, say};
+use crate::support::{FILLING, Nats, PRODUCERS, wait_until};
+
+/// One that takes, counts and acknowledges whatever it is given, until it is dropped.
+struct Replica {
+    leads: watch::Sender<bool>,
+    taken: Arc<AtomicUsize>,
+    _taking: AbortOnDropHandle<()>,
+}
+
+impl Replica {
+    async fn begin(bus: &NatsBus, leads: bool) -> Self {
+        let (leads, led) = watch::channel(leads);
+        let mut deliveries =
+            bus.clone().of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = taken.clone();
+        let taking = tokio::spawn(async move {
+            while let Ok(message) = deliveries.next().await {
+                message.acknowledge().await.expect("the broker is there");
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Self { leads, taken, _taking: AbortOnDropHandle::new(taking) }
+    }
+
+    async fn takes(&self, count: usize) {
+        wait_until("it is given so many", async || self.taken.load(Ordering::Relaxed) >= count).await;
+    }
+
+    fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// So many requests for messages wait at the broker.
+async fn asked(bus: &NatsBus, requests: usize) {
+    let waiting = async || match durable(bus, FILLING).await {
+        Some(mut consumer) => consumer.info().await.expect("its state").num_waiting == requests,
+        None => false,
+    };
+    wait_until("so many requests wait", waiting).await;
+}
+
+#[tokio::test]
+async fn the_one_that_leads_is_given_all_and_the_other_when_it_is_gone() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
+    asked(&bus, 3).await;
+    for first in (1..=201).step_by(40) {
+        say(&bus, first..first + 40).await;
+        lead.takes(usize::try_from(first).expect("a small number") + 39).await;
+    }
+    assert_eq!(other.taken(), 0);
+    drop(lead);
+    say(&bus, 501..=550).await;
+    other.takes(50).await;
+}
+
+#[tokio::test]
+async fn messages_follow_the_lead() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let (one, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
+    asked(&bus, 3).await;
+    one.leads.send_replace(false);
+    asked(&bus, 2).await;
+    other.leads.send_replace(true);
+    asked(&bus, 3).await;
+    say(&bus, 1..=50).await;
+    other.takes(50).await;
+    assert_eq!(one.taken(), 0);
+}
+
+/// One that cannot keep up asks for no more, however much it leads.
+#[tokio::test]
+async fn what_the_lead_does_not_ask_for_goes_to_the_other() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let settings = BusSettings { pull: 4, ..nats.settings() };
+    let busy = NatsBus::connect(settings, "busy").await.expect("an address");
+    let (_leads, led) = watch::channel(true);
+    let mut lead = busy.of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+    say(&bus, 1..=1).await;
+    // It asks for four, both ways, and never looks again.
+    let _held = lead.next().await.expect("a message");
+    let other = Replica::begin(&bus, false).await;
+    asked(&bus, 3).await;
+    say(&bus, 2..=41).await;
+    other.takes(40 - 8).await;
+}
+
+/// The durable is brought to what its replicas need, and back: one process on SQLite asks for no group.
+#[tokio::test]
+async fn a_durable_of_one_process_becomes_that_of_replicas_and_back() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let mut alone = bus.consume(durable_of(FILLING)).await.expect("a consumer");
+    say(&bus, 1..=1).await;
+    alone.next().await.expect("a message").acknowledge().await.expect("the broker is there");
+    drop(alone);
+    let replica = Replica::begin(&bus, true).await;
+    say(&bus, 2..=2).await;
+    replica.takes(1).await;
+    drop(replica);
+    let mut alone = bus.consume(durable_of(FILLING)).await.expect("a consumer");
+    say(&bus, 3..=3).await;
+    let next = alone.next().await.expect("a message");
+    assert_eq!(next.delivery().sequence, 3, "what was acknowledged does not come again");
+}
+
+/// Where a build does not know of it, all ask alike.
+#[tokio::test]
+async fn nobody_is_first_where_that_is_switched_off() {
+    let nats = Nats::start().await;
+    let settings = BusSettings { lead_first: false, ..nats.settings() };
+    let bus = NatsBus::connect(settings, "test").await.expect("an address");
+    bus.reached().await.expect("a new broker");
+    bus.ensure_streams(&PRODUCERS).await.expect("streams");
+    let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
+    asked(&bus, 2).await;
+    say(&bus, 1..=40).await;
+    wait_until("all is taken", async || lead.taken() + other.taken() == 40).await;
+    assert!(lead.taken() > 0 && other.taken() > 0, "{} and {}", lead.taken(), other.taken());
+}
