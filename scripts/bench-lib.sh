@@ -89,12 +89,12 @@ stop_system() {
 status() { "${systems[0]}" --data "${systems[1]}" status --json || true; }
 control() { "${systems[0]}" --data "${systems[1]}" "$@" >/dev/null 2>&1; }
 
-# Six ports in a row that nobody listens on.
+# Forty ports in a row that nobody listens on: as many as three replicas of each service have.
 free_ports() {
   local base port
   while :; do
     base=$((20000 + RANDOM % 12000))
-    for ((port = base; port < base + 6; port++)); do
+    for ((port = base; port < base + 40; port++)); do
       if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue 2; fi
     done
     echo "$base"

@@ -7,6 +7,7 @@ source "$root/scripts/bench/runs.sh"
 source "$root/scripts/bench/parts.sh"
 source "$root/scripts/bench/counts.sh"
 source "$root/scripts/bench/report.sh"
+source "$root/scripts/bench/stores.sh"
 
 usage() {
   cat <<USAGE
@@ -33,6 +34,7 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   outage            200 orders per second while the bank is dead for 60 s: memory, losses, how fast the backlog drains
   happy DIR         this build against the programs in DIR, by turns: throughput, latency, CPU per saga
   traces            the same for traces on, at their default sampling, against off
+  stores            whole sagas on SQLite, on PostgreSQL, and with three processes of each service there, by turns
   night             an operator's night: scripts/night.sh, which has options of its own
 
   of \`all\` and its parts:
@@ -48,8 +50,8 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   --letters N       dead letters (10000)
   --rate N          orders per second: of outage (200), of happy and traces (500), of the orders for dead-letters (500)
   --outage S        seconds that the bank is dead (60)
-  --pairs N         pairs of runs of happy and traces (4)
-  --duration S      seconds that one run of happy or traces is measured (20)
+  --pairs N         pairs of runs of happy and traces, rounds of stores (4)
+  --duration S      seconds that one run of happy, traces or stores is measured (20)
   --json            one JSON object instead of tables; progress goes to standard error
   --keep            keep the data and the logs
   --no-build        measure what is built already
@@ -135,7 +137,7 @@ parse() {
         ;;
       all) wanted+=("${parts[@]}") ;;
       promises) wanted+=(breaker dead-letters outage night) ;;
-      breaker | dead-letters | outage | night) wanted+=("$1") ;;
+      breaker | dead-letters | outage | night | stores) wanted+=("$1") ;;
       traces)
         have python3 || refuse "traces needs python3, for a collector"
         [[ -r /proc/self/stat ]] || refuse "traces reads CPU times from /proc, which is not here"

@@ -9,8 +9,8 @@ use saga_core::machinery::Stats;
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
-use tracing::error;
+use tokio::time::{Instant, timeout};
+use tracing::{error, info};
 
 use super::app::App;
 use super::http::{Check, CheckState, Health, Readiness};
@@ -19,6 +19,7 @@ use super::timekeeping::complaint;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
 use crate::runtime::signed;
+use crate::runtime::trouble::Trouble;
 use crate::store::StoreFault;
 
 /// How often a service looks at itself, asked or not: that often metrics are new, and so exact is *since when*.
@@ -28,13 +29,18 @@ const WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Looks until dropped, for the metrics and for who asks later since when.
 pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
+    let (origin, mut trouble) = (Instant::now(), Trouble::new());
     loop {
         // Whatever the store says: while it takes nothing, this is what grows.
         app.metrics.take_queue(app.engine.waiting());
         let stats = stats(&app).await;
         show(&of(&app, &stats), &app.metrics);
-        if let Err(fault) = &stats {
-            error!("the store cannot be asked: {}", error_chain(fault));
+        match &stats {
+            Err(fault) if trouble.is_news(origin.elapsed()) => {
+                error!("the store cannot be asked: {}", error_chain(fault));
+            }
+            Ok(_) if trouble.is_over() => info!("the store answers again"),
+            Ok(_) | Err(_) => {}
         }
         app.metrics.take_stats(stats.ok(), app.clock.now());
         app.admission.breakers().iter().for_each(|view| app.metrics.take_breaker(view));

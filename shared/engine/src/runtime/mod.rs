@@ -43,6 +43,7 @@ pub mod task_runner;
 pub mod tasks;
 pub mod timers;
 pub mod tracer;
+pub(crate) mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,6 +19,7 @@ use super::operation::Operation;
 use super::refusal::Refusals;
 use super::settling::Settling;
 use super::tracer::{SpanDetails, Tracer};
+use super::trouble::Trouble;
 use crate::store::{Lease, OutboxEntry, Published, PublishedRun, RELAY, Store, StoreFault};
 
 /// Settings of the relay.
@@ -346,10 +347,14 @@ pub fn run(
     Box::pin(async move {
         let mut pause = FIRST_PAUSE;
         let mut is_delayed = false;
+        let (origin, mut trouble) = (Instant::now(), Trouble::new());
         loop {
             // Armed before looking: an entry written after the look finds the wake-up already waiting.
             let woken = handover.woken();
             let round = relay.round(publish.as_ref(), observer.as_ref(), clock.now()).await;
+            if round.is_ok() && trouble.is_over() {
+                info!("the relay uses its store again");
+            }
             match round {
                 Ok(Round::Published(_)) => {
                     if std::mem::take(&mut is_delayed) {
@@ -374,7 +379,9 @@ pub fn run(
                     pause = (pause * 2).min(relay.settings.poll);
                 }
                 Err(fault) => {
-                    error!("the relay cannot use its store: {}", error_chain(&fault));
+                    if trouble.is_news(origin.elapsed()) {
+                        error!("the relay cannot use its store: {}", error_chain(&fault));
+                    }
                     tokio::time::sleep(relay.settings.poll).await;
                 }
             }

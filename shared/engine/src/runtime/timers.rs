@@ -11,13 +11,15 @@ use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_core::waiting::{Retry, is_over};
-use tracing::warn;
+use tokio::time::Instant;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::admission::{StepAdmission, StepPermit};
 use super::clock::SharedClock;
 use super::engine::Engine;
 use super::task_runner::IsNew;
+use super::trouble::Trouble;
 use crate::store::{DueQuery, Store, StoreFault};
 
 /// The timers' settings.
@@ -49,6 +51,7 @@ pub fn run<S: Service>(
 ) -> impl Future<Output = ()> + Send {
     let began = settings.clock.now();
     let mut stuck = Stuck::default();
+    let (origin, mut trouble) = (Instant::now(), Trouble::new());
     async move {
         let wake = engine.timer_wake();
         let mut earlier_life = Some(match settings.clock.trusted() {
@@ -65,6 +68,9 @@ pub fn run<S: Service>(
             engine.timers_look_now();
             match fire(&engine, store.as_ref(), &settings, &mut stuck, earlier_life).await {
                 Ok(fired) => {
+                    if trouble.is_over() {
+                        info!("timers look again");
+                    }
                     earlier_life = None;
                     if !fired.is_full {
                         let pause = until(fired.next, &settings);
@@ -73,7 +79,9 @@ pub fn run<S: Service>(
                     }
                 }
                 Err(fault) => {
-                    warn!("timers cannot look: {}", error_chain(&fault));
+                    if trouble.is_news(origin.elapsed()) {
+                        warn!("timers cannot look: {}", error_chain(&fault));
+                    }
                     tokio::time::sleep(settings.poll).await;
                 }
             }

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::operator::{PATIENT, STEP};
 use crate::system::{System, order_for, programs, wait_until};
 
 /// Orders under a key, as somebody who asks again until it is answered.
@@ -122,6 +123,43 @@ async fn of_several_the_others_go_on_when_one_is_killed() {
     let unknown = system.try_sagactl(&["kill", "order"]);
     let said = String::from_utf8_lossy(&unknown.stderr);
     assert!(!unknown.status.success() && said.contains("name one of order-1, order-2"), "{said}");
+}
+
+/// Whoever is killed while it tries a letter again, another one ends the try and says so: none stands in REPLAYING for good.
+#[tokio::test]
+async fn a_replay_whose_owner_is_killed_is_answered_by_another() {
+    let system = System::start_large(&["--replicas", "2"], &[PATIENT]);
+    system.list("pen", 50).await;
+    let orders = system.park(4).await;
+    // Each replica fails the next of its own: none of them twice.
+    system.sagactl(&["faults", "clear", "payment"]);
+    system.sagactl(&["faults", "inject", "bank", "bank_latency", "--delay", "3s"]);
+    let replayed = system.sagactl(&["dlq", "replay", "--step", STEP, "--reason", "a test"]);
+    assert!(replayed.contains("REPLAYING"), "{replayed}");
+    wait_until("the bank is asked for all of them", async || {
+        for order in &orders {
+            let payment = system.get("payment", &format!("/api/payments/{order}")).await;
+            if payment["status"] != "CHARGING" {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    // One of the two has each of the calls.
+    for process in ["payment-1", "payment-2"] {
+        system.sagactl(&["kill", process]);
+        system.sagactl(&["start", process]);
+    }
+    system.sagactl(&["faults", "clear", "bank"]);
+    system.wait_until_confirmed(&orders).await;
+    let by_status = async || system.sagactl_json(&["dlq", "count"])["by_status"].clone();
+    wait_until("no letter is open", async || {
+        let by_status = by_status().await;
+        by_status["RESOLVED"] == orders.len() && by_status["REPLAYING"].as_u64().unwrap_or(0) == 0
+    })
+    .await;
+    system.assert_reconciled().await;
 }
 
 /// After all brokers were down, one with an empty disk, the consumers go on by themselves and that one is filled again.

@@ -13,7 +13,7 @@ use saga_core::retry::{FailedTry, FailureKind, error_chain};
 use saga_core::service::Service;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tracing::{debug, error};
+use tracing::{debug, error, info};
 
 use super::{Bounds, Engine, Inner, OnSettled, Parts, Pending, Seen};
 use crate::runtime::gathering::Gathering;
@@ -23,6 +23,7 @@ use crate::runtime::rush::Rush;
 use crate::runtime::settlement::Settlement;
 use crate::runtime::spans::Spans;
 use crate::runtime::task_runner::IsNew;
+use crate::runtime::trouble::Trouble;
 use crate::store::StoreFault;
 
 /// Pause after the store failed: a full disk does not get better by asking faster.
@@ -42,6 +43,8 @@ pub struct Loop<S: Service> {
     parts: Parts<S>,
     waiting: mpsc::Receiver<Pending<S>>,
     engine: Engine<S>,
+    /// Nothing can be stored, whatever it is.
+    trouble: Trouble,
     /// Whether so much comes that the log tells only of what went wrong.
     is_busy: bool,
 }
@@ -64,7 +67,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
         looping.is_busy = rush.is_on();
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
-        looping.store(Arc::new(inputs), settled.into_iter()).await;
+        looping.store(Arc::new(inputs), settled.into_iter(), origin).await;
         drop(turn);
         gathering.ended(origin.elapsed());
     }
@@ -72,7 +75,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
 
 impl<S: Service> Loop<S> {
     pub(super) const fn new(parts: Parts<S>, waiting: mpsc::Receiver<Pending<S>>, engine: Engine<S>) -> Self {
-        Self { parts, waiting, engine, is_busy: false }
+        Self { parts, waiting, engine, trouble: Trouble::new(), is_busy: false }
     }
 
     /// Waits until the next batch may begin, which is at once after a pause, or until it is full.
@@ -106,18 +109,25 @@ impl<S: Service> Loop<S> {
 
     /// Commits a batch and settles it. One that cannot be stored as a whole is halved until it is known which inputs
     /// are to blame: they fail alone.
-    async fn store(&self, inputs: Arc<Vec<Input<S>>>, mut settled: Waiters<S>) {
+    async fn store(&mut self, inputs: Arc<Vec<Input<S>>>, mut settled: Waiters<S>, origin: Instant) {
         // The first part is on top, so that what came first is decided first.
         let mut parts: Vec<Range<usize>> = std::iter::once(0..inputs.len()).collect();
         while let Some(part) = parts.pop() {
             match self.commit(&inputs, part.clone()).await {
-                Ok(settlement) => self.settle(&inputs[part], &mut settled, settlement),
+                Ok(settlement) => {
+                    if self.trouble.is_over() {
+                        info!("batches are stored again");
+                    }
+                    self.settle(&inputs[part], &mut settled, settlement);
+                }
                 Err(fault) if fault.is_of_the_batch() && part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.extend([middle..part.end, part.start..middle]);
                 }
                 Err(fault) => {
-                    error!(inputs = part.len(), "batch not stored: {}", error_chain(&fault));
+                    if fault.is_of_the_batch() || self.trouble.is_news(origin.elapsed()) {
+                        error!(inputs = part.len(), "batch not stored: {}", error_chain(&fault));
+                    }
                     self.parts.observer.batch_not_stored();
                     if fault.is_of_the_batch() {
                         self.fail(&inputs[part.start], &mut settled, &fault).await;

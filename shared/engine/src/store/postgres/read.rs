@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::pool::Connection;
 use super::values::{
     Owned, array_of, count_of, limit_of, number, oops, query, query_one, query_opt, quoted,
-    stored_dead_letter, text, timestamp,
+    stored_dead_letter, text, timestamp, without_nul,
 };
 use crate::store::{StoreFault, StoredDeadLetters};
 
@@ -31,7 +31,7 @@ fn found(row: &Row, ordered_by: FieldValue) -> FoundRow {
 pub(super) async fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
     let sql =
         format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = $1", key.kind);
-    let row = query_opt(conn, &sql, &[&key.id]).await.map_err(oops("reading a row"))?;
+    let row = query_opt(conn, &sql, &[&without_nul(key.id.as_str())]).await.map_err(oops("reading a row"))?;
     Ok(row.map(|row| found(&row, FieldValue::Null)))
 }
 
@@ -70,17 +70,17 @@ impl Conditions {
             all.sql.push_str(&format!(" AND {} = ANY (${})", quoted(field), all.values.len()));
         }
         if let Some(sought) = &query.text {
-            let place = all.place(sought.clone());
+            let place = all.place(without_nul(sought.as_str()));
             all.sql.push_str(&format!(" AND strpos(lower(state), lower(${place})) > 0"));
         }
         let beyond = if query.descending { "<" } else { ">" };
         match (&query.after, query.order) {
             (Some(after), None) => {
-                let place = all.place(after.clone());
+                let place = all.place(without_nul(after.as_str()));
                 all.sql.push_str(&format!(" AND id {beyond} ${place}"));
             }
             (Some(after), Some(Order { field, after: Some(value) })) => {
-                let (value, id) = (all.place(value), all.place(after.clone()));
+                let (value, id) = (all.place(value), all.place(without_nul(after.as_str())));
                 all.sql.push_str(&format!(" AND ({}, id) {beyond} (${value}, ${id})", quoted(field)));
             }
             (Some(_), Some(Order { after: None, .. })) | (None, _) => {}
@@ -228,7 +228,8 @@ pub(super) async fn history(
     after: i64,
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreFault> {
-    let events = history_between(conn, kind, id, after, i64::MAX, limit_of(limit));
+    let id = without_nul(id);
+    let events = history_between(conn, kind, &id, after, i64::MAX, limit_of(limit));
     events.await.map_err(oops("reading the history of a row"))
 }
 

@@ -54,7 +54,7 @@ pub(super) fn number(value: FieldValue) -> Option<i64> {
 /// A value of a column of texts.
 pub(super) fn text(value: FieldValue) -> Option<String> {
     match value {
-        FieldValue::Text(text) => Some(text),
+        FieldValue::Text(text) => Some(without_nul(text)),
         FieldValue::Integer(number) => Some(number.to_string()),
         FieldValue::Null => None,
     }
@@ -85,9 +85,10 @@ pub(super) fn array_of(
     }
 }
 
-/// What an error says may hold the one character that no text of PostgreSQL can.
-pub(super) fn without_nul(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
+/// What an error says, or somebody looks for, may hold the one character that no text of PostgreSQL can.
+pub(super) fn without_nul(text: impl Into<String>) -> String {
+    let text = text.into();
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
 pub(super) fn oops(context: &'static str) -> impl Fn(Error) -> StoreFault {

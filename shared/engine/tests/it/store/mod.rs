@@ -145,6 +145,7 @@ macro_rules! conformance {
             queries {
                 rows_are_found_by_their_fields,
                 rows_are_found_by_text_in_any_case,
+                a_text_with_a_zero_character_is_found_nowhere,
                 rows_are_found_in_the_order_of_their_ids,
                 pages_follow_each_other_in_both_directions,
                 rows_are_found_from_a_value_on,

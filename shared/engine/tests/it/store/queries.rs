@@ -43,6 +43,22 @@ pub async fn rows_are_found_by_text_in_any_case(store: &Arc<dyn Store>) -> Promi
     Ok(())
 }
 
+/// Anybody may ask for any text; the zero character is one that PostgreSQL keeps in none.
+pub async fn a_text_with_a_zero_character_is_found_nowhere(store: &Arc<dyn Store>) -> Promise {
+    fill(store).await?;
+    let zero = || "a\0".to_owned();
+    for field in ["id", "status"] {
+        let value = || FieldValue::from(zero().as_str());
+        assert_eq!(find(store, Query { equals: vec![(field, value())], ..all() }).await?, [""; 0]);
+        assert_eq!(find(store, Query { one_of: vec![(field, vec![value()])], ..all() }).await?, [""; 0]);
+    }
+    assert_eq!(find(store, Query { text: Some(zero()), ..all() }).await?, [""; 0]);
+    assert_eq!(find(store, Query { after: Some(zero()), ..all() }).await?, ["b", "c", "d"]);
+    assert!(store.row(shelf("a\0")).await?.is_none());
+    assert_eq!(store.events(shelf("a\0"), 0, 9).await?, []);
+    Ok(())
+}
+
 pub async fn rows_are_found_in_the_order_of_their_ids(store: &Arc<dyn Store>) -> Promise {
     fill(store).await?;
     assert_eq!(find(store, all()).await?, ["a", "b", "c", "d"]);

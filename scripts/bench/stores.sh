@@ -1,0 +1,49 @@
+# shellcheck shell=bash disable=SC2154
+# What the stores cost in whole sagas, and what replicas do. To be sourced.
+
+# Each round runs all of them, so that what else the machine does meets all.
+bench_stores() {
+  title "stores: whole sagas on SQLite, on PostgreSQL, and with three processes of each service on PostgreSQL"
+  # The server of a system that root starts runs as somebody else, who has to get to its data.
+  chmod 0711 "$folder"
+  : >"$folder/stores"
+  show "  round   clients   run            sagas/s   p50 ms   p99 ms   books"
+  local round clients run
+  for ((round = 1; round <= pairs; round++)); do
+    for clients in 256 1024; do
+      for run in sqlite postgresql replicas; do store_run "$round" "$clients" "$run"; done
+    done
+  done
+  local summary
+  summary=$(jq -s '
+    def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
+    def round3: . * 1000 | round / 1000;
+    def rate(run): map(select(.run == run))[0].rate;
+    def ratios(one; other): group_by(.round) | map(rate(one) / rate(other)) | {median: (median | round3), min: (min | round3), max: (max | round3)};
+    {runs: ., ratios: (group_by(.clients) | map({clients: .[0].clients, postgresql_to_sqlite: ratios("postgresql"; "sqlite"),
+      replicas_to_one: ratios("replicas"; "postgresql")}))}' "$folder/stores")
+  show "" "  per round: median (min … max)"
+  show "$(jq -r '.ratios[] | .clients as $clients | to_entries[] | select(.key != "clients")
+    | "\($clients)\t\(.key | gsub("_"; " "))\t\(.value.median)\t\(.value.min) … \(.value.max)"' <<<"$summary" |
+    awk -F '\t' '{ printf "  %7s   %-22s %8s   (%s)\n", $1, $2, $3, $4 }')"
+  note stores "$summary"
+}
+
+# store_run ROUND CLIENTS RUN
+store_run() {
+  local round=$1 clients=$2 run=$3 flags=()
+  case $run in
+    postgresql) flags=(--store postgres) ;;
+    replicas) flags=(--store postgres --replicas 3) ;;
+  esac
+  start_system "$bin" ${flags[@]+"${flags[@]}"}
+  timeout $((duration_s + 180)) "$bin/sagactl" --data "$data" load --clients "$clients" --warmup 5s --duration "${duration_s}s" \
+    --mix happy=100 --may-shed --json >"$folder/load.json" 2>/dev/null || true
+  stop_system
+  jq -c --argjson round "$round" --argjson clients "$clients" --arg run "$run" \
+    '{round: $round, clients: $clients, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, books_balanced, unfinished, failed}' \
+    "$folder/load.json" >>"$folder/stores"
+  show "$(tail -n 1 "$folder/stores" | jq -r '"\(.round)\t\(.clients)\t\(.run)\t\(.rate)\t\(.p50)\t\(.p99)\t\(if .books_balanced then "balance" else "DO NOT BALANCE" end)"' |
+    awk -F '\t' '{ printf "  %5s   %7s   %-12s %9s %8s %8s   %s\n", $1, $2, $3, $4, $5, $6, $7 }')"
+  [[ $(tail -n 1 "$folder/stores" | jq '.books_balanced and .unfinished == 0 and .failed == 0') == true ]] || failed=$((failed + 1))
+}
