@@ -40,6 +40,7 @@ store_run() {
   timeout $((duration_s + 180)) "$bin/sagactl" --data "$data" load --clients "$clients" --warmup 5s --duration "${duration_s}s" \
     --mix happy=100 --may-shed --json >"$folder/load.json" 2>/dev/null || true
   stop_system
+  [[ -s $folder/load.json ]] || die "the load came to no result"
   jq -c --argjson round "$round" --argjson clients "$clients" --arg run "$run" \
     '{round: $round, clients: $clients, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, books_balanced, unfinished, failed}' \
     "$folder/load.json" >>"$folder/stores"

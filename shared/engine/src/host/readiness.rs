@@ -29,18 +29,21 @@ const WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Looks until dropped, for the metrics and for who asks later since when.
 pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
-    let (origin, mut trouble) = (Instant::now(), Trouble::new());
+    let (origin, mut trouble) = (Instant::now(), Trouble::default());
     loop {
         // Whatever the store says: while it takes nothing, this is what grows.
         app.metrics.take_queue(app.engine.waiting());
         let stats = stats(&app).await;
         show(&of(&app, &stats), &app.metrics);
         match &stats {
-            Err(fault) if trouble.is_news(origin.elapsed()) => {
-                error!("the store cannot be asked: {}", error_chain(fault));
+            Err(fault) => {
+                let what = error_chain(fault);
+                if trouble.met(&what, origin.elapsed()) {
+                    error!("the store cannot be asked: {what}");
+                }
             }
-            Ok(_) if trouble.is_over() => info!("the store answers again"),
-            Ok(_) | Err(_) => {}
+            Ok(_) if trouble.ended() => info!("the store answers again"),
+            Ok(_) => {}
         }
         app.metrics.take_stats(stats.ok(), app.clock.now());
         app.admission.breakers().iter().for_each(|view| app.metrics.take_breaker(view));

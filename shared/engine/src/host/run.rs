@@ -33,7 +33,7 @@ use crate::runtime::bus::Durable;
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
-use crate::runtime::standstill::{self, Standstills};
+use crate::runtime::standstill::{self, Share, Standstills};
 use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
 use crate::store::{Mark, RELAY, Store};
 
@@ -230,9 +230,14 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
     let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
-    let (clock, observer, is_shared) = (means.clock, means.observer, app.store.is_shared());
-    let watching =
-        standstill::run::<S, _>(bus.clone(), steps, is_shared, standstills, limit, clock, observer);
+    let (clock, observer, is_shared, asking_bus) =
+        (means.clock, means.observer, app.store.is_shared(), bus.clone());
+    let share = move || match is_shared {
+        false => Share::Whole,
+        true if asking_bus.follows() => Share::Rest,
+        true => Share::Equal,
+    };
+    let watching = standstill::run::<S, _>(bus.clone(), steps, share, standstills, limit, clock, observer);
     spawn(&mut loops, Box::pin(watching));
     let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
     let ended = tokio::select! {

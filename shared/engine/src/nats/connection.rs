@@ -59,8 +59,9 @@ pub struct BusSettings {
     /// Whoever hears them must know packs, as every build does that has this setting: 1 until all run such a build.
     pub pack: usize,
     /// Of the replicas of a service the one that publishes is given messages first, and the others what it does not ask for:
-    /// so many small batches, each of which waits for the others, become few. `false` while any replica still runs a build
-    /// that does not know this setting: the broker would not answer it.
+    /// so many small batches, each of which waits for the others, become few. All replicas must have the same, or each makes the
+    /// durables anew for itself, and what the others had asked for comes to them ten seconds later (`ack_wait`): `false` while
+    /// any runs a build that does not know this setting.
     pub lead_first: bool,
     /// How long the broker may take to acknowledge a publish.
     #[serde(with = "humantime_serde")]
@@ -303,6 +304,11 @@ impl NatsBus {
     pub fn of_replica(self, leads: Option<watch::Receiver<bool>>) -> Self {
         let leads = leads.filter(|_| self.settings.lead_first);
         Self { leads, ..self }
+    }
+
+    /// Whether another replica is given messages first, as far as is known.
+    pub(crate) fn follows(&self) -> bool {
+        self.leads.as_ref().is_some_and(|leads| !*leads.borrow())
     }
 
     /// Says so when the broker lets in whoever reaches it: then any of them can say anything.

@@ -220,6 +220,7 @@ impl NatsDeliveries {
             let patience = self.bus.settings.publish_timeout;
             let until = Instant::now() + time.unwrap_or_default() + patience;
             let asking = async {
+                // Before the others, whoever asks: a breaker that lets few through has to see how they end.
                 let is_of_replica = self.bus.leads.is_some();
                 match time {
                     Some(time) => {

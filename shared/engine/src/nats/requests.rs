@@ -3,10 +3,13 @@
 //!
 //! Source: NATS ADR-42, of consumers with priority groups, policy `prioritized`.
 
+use std::collections::VecDeque;
+
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{PriorityPolicy, pull};
-use futures::StreamExt;
 use futures::future::{OptionFuture, pending};
+use futures::stream::Next;
+use futures::{FutureExt as _, StreamExt};
 use saga_core::retry::error_chain;
 use tokio::sync::watch;
 
@@ -28,43 +31,62 @@ pub(super) struct Requests {
     leads: Option<watch::Receiver<bool>>,
     /// What it asks for anyway.
     standing: Option<pull::Stream>,
-    /// What it asks for before the others, as long as it leads. What comes is taken from here first.
+    /// What it asks for before the others, as long as it leads.
     first: Option<pull::Stream>,
+    /// What had come of that when it ended.
+    left: VecDeque<Message>,
 }
 
 impl Requests {
     pub(super) fn of(bus: &NatsBus) -> Self {
-        Self { leads: bus.leads.clone(), standing: None, first: None }
+        Self { leads: bus.leads.clone(), standing: None, first: None, left: VecDeque::new() }
     }
 
     /// The next message. Dropped before it is done, it has taken none.
     pub(super) async fn next(&mut self, bus: &NatsBus, consumer: &Pull) -> Result<Message, BusError> {
         loop {
             let leads = self.leads.as_mut().is_some_and(|leads| *leads.borrow_and_update());
-            let priority = self.leads.as_ref().map(|_| SECOND);
-            let standing = match &mut self.standing {
-                Some(standing) => standing,
-                None => self.standing.insert(messages_of(bus, consumer, bus.settings.pull, priority).await?),
+            // Of replicas both together ask for as much as one does.
+            let (pull, priority) = match self.leads {
+                Some(_) => (bus.settings.pull.div_ceil(2), Some(SECOND)),
+                None => (bus.settings.pull, None),
             };
-            match (leads, &self.first) {
-                (true, None) => {
-                    self.first = Some(messages_of(bus, consumer, bus.settings.pull, Some(FIRST)).await?);
-                }
-                // What was on its way comes again.
-                (false, Some(_)) => self.first = None,
-                (true, Some(_)) | (false, None) => {}
+            if self.standing.is_none() {
+                self.standing = Some(messages_of(bus, consumer, pull, priority).await?);
             }
-            let first = OptionFuture::from(self.first.as_mut().map(StreamExt::next));
+            if leads && self.first.is_none() {
+                self.first = Some(messages_of(bus, consumer, pull, Some(FIRST)).await?);
+            }
+            if !leads && let Some(first) = self.first.take() {
+                self.left.extend(arrived(first));
+            }
+            if let Some(message) = self.left.pop_front() {
+                return Ok(message);
+            }
+            // None before the other: what has come waits for neither.
             let message = tokio::select! {
-                biased;
-                Some(message) = first => message,
-                message = standing.next() => message,
+                Some(message) = next_of(&mut self.first) => message,
+                Some(message) = next_of(&mut self.standing) => message,
                 () = changed(&mut self.leads) => continue,
             };
             let message = message.ok_or("the stream of messages ended")?;
             return message.map_err(|error| error_chain(&error));
         }
     }
+}
+
+/// The next of it, if there is one.
+fn next_of(stream: &mut Option<pull::Stream>) -> OptionFuture<Next<'_, pull::Stream>> {
+    stream.as_mut().map(StreamExt::next).into()
+}
+
+/// What has come already; what is still on its way comes again, to whoever asks.
+fn arrived(mut stream: pull::Stream) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while let Some(Some(Ok(message))) = stream.next().now_or_never() {
+        messages.push(message);
+    }
+    messages
 }
 
 /// Resolves when it leads, or does not any more.

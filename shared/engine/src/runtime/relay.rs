@@ -347,12 +347,12 @@ pub fn run(
     Box::pin(async move {
         let mut pause = FIRST_PAUSE;
         let mut is_delayed = false;
-        let (origin, mut trouble) = (Instant::now(), Trouble::new());
+        let (origin, mut trouble) = (Instant::now(), Trouble::default());
         loop {
             // Armed before looking: an entry written after the look finds the wake-up already waiting.
             let woken = handover.woken();
             let round = relay.round(publish.as_ref(), observer.as_ref(), clock.now()).await;
-            if round.is_ok() && trouble.is_over() {
+            if round.is_ok() && trouble.ended() {
                 info!("the relay uses its store again");
             }
             match round {
@@ -379,8 +379,9 @@ pub fn run(
                     pause = (pause * 2).min(relay.settings.poll);
                 }
                 Err(fault) => {
-                    if trouble.is_news(origin.elapsed()) {
-                        error!("the relay cannot use its store: {}", error_chain(&fault));
+                    let what = error_chain(&fault);
+                    if trouble.met(&what, origin.elapsed()) {
+                        error!("the relay cannot use its store: {what}");
                     }
                     tokio::time::sleep(relay.settings.poll).await;
                 }

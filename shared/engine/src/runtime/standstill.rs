@@ -26,6 +26,17 @@ const LOOKS: u32 = 5;
 /// Looks are at least this far apart, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 
+/// Who takes the messages of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// This process alone.
+    Whole,
+    /// Other processes too, and none before this one.
+    Equal,
+    /// Another one before this one: what nobody has is that one's.
+    Rest,
+}
+
 /// What one look at a step saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sight {
@@ -35,8 +46,8 @@ pub struct Sight {
     pub is_shut: bool,
     /// An injected fault does.
     pub is_paused: bool,
-    /// Other processes may take its messages too.
-    pub is_shared: bool,
+    /// Who else may take its messages.
+    pub share: Share,
     /// This process has some of the messages, or has tried some in vain that come again.
     pub has_some: bool,
     /// Messages at the broker that are not settled yet, whoever has them, or why that is not known.
@@ -47,8 +58,11 @@ impl Sight {
     /// Whether messages wait that this process may be asked about.
     fn awaits(&self) -> bool {
         match &self.waiting {
-            Ok(waiting) if self.is_shared => waiting.gives_some() || (self.has_some && waiting.delivered > 0),
-            Ok(waiting) => waiting.all() > 0,
+            Ok(waiting) => match self.share {
+                Share::Whole => waiting.all() > 0,
+                Share::Equal => waiting.gives_some() || (self.has_some && waiting.delivered > 0),
+                Share::Rest => self.has_some && waiting.delivered > 0,
+            },
             Err(_) => true,
         }
     }
@@ -148,12 +162,11 @@ impl Before {
     }
 }
 
-/// Looks at `steps` until dropped, a few times within `limit`; `observer` hears what waits. Other processes take messages of
-/// these steps too if it `is_shared`.
+/// Looks at `steps` until dropped, a few times within `limit`; `observer` hears what waits, and `share` says who takes it.
 pub async fn run<S: Service, B: Bus>(
     bus: B,
     steps: Vec<StepAdmission>,
-    is_shared: bool,
+    share: impl Fn() -> Share + Send,
     standstills: Standstills,
     limit: Duration,
     clock: SharedClock,
@@ -178,7 +191,7 @@ pub async fn run<S: Service, B: Bus>(
             let is_paused = admission.is_paused();
             let is_shut = !is_paused && admission.is_shut();
             if is_connected {
-                let sight = Sight { has_moved, is_shut, is_paused, is_shared, has_some, waiting };
+                let sight = Sight { has_moved, is_shut, is_paused, share: share(), has_some, waiting };
                 standstills.look(admission.step().name, sight, clock.now());
             }
         }

@@ -51,7 +51,7 @@ pub fn run<S: Service>(
 ) -> impl Future<Output = ()> + Send {
     let began = settings.clock.now();
     let mut stuck = Stuck::default();
-    let (origin, mut trouble) = (Instant::now(), Trouble::new());
+    let (origin, mut trouble) = (Instant::now(), Trouble::default());
     async move {
         let wake = engine.timer_wake();
         let mut earlier_life = Some(match settings.clock.trusted() {
@@ -68,7 +68,7 @@ pub fn run<S: Service>(
             engine.timers_look_now();
             match fire(&engine, store.as_ref(), &settings, &mut stuck, earlier_life).await {
                 Ok(fired) => {
-                    if trouble.is_over() {
+                    if trouble.ended() {
                         info!("timers look again");
                     }
                     earlier_life = None;
@@ -79,8 +79,9 @@ pub fn run<S: Service>(
                     }
                 }
                 Err(fault) => {
-                    if trouble.is_news(origin.elapsed()) {
-                        warn!("timers cannot look: {}", error_chain(&fault));
+                    let what = error_chain(&fault);
+                    if trouble.met(&what, origin.elapsed()) {
+                        warn!("timers cannot look: {what}");
                     }
                     tokio::time::sleep(settings.poll).await;
                 }

@@ -6,28 +6,25 @@ use std::time::Duration;
 const SAID_EVERY: Duration = Duration::from_secs(30);
 
 /// One trouble of one loop. Times are on a clock that does not go back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Trouble {
-    said_at: Option<Duration>,
+    said: Option<(Duration, String)>,
 }
 
 impl Trouble {
-    pub(crate) const fn new() -> Self {
-        Self { said_at: None }
-    }
-
-    /// It is met. Whether to say so.
-    pub(crate) fn is_news(&mut self, now: Duration) -> bool {
-        let is_news = self.said_at.is_none_or(|said_at| now >= said_at + SAID_EVERY);
+    /// It is met, and this is what it is. Whether to say so.
+    pub(crate) fn met(&mut self, what: &str, now: Duration) -> bool {
+        let said = self.said.as_ref();
+        let is_news = said.is_none_or(|(at, said)| said != what || now >= *at + SAID_EVERY);
         if is_news {
-            self.said_at = Some(now);
+            self.said = Some((now, what.to_owned()));
         }
         is_news
     }
 
     /// It is not met. Whether to say that it is over.
-    pub(crate) const fn is_over(&mut self) -> bool {
-        self.said_at.take().is_some()
+    pub(crate) fn ended(&mut self) -> bool {
+        self.said.take().is_some()
     }
 }
 
@@ -37,12 +34,13 @@ mod tests {
 
     #[test]
     fn it_is_said_at_once_then_now_and_then_and_once_that_it_is_over() {
-        let mut trouble = Trouble::new();
-        assert!(!trouble.is_over());
-        let said = (0..=120).filter(|half| trouble.is_news(Duration::from_millis(half * 500)));
+        let mut trouble = Trouble::default();
+        assert!(!trouble.ended());
+        let said = (0..=120).filter(|half| trouble.met("it is away", Duration::from_millis(half * 500)));
         assert_eq!(said.collect::<Vec<_>>(), [0, 60, 120]);
-        assert!(trouble.is_over());
-        assert!(!trouble.is_over());
-        assert!(trouble.is_news(Duration::from_secs(61)), "another one");
+        assert!(trouble.met("it is there and refuses", Duration::from_secs(60)), "another one");
+        assert!(trouble.ended());
+        assert!(!trouble.ended());
+        assert!(trouble.met("it is away", Duration::from_secs(61)), "again");
     }
 }

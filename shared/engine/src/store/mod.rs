@@ -300,7 +300,7 @@ pub enum Heard {
 }
 
 /// Every process looks for what is due this often at least, by default (`engine.timer_poll`): of what comes due later it need
-/// not be told.
+/// not be told. Where they look less often, what a process that dies had due meanwhile is found as late.
 pub(crate) const LOOKED_FOR_WITHIN: Duration = Duration::from_secs(1);
 
 /// The answer of a [`Store`].
@@ -349,7 +349,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// What other processes that share this database commit, to the first who asks; `None` where nobody shares it. Of rows
-    /// only what is waited for ([`Store::wait_for`]), and nothing that comes due after [`LOOKED_FOR_WITHIN`].
+    /// only what is waited for ([`Store::wait_for`]), and nothing that comes due later than in a second, for which every process looks by itself.
     fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
         None
     }

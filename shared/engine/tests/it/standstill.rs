@@ -11,7 +11,7 @@ use saga_engine::runtime::admission::BreakerAction;
 use saga_engine::runtime::bus::{BusError, Waiting};
 use saga_engine::runtime::clock::SystemClock;
 use saga_engine::runtime::faults::NewFault;
-use saga_engine::runtime::standstill::{self, Sight, Standstill, Standstills, judge};
+use saga_engine::runtime::standstill::{self, Share, Sight, Standstill, Standstills, judge};
 
 use crate::broker::consuming::{listening, say, waiting};
 use crate::support::{
@@ -30,7 +30,7 @@ fn sight(undelivered: u64) -> Sight {
         has_moved: false,
         is_shut: false,
         is_paused: false,
-        is_shared: false,
+        share: Share::Whole,
         has_some: false,
         waiting: Ok(Waiting { undelivered, ..Waiting::default() }),
     }
@@ -63,7 +63,7 @@ fn a_step_stands_still_when_messages_wait_and_neither_it_moves_nor_anything_hold
 /// What one of several processes has is its own affair; what nobody has, and what is not known, is everybody's.
 #[test]
 fn of_several_processes_one_answers_for_what_it_has_and_for_what_it_could_take() {
-    let shared = |undelivered| Sight { is_shared: true, ..sight(undelivered) };
+    let shared = |undelivered| Sight { share: Share::Equal, ..sight(undelivered) };
     let full = |undelivered| Ok(Waiting { undelivered, delivered: 9, is_full: true });
     let cases = [
         (shared(0), false),
@@ -74,6 +74,8 @@ fn of_several_processes_one_answers_for_what_it_has_and_for_what_it_could_take()
         (Sight { waiting: full(5), ..shared(0) }, false),
         (Sight { waiting: full(5), has_some: true, ..shared(0) }, true),
         (Sight { waiting: Err("no consumer".to_owned()), ..shared(0) }, true),
+        (Sight { share: Share::Rest, ..shared(1) }, false),
+        (Sight { share: Share::Rest, waiting: full(5), has_some: true, ..shared(0) }, true),
         (Sight { has_moved: true, has_some: true, ..shared(1) }, false),
         (Sight { is_paused: true, ..shared(1) }, true),
     ];
@@ -264,21 +266,22 @@ async fn lags(harness: &EngineHarness, messages: &str) {
 }
 
 fn watched(harness: &mut EngineHarness, bus: &NatsBus) -> Standstills {
-    watched_as(harness, bus, false)
+    watched_as(harness, bus, Share::Whole)
 }
 
 /// As one of several processes.
 fn watched_beside(harness: &mut EngineHarness, bus: &NatsBus) -> Standstills {
-    watched_as(harness, bus, true)
+    watched_as(harness, bus, Share::Equal)
 }
 
-fn watched_as(harness: &mut EngineHarness, bus: &NatsBus, is_shared: bool) -> Standstills {
+fn watched_as(harness: &mut EngineHarness, bus: &NatsBus, share: Share) -> Standstills {
     let standstills = Standstills::default();
     let steps = [FILLING, LISTENING].map(|step: &'static Step| harness.step(step).clone());
     let limit = Duration::from_millis(500);
     let (bus, told) = (bus.clone(), standstills.clone());
     let (clock, observer) = (Arc::new(SystemClock), Arc::new(harness.metrics.clone()));
-    let watching = standstill::run::<Depot, _>(bus, steps.to_vec(), is_shared, told, limit, clock, observer);
+    let watching =
+        standstill::run::<Depot, _>(bus, steps.to_vec(), move || share, told, limit, clock, observer);
     harness.runs(watching);
     standstills
 }

@@ -74,8 +74,8 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
 }
 
 impl<S: Service> Loop<S> {
-    pub(super) const fn new(parts: Parts<S>, waiting: mpsc::Receiver<Pending<S>>, engine: Engine<S>) -> Self {
-        Self { parts, waiting, engine, trouble: Trouble::new(), is_busy: false }
+    pub(super) fn new(parts: Parts<S>, waiting: mpsc::Receiver<Pending<S>>, engine: Engine<S>) -> Self {
+        Self { parts, waiting, engine, trouble: Trouble::default(), is_busy: false }
     }
 
     /// Waits until the next batch may begin, which is at once after a pause, or until it is full.
@@ -115,7 +115,7 @@ impl<S: Service> Loop<S> {
         while let Some(part) = parts.pop() {
             match self.commit(&inputs, part.clone()).await {
                 Ok(settlement) => {
-                    if self.trouble.is_over() {
+                    if self.trouble.ended() {
                         info!("batches are stored again");
                     }
                     self.settle(&inputs[part], &mut settled, settlement);
@@ -125,8 +125,9 @@ impl<S: Service> Loop<S> {
                     parts.extend([middle..part.end, part.start..middle]);
                 }
                 Err(fault) => {
-                    if fault.is_of_the_batch() || self.trouble.is_news(origin.elapsed()) {
-                        error!(inputs = part.len(), "batch not stored: {}", error_chain(&fault));
+                    let what = error_chain(&fault);
+                    if fault.is_of_the_batch() || self.trouble.met(&what, origin.elapsed()) {
+                        error!(inputs = part.len(), "batch not stored: {what}");
                     }
                     self.parts.observer.batch_not_stored();
                     if fault.is_of_the_batch() {

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-use tokio_postgres::{AsyncMessage, Client, Statement};
+use tokio_postgres::{AsyncMessage, Client, Statement, ToStatement};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, warn};
 use uuid::Uuid;
@@ -137,12 +137,7 @@ impl Listening {
 
     /// Somebody here waits for rows of this kind, until the answer is dropped.
     pub(super) fn wait_for(&self, kind: &'static str) -> Guard {
-        let (waits, is_to_be_said) = self.watched.wait(kind, Instant::now());
-        if is_to_be_said && self.is_anybody_there() {
-            // It says what is waited for, beside whatever it says.
-            let _ = self.says.try_send(Saying { by: self.by, ..Saying::default() });
-        }
-        Guard::of(waits)
+        Guard::of(self.watched.wait(kind, Instant::now()))
     }
 
     /// Tells the others what was committed. It waits for nothing.
@@ -213,8 +208,9 @@ impl Announced {
 /// The connection on which is said and heard.
 struct Session {
     client: Client,
-    /// Asked all the time: planned once.
+    /// Both are asked for all the time, and planned once.
     others: Statement,
+    saying: Statement,
     notified: mpsc::Receiver<String>,
     /// There was no room for something.
     has_missed: Arc<AtomicBool>,
@@ -246,7 +242,8 @@ impl Session {
             }
         }));
         let others = client.prepare(IS_ANYBODY_THERE).await.map_err(oops(context))?;
-        let session = Self { client, others, notified, has_missed, _driving: driving };
+        let saying = client.prepare("SELECT pg_notify('saga', $1)").await.map_err(oops(context))?;
+        let session = Self { client, others, saying, notified, has_missed, _driving: driving };
         let began = Instant::now();
         while !session.takes(instance).await? {
             if began.elapsed() >= within {
@@ -269,23 +266,26 @@ impl Session {
     }
 
     async fn is_anybody_there(&self) -> Result<bool, tokio_postgres::Error> {
-        self.client.query_one(&self.others, &[&NAMES]).await.map(|row| row.get(0))
+        is_anybody_there(&self.client, &self.others).await
     }
 
     async fn say(&self, saying: &Saying) -> Result<(), tokio_postgres::Error> {
         let text = serde_json::to_string(saying).unwrap_or_default();
-        self.client.execute("SELECT pg_notify('saga', $1)", &[&text]).await.map(drop)
+        self.client.execute(&self.saying, &[&text]).await.map(drop)
     }
 }
 
-/// Whether another process than one, which has its name, uses the database.
-const IS_ANYBODY_THERE: &str = "SELECT count(*) > 1 FROM pg_locks
+/// For [`is_anybody_there`].
+pub(super) const IS_ANYBODY_THERE: &str = "SELECT count(*) > 1 FROM pg_locks
      WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Whether another process than this one, which has its name, uses the database.
-pub(super) async fn is_anybody_there(client: &Client) -> Result<bool, tokio_postgres::Error> {
-    client.query_one(IS_ANYBODY_THERE, &[&NAMES]).await.map(|row| row.get(0))
+/// Whether another process than this one, which has its name, uses the database; `asking` is [`IS_ANYBODY_THERE`].
+pub(super) async fn is_anybody_there(
+    client: &Client,
+    asking: &(impl ToStatement + ?Sized),
+) -> Result<bool, tokio_postgres::Error> {
+    client.query_one(asking, &[&NAMES]).await.map(|row| row.get(0))
 }
 
 /// The same for the same name in every build.
@@ -326,6 +326,7 @@ impl Listener {
                     Err(_) => {}
                 }
             };
+            self.watched.missed(Instant::now());
             self.hear(Heard::Anything);
         }
     }
@@ -334,6 +335,7 @@ impl Listener {
     async fn listen(&mut self, session: &mut Session) -> Result<(), tokio_postgres::Error> {
         let mut look = interval(LOOKS_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let watched = self.watched.clone();
         loop {
             tokio::select! {
                 biased;
@@ -345,10 +347,7 @@ impl Listener {
                         self.watched.missed(Instant::now());
                         self.hear(Heard::Anything);
                     }
-                    let waits = self.watched.to_be_said(Instant::now());
-                    if !waits.is_empty() && self.is_anybody_there.load(Ordering::Relaxed) {
-                        session.say(&Saying { by: self.by, waits, ..Saying::default() }).await?;
-                    }
+                    self.say_waits(session).await?;
                 }
                 text = session.notified.recv() => match text {
                     Some(text) => self.take(&text),
@@ -356,19 +355,32 @@ impl Listener {
                     None => return session.client.batch_execute("SELECT 1").await,
                 },
                 saying = self.said.recv() => match saying {
-                    Some(saying) => {
-                        let waits = self.watched.to_be_said(Instant::now());
-                        session.say(&Saying { waits, ..saying }).await?;
-                    }
+                    Some(saying) => session.say(&saying).await?,
                     None => return Ok(()),
                 },
+                () = watched.news() => self.say_waits(session).await?,
             }
         }
     }
 
+    /// Tells the others, if there are any, what is waited for here.
+    async fn say_waits(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+        if !self.is_anybody_there.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let waits = self.watched.to_be_said(Instant::now());
+        if waits.is_empty() {
+            return Ok(());
+        }
+        session.say(&Saying { by: self.by, waits, ..Saying::default() }).await
+    }
+
     fn take(&mut self, text: &str) {
         // What a newer build says is something.
-        let Ok(saying) = serde_json::from_str::<Saying>(text) else { return self.hear(Heard::Anything) };
+        let Ok(saying) = serde_json::from_str::<Saying>(text) else {
+            self.watched.missed(Instant::now());
+            return self.hear(Heard::Anything);
+        };
         if saying.by == self.by {
             return;
         }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::Kinds;
 use super::pool::Connection;
-use super::values::{Owned, Ready, oops, pipelined, stored_dead_letter};
+use super::values::{Owned, Ready, may_be_an_id, oops, pipelined, stored_dead_letter};
 use crate::store::StoreFault;
 
 const CONTEXT: &str = "reading what a batch needs";
@@ -74,6 +74,9 @@ pub(super) async fn load(
     let mut by_kind: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for key in &reads.rows {
         kinds.of_name(key.kind)?;
+        if !may_be_an_id(&key.id) {
+            continue;
+        }
         by_kind.entry(key.kind).or_default().push(key.id.clone());
     }
     let mut asked: Vec<(String, Owned)> = vec![(

@@ -72,8 +72,7 @@ struct Database {
 }
 
 impl Database {
-    /// What it knows of the lease of the relay has changed, or not.
-    fn knows(&self, leads: bool) {
+    fn set_leads(&self, leads: bool) {
         self.leads.send_if_modified(|known| std::mem::replace(known, leads) != leads);
     }
 }
@@ -153,17 +152,6 @@ impl PostgresStore {
             let answer = work.await?;
             self.database.listening.say(&announced);
             Ok(answer)
-        })
-    }
-
-    /// What only the relay with the lease may do: whoever hears that it has not done it does not lead any more.
-    fn fenced<'a>(&'a self, work: Answer<'a, bool>) -> Answer<'a, bool> {
-        Box::pin(async move {
-            let is_done = work.await?;
-            if !is_done {
-                self.database.knows(false);
-            }
-            Ok(is_done)
         })
     }
 
@@ -271,8 +259,8 @@ impl Store for PostgresStore {
         Box::pin(async move {
             let taken = taking.await;
             if name == RELAY {
-                // Whoever cannot renew it does not know.
-                self.database.knows(matches!(taken, Ok(Some(_))));
+                // Whoever cannot renew it cannot store what it would be given either. A relay that was fenced off asks soon.
+                self.database.set_leads(matches!(taken, Ok(Some(_))));
             }
             taken
         })
@@ -280,7 +268,7 @@ impl Store for PostgresStore {
 
     fn give_back_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
         if name == RELAY {
-            self.database.knows(false);
+            self.database.set_leads(false);
         }
         let owner = owner.to_owned();
         self.write(Lane::Quick, move |conn, _| {
@@ -302,16 +290,16 @@ impl Store for PostgresStore {
 
     fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
         let lease = lease.clone();
-        self.fenced(self.write(Lane::Quick, move |conn, _| {
+        self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move { outbox::settle(conn, &lease, &published, now).await })
-        }))
+        })
     }
 
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
         let lease = lease.clone();
-        self.fenced(self.write(Lane::Quick, move |conn, _| {
+        self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move { outbox::settle_run(conn, &lease, &run).await })
-        }))
+        })
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::pool::Connection;
 use super::values::{
-    Owned, array_of, count_of, limit_of, number, oops, query, query_one, query_opt, quoted,
+    Owned, array_of, count_of, limit_of, may_be_an_id, number, oops, query, query_one, query_opt, quoted,
     stored_dead_letter, text, timestamp, without_nul,
 };
 use crate::store::{StoreFault, StoredDeadLetters};
@@ -31,8 +31,16 @@ fn found(row: &Row, ordered_by: FieldValue) -> FoundRow {
 pub(super) async fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
     let sql =
         format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = $1", key.kind);
-    let row = query_opt(conn, &sql, &[&without_nul(key.id.as_str())]).await.map_err(oops("reading a row"))?;
+    if !may_be_an_id(&key.id) {
+        return Ok(None);
+    }
+    let row = query_opt(conn, &sql, &[&key.id]).await.map_err(oops("reading a row"))?;
     Ok(row.map(|row| found(&row, FieldValue::Null)))
+}
+
+/// The place of an id among those of all rows, of which none has that character.
+fn between(id: &str) -> String {
+    id.replace('\0', "\u{1}")
 }
 
 /// The conditions of a query, as SQL that follows `WHERE true`, with their values.
@@ -76,11 +84,11 @@ impl Conditions {
         let beyond = if query.descending { "<" } else { ">" };
         match (&query.after, query.order) {
             (Some(after), None) => {
-                let place = all.place(without_nul(after.as_str()));
+                let place = all.place(between(after));
                 all.sql.push_str(&format!(" AND id {beyond} ${place}"));
             }
             (Some(after), Some(Order { field, after: Some(value) })) => {
-                let (value, id) = (all.place(value), all.place(without_nul(after.as_str())));
+                let (value, id) = (all.place(value), all.place(between(after)));
                 all.sql.push_str(&format!(" AND ({}, id) {beyond} (${value}, ${id})", quoted(field)));
             }
             (Some(_), Some(Order { after: None, .. })) | (None, _) => {}
@@ -228,8 +236,10 @@ pub(super) async fn history(
     after: i64,
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreFault> {
-    let id = without_nul(id);
-    let events = history_between(conn, kind, &id, after, i64::MAX, limit_of(limit));
+    if !may_be_an_id(id) {
+        return Ok(vec![]);
+    }
+    let events = history_between(conn, kind, id, after, i64::MAX, limit_of(limit));
     events.await.map_err(oops("reading the history of a row"))
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use saga_core::row::RowKind;
 
-use super::listening::is_anybody_there;
+use super::listening::{IS_ANYBODY_THERE, is_anybody_there};
 use super::pool::Connection;
 use super::values::{execute, micros, oops, query, query_opt, quoted};
 use crate::store::StoreFault;
@@ -26,7 +26,9 @@ pub(super) async fn prepare(conn: &Connection, kinds: &[RowKind]) -> Result<(), 
     for kind in kinds {
         if let Some(fields) = is_to_be_made(conn, kind).await? {
             if is_there(conn, kind.name).await?
-                && is_anybody_there(conn.client()).await.map_err(oops("looking for other processes"))?
+                && is_anybody_there(conn.client(), IS_ANYBODY_THERE)
+                    .await
+                    .map_err(oops("looking for other processes"))?
             {
                 return Err(StoreFault::Unusable(format!(
                     "this build has other fields of {} than the processes that use it: stop all replicas of the other build \

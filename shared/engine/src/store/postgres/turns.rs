@@ -28,7 +28,8 @@ pub(super) struct Turns(Mutex<Seen>);
 struct Seen {
     /// The generation of the database that the last batch made.
     generation: i64,
-    /// When a batch was seen to follow one of another process.
+    /// When a batch was seen to follow one of another process, or something else that changed the database: a turn too many
+    /// costs a moment.
     others_at: Instant,
 }
 

@@ -85,7 +85,12 @@ pub(super) fn array_of(
     }
 }
 
-/// What an error says, or somebody looks for, may hold the one character that no text of PostgreSQL can.
+/// Whether a row may have this id: none holds the one character that no text of PostgreSQL can.
+pub(super) fn may_be_an_id(id: &str) -> bool {
+    !id.contains('\0')
+}
+
+/// What an error says, what a field holds, or somebody looks for, may hold that character.
 pub(super) fn without_nul(text: impl Into<String>) -> String {
     let text = text.into();
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }

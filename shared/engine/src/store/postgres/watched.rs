@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// For so long others count as waiting after they have said so.
@@ -15,6 +16,8 @@ const SAYS_EVERY: Duration = Duration::from_secs(3);
 
 /// What is waited for in this process, and elsewhere.
 pub(super) struct Watched {
+    /// Others are to be told of something.
+    news: Notify,
     here: Arc<Mutex<BTreeMap<&'static str, Here>>>,
     elsewhere: Mutex<Elsewhere>,
 }
@@ -57,16 +60,23 @@ impl Watched {
     /// Of a process that has heard nobody yet.
     pub(super) fn new(now: Instant) -> Self {
         let elsewhere = Elsewhere { anything_until: now + BELIEVED_FOR, kinds: BTreeMap::new() };
-        Self { here: Arc::default(), elsewhere: Mutex::new(elsewhere) }
+        Self { news: Notify::new(), here: Arc::default(), elsewhere: Mutex::new(elsewhere) }
     }
 
-    /// Somebody here waits for rows of this kind, until the answer is dropped; and whether others are to be told so now.
-    pub(super) fn wait(&self, kind: &'static str, now: Instant) -> (impl Send + use<>, bool) {
+    /// Somebody here waits for rows of this kind, until the answer is dropped.
+    pub(super) fn wait(&self, kind: &'static str, now: Instant) -> impl Send + use<> {
         let mut all = self.here.lock();
         let here = all.entry(kind).or_default();
         here.count += 1;
-        let is_to_be_said = here.is_to_be_said(now);
-        (Waits { here: self.here.clone(), kind }, is_to_be_said)
+        if here.is_to_be_said(now) {
+            self.news.notify_one();
+        }
+        Waits { here: self.here.clone(), kind }
+    }
+
+    /// Resolves when others are to be told of something at once.
+    pub(super) fn news(&self) -> impl Future<Output = ()> + Send {
+        self.news.notified()
     }
 
     /// The kinds that others are to be told of now; they count as told.
@@ -99,6 +109,8 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn at(millis: u64, origin: Instant) -> Instant {
@@ -109,11 +121,11 @@ mod tests {
     fn others_are_told_at_once_and_then_now_and_then_while_somebody_waits() {
         let origin = Instant::now();
         let watched = Watched::new(origin);
-        let (waits, is_news) = watched.wait("order", origin);
-        assert!(is_news);
+        let waits = watched.wait("order", origin);
+        assert_eq!(watched.news().now_or_never(), Some(()));
         assert_eq!(watched.to_be_said(origin), BTreeSet::from(["order".to_owned()]));
-        let (waits_too, is_news) = watched.wait("order", at(100, origin));
-        assert!(!is_news, "it was said just now");
+        let waits_too = watched.wait("order", at(100, origin));
+        assert_eq!(watched.news().now_or_never(), None, "it was said just now");
         assert_eq!(watched.to_be_said(at(2_900, origin)), BTreeSet::new());
         drop(waits);
         assert_eq!(watched.to_be_said(at(3_000, origin)), BTreeSet::from(["order".to_owned()]));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use saga_engine::nats::{BusSettings, NatsBus};
 use saga_engine::runtime::bus::{Bus as _, BusMessage as _, Deliveries as _};
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::consuming::{durable, durable_of, say};
-use crate::support::{FILLING, Nats, PRODUCERS, wait_until};
+use crate::support::{FILLING, Nats, PRODUCERS, in_time, wait_until};
 
 /// One that takes, counts and acknowledges whatever it is given, until it is dropped.
 struct Replica {
@@ -58,9 +59,9 @@ async fn the_one_that_leads_is_given_all_and_the_other_when_it_is_gone() {
     let bus = nats.bus().await;
     let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
     asked(&bus, 3).await;
-    for first in (1..=201).step_by(40) {
-        say(&bus, first..first + 40).await;
-        lead.takes(usize::try_from(first).expect("a small number") + 39).await;
+    for first in (1..=201).step_by(20) {
+        say(&bus, first..first + 20).await;
+        lead.takes(usize::try_from(first).expect("a small number") + 19).await;
     }
     assert_eq!(other.taken(), 0);
     drop(lead);
@@ -83,22 +84,69 @@ async fn messages_follow_the_lead() {
     assert_eq!(one.taken(), 0);
 }
 
-/// One that cannot keep up asks for no more, however much it leads.
+/// One that cannot keep up asks for no more, however much it leads: it has what it has asked for, and the other the rest.
 #[tokio::test]
 async fn what_the_lead_does_not_ask_for_goes_to_the_other() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let settings = BusSettings { pull: 4, ..nats.settings() };
+    let settings = BusSettings { pull: 8, ..nats.settings() };
     let busy = NatsBus::connect(settings, "busy").await.expect("an address");
     let (_leads, led) = watch::channel(true);
     let mut lead = busy.of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
     say(&bus, 1..=1).await;
-    // It asks for four, both ways, and never looks again.
+    // It asks for four, both ways, and does not look again for now.
     let _held = lead.next().await.expect("a message");
     let other = Replica::begin(&bus, false).await;
     asked(&bus, 3).await;
     say(&bus, 2..=41).await;
-    other.takes(40 - 8).await;
+    other.takes(40 - 7).await;
+    let mut first = Vec::new();
+    while first.len() < 3 {
+        let message = in_time("it has them", lead.next()).await.expect("a message");
+        first.push(message.delivery().sequence);
+    }
+    assert!(first.contains(&2), "what came first went to the lead: {first:?}");
+}
+
+/// Whoever does not lead any more has what had come to it, and leaves the rest to the others.
+#[tokio::test]
+async fn what_has_come_to_a_lead_that_leads_no_more_is_its_own() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let (leads, led) = watch::channel(true);
+    let mut lead = bus.clone().of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+    say(&bus, 1..=1).await;
+    lead.next().await.expect("a message").acknowledge().await.expect("the broker is there");
+    say(&bus, 2..=5).await;
+    wait_until("they have come", async || {
+        durable(&bus, FILLING).await.expect("it is there").info().await.expect("its state").num_ack_pending
+            == 4
+    })
+    .await;
+    leads.send_replace(false);
+    for sequence in 2..=5 {
+        let message = in_time("it has come", lead.next()).await.expect("a message");
+        assert_eq!((message.delivery().sequence, message.is_redelivery()), (sequence, false));
+        message.acknowledge().await.expect("the broker is there");
+    }
+}
+
+/// As a breaker does that is not wholly closed again, at whichever replica.
+#[tokio::test]
+async fn a_few_may_be_asked_for_by_one_that_does_not_lead() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let lead = Replica::begin(&bus, true).await;
+    asked(&bus, 2).await;
+    let (_leads, led) = watch::channel(false);
+    let mut other = bus.clone().of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+    assert!(other.fetch(2).await.expect("an answer").is_empty(), "none is there");
+    drop(lead);
+    say(&bus, 1..=3).await;
+    let next = in_time("one comes", other.next_within(Duration::from_secs(5))).await.expect("an answer");
+    next.expect("a message").acknowledge().await.expect("the broker is there");
+    let few = in_time("the others too", other.fetch(2)).await.expect("an answer");
+    assert_eq!(few.len(), 2);
 }
 
 /// The durable is brought to what its replicas need, and back: one process on SQLite asks for no group.

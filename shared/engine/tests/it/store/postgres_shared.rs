@@ -9,7 +9,7 @@ use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::PostgresStore;
-use saga_engine::store::{Heard, Opening, Overridden, Published, RELAY, Store, StoreFault};
+use saga_engine::store::{Heard, Opening, Overridden, RELAY, Store, StoreFault};
 use tokio::sync::mpsc::Receiver;
 
 use crate::support::{
@@ -277,8 +277,7 @@ async fn who_has_the_lease_of_the_relay_leads_and_keeps_its_promises_to_itself()
 
     other.take_lease(RELAY, None, "depot-2", at(11), at(21)).await?.expect("it has lapsed");
     assert!(leads(&one) && leads(&other), "one has not looked yet");
-    let nothing = Published::default();
-    assert!(!one.settle(&held, nothing, at(12)).await?);
+    assert_eq!(one.take_lease(RELAY, Some(&held), "depot-1", at(12), at(22)).await?, None);
     assert!(!leads(&one) && leads(&other));
     other.give_back_lease(RELAY, "depot-2").await?;
     assert!(!leads(&other));
@@ -315,6 +314,10 @@ async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> O
         assert!(tokio::time::Instant::now() < until, "it is not told although somebody waits");
     }
     drop(waits);
+    let until = tokio::time::Instant::now() + Duration::from_secs(30);
+    while is_told().await {
+        assert!(tokio::time::Instant::now() < until, "it is told although nobody waits any more");
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use saga_core::decider::FieldValue;
-use saga_core::decision::Writes;
+use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::query::{Group, Join, Joined, Order, Query};
 use saga_engine::store::{Store, StoreFault};
 
@@ -54,6 +54,13 @@ pub async fn a_text_with_a_zero_character_is_found_nowhere(store: &Arc<dyn Store
     }
     assert_eq!(find(store, Query { text: Some(zero()), ..all() }).await?, [""; 0]);
     assert_eq!(find(store, Query { after: Some(zero()), ..all() }).await?, ["b", "c", "d"]);
+    assert_eq!(find(store, Query { after: Some(zero()), descending: true, ..all() }).await?, ["a"]);
+    let nothing = |loaded: Loaded| {
+        assert!(loaded.rows.is_empty());
+        Writes::default()
+    };
+    let reads = Reads { rows: [shelf("a\0")].into(), ..Reads::default() };
+    store.transact(reads, Box::new(nothing)).await?;
     assert!(store.row(shelf("a\0")).await?.is_none());
     assert_eq!(store.events(shelf("a\0"), 0, 9).await?, []);
     Ok(())
