@@ -39,7 +39,7 @@ addresses() {
 # processes_of KIND: their names, of one alone its own.
 processes_of() { system_status | jq -r --arg kind "$1" '.processes[].name | select(test("^" + $kind + "(-[0-9])?$"))'; }
 
-# leader_of STREAM: which of several brokers leads it.
+# leader_of STREAM|SERVICE: which of several brokers leads it; which of several replicas is given its messages first.
 leader_of() { system_status | jq -r --arg stream "$1" '.processes[] | select(.leads // [] | index($stream)).name'; }
 
 # How to start a system that the last scenarios can be played with.

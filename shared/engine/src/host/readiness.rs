@@ -16,6 +16,7 @@ use super::app::App;
 use super::http::{Check, CheckState, Health, Readiness};
 use super::metrics::{Metrics, names};
 use super::timekeeping::complaint;
+use crate::nats::NatsBus;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
 use crate::runtime::signed;
@@ -90,6 +91,7 @@ async fn in_time(stats: impl Future<Output = Result<Stats, StoreFault>> + Send) 
 /// How this service is, with what its store has just said.
 pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<Stats, StoreFault>) -> Readiness {
     let mut readiness = app.standing.take(&look(app, stats), app.clock.now());
+    readiness.leads = app.bus.as_ref().is_some_and(NatsBus::leads);
     readiness.remarks.extend(app.settings.http.remark().map(str::to_owned));
     readiness
 }

@@ -306,6 +306,11 @@ impl NatsBus {
         Self { leads, ..self }
     }
 
+    /// Whether it is given messages before other replicas.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.as_ref().is_some_and(|leads| *leads.borrow())
+    }
+
     /// Whether another replica is given messages first, as far as is known.
     pub(crate) fn follows(&self) -> bool {
         self.leads.as_ref().is_some_and(|leads| !*leads.borrow())

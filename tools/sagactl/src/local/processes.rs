@@ -40,7 +40,8 @@ pub struct ProcessLook {
     pub checks: Value,
     /// What is wrong, check by check, in its own words.
     pub complaints: Vec<String>,
-    /// Of one of several brokers, the streams that it leads, as far as somebody says so.
+    /// Of one of several brokers, the streams that it leads; of one of several replicas, its service, when it is given
+    /// messages first. As far as somebody says so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub leads: Vec<String>,
     pub rss_mib: Option<f64>,

@@ -34,6 +34,8 @@ pub struct Condition {
     pub checks: Value,
     /// What is wrong, check by check.
     pub complaints: Vec<String>,
+    /// Of several replicas, it is given messages first.
+    pub leads: bool,
 }
 
 /// How the process is now. One that does not answer is not ready, and has nothing to say.
@@ -67,6 +69,7 @@ impl Condition {
             degraded: body["degraded"] == true,
             checks: body["checks"].clone(),
             complaints: wrong.map(complaint).collect(),
+            leads: body["leads"] == true,
         }
     }
 }

@@ -68,6 +68,7 @@ async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
         Some(_) => readiness::condition(http, system, member).await,
         None => Condition::default(),
     };
+    let is_one_of_several = system.layout().replicas > 1;
     ProcessLook {
         name: member,
         pid: running.map(|running| running.pid),
@@ -78,7 +79,7 @@ async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
         why_down: if running.is_none() { process::why_down(system, member) } else { None },
         checks: condition.checks,
         complaints: condition.complaints,
-        leads: vec![],
+        leads: if is_one_of_several && condition.leads { vec![member.kind().to_string()] } else { vec![] },
         rss_mib: running.map(|running| mib(running.rss_bytes)),
         cpu_ms: running.map(|running| running.cpu_ms),
         uptime_s: running.map(|running| running.uptime_s),

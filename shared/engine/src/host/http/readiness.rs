@@ -20,6 +20,9 @@ pub struct Readiness {
     pub degraded: bool,
     /// What each check found, by its name.
     pub checks: BTreeMap<String, Check>,
+    /// Of several replicas, this one publishes, and is given messages first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leads: bool,
     /// What is worth knowing of how it was set up, and nothing to be done about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
@@ -58,6 +61,7 @@ impl Readiness {
             ready: !any(CheckState::Failed),
             degraded: any(CheckState::Degraded),
             checks,
+            leads: false,
             remarks: Vec::new(),
         }
     }

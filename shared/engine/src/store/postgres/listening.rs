@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const NAME_WITHIN: Duration = Duration::from_secs(5);
 
 /// The class of the locks that hold names (`pg_locks.classid`).
-const NAMES: i32 = 0x5a6a;
+pub(super) const NAMES: i32 = 0x5a6a;
 
 /// What is said of one commit.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -289,7 +289,7 @@ pub(super) async fn is_anybody_there(
 }
 
 /// The same for the same name in every build.
-fn name_of(instance: &str) -> i32 {
+pub(super) fn name_of(instance: &str) -> i32 {
     let digest = Sha256::digest(instance);
     i32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])
 }

@@ -41,9 +41,10 @@ use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
-use tracing::warn;
+use tracing::{info, warn};
 
 pub use self::connect::Place;
+use self::leases::Missing;
 use self::listening::{Announced, Listening};
 use self::pool::{Connection, Lane, Lanes};
 use self::turns::Turns;
@@ -67,13 +68,21 @@ struct Database {
     kinds: Kinds,
     listening: Listening,
     turns: Turns,
+    /// What the process is called; empty when it has no name.
+    instance: String,
+    missing: Missing,
     /// Whether this process has the lease of the relay, as far as it knows.
     leads: watch::Sender<bool>,
 }
 
 impl Database {
     fn set_leads(&self, leads: bool) {
-        self.leads.send_if_modified(|known| std::mem::replace(known, leads) != leads);
+        if self.leads.send_if_modified(|known| std::mem::replace(known, leads) != leads) {
+            match leads {
+                true => info!("leads its replicas: it publishes, and is given messages first"),
+                false => info!("does not lead its replicas any more"),
+            }
+        }
     }
 }
 
@@ -125,8 +134,10 @@ impl PostgresStore {
         let listening = Listening::begin(place, &kinds.0, opening).await?;
         prepared.await?;
         conn.give_back();
-        let (turns, leads) = (Turns::new(Instant::now()), watch::Sender::new(false));
-        Ok(Self { database: Arc::new(Database { lanes, kinds, listening, turns, leads }) })
+        let (instance, leads) = (opening.instance.to_owned(), watch::Sender::new(false));
+        let (turns, missing) = (Turns::new(Instant::now()), Missing::new());
+        let database = Database { lanes, kinds, listening, turns, instance, missing, leads };
+        Ok(Self { database: Arc::new(database) })
     }
 
     /// Runs `work` in a transaction of its own. It comes to its end whether or not anybody waits for it.
@@ -253,8 +264,13 @@ impl Store for PostgresStore {
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>> {
         let (held, owner) = (held.cloned(), owner.to_owned());
+        let database = self.database.clone();
         let taking = self.write(Lane::Quick, move |conn, _| {
-            Box::pin(async move { leases::take(conn, name, held.as_ref(), &owner, now, until).await })
+            Box::pin(async move {
+                // Others have names where this one has.
+                let missing = (database.instance == owner).then_some(&database.missing);
+                leases::take(conn, name, held.as_ref(), &owner, (now, until), missing).await
+            })
         });
         Box::pin(async move {
             let taken = taking.await;

@@ -284,6 +284,34 @@ async fn who_has_the_lease_of_the_relay_leads_and_keeps_its_promises_to_itself()
     Ok(())
 }
 
+/// A process that is killed has lost its connections, and with them its name: nobody waits until its lease is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_of_one_who_is_gone_is_free_soon_and_of_one_who_is_there_when_it_is_over() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let named = |instance| Opening { instance, ..Opening::default() };
+    let one = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
+    let other = open_postgres_as(&url, Depot::rows(), &named("depot-2")).await?;
+    let held = one.take_lease(RELAY, None, "depot-1", at(0), at(60)).await?.expect("nobody has it");
+    let taken = async || other.take_lease(RELAY, None, "depot-2", at(1), at(61)).await;
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < Duration::from_millis(2_500) {
+        assert_eq!(taken().await?, None, "it is there");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(one);
+    let gone = tokio::time::Instant::now();
+    wait_until("its lease is free", async || matches!(taken().await, Ok(Some(_)))).await;
+    assert!(gone.elapsed() >= Duration::from_secs(2), "it might only have lost a connection");
+    let again = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
+    assert_eq!(
+        again.take_lease(RELAY, Some(&held), "depot-1", at(2), at(62)).await?,
+        None,
+        "it is fenced off"
+    );
+    Ok(())
+}
+
 /// Rows are many, and mostly nobody waits for any: then the others are not told which have changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> Outcome {
