@@ -206,7 +206,7 @@ impl Default for TaskSettings {
         Self {
             retry: task_retry(),
             concurrency: 256,
-            backlog: 1024,
+            backlog: 512,
             timeout: Duration::from_secs(5),
             lease: Duration::from_secs(10),
         }

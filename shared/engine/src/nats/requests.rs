@@ -17,6 +17,10 @@ use super::connection::NatsBus;
 use super::pulling::{GROUP, Pull, messages_of};
 use crate::runtime::bus::BusError;
 
+/// So many messages one of several replicas asks for at once, each of which may be a pack: what it has asked for and cannot
+/// take yet is nobody else's.
+const FEW: usize = 16;
+
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 
@@ -46,9 +50,8 @@ impl Requests {
     pub(super) async fn next(&mut self, bus: &NatsBus, consumer: &Pull) -> Result<Message, BusError> {
         loop {
             let leads = self.leads.as_mut().is_some_and(|leads| *leads.borrow_and_update());
-            // Of replicas both together ask for as much as one does.
             let (pull, priority) = match self.leads {
-                Some(_) => (bus.settings.pull.div_ceil(2), Some(SECOND)),
+                Some(_) => (bus.settings.pull.min(FEW), Some(SECOND)),
                 None => (bus.settings.pull, None),
             };
             if self.standing.is_none() {

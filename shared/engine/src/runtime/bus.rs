@@ -105,6 +105,12 @@ pub trait Deliveries: Send {
     /// One of them.
     type Message: BusMessage;
 
+    /// Whether what comes is held here while it cannot be handed in. Where others would take it, it is not: what a process
+    /// that is busy has asked for should be little.
+    fn are_held(&self) -> bool {
+        true
+    }
+
     /// The next message, many of which may be asked for at once behind the scenes.
     fn next(&mut self) -> impl Future<Output = Result<Self::Message, BusError>> + Send;
 

@@ -150,11 +150,12 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                 let mut taking = std::pin::pin!(self.take(message, &acknowledge));
                 let mut broken = None;
                 // What the broker has delivered meanwhile is held too; it delivers no more than it may.
+                let are_held = deliveries.are_held();
                 loop {
                     tokio::select! {
                         biased;
                         flow = &mut taking => break (flow?, broken),
-                        message = deliveries.next(), if broken.is_none() => match message {
+                        message = deliveries.next(), if are_held && broken.is_none() => match message {
                             Ok(message) => waiting.push_back(holding(&held, &admission, message)),
                             Err(error) => broken = Some(error),
                         },

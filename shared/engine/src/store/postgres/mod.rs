@@ -35,12 +35,13 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 pub use self::connect::Place;
@@ -73,9 +74,25 @@ struct Database {
     missing: Missing,
     /// Whether this process has the lease of the relay, as far as it knows.
     leads: watch::Sender<bool>,
+    lead_ends: Mutex<Instant>,
 }
 
 impl Database {
+    /// Leads until then, unless it is said again: whoever cannot be reached says nothing.
+    fn leads_until(self: &Arc<Self>, until: Instant) {
+        *self.lead_ends.lock() = until;
+        self.set_leads(true);
+        let database = Arc::downgrade(self);
+        tokio::spawn(async move {
+            sleep_until(until).await;
+            if let Some(database) = database.upgrade()
+                && *database.lead_ends.lock() == until
+            {
+                database.set_leads(false);
+            }
+        });
+    }
+
     fn set_leads(&self, leads: bool) {
         if self.leads.send_if_modified(|known| std::mem::replace(known, leads) != leads) {
             match leads {
@@ -136,7 +153,8 @@ impl PostgresStore {
         conn.give_back();
         let (instance, leads) = (opening.instance.to_owned(), watch::Sender::new(false));
         let (turns, missing) = (Turns::new(Instant::now()), Missing::new());
-        let database = Database { lanes, kinds, listening, turns, instance, missing, leads };
+        let lead_ends = Mutex::new(Instant::now());
+        let database = Database { lanes, kinds, listening, turns, instance, missing, leads, lead_ends };
         Ok(Self { database: Arc::new(database) })
     }
 
@@ -272,11 +290,17 @@ impl Store for PostgresStore {
                 leases::take(conn, name, held.as_ref(), &owner, (now, until), missing).await
             })
         });
+        // Counted from before it was asked for: no longer than the lease.
+        let span = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+        let ends = Instant::now() + span;
         Box::pin(async move {
             let taken = taking.await;
             if name == RELAY {
-                // Whoever cannot renew it cannot store what it would be given either. A relay that was fenced off asks soon.
-                self.database.set_leads(matches!(taken, Ok(Some(_))));
+                match taken {
+                    Ok(Some(_)) => self.database.leads_until(ends),
+                    // Whoever cannot renew it cannot store what it would be given either. A relay that was fenced off asks soon.
+                    Ok(None) | Err(_) => self.database.set_leads(false),
+                }
             }
             taken
         })

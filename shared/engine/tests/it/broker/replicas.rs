@@ -10,7 +10,10 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::consuming::{durable, durable_of, say};
-use crate::support::{FILLING, Nats, PRODUCERS, in_time, wait_until};
+use crate::support::{
+    Deed, DepotCommand, EngineHarness, FILLING, Nats, PRODUCERS, Pace, Supplier, in_memory, in_time,
+    wait_until,
+};
 
 /// One that takes, counts and acknowledges whatever it is given, until it is dropped.
 struct Replica {
@@ -59,14 +62,32 @@ async fn the_one_that_leads_is_given_all_and_the_other_when_it_is_gone() {
     let bus = nats.bus().await;
     let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
     asked(&bus, 3).await;
-    for first in (1..=201).step_by(20) {
-        say(&bus, first..first + 20).await;
-        lead.takes(usize::try_from(first).expect("a small number") + 19).await;
+    for first in (1..=201).step_by(8) {
+        say(&bus, first..first + 8).await;
+        lead.takes(usize::try_from(first).expect("a small number") + 7).await;
     }
     assert_eq!(other.taken(), 0);
     drop(lead);
     say(&bus, 501..=550).await;
     other.takes(50).await;
+}
+
+/// One that cannot hand in what it has: of what comes meanwhile it has asked for little, and the rest is the other's at once.
+#[tokio::test]
+async fn a_lead_that_stands_still_leaves_the_rest_to_the_other() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    let pace = Pace { backlog: 1, ..Pace::default() };
+    let mut lead = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
+    lead.ask(DepotCommand::List("tea")).await;
+    lead.ask(DepotCommand::Supply("coffee")).await;
+    wait_until("the call is under way", async || !lead.supplier.called().is_empty()).await;
+    let (_leads, led) = watch::channel(true);
+    lead.listens(&bus.clone().of_replica(Some(led)), FILLING);
+    let other = Replica::begin(&bus, false).await;
+    asked(&bus, 3).await;
+    say(&bus, 1..=400).await;
+    other.takes(300).await;
 }
 
 #[tokio::test]
@@ -79,8 +100,8 @@ async fn messages_follow_the_lead() {
     asked(&bus, 2).await;
     other.leads.send_replace(true);
     asked(&bus, 3).await;
-    say(&bus, 1..=50).await;
-    other.takes(50).await;
+    say(&bus, 1..=12).await;
+    other.takes(12).await;
     assert_eq!(one.taken(), 0);
 }
 
@@ -89,7 +110,7 @@ async fn messages_follow_the_lead() {
 async fn what_the_lead_does_not_ask_for_goes_to_the_other() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let settings = BusSettings { pull: 8, ..nats.settings() };
+    let settings = BusSettings { pull: 4, ..nats.settings() };
     let busy = NatsBus::connect(settings, "busy").await.expect("an address");
     let (_leads, led) = watch::channel(true);
     let mut lead = busy.of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");

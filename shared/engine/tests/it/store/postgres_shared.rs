@@ -312,6 +312,19 @@ async fn the_lease_of_one_who_is_gone_is_free_soon_and_of_one_who_is_there_when_
     Ok(())
 }
 
+/// Whoever cannot ask any more does not go on leading for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_renew_the_lease_leads_no_longer_than_it() -> Outcome {
+    let (_server, [one, _other]) = two().await;
+    let began = tokio::time::Instant::now();
+    one.take_lease(RELAY, None, "depot-1", at(0), at(1)).await?.expect("nobody has it");
+    let mut leads = one.leads().expect("they may share it");
+    assert!(*leads.borrow_and_update());
+    in_time("it ends", leads.changed()).await.expect("it is told");
+    assert!(!*leads.borrow() && began.elapsed() >= Duration::from_secs(1));
+    Ok(())
+}
+
 /// Rows are many, and mostly nobody waits for any: then the others are not told which have changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> Outcome {
