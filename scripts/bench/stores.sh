@@ -37,7 +37,8 @@ store_run() {
     replicas) flags=(--store postgres --replicas 3) ;;
   esac
   start_system "$bin" ${flags[@]+"${flags[@]}"}
-  timeout $((duration_s + 180)) "$bin/sagactl" --data "$data" load --clients "$clients" --warmup 5s --duration "${duration_s}s" \
+  # Right after a start replicas do not know yet what the others wait for, and tell them everything.
+  timeout $((duration_s + 180)) "$bin/sagactl" --data "$data" load --clients "$clients" --warmup 15s --duration "${duration_s}s" \
     --mix happy=100 --may-shed --json >"$folder/load.json" 2>/dev/null || true
   stop_system
   [[ -s $folder/load.json ]] || die "the load came to no result"
