@@ -177,7 +177,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 
 async fn bus_of<X>(service: &str, settings: &Settings<X>, store: &dyn Store) -> Result<NatsBus, BusFault> {
     let bus = NatsBus::connect_as(settings.bus.clone(), service, &settings.instance).await?;
-    Ok(bus.of_replica(store.leads()))
+    Ok(bus.of_replica(store.leads(), settings.engine.batch_max))
 }
 
 async fn give_back_lease(store: &dyn Store, owner: &str) {

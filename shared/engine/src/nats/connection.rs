@@ -189,6 +189,8 @@ pub struct NatsBus {
     told: Arc<Told>,
     /// Whether it asks for messages before the other replicas of its service.
     pub(super) leads: Option<watch::Receiver<bool>>,
+    /// Facts of one durable that may be under way here.
+    pub(super) room: usize,
 }
 
 /// What was told of the connection, so that it is told once.
@@ -296,14 +298,18 @@ impl NatsBus {
             .map_err(|source| BusFault::Connect { url, source })?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(settings.publish_timeout);
-        Ok(Self { client, jetstream, settings, user: user.to_owned(), told, leads: None })
+        let room = settings.max_ack_pending as usize;
+        Ok(Self { client, jetstream, settings, user: user.to_owned(), told, leads: None, room })
     }
 
     /// The same, of one of several replicas, which asks for messages first as long as it leads (unless `lead_first` is off).
+    /// With two batches of facts of one durable under way it has its hands full, and the others are there.
     #[must_use]
-    pub fn of_replica(self, leads: Option<watch::Receiver<bool>>) -> Self {
-        let leads = leads.filter(|_| self.settings.lead_first);
-        Self { leads, ..self }
+    pub fn of_replica(self, leads: Option<watch::Receiver<bool>>, batch_max: usize) -> Self {
+        match leads.filter(|_| self.settings.lead_first) {
+            Some(leads) => Self { leads: Some(leads), room: self.room.min(2 * batch_max), ..self },
+            None => self,
+        }
     }
 
     /// Whether it is given messages before other replicas.

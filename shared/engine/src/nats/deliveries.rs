@@ -22,10 +22,6 @@ use super::pulling::{GROUP, Pull, facts_of, in_words, said_on};
 use super::requests::{self, Requests};
 use crate::runtime::bus::{Bus, BusError, BusMessage, Deliveries, Durable, Waiting};
 
-/// Facts of one durable that one of several replicas has under way: two batches. With more it has its hands full, and the
-/// others are there.
-const ROOM_OF_REPLICA: usize = 512;
-
 /// How often it is tried whether another service has made its stream.
 const STREAM_POLL: Duration = Duration::from_millis(100);
 
@@ -45,7 +41,7 @@ impl Bus for NatsBus {
             requests: Requests::of(self),
             stream: durable.subscription.stream().into(),
             unpacked: VecDeque::new(),
-            room: Arc::new(Semaphore::new(self.room())),
+            room: Arc::new(Semaphore::new(self.room)),
         })
     }
 
@@ -66,14 +62,6 @@ impl Bus for NatsBus {
 
     async fn waiting(&self, durable: Durable) -> Result<Waiting, BusError> {
         Ok(self.reach(durable).await?.waiting)
-    }
-}
-
-impl NatsBus {
-    /// Facts of one durable that may be under way here.
-    fn room(&self) -> usize {
-        let all = self.settings.max_ack_pending as usize;
-        if self.leads.is_some() { all.min(ROOM_OF_REPLICA) } else { all }
     }
 }
 

@@ -15,6 +15,8 @@ use crate::support::{
     wait_until,
 };
 
+const BATCH: usize = 256;
+
 /// One that takes, counts and acknowledges whatever it is given, until it is dropped.
 struct Replica {
     leads: watch::Sender<bool>,
@@ -26,7 +28,7 @@ impl Replica {
     async fn begin(bus: &NatsBus, leads: bool) -> Self {
         let (leads, led) = watch::channel(leads);
         let mut deliveries =
-            bus.clone().of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+            bus.clone().of_replica(Some(led), BATCH).consume(durable_of(FILLING)).await.expect("a consumer");
         let taken = Arc::new(AtomicUsize::new(0));
         let counted = taken.clone();
         let taking = tokio::spawn(async move {
@@ -83,7 +85,7 @@ async fn a_lead_that_stands_still_leaves_the_rest_to_the_other() {
     lead.ask(DepotCommand::Supply("coffee")).await;
     wait_until("the call is under way", async || !lead.supplier.called().is_empty()).await;
     let (_leads, led) = watch::channel(true);
-    lead.listens(&bus.clone().of_replica(Some(led)), FILLING);
+    lead.listens(&bus.clone().of_replica(Some(led), BATCH), FILLING);
     let other = Replica::begin(&bus, false).await;
     asked(&bus, 3).await;
     say(&bus, 1..=400).await;
@@ -113,7 +115,7 @@ async fn what_the_lead_does_not_ask_for_goes_to_the_other() {
     let settings = BusSettings { pull: 4, ..nats.settings() };
     let busy = NatsBus::connect(settings, "busy").await.expect("an address");
     let (_leads, led) = watch::channel(true);
-    let mut lead = busy.of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+    let mut lead = busy.of_replica(Some(led), BATCH).consume(durable_of(FILLING)).await.expect("a consumer");
     say(&bus, 1..=1).await;
     // It asks for four, both ways, and does not look again for now.
     let _held = lead.next().await.expect("a message");
@@ -135,7 +137,8 @@ async fn what_has_come_to_a_lead_that_leads_no_more_is_its_own() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let (leads, led) = watch::channel(true);
-    let mut lead = bus.clone().of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+    let mut lead =
+        bus.clone().of_replica(Some(led), BATCH).consume(durable_of(FILLING)).await.expect("a consumer");
     say(&bus, 1..=1).await;
     lead.next().await.expect("a message").acknowledge().await.expect("the broker is there");
     say(&bus, 2..=5).await;
@@ -160,7 +163,8 @@ async fn a_few_may_be_asked_for_by_one_that_does_not_lead() {
     let lead = Replica::begin(&bus, true).await;
     asked(&bus, 2).await;
     let (_leads, led) = watch::channel(false);
-    let mut other = bus.clone().of_replica(Some(led)).consume(durable_of(FILLING)).await.expect("a consumer");
+    let mut other =
+        bus.clone().of_replica(Some(led), BATCH).consume(durable_of(FILLING)).await.expect("a consumer");
     assert!(other.fetch(2).await.expect("an answer").is_empty(), "none is there");
     drop(lead);
     say(&bus, 1..=3).await;
