@@ -83,10 +83,12 @@ fn next_of(stream: &mut Option<pull::Stream>) -> OptionFuture<Next<'_, pull::Str
     stream.as_mut().map(StreamExt::next).into()
 }
 
-/// What has come already; what is still on its way comes again, to whoever asks.
+/// What has come already, no more than it may have asked for; what is still on its way comes again, to whoever asks.
 fn arrived(mut stream: pull::Stream) -> Vec<Message> {
     let mut messages = Vec::new();
-    while let Some(Some(Ok(message))) = stream.next().now_or_never() {
+    while messages.len() < 2 * FEW
+        && let Some(Some(Ok(message))) = stream.next().now_or_never()
+    {
         messages.push(message);
     }
     messages
