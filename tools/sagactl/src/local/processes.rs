@@ -81,7 +81,15 @@ impl Processes {
             complaints.map(|complaint| format!("\n{} says: {complaint}", row.name)).collect::<String>()
         };
         let complaints = self.each.iter().filter(|_| with_complaints).map(complaint);
-        table_with_sum(&COLUMNS, &self.each, sum, view) + &complaints.collect::<String>()
+        let table = table_with_sum(&COLUMNS, &self.each, sum, view);
+        table + &self.leaders() + &complaints.collect::<String>()
+    }
+
+    /// Which of several leads what, in a line; empty where there is one of each.
+    fn leaders(&self) -> String {
+        let leads = |row: &ProcessLook| format!("{} leads {}", row.name, row.leads.join(", "));
+        let leaders: Vec<_> = self.each.iter().filter(|row| !row.leads.is_empty()).map(leads).collect();
+        if leaders.is_empty() { String::new() } else { format!("\n{}", leaders.join(" · ")) }
     }
 }
 

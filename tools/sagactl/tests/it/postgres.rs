@@ -123,6 +123,8 @@ async fn of_several_the_others_go_on_when_one_is_killed() {
     let first = |row: &Value| row["leads"].as_array().is_some_and(|led| led.contains(&"order".into()));
     let first = status["processes"].as_array().expect("a list").iter().filter(|row| first(row)).count();
     assert_eq!(first, 1, "one of the replicas is given messages first: {status:#}");
+    let said = String::from_utf8_lossy(&system.try_sagactl(&["status"]).stdout).into_owned();
+    assert!(said.contains(" leads order"), "{said}");
     let unknown = system.try_sagactl(&["kill", "order"]);
     let said = String::from_utf8_lossy(&unknown.stderr);
     assert!(!unknown.status.success() && said.contains("name one of order-1, order-2"), "{said}");
