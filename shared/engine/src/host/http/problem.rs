@@ -2,8 +2,11 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use saga_core::retry::error_chain;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::store::StoreFault;
 
 /// What is wrong with one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -91,9 +94,20 @@ impl Problem {
     }
 }
 
-impl From<crate::store::StoreFault> for Problem {
-    fn from(fault: crate::store::StoreFault) -> Self {
-        Self::internal(&saga_core::retry::error_chain(&fault))
+/// A database that is away is no fault of what was asked: the same goes well once it is back.
+impl From<StoreFault> for Problem {
+    fn from(fault: StoreFault) -> Self {
+        let cause = error_chain(&fault);
+        match fault {
+            StoreFault::Database { .. } | StoreFault::Closed => {
+                tracing::warn!("request not answered: {cause}");
+                Self::unavailable("this service cannot read its database right now: ask again in a moment", 1)
+            }
+            StoreFault::Refused { .. }
+            | StoreFault::Conflict(_)
+            | StoreFault::Unusable(_)
+            | StoreFault::Panicked(_) => Self::internal(&cause),
+        }
     }
 }
 
@@ -113,5 +127,22 @@ impl IntoResponse for Problem {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_now_may_be_asked_for_again_and_what_is_broken_is_broken() {
+        let problem = |fault: StoreFault| {
+            let problem = Problem::from(fault);
+            (problem.status, problem.retry_after_s)
+        };
+        let source = || "connection refused".into();
+        assert_eq!(problem(StoreFault::Database { context: "reading", source: source() }), (503, Some(1)));
+        assert_eq!(problem(StoreFault::Closed), (503, Some(1)));
+        assert_eq!(problem(StoreFault::Refused { context: "reading", source: source() }), (500, None));
     }
 }
