@@ -16,12 +16,14 @@ use crate::output::{exit, note};
 
 /// `sagactl stop NAME`. Nothing to do is success.
 pub async fn stop(system: &System, member: Member) -> anyhow::Result<ExitCode> {
-    let member = system.checked(member)?;
+    let members = system.named(member)?;
     let _lock = folder::lock(system.folder()).await?;
-    if process::find(system, member).is_none() {
-        note(&format!("{member} is not running"));
+    for member in members {
+        if process::find(system, member).is_none() {
+            note(&format!("{member} is not running"));
+        }
+        stop::one(system, member).await?;
     }
-    stop::one(system, member).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -41,20 +43,27 @@ pub struct StartOptions {
 /// `sagactl start NAME`. Nothing to do is success.
 pub async fn start(system: System, options: StartOptions) -> anyhow::Result<ExitCode> {
     let StartOptions { name, within, accept_loss } = options;
-    let member = system.checked(name)?;
+    let members = system.named(name)?;
     let system = &match accept_loss {
-        Some(_) if member.participant().is_none() => {
+        Some(_) if name.participant().is_none() => {
             return Err(exit::refuse(format!(
-                "{member} keeps no database of its own: --accept-loss is for services"
+                "{name} keeps no database of its own: --accept-loss is for services"
             )));
         }
-        Some(loss) => system.with(member, format!("store.accept_loss={loss}")),
+        Some(loss) => system.with(name, format!("store.accept_loss={loss}")),
         None => system,
     };
     let _lock = folder::lock(system.folder()).await?;
+    for member in members {
+        start_one(system, member, within).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start_one(system: &System, member: Member, within: Duration) -> anyhow::Result<()> {
     if let Some(running) = process::find(system, member) {
         note(&format!("{member} runs already (pid {})", running.pid));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     process::wait_for_port(system, member).await?;
     // Somebody may have deleted it, to begin anew.
@@ -69,7 +78,7 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<Exit
         stop::one(system, member).await?;
         return Err(error);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Sees to it that the broker lets a service in: a key that was lost is made anew, and a broker that does not know it is

@@ -112,6 +112,15 @@ impl System {
         Err(exit::refuse(format!("there is no process {member} here: name one of {}", Member::names(alike))))
     }
 
+    /// The processes that a name means: of several replicas all, when it is their service's.
+    ///
+    /// # Errors
+    /// As [`System::checked`].
+    pub fn named(&self, member: Member) -> anyhow::Result<Vec<Member>> {
+        let alike: Vec<_> = self.members().filter(|own| own.kind() == member).collect();
+        if alike.is_empty() { self.checked(member).map(|member| vec![member]) } else { Ok(alike) }
+    }
+
     /// Where each listens.
     pub fn ports(&self) -> &Ports {
         &self.plan.ports

@@ -233,5 +233,10 @@ async fn a_name_used_twice_and_a_repair_of_what_runs_are_refused_in_one_line() {
     system.sagactl(&["stop", "order-2"]);
     let verified = order(&["verify"]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
-    system.sagactl(&["start", "order-1"]);
+    // The name of a service means all of its replicas.
+    system.sagactl(&["start", "order"]);
+    refused(&["verify"], "another process uses it");
+    system.sagactl(&["stop", "order"]);
+    assert!(order(&["verify"]).status.success(), "both are stopped");
+    system.sagactl(&["start", "order"]);
 }
