@@ -59,6 +59,11 @@ must() {
     failed=$((failed + 1))
   fi
 }
+# For jq: what is between the others, and three places behind the point; of ratios the median, the least and the most.
+# shellcheck disable=SC2034,SC2016
+spread='def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
+  def round3: . * 1000 | round / 1000;
+  def spread: {median: (median | round3), min: (min | round3), max: (max | round3)};'
 # note NAME JSON: a result.
 note() { results=$(jq --arg name "$1" --argjson value "$2" '. + {($name): $value}' <<<"$results"); }
 

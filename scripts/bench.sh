@@ -426,11 +426,9 @@ run_pairs() {
     fi
   done
   local summary
-  summary=$(jq -s --arg one "$one" --arg other "$second" '
-    def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
-    def round3: . * 1000 | round / 1000;
+  summary=$(jq -s --arg one "$one" --arg other "$second" "$spread"'
     def ratios(part): group_by(.pair) | map((map(select(.run == $one))[0] | part) / (map(select(.run == $other))[0] | part))
-      | {median: (median | round3), min: (min | round3), max: (max | round3)};
+      | spread;
     {throughput: ratios(.rate), p50: ratios(.p50), p99: ratios(.p99), cpu_per_saga: ratios(.cpu_ms), runs: .}' "$folder/runs")
   show "" "  $one / $second, per pair: median (min … max)"
   show "$(jq -r 'to_entries[] | select(.key != "runs") | "  \(.key)\t\(.value.median)\t\(.value.min) … \(.value.max)"' <<<"$summary" |

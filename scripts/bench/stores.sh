@@ -15,11 +15,9 @@ bench_stores() {
     done
   done
   local summary
-  summary=$(jq -s '
-    def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
-    def round3: . * 1000 | round / 1000;
+  summary=$(jq -s "$spread"'
     def rate(run): map(select(.run == run))[0].rate;
-    def ratios(one; other): group_by(.round) | map(rate(one) / rate(other)) | {median: (median | round3), min: (min | round3), max: (max | round3)};
+    def ratios(one; other): group_by(.round) | map(rate(one) / rate(other)) | spread;
     {runs: ., ratios: (group_by(.clients) | map({clients: .[0].clients, postgresql_to_sqlite: ratios("postgresql"; "sqlite"),
       replicas_to_one: ratios("replicas"; "postgresql")}))}' "$folder/stores")
   show "" "  per round: median (min … max)"

@@ -9,7 +9,7 @@ use saga_core::machinery::Stats;
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::{error, info};
 
 use super::app::App;
@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_millis(1_500);
 
 /// Looks until dropped, for the metrics and for who asks later since when.
 pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
-    let (origin, mut trouble) = (Instant::now(), Trouble::default());
+    let mut trouble = Trouble::default();
     loop {
         // Whatever the store says: while it takes nothing, this is what grows.
         app.metrics.take_queue(app.engine.waiting());
@@ -38,8 +38,7 @@ pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) 
         show(&of(&app, &stats), &app.metrics);
         match &stats {
             Err(fault) => {
-                let what = error_chain(fault);
-                if trouble.met(&what, origin.elapsed()) {
+                if let Some(what) = trouble.met(fault) {
                     error!("the store cannot be asked: {what}");
                 }
             }

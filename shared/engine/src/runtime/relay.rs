@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use saga_core::retry::error_chain;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -347,7 +346,7 @@ pub fn run(
     Box::pin(async move {
         let mut pause = FIRST_PAUSE;
         let mut is_delayed = false;
-        let (origin, mut trouble) = (Instant::now(), Trouble::default());
+        let mut trouble = Trouble::default();
         loop {
             // Armed before looking: an entry written after the look finds the wake-up already waiting.
             let woken = handover.woken();
@@ -379,8 +378,7 @@ pub fn run(
                     pause = (pause * 2).min(relay.settings.poll);
                 }
                 Err(fault) => {
-                    let what = error_chain(&fault);
-                    if trouble.met(&what, origin.elapsed()) {
+                    if let Some(what) = trouble.met(&fault) {
                         error!("the relay cannot use its store: {what}");
                     }
                     tokio::time::sleep(relay.settings.poll).await;

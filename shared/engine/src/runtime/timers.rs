@@ -7,11 +7,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::input::{DueOutcome, Input, Outcome};
-use saga_core::retry::error_chain;
 use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_core::waiting::{Retry, is_over};
-use tokio::time::Instant;
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -51,7 +49,7 @@ pub fn run<S: Service>(
 ) -> impl Future<Output = ()> + Send {
     let began = settings.clock.now();
     let mut stuck = Stuck::default();
-    let (origin, mut trouble) = (Instant::now(), Trouble::default());
+    let mut trouble = Trouble::default();
     async move {
         let wake = engine.timer_wake();
         let mut earlier_life = Some(match settings.clock.trusted() {
@@ -79,8 +77,7 @@ pub fn run<S: Service>(
                     }
                 }
                 Err(fault) => {
-                    let what = error_chain(&fault);
-                    if trouble.met(&what, origin.elapsed()) {
+                    if let Some(what) = trouble.met(&fault) {
                         warn!("timers cannot look: {what}");
                     }
                     tokio::time::sleep(settings.poll).await;

@@ -1,25 +1,31 @@
-//! Pure: a trouble that is met at every look, as a database that is away: said at once, then now and then, and when it is over.
+//! Shell: a trouble that is met at every look, as a database that is away: said at once, then now and then, and when it is over.
 
 use std::time::Duration;
+
+use saga_core::retry::error_chain;
+use tokio::time::Instant;
+
+use crate::store::StoreFault;
 
 /// While it lasts it is said again this often: a log of an hour's outage is read in a minute.
 const SAID_EVERY: Duration = Duration::from_secs(30);
 
-/// One trouble of one loop. Times are on a clock that does not go back.
+/// One trouble of one loop.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
-    said: Option<(Duration, String)>,
+    said: Option<(Instant, String)>,
 }
 
 impl Trouble {
-    /// It is met, and this is what it is. Whether to say so.
-    pub(crate) fn met(&mut self, what: &str, now: Duration) -> bool {
+    /// It is met. What to say of it, when that is news.
+    pub(crate) fn met(&mut self, fault: &StoreFault) -> Option<String> {
+        let (what, now) = (error_chain(fault), Instant::now());
         let said = self.said.as_ref();
-        let is_news = said.is_none_or(|(at, said)| said != what || now >= *at + SAID_EVERY);
-        if is_news {
-            self.said = Some((now, what.to_owned()));
-        }
-        is_news
+        let is_news = said.is_none_or(|(at, said)| *said != what || now >= *at + SAID_EVERY);
+        is_news.then(|| {
+            self.said = Some((now, what.clone()));
+            what
+        })
     }
 
     /// It is not met. Whether to say that it is over.
@@ -32,15 +38,25 @@ impl Trouble {
 mod tests {
     use super::*;
 
-    #[test]
-    fn it_is_said_at_once_then_now_and_then_and_once_that_it_is_over() {
+    fn fault(what: &str) -> StoreFault {
+        StoreFault::Unusable(what.to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_said_at_once_then_now_and_then_and_once_that_it_is_over() {
         let mut trouble = Trouble::default();
         assert!(!trouble.ended());
-        let said = (0..=120).filter(|half| trouble.met("it is away", Duration::from_millis(half * 500)));
-        assert_eq!(said.collect::<Vec<_>>(), [0, 60, 120]);
-        assert!(trouble.met("it is there and refuses", Duration::from_secs(60)), "another one");
+        let mut said = Vec::new();
+        for half in 0..=120 {
+            if let Some(what) = trouble.met(&fault("it is away")) {
+                said.push((half, what));
+            }
+            tokio::time::advance(Duration::from_millis(500)).await;
+        }
+        assert_eq!(said, [0, 60, 120].map(|half| (half, "it is away".to_owned())));
+        assert!(trouble.met(&fault("it is there and refuses")).is_some(), "another one");
         assert!(trouble.ended());
         assert!(!trouble.ended());
-        assert!(trouble.met("it is away", Duration::from_secs(61)), "again");
+        assert!(trouble.met(&fault("it is away")).is_some(), "again");
     }
 }

@@ -299,10 +299,6 @@ pub enum Heard {
     Anything,
 }
 
-/// Every process looks for what is due this often at least, by default (`engine.timer_poll`): of what comes due later it need
-/// not be told. Where they look less often, what a process that dies had due meanwhile is found as late.
-pub(crate) const LOOKED_FOR_WITHIN: Duration = Duration::from_secs(1);
-
 /// The answer of a [`Store`].
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 
@@ -349,7 +345,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// What other processes that share this database commit, to the first who asks; `None` where nobody shares it. Of rows
-    /// only what is waited for ([`Store::wait_for`]), and nothing that comes due later than in a second, for which every process looks by itself.
+    /// only what is waited for ([`Store::wait_for`]), and nothing that comes due later than in a second, for which every
+    /// process looks by itself.
     fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
         None
     }

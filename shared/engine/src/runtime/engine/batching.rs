@@ -67,7 +67,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
         looping.is_busy = rush.is_on();
         let (inputs, settled): (Vec<_>, Vec<_>) =
             gathered.drain(..).map(|pending| (pending.input, (pending.seen, pending.on_settled))).unzip();
-        looping.store(Arc::new(inputs), settled.into_iter(), origin).await;
+        looping.store(Arc::new(inputs), settled.into_iter()).await;
         drop(turn);
         gathering.ended(origin.elapsed());
     }
@@ -109,7 +109,7 @@ impl<S: Service> Loop<S> {
 
     /// Commits a batch and settles it. One that cannot be stored as a whole is halved until it is known which inputs
     /// are to blame: they fail alone.
-    async fn store(&mut self, inputs: Arc<Vec<Input<S>>>, mut settled: Waiters<S>, origin: Instant) {
+    async fn store(&mut self, inputs: Arc<Vec<Input<S>>>, mut settled: Waiters<S>) {
         // The first part is on top, so that what came first is decided first.
         let mut parts: Vec<Range<usize>> = std::iter::once(0..inputs.len()).collect();
         while let Some(part) = parts.pop() {
@@ -125,8 +125,11 @@ impl<S: Service> Loop<S> {
                     parts.extend([middle..part.end, part.start..middle]);
                 }
                 Err(fault) => {
-                    let what = error_chain(&fault);
-                    if fault.is_of_the_batch() || self.trouble.met(&what, origin.elapsed()) {
+                    let said = match fault.is_of_the_batch() {
+                        true => Some(error_chain(&fault)),
+                        false => self.trouble.met(&fault),
+                    };
+                    if let Some(what) = said {
                         error!(inputs = part.len(), "batch not stored: {what}");
                     }
                     self.parts.observer.batch_not_stored();

@@ -15,19 +15,19 @@ use parking_lot::Mutex;
 use saga_core::decision::Writes;
 use saga_core::row::{RowKey, RowKind};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-use tokio_postgres::{AsyncMessage, Client, Statement, ToStatement};
+use tokio_postgres::{AsyncMessage, Client, Statement};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::connect::Place;
+use super::names::{self, IS_ANYBODY_THERE};
 use super::values::{micros, oops, timestamp};
 use super::watched::Watched;
-use crate::store::{Guard, Heard, LOOKED_FOR_WITHIN, Opening, StoreFault};
+use crate::store::{Guard, Heard, Opening, StoreFault};
 
 /// Sayings that wait: to be told to the others, to be read, and to be heard by the engine. What finds no room is found at
 /// the next look.
@@ -45,8 +45,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The connection of an earlier life may take so long to be gone.
 const NAME_WITHIN: Duration = Duration::from_secs(5);
 
-/// The class of the locks that hold names (`pg_locks.classid`).
-pub(super) const NAMES: i32 = 0x5a6a;
+/// Every process looks for what is due this often at least, by default (`engine.timer_poll`): of what comes due later it need
+/// not be told. Where they look less often, what a process that dies had due meanwhile is found as late.
+const LOOKED_FOR_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is said of one commit.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -245,7 +246,7 @@ impl Session {
         let saying = client.prepare("SELECT pg_notify('saga', $1)").await.map_err(oops(context))?;
         let session = Self { client, others, saying, notified, has_missed, _driving: driving };
         let began = Instant::now();
-        while !session.takes(instance).await? {
+        while !names::take(&session.client, instance).await.map_err(oops("taking the name of an instance"))? {
             if began.elapsed() >= within {
                 return Err(StoreFault::Unusable(format!(
                     "another process runs as instance {instance}: give each replica a name of its own (instance)"
@@ -257,41 +258,14 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes the name, if it is free.
-    async fn takes(&self, instance: &str) -> Result<bool, StoreFault> {
-        // Whoever has no name is one more all the same.
-        let name = if instance.is_empty() { fastrand::i32(..) } else { name_of(instance) };
-        let taken = self.client.query_one("SELECT pg_try_advisory_lock($1, $2)", &[&NAMES, &name]).await;
-        taken.map(|row| row.get(0)).map_err(oops("taking the name of an instance"))
-    }
-
     async fn is_anybody_there(&self) -> Result<bool, tokio_postgres::Error> {
-        is_anybody_there(&self.client, &self.others).await
+        names::is_anybody_there(&self.client, &self.others).await
     }
 
     async fn say(&self, saying: &Saying) -> Result<(), tokio_postgres::Error> {
         let text = serde_json::to_string(saying).unwrap_or_default();
         self.client.execute(&self.saying, &[&text]).await.map(drop)
     }
-}
-
-/// For [`is_anybody_there`].
-pub(super) const IS_ANYBODY_THERE: &str = "SELECT count(*) > 1 FROM pg_locks
-     WHERE locktype = 'advisory' AND classid = $1::int::oid AND objsubid = 2 AND granted
-         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-
-/// Whether another process than this one, which has its name, uses the database; `asking` is [`IS_ANYBODY_THERE`].
-pub(super) async fn is_anybody_there(
-    client: &Client,
-    asking: &(impl ToStatement + ?Sized),
-) -> Result<bool, tokio_postgres::Error> {
-    client.query_one(asking, &[&NAMES]).await.map(|row| row.get(0))
-}
-
-/// The same for the same name in every build.
-pub(super) fn name_of(instance: &str) -> i32 {
-    let digest = Sha256::digest(instance);
-    i32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]])
 }
 
 /// What goes on beside all else, over as many connections as it takes.

@@ -10,10 +10,12 @@ mod connect;
 mod departures;
 mod due;
 mod fold;
+mod lead;
 mod leases;
 mod left;
 mod listening;
 mod load;
+mod names;
 mod opening;
 mod outbox;
 mod overrides;
@@ -35,16 +37,16 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{info, warn};
+use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 pub use self::connect::Place;
+use self::lead::Lead;
 use self::leases::Missing;
 use self::listening::{Announced, Listening};
 use self::pool::{Connection, Lane, Lanes};
@@ -69,38 +71,8 @@ struct Database {
     kinds: Kinds,
     listening: Listening,
     turns: Turns,
-    /// What the process is called; empty when it has no name.
-    instance: String,
     missing: Missing,
-    /// Whether this process has the lease of the relay, as far as it knows.
-    leads: watch::Sender<bool>,
-    lead_ends: Mutex<Instant>,
-}
-
-impl Database {
-    /// Leads until then, unless it is said again: whoever cannot be reached says nothing.
-    fn leads_until(self: &Arc<Self>, until: Instant) {
-        *self.lead_ends.lock() = until;
-        self.set_leads(true);
-        let database = Arc::downgrade(self);
-        tokio::spawn(async move {
-            sleep_until(until).await;
-            if let Some(database) = database.upgrade()
-                && *database.lead_ends.lock() == until
-            {
-                database.set_leads(false);
-            }
-        });
-    }
-
-    fn set_leads(&self, leads: bool) {
-        if self.leads.send_if_modified(|known| std::mem::replace(known, leads) != leads) {
-            match leads {
-                true => info!("leads its replicas: it publishes, and is given messages first"),
-                false => info!("does not lead its replicas any more"),
-            }
-        }
-    }
+    lead: Lead,
 }
 
 struct Kinds(Vec<RowKind>);
@@ -151,11 +123,9 @@ impl PostgresStore {
         let listening = Listening::begin(place, &kinds.0, opening).await?;
         prepared.await?;
         conn.give_back();
-        let (instance, leads) = (opening.instance.to_owned(), watch::Sender::new(false));
-        let (turns, missing) = (Turns::new(Instant::now()), Missing::new());
-        let lead_ends = Mutex::new(Instant::now());
-        let database = Database { lanes, kinds, listening, turns, instance, missing, leads, lead_ends };
-        Ok(Self { database: Arc::new(database) })
+        let missing = Missing::new(opening.instance.to_owned());
+        let (turns, lead) = (Turns::new(Instant::now()), Lead::none());
+        Ok(Self { database: Arc::new(Database { lanes, kinds, listening, turns, missing, lead }) })
     }
 
     /// Runs `work` in a transaction of its own. It comes to its end whether or not anybody waits for it.
@@ -270,7 +240,7 @@ impl Store for PostgresStore {
     }
 
     fn leads(&self) -> Option<watch::Receiver<bool>> {
-        Some(self.database.leads.subscribe())
+        Some(self.database.lead.watched())
     }
 
     fn take_lease<'a>(
@@ -285,9 +255,7 @@ impl Store for PostgresStore {
         let database = self.database.clone();
         let taking = self.write(Lane::Quick, move |conn, _| {
             Box::pin(async move {
-                // Others have names where this one has.
-                let missing = (database.instance == owner).then_some(&database.missing);
-                leases::take(conn, name, held.as_ref(), &owner, (now, until), missing).await
+                leases::take(conn, name, held.as_ref(), &owner, (now, until), &database.missing).await
             })
         });
         // Counted from before it was asked for: no longer than the lease.
@@ -297,9 +265,9 @@ impl Store for PostgresStore {
             let taken = taking.await;
             if name == RELAY {
                 match taken {
-                    Ok(Some(_)) => self.database.leads_until(ends),
+                    Ok(Some(_)) => self.database.lead.until(ends),
                     // Whoever cannot renew it cannot store what it would be given either. A relay that was fenced off asks soon.
-                    Ok(None) | Err(_) => self.database.set_leads(false),
+                    Ok(None) | Err(_) => self.database.lead.over(),
                 }
             }
             taken
@@ -308,7 +276,7 @@ impl Store for PostgresStore {
 
     fn give_back_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
         if name == RELAY {
-            self.database.set_leads(false);
+            self.database.lead.over();
         }
         let owner = owner.to_owned();
         self.write(Lane::Quick, move |conn, _| {

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use saga_core::machinery::Stats;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
@@ -299,16 +300,6 @@ pub(super) async fn kept_since(conn: &Connection) -> Result<Option<Timestamp>, S
     Ok(since.map(|row| timestamp(row.get(0))))
 }
 
-/// How much waits, for the operator and for whoever takes new work.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    pub(super) pending: u64,
-    pub(super) failed: u64,
-    pub(super) republishing: u64,
-    pub(super) kept: u64,
-    pub(super) oldest: Option<Timestamp>,
-}
-
 /// The columns of [`waiting`], and what they are selected from.
 ///
 /// Places are given without a gap, and only published entries are deleted, from the oldest on: counts are differences. Behind
@@ -335,14 +326,15 @@ pub(super) fn waiting_from() -> (String, String) {
     (columns, from)
 }
 
-/// What waits, from the first columns of a row.
-pub(super) fn waiting(row: &Row) -> Waiting {
-    Waiting {
-        pending: count_of(row.get(0)) + count_of(row.get(4)),
-        republishing: count_of(row.get(1)),
-        failed: count_of(row.get(2)),
-        kept: count_of(row.get(3)),
-        oldest: row.get::<_, Option<i64>>(5).map(timestamp),
+/// How much waits in the outbox, from the first columns of a row; of the rest nothing.
+pub(super) fn waiting(row: &Row) -> Stats {
+    Stats {
+        outbox_pending: count_of(row.get(0)) + count_of(row.get(4)),
+        outbox_republishing: count_of(row.get(1)),
+        outbox_failed: count_of(row.get(2)),
+        outbox_kept: count_of(row.get(3)),
+        outbox_oldest: row.get::<_, Option<i64>>(5).map(timestamp),
+        ..Stats::default()
     }
 }
 

@@ -29,11 +29,11 @@ fn found(row: &Row, ordered_by: FieldValue) -> FoundRow {
 }
 
 pub(super) async fn row(conn: &Connection, key: &RowKey) -> Result<Option<FoundRow>, StoreFault> {
-    let sql =
-        format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = $1", key.kind);
     if !may_be_an_id(&key.id) {
         return Ok(None);
     }
+    let sql =
+        format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = $1", key.kind);
     let row = query_opt(conn, &sql, &[&key.id]).await.map_err(oops("reading a row"))?;
     Ok(row.map(|row| found(&row, FieldValue::Null)))
 }
@@ -285,15 +285,11 @@ pub(super) async fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
     let row = query_one(conn, &sql, &[]).await.map_err(oops("reading the machinery's state"))?;
     let outbox = super::outbox::waiting(&row);
     Ok(Stats {
-        outbox_pending: outbox.pending,
-        outbox_failed: outbox.failed,
-        outbox_republishing: outbox.republishing,
-        outbox_kept: outbox.kept,
-        outbox_oldest: outbox.oldest,
         retries: count_of(row.get(6)),
         tasks: count_of(row.get(7)),
         task_oldest: row.get::<_, Option<i64>>(8).map(timestamp),
         dead_letters: count_of(row.get(9)),
+        ..outbox
     })
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use saga_core::row::RowKind;
 
-use super::listening::{IS_ANYBODY_THERE, is_anybody_there};
+use super::names::{IS_ANYBODY_THERE, is_anybody_there};
 use super::pool::Connection;
 use super::values::{execute, micros, oops, query, query_opt, quoted};
 use crate::store::StoreFault;

@@ -126,7 +126,7 @@ async fn written(
             }
             let (promised, generation) = write::write(conn, &database.kinds, as_of, &writes, token).await?;
             database.turns.wrote(generation, Instant::now());
-            return Ok(Some((promised, database.listening.announced(&writes, *database.leads.borrow()))));
+            return Ok(Some((promised, database.listening.announced(&writes, database.lead.is_held()))));
         }
         // From the beginning: rows are locked in their order, or two batches would wait for each other.
         also_read.append(&mut writes.to_read);

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use saga_core::machinery::Stats;
 use uuid::Uuid;
 
 use super::values::{micros, oops, timestamp, trace};
@@ -300,18 +301,9 @@ pub(super) fn kept_since(conn: &Connection) -> Result<Option<Timestamp>, StoreFa
     .map_err(oops("looking for what is kept as published"))
 }
 
-/// How much waits, for the operator and for whoever takes new work.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    pub(super) pending: u64,
-    pub(super) failed: u64,
-    pub(super) republishing: u64,
-    pub(super) kept: u64,
-    pub(super) oldest: Option<Timestamp>,
-}
-
-pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
-    let mut waiting = Waiting::default();
+/// How much waits in the outbox; of the rest nothing.
+pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Stats> {
+    let mut waiting = Stats::default();
     let mut out_of_line = conn.prepare_cached(&format!(
         "SELECT status, count(*) FROM outbox WHERE {OUT_OF_LINE} GROUP BY status"
     ))?;
@@ -319,9 +311,9 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
     while let Some(row) = rows.next()? {
         let count = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
         match row.get_ref(0)?.as_str()? {
-            "RETRY" => waiting.pending += count,
-            "REPUBLISH" => waiting.republishing += count,
-            _ => waiting.failed += count,
+            "RETRY" => waiting.outbox_pending += count,
+            "REPUBLISH" => waiting.outbox_republishing += count,
+            _ => waiting.outbox_failed += count,
         }
     }
     // Only published entries are deleted, and from the oldest on: there are no gaps among the others, but behind an old
@@ -334,7 +326,7 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
              FROM (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status = 'PENDING') AS first"
         ))?
         .query_row([], |row| row.get(0))?;
-    waiting.kept = u64::try_from(kept).unwrap_or(0);
+    waiting.outbox_kept = u64::try_from(kept).unwrap_or(0);
     let in_line: i64 = conn
         .prepare_cached(&format!(
             "SELECT coalesce(max(seq), 0) - {POSITION}
@@ -342,8 +334,8 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Waiting> {
              FROM outbox"
         ))?
         .query_row([], |row| row.get(0))?;
-    waiting.pending += u64::try_from(in_line).unwrap_or(0);
-    waiting.oldest = conn
+    waiting.outbox_pending += u64::try_from(in_line).unwrap_or(0);
+    waiting.outbox_oldest = conn
         .prepare_cached(&format!(
             "SELECT min(created_at) FROM
              (SELECT created_at FROM (SELECT created_at FROM outbox
@@ -456,7 +448,7 @@ mod tests {
             let published = Published { done: vec![count + 1, count + 2], ..Published::default() };
             [
                 steps(&mut conn, |conn| assert_eq!(pending(conn, 9).expect("entries").len(), 3)),
-                steps(&mut conn, |conn| assert_eq!(waiting(conn).expect("counts").pending, 3)),
+                steps(&mut conn, |conn| assert_eq!(waiting(conn).expect("counts").outbox_pending, 3)),
                 steps(&mut conn, |conn| assert_eq!(items(conn, 9).expect("items").len(), 3)),
                 steps(&mut conn, |conn| {
                     assert!(settle(conn, &lease, &published, Timestamp::UNIX_EPOCH).expect("settled"));

@@ -232,15 +232,11 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
         .map_err(oops(context))?;
     let outbox = super::outbox::waiting(conn).map_err(oops(context))?;
     Ok(Stats {
-        outbox_pending: outbox.pending,
-        outbox_failed: outbox.failed,
-        outbox_republishing: outbox.republishing,
-        outbox_kept: outbox.kept,
-        outbox_oldest: outbox.oldest,
         retries: count("SELECT count(*) FROM retry")?,
         tasks: count("SELECT count(*) FROM task")?,
         task_oldest: oldest_task.map(timestamp),
         dead_letters: count("SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING')")?,
+        ..outbox
     })
 }
 
