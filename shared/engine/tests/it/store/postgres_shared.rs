@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use saga_core::decision::{Loaded, Reads, Writes};
@@ -534,15 +534,22 @@ async fn an_older_build_works_on_beside_a_newer_one_that_only_adds() -> Outcome 
 async fn a_turn_is_one_process_s_at_a_time_and_whoever_waits_long_goes_on_without() -> Outcome {
     let (_server, [one, other]) = two().await;
     let first = in_time("nobody else has it", one.turn()).await.expect("its turn");
-    let mut second = other.turn();
+    let (asked_at, mut second) = (Instant::now(), other.turn());
     // Polled once, it waits in the line.
     assert!(futures::poll!(&mut second).is_pending(), "somebody has it");
     drop(first);
-    let second = in_time("it is given back", second).await.expect("its turn");
+    let second = match in_time("it is given back", second).await {
+        Some(turn) => turn,
+        // On a machine with much to do it was given back too late.
+        None => {
+            assert!(asked_at.elapsed() >= Duration::from_millis(250), "it went on without");
+            in_time("it was given back", other.turn()).await.expect("its turn")
+        }
+    };
     // Never given back: whoever waits begins without, and what it writes is as good.
     assert!(in_time("nobody waits for ever", one.turn()).await.is_none());
     in_time("it is written", commit(one.as_ref(), recorded("tea", &[], &[put(1)]))).await?;
     drop(second);
-    assert!(in_time("it is given back", one.turn()).await.is_some());
+    wait_until("it is given back", async || one.turn().await.is_some()).await;
     Ok(())
 }

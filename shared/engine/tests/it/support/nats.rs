@@ -1,5 +1,7 @@
 //! A real nats-server for each test, with a folder and a port of its own, gone when dropped.
 
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ const MINIMUM: (u32, u32) = (2, 15);
 /// A running broker, or one that was killed and can be started again.
 pub struct Nats {
     port: u16,
+    /// Held as long as this lives.
+    _claim: File,
     folder: TempDir,
     process: Option<Child>,
     /// Subjects on which nobody may say anything: what is asked there gets no answer.
@@ -49,7 +53,8 @@ impl Nats {
     /// A broker whose address is known before it is there.
     pub fn not_yet_started() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        Self { port: free_port(), folder, process: None, denied: vec![], more: String::new() }
+        let (port, claim) = free_port();
+        Self { port, _claim: claim, folder, process: None, denied: vec![], more: String::new() }
     }
 
     /// Starts it, on the port and with the data it had before.
@@ -68,7 +73,7 @@ impl Nats {
             );
         }
         std::fs::write(&config, text).expect("the broker's configuration");
-        let log = std::fs::File::create(folder.join("nats.log")).expect("the broker's log");
+        let log = File::create(folder.join("nats.log")).expect("the broker's log");
         let process = Command::new(program())
             .arg("--config")
             .arg(&config)
@@ -211,15 +216,26 @@ pub fn is_new_enough(text: &str) -> bool {
     version().is_some_and(|version| version >= MINIMUM)
 }
 
-/// A port that nobody has, below those that the kernel gives to connections: one of them may take a port between this
-/// and the start, or while the broker is away; and below those of the end-to-end tests' systems, from 20,000 on.
-fn free_port() -> u16 {
+/// A port that nobody has, and the claim to it: as long as that is open no other test is given the port, before the broker
+/// has taken it or while it is away. Below those that the kernel gives to connections: one of them may take a port
+/// meanwhile; and below those of the end-to-end tests' systems, from 20,000 on.
+fn free_port() -> (u16, File) {
+    let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
+    std::fs::create_dir_all(&claims).expect("a folder beside the programs");
     loop {
         let port = fastrand::u16(10_000..20_000);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        let claim = File::create(claims.join(port.to_string())).expect("a file");
+        if claim.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return (port, claim);
         }
     }
+}
+
+#[test]
+fn no_two_brokers_are_given_the_same_port() {
+    let brokers: Vec<_> = (0..200).map(|_| Nats::not_yet_started()).collect();
+    let ports: BTreeSet<_> = brokers.iter().map(|broker| broker.port).collect();
+    assert_eq!(ports.len(), brokers.len());
 }
 
 /// Whether something speaks NATS there.
