@@ -15,12 +15,18 @@ use crate::store::StoreFault;
 
 const CONTEXT: &str = "reading what a batch needs";
 
-/// What is known of a message that is `asked` for, as [`number_of`] says: one row, or none.
+/// What is known of a message that was handled.
+pub(super) const HANDLED: i32 = 0;
+
+/// What is known of a message that is `asked` for, as [`number_of`] says: one row, or none. Where nothing waits to be tried
+/// again, or is parked, nobody looks there for each.
 macro_rules! known {
     () => {
         "LATERAL (SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
-                  UNION ALL SELECT 1 FROM retry WHERE step = asked.step AND message_id = asked.id
-                  UNION ALL SELECT 2 FROM dead_letter WHERE step = asked.step AND message_id = asked.id
+                  UNION ALL SELECT 1 FROM retry
+                      WHERE (SELECT EXISTS (SELECT FROM retry)) AND step = asked.step AND message_id = asked.id
+                  UNION ALL SELECT 2 FROM dead_letter
+                      WHERE (SELECT EXISTS (SELECT FROM dead_letter)) AND step = asked.step AND message_id = asked.id
                   LIMIT 1) AS known"
     };
 }
@@ -143,9 +149,9 @@ pub(super) async fn load(
         let known: BTreeMap<(String, Uuid), i32> =
             next().iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
         for (step, id) in &reads.inbox {
-            let state = match known.get(&((*step).to_owned(), *id)) {
+            let state = match known.get(&((*step).to_owned(), *id)).copied() {
                 None => continue,
-                Some(0) => InboxState::Handled,
+                Some(HANDLED) => InboxState::Handled,
                 Some(1) => InboxState::Waiting,
                 Some(_) => InboxState::Parked,
             };
@@ -164,7 +170,7 @@ pub(super) async fn load(
 /// What is known of a message, for the server.
 const fn number_of(state: &InboxState) -> i32 {
     match state {
-        InboxState::Handled => 0,
+        InboxState::Handled => HANDLED,
         InboxState::Waiting => 1,
         InboxState::Parked => 2,
     }

@@ -8,23 +8,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
 use saga_core::decider::FieldValue;
-use saga_core::decision::{OutboxWrite, RowWrite, Writes};
+use saga_core::decision::{OutboxWrite, Reads, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
 use saga_core::waiting::{Retry, Task};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::Kinds;
-use super::load::{AsOf, KNOWN_OTHERWISE, Known};
+use super::load::{AsOf, HANDLED, KNOWN_OTHERWISE, Known};
 use super::pool::Connection;
 use super::values::{Owned, Ready, array_of, micros, oops, pipelined, quoted, type_of, without_nul};
 use crate::store::{OutboxEntry, StoreFault};
 
-/// Takes the turn, and places for so many events and entries.
-const TAKE_HEAD: &str = "UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2 RETURNING outbox, generation";
+/// Takes the turn, and places for so many events and entries; and leaves the token of the batch.
+const TAKE_HEAD: &str = "WITH token AS (INSERT INTO batch (token, committed_at) VALUES ($3, $4))
+     UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2 RETURNING outbox, generation";
 
 /// What a conflict names that is about no row, but a message or a key.
 pub(super) const MESSAGE: &str = "message";
+
+/// No database is of it.
+const NO_GENERATION: i64 = -1;
 
 /// What is looked at in the answers.
 enum Answer {
@@ -58,26 +62,23 @@ macro_rules! values {
 pub(super) async fn write(
     conn: &Connection,
     kinds: &Kinds,
-    as_of: AsOf,
+    (reads, as_of): (&Reads, AsOf),
     writes: &Writes,
     token: Uuid,
 ) -> Result<(Vec<OutboxEntry>, i64), StoreFault> {
     let at = micros(writes.decided_at);
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut statements = Statements::default();
-    statements.push(TAKE_HEAD, values![count(writes.events.len()), count(writes.outbox.len())], Answer::Head);
-    check_again(&mut statements, as_of);
-    write_rows(&mut statements, kinds, writes, at)?;
-    write_events(&mut statements, writes, at);
-    write_outbox(&mut statements, writes, at);
-    write_messages(&mut statements, writes, at)?;
+    let (events, entries) = (count(writes.events.len()), count(writes.outbox.len()));
+    let now = micros(jiff::Timestamp::now());
+    statements.push(TAKE_HEAD, values![events, entries, token, now], Answer::Head);
+    let undisturbed = if_undisturbed(reads, &as_of, writes);
+    write_rows(&mut statements, kinds, writes, undisturbed, at)?;
+    write_history(&mut statements, writes, at);
+    write_messages(&mut statements, as_of, writes, undisturbed, at);
+    write_all_retries(&mut statements, writes)?;
     write_dead_letters(&mut statements, writes)?;
     write_tasks(&mut statements, writes);
-    statements.push(
-        "INSERT INTO batch (token, committed_at) VALUES ($1, $2)",
-        values![token, micros(jiff::Timestamp::now())],
-        Answer::Nothing,
-    );
     let (mut ready, mut looked_at) = (Vec::with_capacity(statements.0.len()), Vec::new());
     for (sql, values, answer) in statements.0 {
         ready.push(Ready::of(conn, &sql, values).await.map_err(oops("preparing a batch"))?);
@@ -117,6 +118,16 @@ pub(super) async fn write(
     Ok((promised, generation))
 }
 
+/// The generation that a batch makes if nobody has written since it was loaded; none at all for one that makes what it has
+/// not looked for, or has found.
+fn if_undisturbed(reads: &Reads, as_of: &AsOf, writes: &Writes) -> i64 {
+    let mut made = writes.rows.iter().filter(|row| row.read_version == 0);
+    let were_missing = made.all(|row| reads.rows.contains(&row.key))
+        && writes.inbox.iter().all(|mark| reads.inbox.contains(mark))
+        && !as_of.known.states.contains(&HANDLED);
+    if were_missing { as_of.generation + 1 } else { NO_GENERATION }
+}
+
 /// Every row must have been what it was when it was read.
 fn check_written(keys: Vec<RowKey>, rows: &[Row]) -> Result<(), StoreFault> {
     if rows.len() == keys.len() {
@@ -126,25 +137,11 @@ fn check_written(keys: Vec<RowKey>, rows: &[Row]) -> Result<(), StoreFault> {
     Err(missing.map_or(StoreFault::Closed, StoreFault::Conflict))
 }
 
-/// What is known of each message must be what it was, and a key must still be unknown, if anybody has written since: two
-/// replicas may be given one message, or one key, and both may be told of a retry.
-fn check_again(statements: &mut Statements, AsOf { generation, known, unknown_keys }: AsOf) {
-    let Known { steps, ids, states } = known;
-    if !ids.is_empty() {
-        let values = values![steps, ids, states, generation + 1];
-        statements.push(KNOWN_OTHERWISE, values, Answer::NewlyKnown);
-    }
-    if !unknown_keys.is_empty() {
-        let sql = "SELECT key FROM idempotency_key
-             WHERE key = ANY ($1) AND (SELECT generation FROM head) <> $2 LIMIT 1";
-        statements.push(sql, values![unknown_keys, generation + 1], Answer::NewlyKnown);
-    }
-}
-
 fn write_rows(
     statements: &mut Statements,
     kinds: &Kinds,
     writes: &Writes,
+    undisturbed: i64,
     at: i64,
 ) -> Result<(), StoreFault> {
     let mut by_kind: BTreeMap<(&'static str, bool), Vec<&RowWrite>> = BTreeMap::new();
@@ -164,7 +161,10 @@ fn write_rows(
         let first = values.len() + 1;
         values.push(Box::new(at));
         let sql = match is_new {
-            true => insert_rows(kind, &arrays(kind), first),
+            true => {
+                values.push(Box::new(undisturbed));
+                insert_rows(kind, &arrays(kind), first)
+            }
             false => {
                 values.push(Box::new(column(&rows, |row| row.read_version)));
                 update_rows(kind, first)
@@ -200,16 +200,21 @@ fn columns(kind: &RowKind, of: impl Fn(&str) -> String) -> String {
     kind.fields.iter().map(|field| of(&quoted(field))).collect()
 }
 
-/// Who has the turn need not fear that somebody else inserts the same: a look at the index is cheaper than `ON CONFLICT`, and
-/// `OFFSET 0` keeps it one look for each row, whatever the planner takes the table for.
+/// What was not there when it was looked for is not there now, unless somebody has written since: then each is looked for
+/// again. Who has the turn need not fear that somebody else inserts the same: a look at the index is cheaper than `ON
+/// CONFLICT`, and `OFFSET 0` keeps it one look for each row, whatever the planner takes the table for.
+fn if_new(undisturbed: usize, kept: &str) -> String {
+    format!("(SELECT generation FROM head) = ${undisturbed} OR NOT EXISTS (SELECT FROM {kept} OFFSET 0)")
+}
+
 fn insert_rows(kind: &RowKind, places: &str, at: usize) -> String {
-    let fields = columns(kind, |field| format!(", {field}"));
+    let (name, fields) = (kind.name, columns(kind, |field| format!(", {field}")));
+    let if_new = if_new(at + 1, &format!("row_{name} AS kept WHERE kept.id = made.id"));
     format!(
-        "INSERT INTO row_{0} (id, version, state, created_at, updated_at, due{fields})
+        "INSERT INTO row_{name} (id, version, state, created_at, updated_at, due{fields})
          SELECT id, version, state, ${at}::bigint, ${at}::bigint, due{fields}
          FROM unnest({places}) AS made (id, version, state, due{fields})
-         WHERE NOT EXISTS (SELECT FROM row_{0} AS kept WHERE kept.id = made.id OFFSET 0) RETURNING id",
-        kind.name
+         WHERE {if_new} RETURNING id"
     )
 }
 
@@ -225,21 +230,35 @@ fn update_rows(kind: &RowKind, at: usize) -> String {
     )
 }
 
-fn write_events(statements: &mut Statements, writes: &Writes, at: i64) {
-    let events = &writes.events;
-    if events.is_empty() {
+/// Events and the promises that they make. A new entry stands at the end of the line. Behind an earlier one of its saga that
+/// failed, it is held from the start: nothing else might move the line, and it would be said to wait for the broker.
+fn write_history(statements: &mut Statements, writes: &Writes, at: i64) {
+    let Writes { events, outbox: entries, .. } = writes;
+    if events.is_empty() && entries.is_empty() {
         return;
     }
     let mut told = vec![false; events.len()];
-    for index in writes.outbox.iter().filter_map(|entry| entry.event) {
+    for index in entries.iter().filter_map(|entry| entry.event) {
         told[index] = true;
     }
     statements.push(
-        "INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, told)
-         SELECT head.event - cardinality($1::text[]) + made.place, made.kind, made.row_id, made.version, made.name,
-                made.data, made.causation_id, $8::bigint, made.told
-         FROM head, unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[])
-              WITH ORDINALITY AS made (kind, row_id, version, name, data, causation_id, told, place)",
+        "WITH event AS (
+             INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, told)
+             SELECT head.event - cardinality($1::text[]) + made.place, made.kind, made.row_id, made.version, made.name,
+                    made.data, made.causation_id, $8::bigint, made.told
+             FROM head, unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[])
+                  WITH ORDINALITY AS made (kind, row_id, version, name, data, causation_id, told, place)),
+         entry AS (
+             INSERT INTO outbox (seq, id, saga, subject, payload, trace, created_at, status)
+             SELECT head.outbox - cardinality($9::uuid[]) + made.place, made.id, made.saga, made.subject, made.payload,
+                    made.trace, $8::bigint,
+                    CASE WHEN (SELECT EXISTS (SELECT FROM outbox WHERE status IN ('FAILED', 'HELD')))
+                              AND EXISTS (SELECT FROM outbox AS before
+                                          WHERE before.saga = made.saga AND before.status IN ('FAILED', 'HELD'))
+                         THEN 'HELD' ELSE 'PENDING' END
+             FROM head, unnest($9::uuid[], $10::uuid[], $11::text[], $12::bytea[], $13::bytea[])
+                  WITH ORDINALITY AS made (id, saga, subject, payload, trace, place))
+         SELECT EXISTS (SELECT FROM outbox WHERE status <> 'PENDING')",
         values![
             column(events, |event| event.key.kind),
             column(events, |event| event.key.id.clone()),
@@ -249,62 +268,62 @@ fn write_events(statements: &mut Statements, writes: &Writes, at: i64) {
             column(events, |event| event.causation_id),
             told,
             at,
-        ],
-        Answer::Nothing,
-    );
-}
-
-/// A new entry stands at the end of the line. Behind an earlier one of its saga that failed, it is held from the start:
-/// nothing else might move the line, and it would be said to wait for the broker.
-fn write_outbox(statements: &mut Statements, writes: &Writes, at: i64) {
-    let entries = &writes.outbox;
-    if entries.is_empty() {
-        return;
-    }
-    statements.push(
-        "SELECT EXISTS (SELECT FROM outbox WHERE status <> 'PENDING')",
-        values![],
-        Answer::OutOfLine,
-    );
-    statements.push(
-        "INSERT INTO outbox (seq, id, saga, subject, payload, trace, created_at, status)
-         SELECT head.outbox - cardinality($1::uuid[]) + made.place, made.id, made.saga, made.subject, made.payload,
-                made.trace, $6::bigint,
-                CASE WHEN (SELECT EXISTS (SELECT FROM outbox WHERE status IN ('FAILED', 'HELD')))
-                          AND EXISTS (SELECT FROM outbox AS before
-                                      WHERE before.saga = made.saga AND before.status IN ('FAILED', 'HELD'))
-                     THEN 'HELD' ELSE 'PENDING' END
-         FROM head, unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::bytea[])
-              WITH ORDINALITY AS made (id, saga, subject, payload, trace, place)",
-        values![
             column(entries, |entry| entry.id),
             column(entries, |entry| entry.saga),
             column(entries, |entry| entry.subject.clone()),
             column(entries, |entry| entry.payload.to_vec()),
             column(entries, |entry| entry.trace.map(|trace| trace.to_bytes().to_vec())),
-            at,
         ],
-        Answer::Nothing,
+        Answer::OutOfLine,
     );
 }
 
-fn write_messages(statements: &mut Statements, writes: &Writes, at: i64) -> Result<(), StoreFault> {
-    if !writes.inbox.is_empty() {
+/// Marks of the inbox, and answers under their keys. What is known of each message must be what it was, and a key must still
+/// be unknown, if anybody has written since: two replicas may be given one message, or one key, and both may be told of a
+/// retry.
+fn write_messages(statements: &mut Statements, as_of: AsOf, writes: &Writes, undisturbed: i64, at: i64) {
+    let AsOf { known: Known { steps, ids, states }, unknown_keys, .. } = as_of;
+    if !ids.is_empty() || !writes.inbox.is_empty() {
         let marks: BTreeSet<_> = writes.inbox.iter().copied().collect();
-        let (steps, ids): (Vec<&str>, Vec<Uuid>) = marks.into_iter().unzip();
-        statements.push(
+        let (marked_steps, marked_ids): (Vec<&str>, Vec<Uuid>) = marks.into_iter().unzip();
+        let if_new = if_new(4, "inbox AS kept WHERE kept.step = made.step AND kept.message_id = made.id");
+        let sql = format!(
             "WITH new AS (
                  INSERT INTO inbox (step, message_id, handled_at)
-                 SELECT step, id, $3::bigint FROM unnest($1::text[], $2::uuid[]) AS made (step, id)
-                 WHERE NOT EXISTS (SELECT FROM inbox AS kept
-                                   WHERE kept.step = made.step AND kept.message_id = made.id OFFSET 0)
-                 RETURNING step)
-             INSERT INTO tally (what, name, count) SELECT 'handled', step, count(*) FROM new GROUP BY step
-             ON CONFLICT (what, name) DO UPDATE SET count = tally.count + excluded.count",
-            values![steps, ids, at],
-            Answer::Nothing,
+                 SELECT step, id, $7::bigint FROM unnest($5::text[], $6::uuid[]) AS made (step, id)
+                 WHERE {if_new} RETURNING step),
+             handled AS (
+                 INSERT INTO tally (what, name, count) SELECT 'handled', step, count(*) FROM new GROUP BY step
+                 ON CONFLICT (what, name) DO UPDATE SET count = tally.count + excluded.count)
+             {KNOWN_OTHERWISE}"
         );
+        let values = values![steps, ids, states, undisturbed, marked_steps, marked_ids, at];
+        statements.push(sql, values, Answer::NewlyKnown);
     }
+    if !unknown_keys.is_empty() || !writes.keys.is_empty() {
+        let if_new = if_new(2, "idempotency_key AS kept WHERE kept.key = made.key");
+        let sql = format!(
+            "WITH new AS (
+                 INSERT INTO idempotency_key (key, fingerprint, reply, created_at)
+                 SELECT key, fingerprint, reply, $6::bigint FROM unnest($3::text[], $4::text[], $5::text[])
+                     AS made (key, fingerprint, reply)
+                 WHERE {if_new})
+             SELECT key FROM idempotency_key
+             WHERE key = ANY ($1) AND (SELECT generation FROM head) <> $2 LIMIT 1"
+        );
+        let values = values![
+            unknown_keys,
+            undisturbed,
+            column(&writes.keys, |(key, _)| key.clone()),
+            column(&writes.keys, |(_, answer)| answer.fingerprint.clone()),
+            column(&writes.keys, |(_, answer)| answer.reply.clone()),
+            at,
+        ];
+        statements.push(sql, values, Answer::NewlyKnown);
+    }
+}
+
+fn write_all_retries(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
     if !writes.retries_done.is_empty() {
         let (steps, ids): (Vec<&str>, Vec<Uuid>) = writes.retries_done.iter().copied().unzip();
         statements.push(
@@ -323,22 +342,7 @@ fn write_messages(statements: &mut Statements, writes: &Writes, at: i64) -> Resu
              first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
              delivery = excluded.delivery, letter = excluded.letter, owner = NULL, told_until = NULL",
     )?;
-    write_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")?;
-    if !writes.keys.is_empty() {
-        statements.push(
-            "INSERT INTO idempotency_key (key, fingerprint, reply, created_at)
-             SELECT key, fingerprint, reply, $4::bigint FROM unnest($1::text[], $2::text[], $3::text[])
-                 AS made (key, fingerprint, reply)",
-            values![
-                column(&writes.keys, |(key, _)| key.clone()),
-                column(&writes.keys, |(_, answer)| answer.fingerprint.clone()),
-                column(&writes.keys, |(_, answer)| answer.reply.clone()),
-                at,
-            ],
-            Answer::Nothing,
-        );
-    }
-    Ok(())
+    write_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")
 }
 
 fn write_retries(statements: &mut Statements, retries: &[&Retry], conflict: &str) -> Result<(), StoreFault> {

@@ -8,7 +8,7 @@ use crate::store::StoreFault;
 use crate::store::migrating::{Applied, Migration, missing};
 
 /// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 11] = [
+const MIGRATIONS: [&str; 12] = [
     include_str!("migrations/0001_base.sql"),
     include_str!("migrations/0002_replay.sql"),
     include_str!("migrations/0003_renamed.sql"),
@@ -20,6 +20,7 @@ const MIGRATIONS: [&str; 11] = [
     include_str!("migrations/0009_leaving.sql"),
     include_str!("migrations/0010_left.sql"),
     include_str!("migrations/0011_overrides.sql"),
+    include_str!("migrations/0012_outbox_status.sql"),
 ];
 
 /// Brings the tables up to this build. The caller holds the write lock.
@@ -101,4 +102,48 @@ fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFaul
         Ok(known > 0)
     });
     renamed.map_err(oops("renaming a kind of rows"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number 12 makes the outbox anew: every column of every entry is what it was, and so are its indexes.
+    #[test]
+    fn entries_of_every_status_come_through_unchanged() {
+        let conn = Connection::open_in_memory().expect("a database");
+        let (before, _) = MIGRATIONS.split_at(11);
+        before.iter().for_each(|sql| conn.execute_batch(sql).expect("a migration"));
+        let insert = "INSERT INTO outbox
+             (seq, id, saga, subject, payload, status, attempts, last_error, created_at, published_at, trace)
+             VALUES (?1, x'01', x'02', 'depot.stored', x'03', ?2, 4, 'not yet', 5, ?3, x'06')";
+        let statuses = ["PENDING", "FAILED", "HELD", "RETRY", "REPUBLISH"];
+        for (seq, status) in (7..).step_by(3).zip(statuses) {
+            let published_at = (status == "REPUBLISH").then_some(8);
+            conn.execute(insert, params![seq, status, published_at]).expect("an entry");
+        }
+        let all = || {
+            let columns = "seq, id, saga, subject, payload, status, attempts, last_error, created_at, published_at, trace";
+            let rows =
+                texts(&conn, &format!("SELECT json_array({}) FROM outbox ORDER BY seq", quoted(columns)));
+            let indexes =
+                "SELECT sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'outbox' ORDER BY name";
+            (rows, texts(&conn, indexes))
+        };
+        let was = all();
+        conn.execute_batch(MIGRATIONS[11]).expect("the migration");
+        assert_eq!(all(), was);
+        assert_eq!(was.0.len(), statuses.len());
+        assert!(conn.execute(insert, params![99, "PUBLISHED", None::<i64>]).is_err(), "it is no status");
+    }
+
+    fn quoted(columns: &str) -> String {
+        columns.split(", ").map(|column| format!("quote({column})")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn texts(conn: &Connection, sql: &str) -> Vec<String> {
+        let mut select = conn.prepare(sql).expect("a statement");
+        let texts = select.query_map([], |row| row.get(0)).expect("rows");
+        texts.collect::<Result<_, _>>().expect("texts")
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, ToSql, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, ToSql, params};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, Writes};
 use saga_core::row::{Projected, RowKind, StoredRow};
@@ -12,6 +12,14 @@ use saga_core::waiting::{Retry, Task};
 
 use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
 use crate::store::{OutboxEntry, StoreFault};
+
+/// What is known of a message: that it was handled, that it waits, or that it is parked.
+const KNOWN: &str = "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2
+     UNION ALL SELECT 1 FROM retry WHERE step = ?1 AND message_id = ?2
+     UNION ALL SELECT 2 FROM dead_letter WHERE step = ?1 AND message_id = ?2 LIMIT 1";
+
+/// The same where none waits and none is parked.
+const HANDLED: &str = "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2";
 
 /// A new entry stands at the end of the line.
 const INSERT_ENTRY: &str =
@@ -105,31 +113,37 @@ fn load(
     let mut loaded = Loaded::default();
     let context = "reading what a batch needs";
     loaded.left_before = super::left::left_before(conn).map_err(oops(context))?;
+    // They come by their kinds.
+    let mut of_kind: Option<(&str, CachedStatement<'_>)> = None;
     for key in &reads.rows {
-        let Some(sql) = kinds.get(key.kind) else {
-            return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", key.kind)));
+        let select = match &mut of_kind {
+            Some((kind, select)) if *kind == key.kind => select,
+            _ => {
+                let Some(sql) = kinds.get(key.kind) else {
+                    return Err(StoreFault::Unusable(format!(
+                        "rows of kind {:?} are not declared",
+                        key.kind
+                    )));
+                };
+                let select = conn.prepare_cached(&sql.load).map_err(oops(context))?;
+                &mut of_kind.insert((key.kind, select)).1
+            }
         };
-        let row = conn
-            .prepare_cached(&sql.load)
-            .and_then(|mut select| {
-                let read =
-                    |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
-                select.query_row([&key.id], read).optional()
-            })
-            .map_err(oops(context))?;
-        if let Some(row) = row {
+        let read = |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
+        if let Some(row) = select.query_row([&key.id], read).optional().map_err(oops(context))? {
             loaded.rows.insert(key.clone(), row);
         }
     }
+    // Asked once: where nothing waits to be tried again, or is parked, nobody looks there for each.
+    let is_any_apart: bool = conn
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM retry) OR EXISTS (SELECT 1 FROM dead_letter)")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)))
+        .map_err(oops(context))?;
+    let known = if is_any_apart { KNOWN } else { HANDLED };
+    let mut select = conn.prepare_cached(known).map_err(oops(context))?;
     for (step, id) in &reads.inbox {
-        let known: Option<i64> = conn
-            .prepare_cached(
-                "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2
-                 UNION ALL SELECT 1 FROM retry WHERE step = ?1 AND message_id = ?2
-                 UNION ALL SELECT 2 FROM dead_letter WHERE step = ?1 AND message_id = ?2 LIMIT 1",
-            )
-            .and_then(|mut select| select.query_row(params![step, id], |row| row.get(0)).optional())
-            .map_err(oops(context))?;
+        let known: Option<i64> =
+            select.query_row(params![step, id], |row| row.get(0)).optional().map_err(oops(context))?;
         let known = match known {
             None => continue,
             Some(0) => InboxState::Handled,
@@ -280,10 +294,10 @@ fn write_outbox(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result
 
 fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
     let mut handled: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut insert = conn
+        .prepare_cached("INSERT OR IGNORE INTO inbox (step, message_id, handled_at) VALUES (?1, ?2, ?3)")?;
     for (step, id) in &writes.inbox {
-        let new = conn
-            .prepare_cached("INSERT OR IGNORE INTO inbox (step, message_id, handled_at) VALUES (?1, ?2, ?3)")?
-            .execute(params![step, id, at])?;
+        let new = insert.execute(params![step, id, at])?;
         *handled.entry(step).or_default() += i64::from(new > 0);
     }
     tally(conn, "handled", &handled)?;

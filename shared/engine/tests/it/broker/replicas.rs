@@ -128,7 +128,10 @@ async fn what_the_lead_does_not_ask_for_goes_to_the_other() {
         let message = in_time("it has them", lead.next()).await.expect("a message");
         taken.push(message.delivery().sequence);
     }
-    assert!([2, 3, 4].iter().all(|first| taken.contains(first)), "what came first went to the lead: {taken:?}");
+    assert!(
+        [2, 3, 4].iter().all(|first| taken.contains(first)),
+        "what came first went to the lead: {taken:?}"
+    );
 }
 
 /// Whoever does not lead any more has what had come to it, and leaves the rest to the others.
