@@ -23,6 +23,7 @@ mod past;
 mod pool;
 mod read;
 mod schema;
+mod settlements;
 mod transact;
 mod turns;
 mod values;
@@ -50,6 +51,7 @@ use self::lead::Lead;
 use self::leases::Missing;
 use self::listening::{Announced, Listening};
 use self::pool::{Connection, Lane, Lanes};
+use self::settlements::Settlements;
 use self::turns::Turns;
 use self::values::{is_lost, oops};
 use super::{
@@ -71,6 +73,7 @@ struct Database {
     kinds: Kinds,
     listening: Listening,
     turns: Turns,
+    settlements: Settlements,
     missing: Missing,
     lead: Lead,
 }
@@ -124,8 +127,10 @@ impl PostgresStore {
         prepared.await?;
         conn.give_back();
         let missing = Missing::new(opening.instance.to_owned());
-        let (turns, lead) = (Turns::new(Instant::now()), Lead::none());
-        Ok(Self { database: Arc::new(Database { lanes, kinds, listening, turns, missing, lead }) })
+        let now = Instant::now();
+        let (turns, settlements, lead) = (Turns::new(now), Settlements::new(now), Lead::none());
+        let database = Database { lanes, kinds, listening, turns, settlements, missing, lead };
+        Ok(Self { database: Arc::new(database) })
     }
 
     /// Runs `work` in a transaction of its own. It comes to its end whether or not anybody waits for it.
@@ -305,8 +310,12 @@ impl Store for PostgresStore {
 
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
         let lease = lease.clone();
-        self.write(Lane::Quick, move |conn, _| {
-            Box::pin(async move { outbox::settle_run(conn, &lease, &run).await })
+        Box::pin(async move {
+            self.database.settlements.turn().await;
+            self.write(Lane::Quick, move |conn, _| {
+                Box::pin(async move { outbox::settle_run(conn, &lease, &run).await })
+            })
+            .await
         })
     }
 

@@ -278,9 +278,9 @@ pub(super) async fn history_between(
 pub(super) async fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
     let (waiting, from) = super::outbox::waiting_from();
     let sql = format!(
-        "SELECT {waiting}, (SELECT count(*) FROM retry), (SELECT count(*) FROM task), (SELECT min(created_at) FROM task),
+        "SELECT {waiting}, (SELECT count(*) FROM retry), open.count, open.oldest,
              (SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING'))
-         FROM {from}"
+         FROM (SELECT count(*) AS count, min(created_at) AS oldest FROM task) AS open, {from}"
     );
     let row = query_one(conn, &sql, &[]).await.map_err(oops("reading the machinery's state"))?;
     let outbox = super::outbox::waiting(&row);
