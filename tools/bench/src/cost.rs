@@ -207,6 +207,9 @@ fn of_statement(name: &str) -> &'static str {
         ("SELECT", "left_before") => {
             "of each batch: which sagas are so old that rows of theirs may have left"
         }
+        ("SELECT", "retry") => {
+            "one of each transaction that handles messages: whether any waits or is parked, so that each is looked for there"
+        }
         ("SELECT", "inbox") => {
             "of each message: whether its step has had it, tries it again, or has parked it"
         }

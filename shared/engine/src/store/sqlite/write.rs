@@ -9,6 +9,7 @@ use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, OutboxWrite, 
 use saga_core::row::{Projected, RowKind, StoredRow};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
+use uuid::Uuid;
 
 use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
 use crate::store::{OutboxEntry, StoreFault};
@@ -134,23 +135,8 @@ fn load(
             loaded.rows.insert(key.clone(), row);
         }
     }
-    // Asked once: where nothing waits to be tried again, or is parked, nobody looks there for each.
-    let is_any_apart: bool = conn
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM retry) OR EXISTS (SELECT 1 FROM dead_letter)")
-        .and_then(|mut select| select.query_row([], |row| row.get(0)))
-        .map_err(oops(context))?;
-    let known = if is_any_apart { KNOWN } else { HANDLED };
-    let mut select = conn.prepare_cached(known).map_err(oops(context))?;
-    for (step, id) in &reads.inbox {
-        let known: Option<i64> =
-            select.query_row(params![step, id], |row| row.get(0)).optional().map_err(oops(context))?;
-        let known = match known {
-            None => continue,
-            Some(0) => InboxState::Handled,
-            Some(1) => InboxState::Waiting,
-            Some(_) => InboxState::Parked,
-        };
-        loaded.inbox.insert((step, *id), known);
+    if !reads.inbox.is_empty() {
+        loaded.inbox = known_of(conn, &reads.inbox).map_err(oops(context))?;
     }
     for id in &reads.tasks {
         let claim = conn
@@ -185,6 +171,30 @@ fn load(
         }
     }
     Ok(loaded)
+}
+
+/// What is known of these messages; nothing of a new one.
+fn known_of(
+    conn: &Connection,
+    messages: &BTreeSet<(&'static str, Uuid)>,
+) -> rusqlite::Result<BTreeMap<(&'static str, Uuid), InboxState>> {
+    // Asked once: where nothing waits to be tried again, or is parked, nobody looks there for each.
+    let is_any_apart: bool = conn
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM retry) OR EXISTS (SELECT 1 FROM dead_letter)")?
+        .query_row([], |row| row.get(0))?;
+    let mut select = conn.prepare_cached(if is_any_apart { KNOWN } else { HANDLED })?;
+    let mut all = BTreeMap::new();
+    for (step, id) in messages {
+        let known: Option<i64> = select.query_row(params![step, id], |row| row.get(0)).optional()?;
+        let known = match known {
+            None => continue,
+            Some(0) => InboxState::Handled,
+            Some(1) => InboxState::Waiting,
+            Some(_) => InboxState::Parked,
+        };
+        all.insert((*step, *id), known);
+    }
+    Ok(all)
 }
 
 pub(super) fn write(
