@@ -64,7 +64,7 @@ pub async fn of(folder: &Path, batch: usize, length: Duration) -> anyhow::Result
 async fn of_store(store: &dyn Store, batch: usize, length: Duration) -> anyhow::Result<Value> {
     let (mut took, mut us, mut transactions) = (Duration::ZERO, 0, 0);
     while took < length {
-        let ahead = (EVENTS_AHEAD / batch).min(TRANSACTIONS_AHEAD);
+        let ahead = (EVENTS_AHEAD / batch).clamp(1, TRANSACTIONS_AHEAD);
         let made: Vec<_> = (0..ahead).map(|_| transaction(batch)).collect();
         transactions += made.len();
         let (began, us_before) = (Instant::now(), cpu_us(std::process::id())?);

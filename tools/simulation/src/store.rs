@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -246,6 +247,11 @@ impl Store for SimStore {
             self.end("after it settled a run").await;
             Ok(settled)
         })
+    }
+
+    fn settles_apart(&self) -> Duration {
+        // As in a database on a server.
+        if self.sayings.is_some() { Duration::from_millis(100) } else { self.inner.settles_apart() }
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {

@@ -341,7 +341,7 @@ pub fn run(
 ) -> BoxFuture<'static, ()> {
     /// After a failure; grows to the poll interval, so that a broker that is down is not hammered.
     const FIRST_PAUSE: Duration = Duration::from_millis(50);
-    /// A settlement that nothing carries takes about as long; what waits behind it is begun then.
+    /// A settlement that nothing carries takes about as long, and they begin as far apart; what waits is begun then.
     const SETTLED_WITHIN: Duration = Duration::from_millis(100);
     Box::pin(async move {
         let mut pause = FIRST_PAUSE;
@@ -364,9 +364,9 @@ pub fn run(
                 // What others commit is no reason to ask for the lease that one of them has.
                 Ok(Round::Standby) => tokio::time::sleep(relay.settings.poll).await,
                 Ok(Round::Idle) => {
-                    let is_settling = relay.settling.is_under_way();
-                    let pause = if is_settling { SETTLED_WITHIN } else { relay.settings.poll };
-                    if tokio::time::timeout(pause, woken).await.is_err() && !is_settling {
+                    let is_settled = relay.settling.is_done();
+                    let pause = if is_settled { relay.settings.poll } else { SETTLED_WITHIN };
+                    if tokio::time::timeout(pause, woken).await.is_err() && is_settled {
                         handover.look_again();
                     }
                 }

@@ -1,9 +1,11 @@
 //! Shell: writing down what was published of the line, behind the publishing: nobody waits for it, and one settlement
-//! takes all that was published while the last was under way.
+//! takes all that was published while the last was under way, or too short a time ago. What a relay that is stopped, or
+//! killed, has not settled the next one publishes again, under the same ids.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::observer::Observer;
@@ -19,11 +21,16 @@ pub(super) struct Settling {
     store: Arc<dyn Store>,
     under_way: Option<(UnderWay, Vec<Batch>)>,
     waiting: Option<(Lease, PublishedRun, Vec<Batch>)>,
+    /// So far apart they begin, unless somebody waits.
+    apart: Duration,
+    /// When the last was begun.
+    began: Option<Instant>,
 }
 
 impl Settling {
-    pub(super) const fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, under_way: None, waiting: None }
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        let apart = store.settles_apart();
+        Self { store, under_way: None, waiting: None, apart, began: None }
     }
 
     /// Settles this, which follows what was settled before.
@@ -39,34 +46,39 @@ impl Settling {
             }
             None => self.waiting = Some((lease, run, vec![batch])),
         }
-        self.start();
+        self.start_in_time();
     }
 
-    /// Whether anything is not settled yet.
-    pub(super) const fn is_under_way(&self) -> bool {
-        self.under_way.is_some()
+    /// Whether everything is settled.
+    pub(super) const fn is_done(&self) -> bool {
+        self.under_way.is_none() && self.waiting.is_none()
     }
 
     /// Goes on with what waits when the settlement under way is over. `false` when it had no effect.
     pub(super) async fn goes_on(&mut self, observer: &dyn Observer) -> Result<bool, StoreFault> {
-        if self.under_way.as_ref().is_some_and(|(task, _)| task.is_finished()) {
-            let settled = self.end_one(observer).await?;
-            self.start();
-            return Ok(settled);
-        }
-        Ok(true)
+        let is_over = self.under_way.as_ref().is_some_and(|(task, _)| task.is_finished());
+        let settled = if is_over { self.end_one(observer).await? } else { true };
+        self.start_in_time();
+        Ok(settled)
     }
 
-    /// Waits until everything is settled. `false` when something had no effect.
+    /// Waits until everything is settled, which is at once. `false` when something had no effect.
     pub(super) async fn ends(&mut self, observer: &dyn Observer) -> Result<bool, StoreFault> {
         loop {
-            if self.under_way.is_none() && self.waiting.is_none() {
+            if self.is_done() {
                 return Ok(true);
             }
             self.start();
             if !self.end_one(observer).await? {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Begins with what waits, unless the last was begun too short a time ago.
+    fn start_in_time(&mut self) {
+        if self.began.is_none_or(|began| began.elapsed() >= self.apart) {
+            self.start();
         }
     }
 
@@ -77,6 +89,7 @@ impl Settling {
         }
         if let Some((lease, run, batches)) = self.waiting.take() {
             let store = self.store.clone();
+            self.began = Some(Instant::now());
             let task = tokio::spawn(async move { store.settle_run(&lease, run).await });
             self.under_way = Some((AbortOnDropHandle::new(task), batches));
         }
@@ -98,5 +111,63 @@ impl Settling {
             observer.published(count, 0, took);
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use jiff::{SignedDuration, Timestamp};
+    use saga_core::decision::{OutboxWrite, Reads, Writes};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::store::sqlite::SqliteStore;
+    use crate::store::{Answer, RELAY};
+
+    struct Nobody;
+    impl Observer for Nobody {}
+
+    fn promise(number: u128) -> OutboxWrite {
+        let (id, subject, payload) = (Uuid::from_u128(number), "depot.stored".to_owned(), Bytes::new());
+        OutboxWrite { id, saga: id, subject, payload, event: None, trace: None }
+    }
+
+    fn run(seq: i64) -> PublishedRun {
+        PublishedRun {
+            first: seq,
+            last: seq,
+            subjects: [("depot.stored".to_owned(), 1)].into(),
+            at: Timestamp::now(),
+        }
+    }
+
+    async fn unpublished(store: &dyn Store) -> usize {
+        store.pending(9).await.expect("an answer").len()
+    }
+
+    /// The second comes too short a time after the first: it waits, and with it the third, until somebody wants all to be
+    /// settled.
+    #[tokio::test]
+    async fn what_comes_shortly_after_a_settlement_waits_for_the_next_or_for_whoever_cannot_wait() {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory(vec![]).expect("a database"));
+        let writes = Writes { outbox: (1..=3).map(promise).collect(), ..Writes::default() };
+        let promised: Answer<'_, _> = store.transact(Reads::default(), Box::new(move |_| writes.clone()));
+        assert_eq!(promised.await.expect("committed").len(), 3);
+        let (now, span) = (Timestamp::now(), SignedDuration::from_hours(1));
+        let lease = store.take_lease(RELAY, None, "depot-1", now, now + span).await.expect("an answer");
+        let lease = lease.expect("nobody has it");
+
+        let mut settling = Settling { apart: Duration::from_hours(1), ..Settling::new(store.clone()) };
+        for seq in 1..=3 {
+            settling.begin(lease.clone(), run(seq), (1, Duration::ZERO));
+            while settling.under_way.is_some() {
+                tokio::task::yield_now().await;
+                assert!(settling.goes_on(&Nobody).await.expect("an answer"));
+            }
+        }
+        assert_eq!((unpublished(store.as_ref()).await, settling.is_done()), (2, false));
+        assert!(settling.ends(&Nobody).await.expect("an answer"));
+        assert_eq!((unpublished(store.as_ref()).await, settling.is_done()), (0, true));
     }
 }

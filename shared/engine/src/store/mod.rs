@@ -399,6 +399,11 @@ pub trait Store: Send + Sync + 'static {
     /// also when something stands in line before them; then nothing happened either.
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool>;
 
+    /// So far apart two of those should begin: what is published meanwhile goes into the next.
+    fn settles_apart(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Puts `FAILED` entries back, with what is held behind them; all of them, or one. Answers how many had failed.
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64>;
 

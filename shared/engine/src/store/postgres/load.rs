@@ -19,14 +19,15 @@ const CONTEXT: &str = "reading what a batch needs";
 pub(super) const HANDLED: i32 = 0;
 
 /// What is known of a message that is `asked` for, as [`number_of`] says: one row, or none. Where nothing waits to be tried
-/// again, or is parked, nobody looks there for each.
+/// again, or is parked, nobody looks there for each; that is asked at the end of an index which empties from its beginning,
+/// where what is gone does not stand in the way.
 macro_rules! known {
     () => {
         "LATERAL (SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
                   UNION ALL SELECT 1 FROM retry
-                      WHERE (SELECT EXISTS (SELECT FROM retry)) AND step = asked.step AND message_id = asked.id
+                      WHERE (SELECT max(next_attempt) FROM retry) IS NOT NULL AND step = asked.step AND message_id = asked.id
                   UNION ALL SELECT 2 FROM dead_letter
-                      WHERE (SELECT EXISTS (SELECT FROM dead_letter)) AND step = asked.step AND message_id = asked.id
+                      WHERE (SELECT max(last_failed_at) FROM dead_letter) IS NOT NULL AND step = asked.step AND message_id = asked.id
                   LIMIT 1) AS known"
     };
 }
@@ -49,6 +50,8 @@ pub(super) const KNOWN_OTHERWISE: &str = concat!(
 pub(super) struct AsOf {
     /// The generation of the database at which that was, or an earlier one.
     pub(super) generation: i64,
+    /// Rows that are there, in their order.
+    pub(super) found: Vec<RowKey>,
     pub(super) known: Known,
     /// Idempotency keys under which there was no answer.
     pub(super) unknown_keys: Vec<String>,
@@ -68,7 +71,8 @@ impl AsOf {
         let states = reads.inbox.iter().map(state).collect();
         let is_unknown = |key: &&String| !loaded.keys.contains_key(*key);
         let unknown_keys = reads.keys.iter().filter(is_unknown).cloned().collect();
-        Self { generation, known: Known { steps, ids, states }, unknown_keys }
+        let found = loaded.rows.keys().cloned().collect();
+        Self { generation, found, known: Known { steps, ids, states }, unknown_keys }
     }
 }
 

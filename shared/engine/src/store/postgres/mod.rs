@@ -23,7 +23,6 @@ mod past;
 mod pool;
 mod read;
 mod schema;
-mod settlements;
 mod transact;
 mod turns;
 mod values;
@@ -51,7 +50,6 @@ use self::lead::Lead;
 use self::leases::Missing;
 use self::listening::{Announced, Listening};
 use self::pool::{Connection, Lane, Lanes};
-use self::settlements::Settlements;
 use self::turns::Turns;
 use self::values::{is_lost, oops};
 use super::{
@@ -59,6 +57,9 @@ use super::{
     Guard, Heard, Lease, Leaving, LeavingEvent, Left, Mark, Opening, OutboxEntry, OutboxItem, Overridden,
     Part, Published, PublishedRun, RELAY, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
 };
+
+/// A settlement is a commit of its own here, with a sync. A commit of SQLite carries one along within the same time.
+const SETTLES_APART: Duration = Duration::from_millis(100);
 
 /// A server that is away at the start is looked for again after this.
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -73,7 +74,6 @@ struct Database {
     kinds: Kinds,
     listening: Listening,
     turns: Turns,
-    settlements: Settlements,
     missing: Missing,
     lead: Lead,
 }
@@ -127,10 +127,8 @@ impl PostgresStore {
         prepared.await?;
         conn.give_back();
         let missing = Missing::new(opening.instance.to_owned());
-        let now = Instant::now();
-        let (turns, settlements, lead) = (Turns::new(now), Settlements::new(now), Lead::none());
-        let database = Database { lanes, kinds, listening, turns, settlements, missing, lead };
-        Ok(Self { database: Arc::new(database) })
+        let (turns, lead) = (Turns::new(Instant::now()), Lead::none());
+        Ok(Self { database: Arc::new(Database { lanes, kinds, listening, turns, missing, lead }) })
     }
 
     /// Runs `work` in a transaction of its own. It comes to its end whether or not anybody waits for it.
@@ -310,13 +308,13 @@ impl Store for PostgresStore {
 
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
         let lease = lease.clone();
-        Box::pin(async move {
-            self.database.settlements.turn().await;
-            self.write(Lane::Quick, move |conn, _| {
-                Box::pin(async move { outbox::settle_run(conn, &lease, &run).await })
-            })
-            .await
+        self.write(Lane::Quick, move |conn, _| {
+            Box::pin(async move { outbox::settle_run(conn, &lease, &run).await })
         })
+    }
+
+    fn settles_apart(&self) -> Duration {
+        SETTLES_APART
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {

@@ -1,4 +1,4 @@
-//! Shell: what a batch writes: one set-based statement for each table, all sent at once.
+//! Shell: what a batch writes: few set-based statements, all sent at once. Each costs, however little it writes.
 //!
 //! The first of them takes the head of the database, and with it the turn: batches of several processes are written one
 //! after the other, in the order of their positions. Whoever has the head waits for no row that another batch has locked:
@@ -73,9 +73,9 @@ pub(super) async fn write(
     let now = micros(jiff::Timestamp::now());
     statements.push(TAKE_HEAD, values![events, entries, token, now], Answer::Head);
     let undisturbed = if_undisturbed(reads, &as_of, writes);
+    write_messages(&mut statements, as_of, writes, undisturbed, at);
     write_rows(&mut statements, kinds, writes, undisturbed, at)?;
     write_history(&mut statements, writes, at);
-    write_messages(&mut statements, as_of, writes, undisturbed, at);
     write_all_retries(&mut statements, writes)?;
     write_dead_letters(&mut statements, writes)?;
     write_tasks(&mut statements, writes);
@@ -86,7 +86,8 @@ pub(super) async fn write(
     }
     let answers = pipelined(conn, &ready).await;
     let (mut last, mut generation, mut is_any_out_of_line) = (0_i64, 0_i64, false);
-    // Rows come before their events: what somebody else has changed is no event that is there already.
+    // Messages come before rows: one that another has handled is read again, with whatever it made. And rows come before
+    // their events: what somebody else has changed is no event that is there already.
     for (answer, rows) in looked_at.into_iter().zip(answers) {
         let rows = rows.map_err(oops("writing a batch"))?;
         match answer {
@@ -121,10 +122,12 @@ pub(super) async fn write(
 /// The generation that a batch makes if nobody has written since it was loaded; none at all for one that makes what it has
 /// not looked for, or has found.
 fn if_undisturbed(reads: &Reads, as_of: &AsOf, writes: &Writes) -> i64 {
+    let states = reads.inbox.iter().zip(&as_of.known.states);
+    let handled: BTreeSet<_> = states.filter(|(_, state)| **state == HANDLED).map(|(mark, _)| mark).collect();
+    let was_missing = |key: &RowKey| reads.rows.contains(key) && as_of.found.binary_search(key).is_err();
     let mut made = writes.rows.iter().filter(|row| row.read_version == 0);
-    let were_missing = made.all(|row| reads.rows.contains(&row.key))
-        && writes.inbox.iter().all(|mark| reads.inbox.contains(mark))
-        && !as_of.known.states.contains(&HANDLED);
+    let were_missing = made.all(|row| was_missing(&row.key))
+        && writes.inbox.iter().all(|mark| reads.inbox.contains(mark) && !handled.contains(mark));
     if were_missing { as_of.generation + 1 } else { NO_GENERATION }
 }
 
@@ -309,7 +312,7 @@ fn write_messages(statements: &mut Statements, as_of: AsOf, writes: &Writes, und
                      AS made (key, fingerprint, reply)
                  WHERE {if_new})
              SELECT key FROM idempotency_key
-             WHERE key = ANY ($1) AND (SELECT generation FROM head) <> $2 LIMIT 1"
+             WHERE key = ANY ($1 || $3) AND (SELECT generation FROM head) <> $2 LIMIT 1"
         );
         let values = values![
             unknown_keys,

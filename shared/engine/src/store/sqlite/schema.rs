@@ -108,7 +108,7 @@ fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFaul
 mod tests {
     use super::*;
 
-    /// Number 12 makes the outbox anew: every column of every entry is what it was, and so are its indexes.
+    /// Number 12 rewrites the check of the outbox: every column of every entry is what it was, and so are its indexes.
     #[test]
     fn entries_of_every_status_come_through_unchanged() {
         let conn = Connection::open_in_memory().expect("a database");
@@ -135,6 +135,13 @@ mod tests {
         assert_eq!(all(), was);
         assert_eq!(was.0.len(), statuses.len());
         assert!(conn.execute(insert, params![99, "PUBLISHED", None::<i64>]).is_err(), "it is no status");
+        let [sql] =
+            &texts(&conn, "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = 'outbox'")[..]
+        else {
+            panic!("one table");
+        };
+        assert!(sql.contains("CHECK (status = 'PENDING' OR"), "{sql}");
+        assert_eq!(texts(&conn, "PRAGMA integrity_check"), ["ok"]);
     }
 
     fn quoted(columns: &str) -> String {

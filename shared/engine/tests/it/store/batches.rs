@@ -68,6 +68,9 @@ pub async fn a_row_that_somebody_made_meanwhile_is_a_conflict_and_leaves_nothing
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     let second_first = everything_about("tea", &[], &[put(5)]);
     is_conflict(commit(store.as_ref(), second_first).await);
+    // Nor may it be made by somebody who has seen it, with nothing else in the batch.
+    let decide = Box::new(|_| recorded("tea", &[], &[put(5)]));
+    is_conflict(store.transact(of_row("tea"), decide).await.map(drop));
     assert_eq!(pieces(store, "tea").await?, 3);
     nothing_of_everything(store).await
 }
