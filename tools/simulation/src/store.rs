@@ -10,6 +10,7 @@ use saga_core::decision::{Decide, Loaded, Reads, Writes};
 use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
+use saga_engine::store::postgres::SETTLES_APART;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
@@ -251,7 +252,7 @@ impl Store for SimStore {
 
     fn settles_apart(&self) -> Duration {
         // As in a database on a server.
-        if self.sayings.is_some() { Duration::from_millis(100) } else { self.inner.settles_apart() }
+        if self.sayings.is_some() { SETTLES_APART } else { self.inner.settles_apart() }
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {

@@ -122,8 +122,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::store::RELAY;
     use crate::store::sqlite::SqliteStore;
-    use crate::store::{Answer, RELAY};
 
     struct Nobody;
     impl Observer for Nobody {}
@@ -152,8 +152,8 @@ mod tests {
     async fn what_comes_shortly_after_a_settlement_waits_for_the_next_or_for_whoever_cannot_wait() {
         let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory(vec![]).expect("a database"));
         let writes = Writes { outbox: (1..=3).map(promise).collect(), ..Writes::default() };
-        let promised: Answer<'_, _> = store.transact(Reads::default(), Box::new(move |_| writes.clone()));
-        assert_eq!(promised.await.expect("committed").len(), 3);
+        let promised = store.transact(Reads::default(), Box::new(move |_| writes.clone())).await;
+        assert_eq!(promised.expect("committed").len(), 3);
         let (now, span) = (Timestamp::now(), SignedDuration::from_hours(1));
         let lease = store.take_lease(RELAY, None, "depot-1", now, now + span).await.expect("an answer");
         let lease = lease.expect("nobody has it");

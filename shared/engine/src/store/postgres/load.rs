@@ -1,7 +1,7 @@
 //! Shell: what a batch needs, read and locked: rows, tasks and dead letters, each in the order of their keys, so that no two
 //! batches ever wait for each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::decision::{InboxState, KeyedAnswer, Loaded, Reads};
 use saga_core::row::{RowKey, StoredRow};
@@ -14,9 +14,6 @@ use super::values::{Owned, Ready, may_be_an_id, oops, pipelined, stored_dead_let
 use crate::store::StoreFault;
 
 const CONTEXT: &str = "reading what a batch needs";
-
-/// What is known of a message that was handled.
-pub(super) const HANDLED: i32 = 0;
 
 /// What is known of a message that is `asked` for, as [`number_of`] says: one row, or none. Where nothing waits to be tried
 /// again, or is parked, nobody looks there for each; that is asked at the end of an index which empties from its beginning,
@@ -50,8 +47,10 @@ pub(super) const KNOWN_OTHERWISE: &str = concat!(
 pub(super) struct AsOf {
     /// The generation of the database at which that was, or an earlier one.
     pub(super) generation: i64,
-    /// Rows that are there, in their order.
-    pub(super) found: Vec<RowKey>,
+    /// Rows that were looked for and are not there, in their order.
+    pub(super) missing: Vec<RowKey>,
+    /// Messages that were not handled.
+    pub(super) unmarked: BTreeSet<(&'static str, Uuid)>,
     pub(super) known: Known,
     /// Idempotency keys under which there was no answer.
     pub(super) unknown_keys: Vec<String>,
@@ -71,8 +70,11 @@ impl AsOf {
         let states = reads.inbox.iter().map(state).collect();
         let is_unknown = |key: &&String| !loaded.keys.contains_key(*key);
         let unknown_keys = reads.keys.iter().filter(is_unknown).cloned().collect();
-        let found = loaded.rows.keys().cloned().collect();
-        Self { generation, found, known: Known { steps, ids, states }, unknown_keys }
+        let is_missing = |key: &&RowKey| !loaded.rows.contains_key(*key);
+        let missing = reads.rows.iter().filter(is_missing).cloned().collect();
+        let is_unmarked = |message: &&_| loaded.inbox.get(*message) != Some(&InboxState::Handled);
+        let unmarked = reads.inbox.iter().filter(is_unmarked).copied().collect();
+        Self { generation, missing, unmarked, known: Known { steps, ids, states }, unknown_keys }
     }
 }
 
@@ -153,9 +155,9 @@ pub(super) async fn load(
         let known: BTreeMap<(String, Uuid), i32> =
             next().iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
         for (step, id) in &reads.inbox {
-            let state = match known.get(&((*step).to_owned(), *id)).copied() {
+            let state = match known.get(&((*step).to_owned(), *id)) {
                 None => continue,
-                Some(HANDLED) => InboxState::Handled,
+                Some(0) => InboxState::Handled,
                 Some(1) => InboxState::Waiting,
                 Some(_) => InboxState::Parked,
             };
@@ -174,7 +176,7 @@ pub(super) async fn load(
 /// What is known of a message, for the server.
 const fn number_of(state: &InboxState) -> i32 {
     match state {
-        InboxState::Handled => HANDLED,
+        InboxState::Handled => 0,
         InboxState::Waiting => 1,
         InboxState::Parked => 2,
     }

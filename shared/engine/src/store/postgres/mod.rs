@@ -59,7 +59,7 @@ use super::{
 };
 
 /// A settlement is a commit of its own here, with a sync. A commit of SQLite carries one along within the same time.
-const SETTLES_APART: Duration = Duration::from_millis(100);
+pub const SETTLES_APART: Duration = Duration::from_millis(100);
 
 /// A server that is away at the start is looked for again after this.
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(500);

@@ -124,8 +124,7 @@ async fn written(
             if writes.is_empty() && writes.events.is_empty() {
                 return Ok(None);
             }
-            let (promised, generation) =
-                write::write(conn, &database.kinds, (&all, as_of), &writes, token).await?;
+            let (promised, generation) = write::write(conn, &database.kinds, as_of, &writes, token).await?;
             database.turns.wrote(generation, Instant::now());
             return Ok(Some((promised, database.listening.announced(&writes, database.lead.is_held()))));
         }

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
 use saga_core::decider::FieldValue;
-use saga_core::decision::{OutboxWrite, Reads, RowWrite, Writes};
+use saga_core::decision::{OutboxWrite, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
 use saga_core::waiting::{Retry, Task};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::Kinds;
-use super::load::{AsOf, HANDLED, KNOWN_OTHERWISE, Known};
+use super::load::{AsOf, KNOWN_OTHERWISE, Known};
 use super::pool::Connection;
 use super::values::{Owned, Ready, array_of, micros, oops, pipelined, quoted, type_of, without_nul};
 use crate::store::{OutboxEntry, StoreFault};
@@ -62,7 +62,7 @@ macro_rules! values {
 pub(super) async fn write(
     conn: &Connection,
     kinds: &Kinds,
-    (reads, as_of): (&Reads, AsOf),
+    as_of: AsOf,
     writes: &Writes,
     token: Uuid,
 ) -> Result<(Vec<OutboxEntry>, i64), StoreFault> {
@@ -72,11 +72,11 @@ pub(super) async fn write(
     let (events, entries) = (count(writes.events.len()), count(writes.outbox.len()));
     let now = micros(jiff::Timestamp::now());
     statements.push(TAKE_HEAD, values![events, entries, token, now], Answer::Head);
-    let undisturbed = if_undisturbed(reads, &as_of, writes);
+    let undisturbed = if_undisturbed(&as_of, writes);
     write_messages(&mut statements, as_of, writes, undisturbed, at);
     write_rows(&mut statements, kinds, writes, undisturbed, at)?;
     write_history(&mut statements, writes, at);
-    write_all_retries(&mut statements, writes)?;
+    write_retries(&mut statements, writes)?;
     write_dead_letters(&mut statements, writes)?;
     write_tasks(&mut statements, writes);
     let (mut ready, mut looked_at) = (Vec::with_capacity(statements.0.len()), Vec::new());
@@ -121,13 +121,10 @@ pub(super) async fn write(
 
 /// The generation that a batch makes if nobody has written since it was loaded; none at all for one that makes what it has
 /// not looked for, or has found.
-fn if_undisturbed(reads: &Reads, as_of: &AsOf, writes: &Writes) -> i64 {
-    let states = reads.inbox.iter().zip(&as_of.known.states);
-    let handled: BTreeSet<_> = states.filter(|(_, state)| **state == HANDLED).map(|(mark, _)| mark).collect();
-    let was_missing = |key: &RowKey| reads.rows.contains(key) && as_of.found.binary_search(key).is_err();
+fn if_undisturbed(as_of: &AsOf, writes: &Writes) -> i64 {
     let mut made = writes.rows.iter().filter(|row| row.read_version == 0);
-    let were_missing = made.all(|row| was_missing(&row.key))
-        && writes.inbox.iter().all(|mark| reads.inbox.contains(mark) && !handled.contains(mark));
+    let were_missing = made.all(|row| as_of.missing.binary_search(&row.key).is_ok())
+        && writes.inbox.iter().all(|mark| as_of.unmarked.contains(mark));
     if were_missing { as_of.generation + 1 } else { NO_GENERATION }
 }
 
@@ -326,7 +323,7 @@ fn write_messages(statements: &mut Statements, as_of: AsOf, writes: &Writes, und
     }
 }
 
-fn write_all_retries(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
+fn write_retries(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
     if !writes.retries_done.is_empty() {
         let (steps, ids): (Vec<&str>, Vec<Uuid>) = writes.retries_done.iter().copied().unzip();
         statements.push(
@@ -338,17 +335,17 @@ fn write_all_retries(statements: &mut Statements, writes: &Writes) -> Result<(),
     }
     let last: BTreeMap<(&str, Uuid), &Retry> =
         writes.retries.iter().map(|retry| ((retry.step.as_str(), retry.message_id), retry)).collect();
-    write_retries(
+    insert_retries(
         statements,
         &last.into_values().collect::<Vec<_>>(),
         "DO UPDATE SET payload = excluded.payload, attempts = excluded.attempts, next_attempt = excluded.next_attempt,
              first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
              delivery = excluded.delivery, letter = excluded.letter, owner = NULL, told_until = NULL",
     )?;
-    write_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")
+    insert_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")
 }
 
-fn write_retries(statements: &mut Statements, retries: &[&Retry], conflict: &str) -> Result<(), StoreFault> {
+fn insert_retries(statements: &mut Statements, retries: &[&Retry], conflict: &str) -> Result<(), StoreFault> {
     if retries.is_empty() {
         return Ok(());
     }

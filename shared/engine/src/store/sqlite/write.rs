@@ -106,6 +106,10 @@ pub(super) fn decided(
     Ok(writes)
 }
 
+fn sql_of<'k>(kinds: &'k BTreeMap<&'static str, KindSql>, kind: &str) -> Result<&'k KindSql, StoreFault> {
+    kinds.get(kind).ok_or_else(|| StoreFault::Unusable(format!("rows of kind {kind:?} are not declared")))
+}
+
 fn load(
     conn: &Connection,
     kinds: &BTreeMap<&'static str, KindSql>,
@@ -120,12 +124,7 @@ fn load(
         let select = match &mut of_kind {
             Some((kind, select)) if *kind == key.kind => select,
             _ => {
-                let Some(sql) = kinds.get(key.kind) else {
-                    return Err(StoreFault::Unusable(format!(
-                        "rows of kind {:?} are not declared",
-                        key.kind
-                    )));
-                };
+                let sql = sql_of(kinds, key.kind)?;
                 let select = conn.prepare_cached(&sql.load).map_err(oops(context))?;
                 &mut of_kind.insert((key.kind, select)).1
             }
@@ -219,9 +218,7 @@ fn write_row(
     row: &RowWrite,
     at: i64,
 ) -> Result<(), StoreFault> {
-    let Some(sql) = kinds.get(row.key.kind) else {
-        return Err(StoreFault::Unusable(format!("rows of kind {:?} are not declared", row.key.kind)));
-    };
+    let sql = sql_of(kinds, row.key.kind)?;
     let (id, version, state) = (&row.key.id, row.version, &row.projected.state);
     let (sql, head, searched): (&str, [&dyn ToSql; 5], Vec<Value>) = match row.read_version {
         0 => {
