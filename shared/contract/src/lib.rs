@@ -13,6 +13,8 @@
 //! - [`access`]: which routes need a token, and of which role.
 //! - [`money`]: amounts in minor units.
 
+#![warn(missing_docs)]
+
 pub mod access;
 pub mod bank;
 pub mod fact;

@@ -35,6 +35,8 @@
 //! - [`access`]: who may ask for what over HTTP.
 //! - `testing` (feature): what every contract promises on the wire, for its tests.
 
+#![warn(missing_docs)]
+
 pub mod access;
 pub mod admission;
 pub mod breaker;

@@ -14,6 +14,8 @@
 //!
 //! Start at [`Service`](saga_core::Service), what a service declares, and [`host::main`], what is made of it.
 
+#![warn(missing_docs)]
+
 pub mod host;
 pub mod nats;
 pub mod runtime;
