@@ -190,7 +190,7 @@ as_it_is_started() {
   done
   for name in nats $services; do expect "$name: owner of its process" 65532 "$(uid_of "$name")"; done
   expect "a service that listens without tokens says so" 1 \
-    "$(curl -s "$(url_of order 8081)/readyz" | jq '[.remarks[] | select(contains("http.open_doors"))] | length')"
+    "$(curl -s "$(url_of order 8081)/readyz" | jq '[.remarks[] | select(contains("http.allow_unauthenticated"))] | length')"
 }
 
 uid_of() { docker top "$(id_of "$1")" -eo uid,pid 2>/dev/null | awk 'NR == 2 { print $1 }'; }

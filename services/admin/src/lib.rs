@@ -190,8 +190,8 @@ filter = "info,saga::step=warn"
 # Nobody waits for the view. The longer storing a batch takes, the longer the next one waits, up to this: by then a saga
 # has come some steps further, and the row that it is kept in is written once.
 [engine]
-gather = "250ms"
-batch_max = 1000
+max_batch_delay = "250ms"
+max_batch = 1000
 [service]
 require_operator = false
 "#;

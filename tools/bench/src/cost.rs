@@ -62,7 +62,7 @@ const MEASURED: [(&str, &str, &str); 13] = [
     ),
 ];
 
-/// Milliseconds between two batches of a service, while storing one takes long: the default of `engine.gather`.
+/// Milliseconds between two batches of a service, while storing one takes long: the default of `engine.max_batch_delay`.
 const APART_MS: u64 = 20;
 /// Who syncs for each batch: order, inventory, payment and bank; and the broker, for what three of these publish.
 const SYNCS_PER_BATCH: u64 = 7;
@@ -141,7 +141,7 @@ fn limits(page: &mut String, rate: u64) {
         page,
         "\n### What limits that\n\n\
          - fsyncs: a service syncs for each transaction, and the broker for each pack. Both come as often as batches begin, \
-         which is each {APART_MS} ms where storing one takes long (`engine.gather`): {of_a_hundred} for a hundred sagas at this \
+         which is each {APART_MS} ms where storing one takes long (`engine.max_batch_delay`): {of_a_hundred} for a hundred sagas at this \
          rate, and more while storing takes less. Further apart there are fewer, and each hop of a saga waits longer by half \
          of that.\n\
          - context switches: the runtime of the broker parks its threads at each sync, and when a connection has nothing to \
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn batches_are_as_far_apart_as_the_engine_has_it() {
         let settings = saga_engine::host::settings::EngineSettings::default();
-        assert_eq!(settings.gather, std::time::Duration::from_millis(APART_MS));
+        assert_eq!(settings.max_batch_delay, std::time::Duration::from_millis(APART_MS));
     }
 
     #[test]

@@ -279,7 +279,7 @@ fn rules() -> Rules {
         task_retry: retry,
         owner,
         task_lease,
-        keep_gone_wrong: false,
+        keep_failed: false,
         use_inbox: true,
     }
 }

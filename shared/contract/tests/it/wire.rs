@@ -215,7 +215,7 @@ fn sent() -> Vec<u8> {
         task_retry: retry,
         owner: "order-1".to_owned(),
         task_lease: SignedDuration::ZERO,
-        keep_gone_wrong: false,
+        keep_failed: false,
         use_inbox: true,
     };
     // With a fraction, so that its digits are part of the golden form.

@@ -35,7 +35,7 @@ pub struct Rules {
     pub task_lease: SignedDuration,
     /// Whether traces in which something goes wrong are recorded though they were not to be: then whatever is stored of
     /// it says so, for those who go on with it, after a restart too.
-    pub keep_gone_wrong: bool,
+    pub keep_failed: bool,
     /// Whether inbox marks are looked at. Off only in tests: the domain is correct without.
     pub use_inbox: bool,
 }
@@ -102,7 +102,7 @@ impl<'a, S: Service> Batch<'a, S> {
 
     /// Where an input stands in its trace in which something went wrong.
     pub(super) fn gone_wrong(&self, input: &Input<S>) -> Option<TraceContext> {
-        match self.rules.keep_gone_wrong {
+        match self.rules.keep_failed {
             true => input.trace.map(TraceContext::recorded),
             false => input.trace,
         }
@@ -110,7 +110,7 @@ impl<'a, S: Service> Batch<'a, S> {
 
     /// The same of a message that could not be handled.
     pub(super) fn gone_wrong_at(&self, delivery: Option<Delivery>) -> Option<Delivery> {
-        match self.rules.keep_gone_wrong {
+        match self.rules.keep_failed {
             true => delivery.map(Delivery::recorded),
             false => delivery,
         }
@@ -202,7 +202,7 @@ impl<'a, S: Service> Batch<'a, S> {
         let failure = parking::Parking { failed, attempts, first_failed_at, now: self.now };
         let before_it = before.as_ref().map(|stored| &stored.dead_letter);
         let mut dead = parking::parked::<S>(input, &failure, before_it);
-        if self.rules.keep_gone_wrong {
+        if self.rules.keep_failed {
             // Whoever hands it back goes on in its trace.
             dead.trace = input.trace.map(|trace| trace.recorded().to_string());
             dead.delivery = dead.delivery.map(Delivery::recorded);

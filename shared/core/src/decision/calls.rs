@@ -49,7 +49,7 @@ impl<S: Service> Batch<'_, S> {
                         attempts,
                         next_attempt: later(self.now, delay),
                         last_error: failed.reason(),
-                        trace: task.trace.filter(|_| self.rules.keep_gone_wrong).map(TraceContext::recorded),
+                        trace: task.trace.filter(|_| self.rules.keep_failed).map(TraceContext::recorded),
                     });
                     return MessageOutcome::Retried(failed.reason());
                 }

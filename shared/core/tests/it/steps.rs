@@ -114,7 +114,7 @@ fn rules(retry: RetryPolicy) -> Rules {
         task_retry: retry,
         owner: String::new(),
         task_lease: SignedDuration::ZERO,
-        keep_gone_wrong: false,
+        keep_failed: false,
         use_inbox: true,
     }
 }

@@ -75,7 +75,7 @@ fn is_worth_a_look(breaker: &BreakerView) -> bool {
 }
 
 async fn steps_now<S: Service, X: Send + Sync>(app: &App<S, X>) -> Vec<StepCondition> {
-    let (now, limit) = (app.clock.now(), app.settings.engine.ready_standstill);
+    let (now, limit) = (app.clock.now(), app.settings.readiness.max_consumer_stall);
     let steps = steps_of::<S>().into_iter().map(async |step| StepCondition {
         step: step.name.to_owned(),
         waiting: waiting_for(app, step).await,

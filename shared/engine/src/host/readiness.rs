@@ -105,18 +105,18 @@ fn look<S: Service, X>(
     match stats {
         Ok(stats) => {
             let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
-            let is_late = age > signed(settings.engine.ready_lag);
+            let is_late = age > signed(settings.readiness.max_outbox_age);
             let late = is_late.then(|| format!("oldest entry has waited {}s", age.as_secs()));
             found.extend([("store", None), ("outbox", late)]);
         }
         Err(fault) => found.push(("store", Some(error_chain(fault)))),
     }
     if let Some(bus) = &app.bus {
-        let held_up = app.publishing.in_words(settings.engine.ready_held_up, Timestamp::now());
+        let held_up = app.publishing.in_words(settings.readiness.max_publish_stall, Timestamp::now());
         found.extend([
             ("broker", bus.missing()),
             ("publishing", held_up),
-            ("steps", app.standstills.in_words(settings.engine.ready_standstill, now)),
+            ("steps", app.standstills.in_words(settings.readiness.max_consumer_stall, now)),
             ("database", app.not_met().map(str::to_owned)),
             ("clock", complaint(app.clock.offset(), &settings.clock)),
         ]);

@@ -36,7 +36,7 @@ pub struct RetentionSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<PathBuf>,
     /// What one file of the archive holds.
-    pub archive_by: Period,
+    pub archive_period: Period,
     /// Entries that go in one small transaction.
     pub chunk: usize,
     /// Pause between looks.
@@ -44,7 +44,7 @@ pub struct RetentionSettings {
     pub every: Duration,
 }
 
-/// How long something is kept: a time such as `90d`, or `for ever`.
+/// How long something is kept: a time such as `90d`, or `forever`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kept {
@@ -58,7 +58,7 @@ pub enum Kept {
 /// No two clocks differ by more, where one service says when a saga began and another when it ended.
 const CLOCKS_DIFFER: Duration = Duration::from_mins(1);
 
-const FOR_EVER: &str = "for ever";
+const FOR_EVER: &str = "forever";
 
 impl TryFrom<String> for Kept {
     type Error = String;
@@ -170,7 +170,7 @@ impl Default for RetentionSettings {
             dead_letter: Kept::For(Duration::from_hours(24 * 30)),
             history: Kept::ForEver,
             archive: None,
-            archive_by: Period::Month,
+            archive_period: Period::Month,
             chunk: 500,
             every: Duration::from_mins(1),
         }

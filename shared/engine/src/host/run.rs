@@ -177,7 +177,7 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 
 async fn bus_of<X>(service: &str, settings: &Settings<X>, store: &dyn Store) -> Result<NatsBus, BusFault> {
     let bus = NatsBus::connect_as(settings.bus.clone(), service, &settings.instance).await?;
-    Ok(bus.of_replica(store.leads(), settings.engine.batch_max))
+    Ok(bus.of_replica(store.leads(), settings.engine.max_batch))
 }
 
 async fn give_back_lease(store: &dyn Store, owner: &str) {
@@ -229,7 +229,7 @@ async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
     }
     let mut loops: JoinSet<()> =
         runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
-    let (standstills, limit) = (app.standstills.clone(), app.settings.engine.ready_standstill);
+    let (standstills, limit) = (app.standstills.clone(), app.settings.readiness.max_consumer_stall);
     let (clock, observer, is_shared, asking_bus) =
         (means.clock, means.observer, app.store.is_shared(), bus.clone());
     let share = move || match is_shared {

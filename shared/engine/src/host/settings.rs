@@ -45,9 +45,12 @@ pub struct Settings<X> {
     /// Where the broker is, and how it is used.
     #[serde(default)]
     pub bus: BusSettings,
-    /// Bounds of the loop that decides, and when it is too late to be ready.
+    /// Batching of the engine, and its timers.
     #[serde(default)]
     pub engine: EngineSettings,
+    /// Limits above which the service is degraded or not ready.
+    #[serde(default)]
+    pub readiness: ReadinessSettings,
     /// How the broker's time is followed.
     #[serde(default)]
     pub clock: ClockSettings,
@@ -99,9 +102,9 @@ pub struct StoreSettings {
     /// How long its pages may be checked at a start; what is not checked by then is checked by `verify`.
     #[serde(with = "humantime_serde")]
     pub check_within: Duration,
-    /// How long a start waits for a server of PostgreSQL that is away, or is starting itself.
+    /// Maximum time that a start waits for a PostgreSQL server to accept connections.
     #[serde(with = "humantime_serde")]
-    pub wait: Duration,
+    pub connect_timeout: Duration,
     /// The name of one loss of data that is accepted, as a refused start gives it.
     pub accept_loss: String,
 }
@@ -112,7 +115,7 @@ impl Default for StoreSettings {
             url: String::new(),
             password_file: None,
             check_within: Duration::from_secs(5),
-            wait: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(30),
             accept_loss: String::new(),
         }
     }
@@ -121,45 +124,58 @@ impl Default for StoreSettings {
 /// In less nobody can hear what is said. What is down for longer than the retention misses what was said meanwhile.
 const SHORTEST_RETENTION: Duration = Duration::from_secs(1);
 
-/// Whoever waits longer is taken for dead.
-const LONGEST_GATHER: Duration = Duration::from_secs(1);
+/// Callers give up on a service that answers later.
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// The loop that decides, its timers and its readiness (section `engine`).
+/// Batching of the engine, and its timers (section `engine`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSettings {
-    /// Inputs in one transaction.
-    pub batch_max: usize,
-    /// Inputs that may wait for it.
+    /// Maximum number of inputs in one transaction.
+    pub max_batch: usize,
+    /// Capacity of the queue of inputs that wait for a transaction.
     pub queue: usize,
-    /// How far apart two transactions begin at most while anything waits, the further the longer storing one takes; after a
-    /// rest one begins at once, and a full one does too.
+    /// Maximum batching delay. Grows with commit latency up to this limit; an idle engine commits at once, and so does a
+    /// full batch.
     #[serde(with = "humantime_serde")]
-    pub gather: Duration,
-    /// Looks for due rows and retries at least this often.
+    pub max_batch_delay: Duration,
+    /// Maximum time between two polls for due rows and retries.
     #[serde(with = "humantime_serde")]
     pub timer_poll: Duration,
-    /// The service is degraded when the oldest unpublished entry is older than this.
-    #[serde(with = "humantime_serde")]
-    pub ready_lag: Duration,
-    /// The service is degraded when the broker, although connected, has taken no messages for longer than this.
-    #[serde(with = "humantime_serde")]
-    pub ready_held_up: Duration,
-    /// Readiness ends when messages wait for a step, and it has settled none for longer than this.
-    #[serde(with = "humantime_serde")]
-    pub ready_standstill: Duration,
 }
 
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
-            batch_max: 256,
+            max_batch: 256,
             queue: 4096,
-            gather: Duration::from_millis(20),
+            max_batch_delay: Duration::from_millis(20),
             timer_poll: Duration::from_secs(1),
-            ready_lag: Duration::from_secs(60),
-            ready_held_up: Duration::from_secs(5),
-            ready_standstill: Duration::from_secs(15),
+        }
+    }
+}
+
+/// Limits above which the service reports itself degraded or not ready (section `readiness`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadinessSettings {
+    /// Maximum age of the oldest unpublished outbox entry. Above it, the check `outbox` is degraded.
+    #[serde(with = "humantime_serde")]
+    pub max_outbox_age: Duration,
+    /// Maximum time for which a connected broker may take no messages. Above it, the check `publishing` is degraded.
+    #[serde(with = "humantime_serde")]
+    pub max_publish_stall: Duration,
+    /// Maximum time for which a step may process none of its waiting messages. Above it, the check `steps` fails.
+    #[serde(with = "humantime_serde")]
+    pub max_consumer_stall: Duration,
+}
+
+impl Default for ReadinessSettings {
+    fn default() -> Self {
+        Self {
+            max_outbox_age: Duration::from_secs(60),
+            max_publish_stall: Duration::from_secs(5),
+            max_consumer_stall: Duration::from_secs(15),
         }
     }
 }
@@ -271,9 +287,9 @@ impl<X> Settings<X> {
         self.http.check().map_err(|why| BadSettings(format!("http.{why}")))?;
         self.trace.check().map_err(BadSettings)?;
         let rules = [
-            (self.engine.batch_max >= 1, "engine.batch_max must be at least 1"),
+            (self.engine.max_batch >= 1, "engine.max_batch must be at least 1"),
             (self.engine.queue >= 1, "engine.queue must be at least 1"),
-            (self.engine.gather <= LONGEST_GATHER, "engine.gather must be at most 1s"),
+            (self.engine.max_batch_delay <= MAX_BATCH_DELAY, "engine.max_batch_delay must be at most 1s"),
             (!self.instance.is_empty(), "instance must not be empty"),
             (!self.engine.timer_poll.is_zero(), "engine.timer_poll must be longer than 0s"),
             (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),
@@ -359,13 +375,13 @@ impl<X> Settings<X> {
                 task_retry: task.retry,
                 owner: self.instance.clone(),
                 task_lease: signed(self.task.lease),
-                keep_gone_wrong: self.trace.is_on() && self.trace.keep_gone_wrong,
+                keep_failed: self.trace.is_on() && self.trace.keep_failed,
                 use_inbox: true,
             },
             bounds: Bounds {
-                batch_max: self.engine.batch_max,
+                max_batch: self.engine.max_batch,
                 queue: self.engine.queue,
-                gather: self.engine.gather,
+                max_batch_delay: self.engine.max_batch_delay,
             },
             tasks: TaskBounds { backlog: self.task.backlog, concurrency: task.concurrency },
             call_timeout: task.timeout,
@@ -388,9 +404,9 @@ impl<X> Settings<X> {
     /// # Errors
     /// When its folder cannot be used.
     pub fn open_archive(&self, service: &'static str) -> Result<Option<Archive>, BadSettings> {
-        let RetentionSettings { archive, archive_by, .. } = &self.retention;
+        let RetentionSettings { archive, archive_period, .. } = &self.retention;
         let open = |folder: &PathBuf| {
-            Archive::open(folder, service, *archive_by)
+            Archive::open(folder, service, *archive_period)
                 .map_err(|error| BadSettings(format!("retention.archive {}: {error}", folder.display())))
         };
         archive.as_ref().map(open).transpose()
@@ -399,8 +415,8 @@ impl<X> Settings<X> {
     /// How the database of `service` is opened.
     #[must_use]
     pub fn opening<'a>(&'a self, service: &'a str) -> Opening<'a> {
-        let StoreSettings { check_within, wait, accept_loss, .. } = &self.store;
-        let (check_within, wait, instance) = (*check_within, *wait, self.instance.as_str());
+        let StoreSettings { check_within, connect_timeout, accept_loss, .. } = &self.store;
+        let (check_within, wait, instance) = (*check_within, *connect_timeout, self.instance.as_str());
         Opening { service, check_within, accept_loss, instance, wait, ..Opening::default() }
     }
 }

@@ -305,9 +305,9 @@ impl NatsBus {
     /// The same, of one of several replicas, which asks for messages first as long as it leads (unless `lead_first` is off).
     /// With two batches of facts of one durable under way it has its hands full, and the others are there.
     #[must_use]
-    pub fn of_replica(self, leads: Option<watch::Receiver<bool>>, batch_max: usize) -> Self {
+    pub fn of_replica(self, leads: Option<watch::Receiver<bool>>, max_batch: usize) -> Self {
         match leads.filter(|_| self.settings.lead_first) {
-            Some(leads) => Self { leads: Some(leads), room: self.room.min(2 * batch_max), ..self },
+            Some(leads) => Self { leads: Some(leads), room: self.room.min(2 * max_batch), ..self },
             None => self,
         }
     }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// When storing a batch takes so long, they begin as far apart as they may; when it takes half as long, an eighth as far.
-/// With the default of `engine.gather` a service whose batches take this long stores for a fifth of its time, so that the
+/// With the default of `engine.max_batch_delay` a service whose batches take this long stores for a fifth of its time, so that the
 /// handful that share the cores of one machine leave each other room; one whose batches take less than a millisecond waits
 /// for nothing.
 const FULL_COST: Duration = Duration::from_millis(4);

@@ -164,7 +164,7 @@ pub fn start<S: Service>(
         owner: carriage.rules.owner.clone(),
         task_lease: carriage.rules.task_lease,
         longest_delay: longest_delay(&carriage.rules),
-        limit: carriage.bounds.batch_max,
+        limit: carriage.bounds.max_batch,
         poll: carriage.timer_poll,
         admissions: steps.clone(),
         clock,

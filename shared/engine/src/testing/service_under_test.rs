@@ -353,7 +353,7 @@ fn rules(use_inbox: bool) -> Rules {
         task_retry: retry,
         owner,
         task_lease,
-        keep_gone_wrong: false,
+        keep_failed: false,
         use_inbox,
     }
 }

@@ -74,11 +74,18 @@ fn a_service_that_others_reach_has_tokens_or_does_not_start() {
 #[test]
 fn doors_stand_open_only_where_that_is_said_and_no_token_is_asked_for() {
     let with = |more: &str| read(&format!("[http]\nbind = \"0.0.0.0:8081\"\n{more}"), &[]);
-    let open = with("open_doors = true").expect("good settings").http.remark();
-    assert!(open.is_some_and(|said| said.contains("another machine") && said.contains("http.open_doors")));
-    let both = with("open_doors = true\ntokens = \"/tokens.json\"").err().map(|bad| bad.to_string());
-    assert!(both.is_some_and(|why| why.contains("http.open_doors") && why.contains("http.tokens")));
-    assert!(with("open_doors = false").is_err());
+    let open = with("allow_unauthenticated = true").expect("good settings").http.remark();
+    assert!(
+        open.is_some_and(
+            |said| said.contains("another machine") && said.contains("http.allow_unauthenticated")
+        )
+    );
+    let both =
+        with("allow_unauthenticated = true\ntokens = \"/tokens.json\"").err().map(|bad| bad.to_string());
+    assert!(
+        both.is_some_and(|why| why.contains("http.allow_unauthenticated") && why.contains("http.tokens"))
+    );
+    assert!(with("allow_unauthenticated = false").is_err());
     assert_eq!(with("tokens = \"/tokens.json\"").expect("good settings").http.remark(), None);
     let here = read("[http]\nbind = \"127.0.0.1:8081\"", &[]).expect("good settings").http.remark();
     assert!(here.is_some_and(|said| said.contains("tokens are off") && !said.contains("another machine")));
@@ -186,8 +193,8 @@ fn the_defaults_pass_their_own_checks() {
 
 #[test]
 fn flags_override_defaults() {
-    let settings = read("", &["service.deadline=5s", "engine.batch_max=8"]).expect("valid settings");
-    assert_eq!((settings.service.deadline, settings.engine.batch_max), (Duration::from_secs(5), 8));
+    let settings = read("", &["service.deadline=5s", "engine.max_batch=8"]).expect("valid settings");
+    assert_eq!((settings.service.deadline, settings.engine.max_batch), (Duration::from_secs(5), 8));
     assert_eq!(settings.http.bind, "127.0.0.1:8081");
 }
 
@@ -214,7 +221,7 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
         ("engine.btach_max=8", "btach_max"),
         ("service.dedline=5s", "dedline"),
         ("service.deadline=soon", "deadline"),
-        ("engine.batch_max=0", "engine.batch_max"),
+        ("engine.max_batch=0", "engine.max_batch"),
         ("retention.inbox=1h", "retention.inbox"),
         ("retention.chunk=0", "retention.chunk"),
         ("retention.every=0s", "retention.every"),
@@ -275,7 +282,7 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
 #[test]
 fn the_least_that_is_possible_is_allowed() {
     let flags = [
-        "engine.batch_max=1",
+        "engine.max_batch=1",
         "engine.queue=1",
         "http.max_requests=1",
         "http.max_connections=1",
@@ -331,7 +338,7 @@ fn who_sets_one_member_of_the_retries_keeps_the_others() {
 fn what_is_set_is_how_the_loops_carry_the_service() {
     let flags = [
         "instance=till-7",
-        "engine.batch_max=11",
+        "engine.max_batch=11",
         "engine.queue=12",
         "engine.timer_poll=13s",
         "task.backlog=14",
@@ -350,7 +357,7 @@ fn what_is_set_is_how_the_loops_carry_the_service() {
     assert_eq!(carriage.rules.task_lease, jiff::SignedDuration::from_mins(15));
     assert_eq!((carriage.rules.retry.max_attempts, carriage.rules.task_retry.max_attempts), (19, 9));
     assert!(carriage.rules.step_retry.contains_key("shelf-filling"));
-    assert_eq!((carriage.bounds.batch_max, carriage.bounds.queue), (11, 12));
+    assert_eq!((carriage.bounds.max_batch, carriage.bounds.queue), (11, 12));
     assert_eq!((carriage.tasks.backlog, carriage.tasks.concurrency), (14, 3));
     assert_eq!(
         (carriage.call_timeout, carriage.timer_poll),
@@ -438,7 +445,7 @@ fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
     let now: jiff::Timestamp = "2026-03-03T12:00:00Z".parse().expect("a time");
     let week = Duration::from_hours(24 * 7);
     assert_eq!(defaults.departures(now, &[], week).history, jiff::Timestamp::MIN);
-    let told = ["retention.history=90d", "retention.dead_letter=for ever", "retention.archive_by=day"];
+    let told = ["retention.history=90d", "retention.dead_letter=forever", "retention.archive_period=day"];
     let told = retention(&told).expect("good settings");
     let of = |leaves| told.departures(now, &[RowKind { leaves, ..RowKind::of::<Shelf>() }], week);
     for leaves in [Leaves::Nothing, Leaves::Events, Leaves::RowsFirst] {
@@ -460,8 +467,8 @@ fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
         ("retention.history=7d", "retention.history must not be shorter than retention.inbox"),
         ("retention.dead_letter=1h", "retention.dead_letter must not be shorter than retention.inbox"),
         ("retention.inbox=6d", "retention.inbox must not be shorter than bus.retention"),
-        ("retention.history=always", "\"always\" is neither \"for ever\" nor a time"),
-        ("retention.archive_by=year", "archive_by"),
+        ("retention.history=always", "\"always\" is neither \"forever\" nor a time"),
+        ("retention.archive_period=year", "archive_period"),
         ("retention.chunk=0", "retention.chunk"),
     ] {
         let why = retention(&["retention.history=90d", flag]).expect_err(flag).to_string();

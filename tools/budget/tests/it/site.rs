@@ -101,7 +101,7 @@ impl<S: Service> Site<S> {
             service: Arc::new(service),
             store: store.clone(),
             rules: rules(),
-            bounds: Bounds { batch_max: 256, queue: 4096, gather: Duration::ZERO },
+            bounds: Bounds { max_batch: 256, queue: 4096, max_batch_delay: Duration::ZERO },
             clock: clock.clone(),
             observer: settled.clone(),
             tasks: runner,
@@ -301,7 +301,7 @@ fn rules() -> Rules {
         task_retry: retry,
         owner: "budget".to_owned(),
         task_lease: SignedDuration::from_secs(30),
-        keep_gone_wrong: false,
+        keep_failed: false,
         use_inbox: true,
     }
 }

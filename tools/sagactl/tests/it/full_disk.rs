@@ -116,7 +116,7 @@ fn with_a_small_disk() -> (System, Watched) {
     let system = System::not_started();
     let settings = [
         "order.bus.publish_timeout=1s",
-        "order.engine.ready_held_up=1s",
+        "order.readiness.max_publish_stall=1s",
         "order.service.shed_held_up=2s",
         "order.service.deadline=5m",
     ];

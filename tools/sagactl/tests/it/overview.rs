@@ -95,7 +95,7 @@ async fn what_is_down_is_said_in_time_and_the_rest_is_shown() {
 /// A fault is named while nothing waits for it, and needs somebody once an injected pause holds messages back.
 #[tokio::test]
 async fn an_injected_pause_is_named_and_needs_somebody_once_it_holds_messages_back() {
-    let system = System::start(&[PATIENT, "payment.engine.ready_standstill=500ms"]);
+    let system = System::start(&[PATIENT, "payment.readiness.max_consumer_stall=500ms"]);
     system.list("pen", 10).await;
     system.sagactl(&["faults", "inject", "payment", "pause", "--step", STEP]);
     let named = "1 fault is injected at payment: pause of payment-processing; `";

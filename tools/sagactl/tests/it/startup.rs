@@ -82,7 +82,7 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
     let cases = [
-        (vec!["engine.batch_max=0".to_owned()], "engine.batch_max"),
+        (vec!["engine.max_batch=0".to_owned()], "engine.max_batch"),
         (vec!["engine.batch=1".to_owned()], "batch"),
         (vec!["service.deadline=yesterday".to_owned()], "deadline"),
         (vec!["retention.inbox=1h".to_owned()], "retention.inbox"),
@@ -91,7 +91,7 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
         (
             vec![
                 "store.url=postgres://order:secret@127.0.0.1:1/order".to_owned(),
-                "store.wait=0s".to_owned(),
+                "store.connect_timeout=0s".to_owned(),
             ],
             "database postgres://order@127.0.0.1:1/order: database: connecting to the database: error connecting to server",
         ),

@@ -38,7 +38,7 @@ async fn what_is_published_twice_is_handled_once_and_known_as_a_duplicate() {
 /// Readiness: a step that makes no progress is named, with what waits for it, until it goes on.
 #[tokio::test]
 async fn a_step_that_stands_still_ends_readiness_until_it_goes_on() {
-    let system = System::start(&["inventory.engine.ready_standstill=500ms"]);
+    let system = System::start(&["inventory.readiness.max_consumer_stall=500ms"]);
     system.list("pen", 10).await;
     let readiness = async || {
         let answer = system.http.get(system.url("inventory", "/readyz")).send().await.expect("an answer");

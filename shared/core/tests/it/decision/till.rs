@@ -315,7 +315,7 @@ impl World {
             task_retry: RetryPolicy { base: Duration::from_secs(8), ..retry },
             owner: "till-1".to_owned(),
             task_lease: SignedDuration::from_secs(30),
-            keep_gone_wrong: false,
+            keep_failed: false,
             use_inbox: true,
         };
         Self {

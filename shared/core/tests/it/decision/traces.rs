@@ -12,9 +12,9 @@ use super::till::{COUNTING, FULL, Mood, Till, TillCommand, World, paid};
 
 const HERE: TraceContext = TraceContext { trace_id: 7, span_id: 8, is_sampled: false };
 
-fn world(keep_gone_wrong: bool) -> World {
+fn world(keep_failed: bool) -> World {
     let mut world = World::new();
-    world.rules.keep_gone_wrong = keep_gone_wrong;
+    world.rules.keep_failed = keep_failed;
     world
 }
 

@@ -29,7 +29,7 @@ pub struct HttpSettings {
     pub tokens: Option<PathBuf>,
     /// Whether it listens beyond this machine without tokens: then anybody there may ask for anything. For where
     /// something else keeps others out, as ports that are published on loopback alone do.
-    pub open_doors: bool,
+    pub allow_unauthenticated: bool,
     /// File with the token by which this service asks others.
     pub token: Option<PathBuf>,
     /// TLS, where a certificate is named.
@@ -70,7 +70,7 @@ impl Default for HttpSettings {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             tokens: None,
-            open_doors: false,
+            allow_unauthenticated: false,
             token: None,
             tls: HttpTlsSettings::default(),
             // A console that shows everything, and a script beside it.
@@ -124,8 +124,8 @@ impl HttpSettings {
         let origins_are_some = self.allowed_origins.iter().all(|origin| is_origin(origin));
         let rules = [
             (self.bind.is_empty() || is_place(&self.bind), NO_PLACE),
-            (!self.open_doors || self.tokens.is_none(), OPEN_AND_CLOSED),
-            (!self.is_open() || self.tokens.is_some() || self.open_doors, OPEN_WITHOUT_TOKENS),
+            (!self.allow_unauthenticated || self.tokens.is_none(), OPEN_AND_CLOSED),
+            (!self.is_open() || self.tokens.is_some() || self.allow_unauthenticated, OPEN_WITHOUT_TOKENS),
             (hosts_are_names, "allowed_hosts must be names or addresses without scheme and port, or *"),
             (origins_are_some, "allowed_origins must be of the form https://shop.example, without a path"),
             (self.tls.is_whole(), "tls.cert and http.tls.key belong together: name both files, or neither"),
@@ -148,7 +148,7 @@ impl HttpSettings {
 const OFF: &str =
     "tokens are off (http.tokens is not set): whoever reaches this service may ask for anything";
 /// Of one that others reach as well.
-const OPEN: &str = "tokens are off and the doors stand open (http.open_doors): whoever reaches this service, also from \
+const OPEN: &str = "tokens are off and the doors stand open (http.allow_unauthenticated): whoever reaches this service, also from \
     another machine, may ask for anything";
 
 /// Said of what nobody can listen at.
@@ -158,11 +158,11 @@ const NO_PLACE: &str = "bind is no address: it has to be an address or a name an
 /// Said of a service that anybody on the network could tell what to do.
 const OPEN_WITHOUT_TOKENS: &str = "bind reaches beyond this machine, and without http.tokens anybody there could tell \
     this service what to do: `sagactl token create NAME --role admin --file FILE` makes a file of tokens to name there; \
-    or bind to 127.0.0.1; or, where something else keeps others out, say http.open_doors=true";
+    or bind to 127.0.0.1; or, where something else keeps others out, say http.allow_unauthenticated=true";
 
 /// Said of who names tokens, and that none is asked for.
 const OPEN_AND_CLOSED: &str =
-    "open_doors lets in anybody, and http.tokens only who has a token: leave one of them out";
+    "allow_unauthenticated lets in anybody, and http.tokens only who has a token: leave one of them out";
 
 /// A list, or one text with commas: the environment and flags know no lists.
 fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> {

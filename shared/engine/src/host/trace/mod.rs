@@ -29,7 +29,7 @@ pub struct TraceSettings {
     /// Which part of the traces that begin here is recorded, from 0 to 1.
     pub sample_ratio: f64,
     /// Whether the traces of sagas in which something goes wrong, or is undone, are recorded all the same.
-    pub keep_gone_wrong: bool,
+    pub keep_failed: bool,
     /// What becomes of the traces that callers bring along on routes that are anybody's. Those of callers on guarded
     /// routes, who are of this system, are gone on in; what is refused is recorded by no caller's wish.
     pub callers: Callers,
@@ -37,7 +37,7 @@ pub struct TraceSettings {
 
 impl Default for TraceSettings {
     fn default() -> Self {
-        Self { endpoint: String::new(), sample_ratio: 0.05, keep_gone_wrong: true, callers: Callers::Link }
+        Self { endpoint: String::new(), sample_ratio: 0.05, keep_failed: true, callers: Callers::Link }
     }
 }
 
@@ -117,7 +117,7 @@ impl Tracing {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };
         let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
-        let held = settings.keep_gone_wrong.then(Unsampled::default);
+        let held = settings.keep_failed.then(Unsampled::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
         let recorded = Recorded { export: export.clone(), held, sampled_below };
         let tracer = Tracer::new(Arc::new(recorded), settings.callers);

@@ -51,9 +51,9 @@ pub struct Loop<S: Service> {
 
 /// Runs batches until the last handle is gone.
 pub async fn run<S: Service>(mut looping: Loop<S>) {
-    let Bounds { batch_max, gather, .. } = looping.parts.bounds;
-    let mut gathered = Vec::with_capacity(batch_max);
-    let (mut gathering, mut rush) = (Gathering::new(gather), Rush::default());
+    let Bounds { max_batch, max_batch_delay, .. } = looping.parts.bounds;
+    let mut gathered = Vec::with_capacity(max_batch);
+    let (mut gathering, mut rush) = (Gathering::new(max_batch_delay), Rush::default());
     let origin = Instant::now();
     loop {
         // The loop's own handle keeps the channel open; the service ends it by dropping the task.
@@ -97,7 +97,7 @@ impl<S: Service> Loop<S> {
     async fn gather(&mut self, gathered: &mut Vec<Pending<S>>) {
         let mut quiet = 0;
         while quiet < QUIET_LOOKS {
-            let room = self.parts.bounds.batch_max.saturating_sub(gathered.len());
+            let room = self.parts.bounds.max_batch.saturating_sub(gathered.len());
             if room == 0 {
                 return;
             }

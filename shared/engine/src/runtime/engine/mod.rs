@@ -91,11 +91,11 @@ pub struct Unavailable;
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Inputs in one transaction.
-    pub batch_max: usize,
+    pub max_batch: usize,
     /// Inputs that may wait; a sender beyond that waits too.
     pub queue: usize,
     /// Two batches begin at most so far apart while anything waits; after a rest one begins at once, and a full one too.
-    pub gather: Duration,
+    pub max_batch_delay: Duration,
 }
 
 /// What the loop works with, beside the inputs.
@@ -127,8 +127,8 @@ impl<S: Service> Engine<S> {
         // Room for due tasks is made where they are admitted.
         let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
         let (store, clock, tracer) = (parts.store.clone(), parts.clock.clone(), parts.tracer.clone());
-        let Bounds { batch_max, queue, .. } = parts.bounds;
-        let (full, full_at) = (Notify::new(), batch_max.saturating_sub(1).min(queue));
+        let Bounds { max_batch, queue, .. } = parts.bounds;
+        let (full, full_at) = (Notify::new(), max_batch.saturating_sub(1).min(queue));
         let inner = Inner {
             inputs,
             full,

@@ -67,7 +67,7 @@ async fn what_waits_for_a_store_that_takes_nothing_is_told() {
 /// An engine whose next batch begins within the hour, unless it is full.
 async fn in_no_hurry() -> (Disk, EngineHarness) {
     let disk = Disk::new();
-    let pace = Pace { gather: Duration::from_hours(1), ..Pace::default() };
+    let pace = Pace { max_batch_delay: Duration::from_hours(1), ..Pace::default() };
     let harness = EngineHarness::over(disk.store(), pace).await;
     // What took long to store, if only to fail, makes the next ones begin far apart.
     disk.refuses("outbox", "ABORT");

@@ -56,7 +56,7 @@ pub struct Pace {
     /// Calls under way at once.
     pub concurrency: usize,
     /// How far apart two batches may begin.
-    pub gather: Duration,
+    pub max_batch_delay: Duration,
 }
 
 impl Default for Pace {
@@ -70,7 +70,7 @@ impl Default for Pace {
             poll: Duration::from_hours(1),
             backlog: 100,
             concurrency: 8,
-            gather: Duration::from_millis(15),
+            max_batch_delay: Duration::from_millis(15),
         }
     }
 }
@@ -309,7 +309,7 @@ pub fn in_memory() -> Arc<dyn Store> {
 fn carriage(pace: Pace) -> Carriage {
     Carriage {
         rules: rules(pace),
-        bounds: Bounds { batch_max: pace.due_limit, queue: 1024, gather: pace.gather },
+        bounds: Bounds { max_batch: pace.due_limit, queue: 1024, max_batch_delay: pace.max_batch_delay },
         tasks: TaskBounds { backlog: pace.backlog, concurrency: pace.concurrency },
         call_timeout: pace.call_timeout,
         timer_poll: pace.poll,
@@ -330,7 +330,7 @@ pub fn rules(pace: Pace) -> Rules {
         task_retry: retry,
         owner: OWNER.to_owned(),
         task_lease: pace.task_lease,
-        keep_gone_wrong: false,
+        keep_failed: false,
         use_inbox: true,
     }
 }
