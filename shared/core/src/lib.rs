@@ -31,6 +31,7 @@
 //! - [`metric`]: what is measured.
 //! - [`trace`]: where something stands in a trace.
 //! - [`machinery`]: how far a service has come with everything it was told.
+//! - [`health`]: the result of one health check; [`outbox`]: outbox entries as operators see them.
 //! - [`secrets`]: what nobody is shown.
 //! - [`access`]: who may ask for what over HTTP.
 //! - `testing` (feature): what every contract promises on the wire, for its tests.
@@ -44,12 +45,14 @@ pub mod dead_letter;
 pub mod decider;
 pub mod decision;
 pub mod fault;
+pub mod health;
 pub mod ids;
 pub mod input;
 pub mod machinery;
 pub mod message;
 pub mod metric;
 pub mod operator;
+pub mod outbox;
 pub mod outcome;
 pub mod query;
 pub mod retry;

@@ -5,9 +5,11 @@
 mod breaker;
 mod outage;
 mod policy;
+mod view;
 mod window;
 
 pub use self::breaker::{Breaker, Permit, Recorded, Snapshot, State, Transition, Verdict};
 pub use self::outage::OutageDetector;
 pub use self::policy::BreakerPolicy;
+pub use self::view::{BreakerAction, BreakerView, TransitionView};
 pub use self::window::Window;

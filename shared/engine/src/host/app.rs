@@ -8,10 +8,9 @@ use jiff::Timestamp;
 use saga_core::access::Access;
 use saga_core::fault::FaultKind;
 use saga_core::metric::Metric;
+pub use saga_core::outbox::PublishedAgain;
 use saga_core::service::Service;
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::http::Outgoing;
@@ -112,16 +111,6 @@ impl<S: Service, X> App<S, X> {
         let is_met = self.bus.is_none() || self.met.is_cancelled();
         (!is_met).then_some("waits for the broker, which knows how far the database had come")
     }
-}
-
-/// What is published once more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PublishedAgain {
-    /// Messages that the relay publishes again. Whoever has handled them before knows them, and does nothing.
-    pub republished: u64,
-    /// What was published before that is not kept for it (`retention.published`).
-    #[schema(value_type = String, format = DateTime)]
-    pub kept_since: Timestamp,
 }
 
 async fn mark_all(store: Arc<dyn Store>, relay: Arc<Handover>, since: Timestamp) -> Result<u64, StoreFault> {

@@ -18,9 +18,9 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 use uuid::Uuid;
 
-pub use super::breaker_view::{BreakerAction, BreakerView, TransitionView};
 use super::clock::Clock;
 use super::faults::Faults;
+pub use saga_core::breaker::{BreakerAction, BreakerView, TransitionView};
 
 /// The admission of one process. Clones are the same one.
 #[derive(Clone)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use saga_core::fault::FaultKind;
+pub use saga_core::fault::{ActiveFault, FaultsView, NewFault};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tracing::{info, warn};
-use utoipa::ToSchema;
 
 /// Faults active at once; far more than anybody can keep in mind.
 const MOST_ACTIVE: usize = 100;
@@ -26,93 +26,6 @@ pub struct FaultSettings {
     pub enabled: bool,
     /// Start of the random numbers, so that a run can be repeated.
     pub seed: u64,
-}
-
-/// A fault to be injected.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewFault {
-    /// What goes wrong: the name of a kind.
-    #[schema(example = "fail_transiently")]
-    pub kind: String,
-    /// In which step; in all of the service's without it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<String>,
-    /// On how many occasions of a hundred: 1 to 100; on all without it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probability: Option<u8>,
-    /// How often, in each process, until it ends by itself; for ever without it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<u32>,
-    /// How long, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delay_ms: Option<u64>,
-    /// Starts the random numbers of all faults anew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
-}
-
-impl NewFault {
-    /// One of this kind, on all occasions, in all steps and for ever.
-    #[must_use]
-    pub fn of(kind: FaultKind) -> Self {
-        Self {
-            kind: kind.name.to_owned(),
-            step: None,
-            probability: None,
-            next: None,
-            delay_ms: None,
-            seed: None,
-        }
-    }
-}
-
-/// A fault that is active.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ActiveFault {
-    /// Its number in this service.
-    pub id: u64,
-    /// What goes wrong: the name of its kind.
-    pub kind: String,
-    /// In which step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<String>,
-    /// On how many occasions of a hundred.
-    pub probability: u8,
-    /// How often still.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<u32>,
-    /// How long, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delay_ms: Option<u64>,
-    /// How often it struck in this process.
-    pub hits: u64,
-}
-
-impl ActiveFault {
-    /// One that has not struck yet.
-    pub(super) fn of(id: u64, new: NewFault) -> Self {
-        Self {
-            id,
-            kind: new.kind,
-            step: new.step,
-            probability: new.probability.unwrap_or(100),
-            next: new.next,
-            delay_ms: new.delay_ms,
-            hits: 0,
-        }
-    }
-}
-
-/// All that is to be known of a service's faults, as one of its processes has them.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct FaultsView {
-    /// Whether any may be injected.
-    pub enabled: bool,
-    /// What the random numbers started with.
-    pub seed: u64,
-    /// What is active.
-    pub faults: Vec<ActiveFault>,
 }
 
 /// Why a fault cannot be injected.

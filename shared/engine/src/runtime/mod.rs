@@ -4,7 +4,7 @@
 //! The loops know time, store, broker and outside only as the traits [`clock::Clock`], [`Store`], [`bus::Bus`],
 //! [`bus::Publish`] and [`tasks::TaskHandler`]; the simulation drives the same loops with its own. In reading order:
 //! - [`clock`], [`bus`], [`observer`], [`tracer`], [`faults`]: what the loops are given, beside the store
-//! - [`admission`]: what stands before steps and calls, shared by all loops; [`breaker_view`]: as operators see it
+//! - [`admission`]: what stands before steps and calls, shared by all loops
 //! - [`overrides`]: what operators have breakers and faults do, in every process of the service
 //! - [`task_runner`]: the way of tasks to their calls
 //! - [`engine`]: the one loop through which every input goes, in batches that begin when `gathering` says; `settlement`:
@@ -17,7 +17,6 @@
 //!   [`held_up`]: whether the broker takes nothing although it is there
 
 pub mod admission;
-pub mod breaker_view;
 pub mod bus;
 pub mod clock;
 pub mod consumer;

@@ -21,6 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, Reads};
 use saga_core::machinery::{Stats, Tallies};
+pub use saga_core::outbox::OutboxItem;
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::trace::TraceContext;
@@ -202,28 +203,6 @@ pub struct Overridden {
     pub revision: i64,
     /// What it is, in whatever form it was left.
     pub text: String,
-}
-
-/// An outbox entry as the operator sees it.
-#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct OutboxItem {
-    /// Position in the outbox: lower ones are published first. Names the entry when it is to be tried again.
-    pub seq: i64,
-    /// Id of the message, as in its envelope.
-    pub id: Uuid,
-    /// Subject it is published to, e.g. `order.created`.
-    pub subject: String,
-    /// `PENDING`; `FAILED`, when the broker refused it; `HELD`, behind a failed one of its saga; `RETRY`, when it is
-    /// tried again; `REPUBLISH`, when it was published and is to be published once more.
-    pub status: String,
-    /// Tries that failed.
-    pub attempts: u32,
-    /// What the last try said.
-    #[schema(required = true)]
-    pub last_error: Option<String>,
-    /// When it was written.
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Timestamp,
 }
 
 /// A task whose call was tried in vain, and will be tried again.

@@ -7,9 +7,8 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+pub use saga_core::health::{Check, CheckState};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// Whether a service can do what it promises, check by check. As an answer it is 503 unless it is ready.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,30 +25,6 @@ pub struct Readiness {
     /// What is worth knowing of how it was set up, and nothing to be done about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-}
-
-/// What one check found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Check {
-    /// How it stands.
-    pub state: CheckState,
-    /// What is wrong, in a sentence; `ok` when nothing is.
-    pub text: String,
-    /// Since when it stands so, as far as this process knows.
-    #[schema(value_type = String, format = DateTime)]
-    pub since: Timestamp,
-}
-
-/// How a check stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CheckState {
-    /// Nothing is wrong.
-    Ok,
-    /// Something is, and no promise is broken.
-    Degraded,
-    /// The service cannot do what it promises.
-    Failed,
 }
 
 impl Readiness {

@@ -1,14 +1,16 @@
-//! Shell: breakers as operators see them, and what operators do with them.
+//! Pure: the state of a circuit breaker as operators see it, and their actions on it.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use saga_core::breaker::{Breaker, BreakerPolicy, Recorded, State, Transition};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-/// What an operator does with a breaker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+use super::breaker::{Breaker, Recorded, State, Transition};
+use super::policy::BreakerPolicy;
+
+/// An operator's action on a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerAction {
     /// Opens it, until another action.
@@ -19,8 +21,9 @@ pub enum BreakerAction {
     Reset,
 }
 
-/// What there is to see of a breaker, as operators see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// The state of one breaker in one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BreakerView {
     /// The step or dependency that it stands before.
     pub name: String,
@@ -36,10 +39,10 @@ pub struct BreakerView {
     /// Those that were slow.
     pub slow: u64,
     /// Percent, rounded down; `None` while too few calls are recorded to tell.
-    #[schema(required = true)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub failure_rate: Option<u8>,
     /// Percent, rounded down; `None` while too few calls are recorded to tell.
-    #[schema(required = true)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub slow_rate: Option<u8>,
     /// Calls refused since the process started.
     pub refused: u64,
@@ -49,21 +52,22 @@ pub struct BreakerView {
     /// How it works.
     pub policy: BreakerPolicy,
     /// When it will let probes through, if it is open and not forced.
-    #[schema(required = true, value_type = Option<String>, format = DateTime)]
+    #[cfg_attr(feature = "openapi", schema(required = true, value_type = Option<String>, format = DateTime))]
     pub open_until: Option<Timestamp>,
     /// Since when it has not been closed, probes that failed included; absent while it is, and while it is forced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub not_closed_since: Option<Timestamp>,
     /// The last twenty changes of state, oldest first.
     pub transitions: Vec<TransitionView>,
 }
 
 /// A change of state, as operators see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TransitionView {
     /// Time of day.
-    #[schema(value_type = String, format = DateTime)]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// What the breaker did with calls until then.
     pub from: State,
@@ -74,7 +78,8 @@ pub struct TransitionView {
 }
 
 impl BreakerView {
-    pub(super) fn of(
+    /// Describes a breaker of a process at a monotonic time; `wall` converts monotonic to wall-clock time.
+    pub fn of(
         instance: &str,
         name: &str,
         breaker: &Breaker,
