@@ -6,11 +6,11 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # The programs that the tests use; `cargo build --workspace --bins` makes them.
-programs=${CARGO_TARGET_DIR:-$root/target}/debug
+programs=$target_dir/debug
 
 "$root/scripts/setup.sh" --tests
 [[ -x $programs/sagactl ]] || die "no programs in $programs: run 'cargo build --workspace --bins', then this again"
-prometheus=$(prometheus_of prometheus) promtool=$(prometheus_of promtool)
+prometheus=$(prometheus_program prometheus) promtool=$(prometheus_program promtool)
 
 python3 "$root/grafana/dashboards.py" --check
 # Its files are where it runs.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Dependencies: locked, from the public registry only, under licences we may ship, one TLS provider; none of the pure
-# crates knows a runtime, a broker, a database, HTTP or a log; nothing is compiled twice for the sake of tests, and no
-# test is where none is run.
+# Checks the dependencies: locked, from the public registry, under permitted licences, with a single TLS provider. The pure
+# crates depend on no runtime, broker, database, HTTP or logging crate. No package is compiled twice with different features,
+# and no target with `test = false` contains tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,16 +10,16 @@ metadata=$(cargo metadata --locked --format-version 1) || {
   exit 1
 }
 failed=0
-# complain WHAT [PACKAGES]: one package per line; none, and all is well. Called in this very shell, never at the end of
-# a pipeline, where what it remembers is lost.
+# complain WHAT [PACKAGES]: reports the packages, one per line, if there are any. Must not be the last command of a pipeline:
+# that runs in a subshell, which would lose `failed`.
 complain() {
   [[ -z $2 ]] && return
   printf 'dependencies: %s:\n%s\n' "$1" "$2" >&2
   failed=1
 }
 
-# An expression passes when one side of every OR consists of allowed licences only; AND binds tighter, and what stands
-# in brackets binds tightest: "(MIT OR Apache-2.0) AND Unicode-3.0".
+# A licence expression passes if one side of every OR has only permitted licences. AND binds tighter than OR; parentheses
+# bind tightest: "(MIT OR Apache-2.0) AND Unicode-3.0".
 found=$(jq -r '
   ["MIT","MIT-0","Apache-2.0","Apache-2.0 WITH LLVM-exception","BSD-2-Clause","BSD-3-Clause","ISC","Zlib",
    "0BSD","Unlicense","CC0-1.0","Unicode-3.0","BSL-1.0","CDLA-Permissive-2.0","OpenSSL","MPL-2.0"] as $allowed
@@ -45,14 +45,19 @@ for crate in saga-core contract; do
   complain "$crate is pure, and cannot depend on" "$found"
 done
 
-# made_of EDGES: each package with the features that it is compiled with.
-made_of() {
-  cargo tree --workspace --edges "$1" --prefix none --format '{p} {f}' --locked | sed 's/ ([*])$//' | sort -u
+# compiled ARGUMENTS…: each package with the features that it is compiled with.
+compiled() {
+  cargo tree --workspace --prefix none --format '{p} {f}' --locked "$@" | sed 's/ ([*])$//' | sort -u
 }
-found=$(comm -23 <(made_of normal,build) <(made_of normal,build,dev) | sed 's/^/  /')
-complain "compiled once for programs and again for tests, which want more features of them" "$found"
+all_programs=$(compiled --edges normal,build)
+found=$(comm -23 <(echo "$all_programs") <(compiled --edges normal,build,dev) | sed 's/^/  /')
+complain "compiled again for tests, because they enable more features" "$found"
 
-# Of a library all files, of a program its first.
+# The arguments of lib.sh's build.
+found=$(comm -13 <(echo "$all_programs") <(compiled --edges normal,build --exclude simulation --exclude bench) | sed 's/^/  /')
+complain "compiled again for the local system, which does not include simulation and bench" "$found"
+
+# All files of a library, the main file of a program.
 found=$(jq -r '.packages[] | select(.source == null) | .targets[] | select(.test | not)
   | if .kind == ["lib"] then .src_path | rtrimstr("/lib.rs") elif .kind == ["bin"] then .src_path else empty end' <<<"$metadata" |
   xargs -r grep -rlE '^ *#\[(tokio::)?test' | sed 's/^/  /' || true)

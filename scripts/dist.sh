@@ -18,8 +18,7 @@ A profile is used again until a source is newer.
 USAGE
 }
 
-target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
-profile_folder=$target/pgo
+profile_folder=$target_dir/pgo
 # What was counted is named by the compiler that counted it, and by its content: cargo builds anew when the name changes.
 compiler=$(rustc -vV | sha256sum | cut -c1-12)
 # Build scripts and macros run while building: only what is built for a named target is counted and guided.
@@ -27,7 +26,7 @@ host=$(rustc_host)
 training_clients=64 training_s=20
 
 main() {
-  local guided=yes programs=$target/$host/dist
+  local guided=yes programs=$target_dir/$host/dist
   case ${1-} in
     '') ;;
     --unguided) guided=no ;;
@@ -37,12 +36,12 @@ main() {
   if [[ $guided == yes ]] && profdata=$(llvm_profdata); then
     is_trained || train
     profile_data=$(profile)
-    cargo_dist "$target" "-Cprofile-use=$profile_data" >&2
+    cargo_dist "$target_dir" "-Cprofile-use=$profile_data" >&2
     is_guided "$programs/payment" || die "the programs are not guided by $profile_data: it knows their functions by other names"
     touch "$programs/guided"
   else
     [[ $guided == no ]] || say "not guided by a profile: there is no llvm-profdata that reads what this rustc counts (rustup component add llvm-tools)"
-    cargo_dist "$target" '' >&2
+    cargo_dist "$target_dir" '' >&2
     rm -f "$programs/guided"
   fi
   printf '%s\n' "$programs"
@@ -50,7 +49,7 @@ main() {
 
 # cargo_dist FOLDER FLAGS: every program of this system and of its benchmarks.
 cargo_dist() {
-  CARGO_TARGET_DIR=$1 RUSTFLAGS="${RUSTFLAGS-} $2" cargo build --manifest-path "$root/Cargo.toml" --locked --profile dist \
+  CARGO_TARGET_DIR=$1 RUSTFLAGS="${RUSTFLAGS-} $2" cargo_at_root build --locked --profile dist \
     --target "$host" --bins --workspace --exclude simulation
 }
 

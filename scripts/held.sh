@@ -28,7 +28,7 @@ main() {
   begin
   ulimit -n "$(ulimit -Hn)"
   if [[ $building == yes ]]; then
-    cargo build --manifest-path "$root/Cargo.toml" --release --package sagactl --example held >&2
+    build --example held >&2
   fi
   [[ -x $bin/examples/held ]] || die "$bin/examples/held is not built (leave out --no-build)"
   start_system "$bin"

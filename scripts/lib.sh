@@ -1,32 +1,39 @@
 # shellcheck shell=bash disable=SC2034
-# What the scripts share. To be sourced: `source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"`.
+# Functions and paths that all scripts use. To be sourced: `source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"`.
 # Works in bash 3.2 (macOS) and later.
 
-# The repository, whatever folder the script was called from.
+# The repository, independent of the working directory.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Data of the local system, unless --data says otherwise; sagactl reads it too.
+# Default data folder of the local system; --data overrides it. sagactl reads this variable.
 export SAGA_DATA=${SAGA_DATA:-$root/.saga}
 
+# Absolute, because cargo runs in the repository and the programs are started from the caller's folder.
+if [[ -n ${CARGO_TARGET_DIR:-} ]]; then
+  [[ $CARGO_TARGET_DIR == /* ]] || CARGO_TARGET_DIR=$PWD/$CARGO_TARGET_DIR
+  export CARGO_TARGET_DIR
+fi
+target_dir=${CARGO_TARGET_DIR:-$root/target}
+
 # The release programs.
-bin=${CARGO_TARGET_DIR:-$root/target}/release
+bin=$target_dir/release
 sagactl=$bin/sagactl
 
-# The oldest broker this system trusts; also checked by sagactl and by the services.
+# The oldest nats-server with atomic batch publishing. sagactl and the services check it as well.
 nats_minimum=2.15
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$(basename "$0"): $*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# at_least WANTED FOUND: whether version FOUND (1.95.0) is WANTED (1.95) or newer.
+# at_least MINIMUM FOUND: true if version FOUND (1.95.0) is MINIMUM (1.95) or newer.
 at_least() {
-  local wanted=$1 found=$2
-  local wanted_major=${wanted%%.*} found_major=${found%%.*}
-  local wanted_minor=${wanted#*.} found_minor=${found#*.}
-  wanted_minor=${wanted_minor%%[!0-9]*} found_minor=${found_minor%%[!0-9]*}
+  local minimum=$1 found=$2
+  local minimum_major=${minimum%%.*} found_major=${found%%.*}
+  local minimum_minor=${minimum#*.} found_minor=${found#*.}
+  minimum_minor=${minimum_minor%%[!0-9]*} found_minor=${found_minor%%[!0-9]*}
   [[ $found_major =~ ^[0-9]+$ && $found_minor =~ ^[0-9]+$ ]] || return 1
-  ((found_major > wanted_major || (found_major == wanted_major && found_minor >= wanted_minor)))
+  ((found_major > minimum_major || (found_major == minimum_major && found_minor >= minimum_minor)))
 }
 
 # version_of PROGRAM: the first version number that `PROGRAM --version` prints.
@@ -36,10 +43,10 @@ version_of() {
   [[ $text =~ ([0-9]+\.[0-9]+(\.[0-9]+)?) ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
-# The oldest PostgreSQL that the store is for.
+# The oldest PostgreSQL that the store supports.
 postgres_minimum=15
 
-# postgres_programs: prints the folder of the newest server that is new enough; fails when there is none.
+# postgres_programs: prints the program folder of the newest supported PostgreSQL server; fails if there is none.
 postgres_programs() {
   local candidate
   for candidate in "${POSTGRES_BIN:-}" "$(dirname "$(command -v postgres)" 2>/dev/null)" \
@@ -52,46 +59,46 @@ postgres_programs() {
   return 1
 }
 
-# start_postgres FOLDER FLAGS…: a PostgreSQL server of one's own (private-postgres.sh), whose URL is in FOLDER/postgres.url once
-# this returns. It ends with stop_postgres, and with this shell: descriptor 9 is its input.
+# start_postgres FOLDER FLAGS…: starts a private PostgreSQL server (private-postgres.sh) and writes its URL to
+# FOLDER/postgres.url. The server stops with stop_postgres or when this shell ends, because descriptor 9 is its input.
 start_postgres() {
   local folder=$1
   shift
   mkfifo "$folder/postgres.input"
   "$root/scripts/private-postgres.sh" "$@" <"$folder/postgres.input" >"$folder/postgres.url" &
-  of_postgres=$!
+  postgres_pid=$!
   exec 9>"$folder/postgres.input"
   rm "$folder/postgres.input"
   until [[ -s $folder/postgres.url ]]; do
-    kill -0 "$of_postgres" 2>/dev/null || return 1
+    kill -0 "$postgres_pid" 2>/dev/null || return 1
     sleep 0.1
   done
 }
 
 stop_postgres() {
   exec 9>&-
-  [[ -z ${of_postgres:-} ]] || wait "$of_postgres" || true
-  of_postgres=''
+  [[ -z ${postgres_pid:-} ]] || wait "$postgres_pid" || true
+  postgres_pid=''
 }
 
-# rustc_host: the target that this rustc builds for where none is named.
+# rustc_host: prints the default target of this rustc.
 rustc_host() { rustc -vV | sed -n 's/^host: //p'; }
 
-# is_new_broker PROGRAM: whether it is a nats-server that is new enough.
-is_new_broker() {
+# is_supported_broker PROGRAM: true if the program is a nats-server that is new enough.
+is_supported_broker() {
   local text
   text=$("$1" --version 2>/dev/null) && [[ $text == nats-server:* ]] && at_least "$nats_minimum" "${text##*v}"
 }
 
-# nats_server: prints the path of a nats-server that is new enough; fails when there is none.
+# nats_server: prints the path of a supported nats-server; fails if there is none.
 nats_server() {
   local candidate
   if [[ -n ${NATS_SERVER_BIN:-} ]]; then
-    is_new_broker "$NATS_SERVER_BIN" && printf '%s\n' "$NATS_SERVER_BIN"
+    is_supported_broker "$NATS_SERVER_BIN" && printf '%s\n' "$NATS_SERVER_BIN"
     return
   fi
   for candidate in "$(command -v nats-server)" "$root/target/tools/nats-server"; do
-    if [[ -x $candidate ]] && is_new_broker "$candidate"; then
+    if [[ -x $candidate ]] && is_supported_broker "$candidate"; then
       printf '%s\n' "$candidate"
       return
     fi
@@ -99,17 +106,30 @@ nats_server() {
   return 1
 }
 
-# prometheus_of PROGRAM: prints the path of prometheus or promtool; fails when it is not there.
-prometheus_of() {
+# prometheus_program NAME: prints the path of prometheus or promtool; fails if it is missing.
+prometheus_program() {
   command -v "$1" && return
   [[ -x $root/target/tools/prometheus/$1 ]] && printf '%s\n' "$root/target/tools/prometheus/$1"
 }
 
-# build: every program in release mode. Cargo shows its own progress; one line when nothing is to do.
-build() {
-  # All programs of the local system; the simulation and the tools of the benchmarks are no part of it.
-  cargo build --manifest-path "$root/Cargo.toml" --release --bins --workspace --exclude simulation --exclude bench
+# cargo_at_root ARGUMENTS…: runs cargo in the repository. Cargo looks for .cargo/config.toml in the working directory. From
+# another folder SQLite would get other compiler flags, and everything that depends on it would be rebuilt.
+cargo_at_root() { (cd "$root" && cargo "$@"); }
+
+# The programs of the local system. The simulation and the benchmark tools are not part of it.
+system_programs=(--workspace --bins --exclude simulation --exclude bench)
+
+# build [ARGUMENTS…]: builds the release programs. Cargo shows its own progress.
+build() { cargo_at_root build --release "${system_programs[@]}" "$@"; }
+
+# require_programs: fails if a program of the local system has not been built.
+require_programs() {
+  local name missing=()
+  for name in sagactl order inventory payment admin bank; do
+    [[ -x $bin/$name ]] || missing+=("$name")
+  done
+  ((${#missing[@]} == 0)) || die "not built: ${missing[*]} (in $bin); run this without --no-build once"
 }
 
-# true_of FILTER JSON: whether jq's FILTER is true of it; of nothing at all, where `jq -e` finds nothing wrong, it is not.
-true_of() { jq -e -s ".[0] | $1" <<<"$2" >/dev/null; }
+# json_matches FILTER JSON: true if jq's FILTER is true for the document. Unlike `jq -e`, false for an empty document.
+json_matches() { jq -e -s ".[0] | $1" <<<"$2" >/dev/null; }

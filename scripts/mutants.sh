@@ -8,7 +8,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # The outcomes of each crate, with a log of each change, stay here until the next run.
-work=${MUTANTS_TARGET:-${CARGO_TARGET_DIR:-$root/target}/mutation}
+work=${MUTANTS_TARGET:-$target_dir/mutation}
 tree=$work/tree
 export CARGO_TARGET_DIR=$work/target CARGO_INCREMENTAL=1
 export PATH=$root/target/tools/bin:$PATH

@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # A fault that is not found within so many seeds counts as missed.
 seeds=${PLANTED_SEEDS:-3000}
 planted=$root/tools/simulation/planted
-export CARGO_TARGET_DIR=${PLANTED_TARGET:-${CARGO_TARGET_DIR:-$root/target}/planted} CARGO_INCREMENTAL=1
+export CARGO_TARGET_DIR=${PLANTED_TARGET:-$target_dir/planted} CARGO_INCREMENTAL=1
 tree=$CARGO_TARGET_DIR/tree
 
 # One copy for all, with the files' times: only what a patch touches is built again. What patches touch gets new times,

@@ -69,7 +69,7 @@ say "building $commit"
 git -C "$root" worktree add --quiet --detach "$folder/tree" "$commit"
 older=$root/target/upgrade/$commit
 if [[ ! -x $older/order ]]; then
-  (cd "$folder/tree" && CARGO_TARGET_DIR=$root/target/upgrade/build cargo build --release --bins --workspace --exclude simulation --exclude bench)
+  (cd "$folder/tree" && CARGO_TARGET_DIR=$root/target/upgrade/build cargo build --release "${system_programs[@]}")
   mkdir -p "$older"
   for name in $services; do cp "$root/target/upgrade/build/release/$name" "$older"; done
 fi

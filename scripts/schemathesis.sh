@@ -6,7 +6,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # The programs that the tests use; `cargo build --workspace --bins` makes them.
-programs=${CARGO_TARGET_DIR:-$root/target}/debug
+programs=$target_dir/debug
 schemathesis=$root/target/tools/schemathesis/bin/schemathesis
 # The same requests every time.
 seed=20260101

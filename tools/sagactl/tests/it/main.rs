@@ -28,6 +28,7 @@ mod readme;
 mod redrives;
 mod rescue;
 mod retention;
+mod scripts;
 mod secrets;
 mod settled;
 mod startup;

@@ -28,32 +28,6 @@ fn the_readme_names_only_what_is_there() {
     }
 }
 
-/// Nothing is built for it: on a fresh clone that takes minutes. What is there to be said is what sagactl says of `up`.
-#[test]
-fn who_asks_how_the_system_is_started_is_told_at_once() {
-    let nowhere = tempfile::tempdir().expect("a folder");
-    let up = |flag: &str| {
-        let mut script = Command::new(workspace().join("scripts/up.sh"));
-        script.arg(flag).env("CARGO_TARGET_DIR", nowhere.path()).env("PATH", "/usr/bin:/bin");
-        script.output().expect("bash runs")
-    };
-    let usage = up("--help");
-    assert!(usage.status.success());
-    let usage = String::from_utf8(usage.stdout).expect("text");
-    let help = Command::new(env!("CARGO_BIN_EXE_sagactl")).args(["up", "--help"]).output().expect("it runs");
-    let help = String::from_utf8(help.stdout).expect("text");
-    let own = help.split("\nWhich system").next().expect("its own options");
-    let flags = own.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help");
-    assert!(flags.clone().count() >= 6, "{help}");
-    for flag in flags.map(|flag| flag.trim_end_matches([',', '.'])) {
-        assert!(usage.contains(flag), "{flag} is missing: {usage}");
-    }
-    let mistyped = up("--detahc");
-    assert_eq!(mistyped.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&mistyped.stderr).contains("unknown flag --detahc"));
-    assert!(nowhere.path().read_dir().expect("a folder").next().is_none(), "something was built");
-}
-
 /// The names of all tests, without their modules, as the test runner lists them.
 fn tests() -> BTreeSet<String> {
     let listing =
