@@ -182,9 +182,9 @@ def sagas():
     d.stat("Overdue", "short", "Sagas that should have ended more than half a minute ago. Normally 0.", 'max(saga_overdue{job="saga"})',
            "sagas?overdue=true", bad_above=1, runbook="SagasOverdue")
     d.stat("Dead letters", "short", "Messages and calls that wait for a human. Normally 0.", 'max(dead_letter_count{job="saga", status="PENDING"})',
-           "dlq?status=PENDING", bad_above=1, runbook="DeadLettersWaiting")
+           "dlq?status=PENDING", bad_above=1, runbook="DeadLettersPending")
     d.stat("Books", "short", "What the last audit came to. IN FLIGHT is normal under load; UNBALANCED never is.", 'max(books_verdict{job="saga"})',
-           "audit?wait=10", mappings=BOOKS, bad_above=2, runbook="BooksOutOfBalance", normally_empty=True)
+           "audit?wait=10", mappings=BOOKS, bad_above=2, runbook="LedgersUnbalanced", normally_empty=True)
 
     d.row("What happens")
     d.graph("Sagas begun and ended", "ops", "Orders per second: placed, confirmed, undone. The lines run together; a gap between started "
@@ -219,7 +219,7 @@ def sagas():
     d.graph("Money at the bank", "currencyEUR", "Euros per second that were taken from cards and given back. Refunds without "
             "cancellations, or cancellations without refunds, are a reason to audit.",
             [('sum by (event) (rate(payment_amount_minor_total{job="saga", currency="EUR"}[$__rate_interval])) / 100', "{{event}}")],
-            "audit?wait=10", trace=None, runbook="BooksOutOfBalance")
+            "audit?wait=10", trace=None, runbook="LedgersUnbalanced")
     d.graph("Stock", "ops", "Units per second, by what happened to them: reserved becomes sold or released; put_back was sold and came back.",
             [('sum by (event) (rate(stock_unit_total{job="saga"}[$__rate_interval]))', "{{event}}")], "audit?wait=10", trace=None)
     d.graph("Stock under way", "short", "Units that are held for orders, neither sold nor released, as inventory sees its reservations every 5 s; of more "
@@ -228,7 +228,7 @@ def sagas():
             "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
     d.graph("The last audit", "short", "Discrepancies that it found (normally 0), and how many minutes ago it was (normally below 15).",
             [('max(books_discrepancies{job="saga"})', "discrepancies failed"), ('max(books_audit_age_seconds{job="saga"}) / 60', "minutes ago")],
-            "audit?wait=10", trace=None, runbook="BooksNotAudited", normally_empty=True)
+            "audit?wait=10", trace=None, runbook="ReconciliationOverdue", normally_empty=True)
 
     d.row("How long")
     d.graph("Orders placed and ended", "ops", "Per second, as order has them. Placed above ended for long: what order takes piles up before somebody "
@@ -256,23 +256,23 @@ def outbox():
     d.stat("Oldest that waits", "s", "Age of the oldest message that is not published. Normally milliseconds; above a minute a service is "
            "degraded, above two new orders are refused.", f'max(outbox_oldest_pending_age_seconds{{{here}}})', "outbox", bad_above=60, runbook="OutboxTooOld")
     d.stat("To be published", "short", "Messages in all outboxes. A few under load; what grows waits for the broker.", f'sum(max by (service) (outbox_pending{{{here}}}))',
-           "outbox", bad_above=10000, warn=True, runbook="RelaySilent")
+           "outbox", bad_above=10000, warn=True, runbook="RelayStalled")
     d.stat("Refused and held", "short", "Messages that the broker refused, and those of their sagas behind them. Normally 0: sagactl outbox retry.",
-           f'sum(max by (service) (outbox_failed{{{here}}}))', "outbox", bad_above=1, runbook="MessagesRefused")
+           f'sum(max by (service) (outbox_failed{{{here}}}))', "outbox", bad_above=1, runbook="MessagesRejectedByBroker")
     d.stat("Longest queue", "short", "What waits at the broker for the consumer that has most. Above a thousand for minutes it is held up.",
            f'max(consumer_lag_messages{{{here}}})', "services", bad_above=1000, runbook="ConsumerLag")
     d.stat("Services without a broker", "short", "Those that are not connected, or whose messages the broker does not take. Normally 0.",
            f'sum(max by (service) (readiness_check{{{here}, check=~"broker|publishing"}}) > bool 0)', "services", bad_above=1, runbook="BrokerUnhealthy")
     d.stat("Messages of strangers", "short", "Parked in the last hour, as nobody of this system sent them. Normally 0: somebody writes to the streams.",
-           f'sum(increase(message_foreign_total{{{here}}}[1h]))', "dlq?status=PENDING", bad_above=1, warn=True, runbook="DeadLettersWaiting", decimals=0)
+           f'sum(increase(message_foreign_total{{{here}}}[1h]))', "dlq?status=PENDING", bad_above=1, warn=True, runbook="DeadLettersPending", decimals=0)
     d.row("Outbox")
     d.graph("Written and published", "ops", "Messages per second that were promised, and that the broker has taken. The lines run together; a "
             "gap is what waits, and with written alone the relay is silent.",
             [(f'sum(rate(outbox_written_total{{{here}}}[$__rate_interval]))', "written"),
              (f'sum(rate(outbox_published_total{{{here}}}[$__rate_interval]))', "published"),
-             (f'sum(rate(outbox_refused_total{{{here}}}[$__rate_interval]))', "refused")], "outbox", trace=None, runbook="RelaySilent")
+             (f'sum(rate(outbox_refused_total{{{here}}}[$__rate_interval]))', "refused")], "outbox", trace=None, runbook="RelayStalled")
     d.graph("Published, by service", "ops", "Messages per second. A service that stays at 0 while others work has nothing to say, or a relay that is silent.",
-            [(f'sum by (service) (rate(outbox_published_total{{{here}}}[$__rate_interval]))', "{{service}}")], "outbox", runbook="RelaySilent")
+            [(f'sum by (service) (rate(outbox_published_total{{{here}}}[$__rate_interval]))', "{{service}}")], "outbox", runbook="RelayStalled")
     d.graph("Waiting, by service", "short", "Messages in the outbox. Normally few, and gone in milliseconds.",
             [(f'max by (service) (outbox_pending{{{here}}})', "{{service}}")], "outbox", runbook="OutboxTooOld")
     d.graph("Age of the oldest that waits", "s", "A line that climbs by a second each second is a broker, or a relay, that does nothing.",
@@ -292,7 +292,7 @@ def outbox():
             [(f'sum by (step) (rate(saga_input_total{{{here}, outcome="duplicate"}}[$__rate_interval]))', "{{step}}")], "services", trace=None, normally_empty=True)
     d.graph("Messages of strangers, by step", "ops", "What nobody of this system sent is parked as a dead letter of origin foreign. Normally 0.",
             [(f'sum by (step) (rate(message_foreign_total{{{here}}}[$__rate_interval]))', "{{step}}")], "dlq?status=PENDING", trace=None,
-            runbook="DeadLettersWaiting", normally_empty=True)
+            runbook="DeadLettersPending", normally_empty=True)
     return d
 
 
@@ -301,7 +301,7 @@ def failures():
     d.row("Is a human needed?")
     d.stat("Alerts", "short", FIRING, f'count({ALERTS}) or vector(0)', "overview", bad_above=1)
     d.stat("Dead letters", "short", "Those that wait for a human. Normally 0.", 'max(dead_letter_count{job="saga", status="PENDING"})',
-           "dlq?status=PENDING", bad_above=1, runbook="DeadLettersWaiting")
+           "dlq?status=PENDING", bad_above=1, runbook="DeadLettersPending")
     d.stat("Being replayed", "short", "Dead letters that were handed back, and whose outcome is not known yet.",
            'max(dead_letter_count{job="saga", status="REPLAYING"})', "dlq?status=REPLAYING")
     d.stat("New causes", "short", "Fingerprints that were not seen before, in the last quarter of an hour. Normally 0; after a release, a reason to go back.",
@@ -314,14 +314,14 @@ def failures():
            'sum(max by (service) (retry_waiting{job="saga"}))', "services", bad_above=100, warn=True, runbook="BreakerOpenTooLong")
     d.row("Dead letters")
     d.graph("By status", "short", "PENDING waits for a human, REPLAYING was handed back. A redrive turns the one into the other, and both into nothing.",
-            [('max by (status) (dead_letter_count{job="saga"})', "{{status}}")], "dlq", trace=None, stacked=True, runbook="DeadLettersWaiting")
+            [('max by (status) (dead_letter_count{job="saga"})', "{{status}}")], "dlq", trace=None, stacked=True, runbook="DeadLettersPending")
     d.graph("Waiting, by step", "short", "Where they failed. One step: a bug, or what it needs is away. All steps: something that is no message.",
             [('max by (exported_service, step) (dead_letter_pending{job="saga"})', "{{exported_service}} {{step}}")], "dlq/groups", trace="exported_service",
-            stacked=True, runbook="DeadLettersWaiting", normally_empty=True)
+            stacked=True, runbook="DeadLettersPending", normally_empty=True)
     d.table("The five largest groups of one cause", "short", "Rank, service, step and how many: begin with the first. sagactl dlq groups has the causes in words.",
-            'sort_desc(max by (rank, exported_service, step) (dead_letter_group_size{job="saga"}))', "dlq/groups", runbook="DeadLettersWaiting", normally_empty=True)
+            'sort_desc(max by (rank, exported_service, step) (dead_letter_group_size{job="saga"}))', "dlq/groups", runbook="DeadLettersPending", normally_empty=True)
     d.graph("At each service", "short", "The same, as each service counts its own: it is there also when admin is not, or is behind.",
-            [('max by (service) (dead_letter_unresolved{job="saga"})', "{{service}}")], "dlq/count", runbook="DeadLettersWaiting")
+            [('max by (service) (dead_letter_unresolved{job="saga"})', "{{service}}")], "dlq/count", runbook="DeadLettersPending")
     d.row("What failed")
     d.graph("Inputs, by outcome", "ops", "What became of everything that was taken in. done is work, duplicate and rejected are no failures; retried "
             "comes back by itself, dead waits for a human.",
@@ -344,9 +344,9 @@ def resilience():
     d.stat("Breakers that are open", "short", "Normally 0. An open one holds back what needs what is away: nothing is lost, deadlines go on.",
            f'sum(max by (service, breaker) (breaker_state{{{here}}}) == bool 2)', "breakers", bad_above=1, runbook="BreakerOpenTooLong")
     d.stat("Oldest call", "s", "How long the oldest call to the bank, or of admin's to the receiver of notices, has been open. Normally milliseconds; above 90 s nobody answers.",
-           f'max(task_oldest_open_age_seconds{{{here}}})', "services", bad_above=90, runbook="TaskNeverAnswered")
+           f'max(task_oldest_open_age_seconds{{{here}}})', "services", bad_above=90, runbook="TaskOpenTooLong")
     d.stat("Open calls", "short", "Calls to the outside that are not settled: waiting, under way, or to be tried again.",
-           f'sum(max by (service) (task_open{{{here}}}))', "services", bad_above=1000, warn=True, runbook="TaskNeverAnswered")
+           f'sum(max by (service) (task_open{{{here}}}))', "services", bad_above=1000, warn=True, runbook="TaskOpenTooLong")
     d.stat("Calls that fail", "percentunit", "Of the calls to the outside in the last five minutes. A refusal by the bank is an answer, and no failure.",
            f'sum(increase(task_call_total{{{here}, outcome="failed"}}[5m])) / sum(increase(task_call_total{{{here}}}[5m]))', "breakers",
            bad_above=0.1, warn=True, runbook="BreakerOpenTooLong", normally_empty=True)
@@ -369,13 +369,13 @@ def resilience():
     d.row("Calls to the outside")
     d.graph("Calls, by kind and outcome", "ops", "answered: also with a no. failed: no answer, or none that says what became of it; it is repeated under the same key.",
             [(f'sum by (task, outcome) (rate(task_call_total{{{here}}}[$__rate_interval]))', "{{task}} {{outcome}}")], "services", trace=None,
-            runbook="TaskNeverAnswered", normally_empty=True)
+            runbook="TaskOpenTooLong", normally_empty=True)
     d.quantiles("Time of a call", "Normally a few milliseconds; 5 s is the limit of one call.", "task_call_duration_seconds", ["task"], "services",
-                trace=None, filters=here, runbook="TaskNeverAnswered")
+                trace=None, filters=here, runbook="TaskOpenTooLong")
     d.graph("Open calls", "short", "Those that wait, are under way, or are to be tried again. What grows waits for the bank.",
-            [(f'max by (service) (task_open{{{here}}})', "{{service}}")], "services", runbook="TaskNeverAnswered")
+            [(f'max by (service) (task_open{{{here}}})', "{{service}}")], "services", runbook="TaskOpenTooLong")
     d.graph("Age of the oldest open call", "s", "A line that climbs by a second each second is a call that nobody answers.",
-            [(f'max by (service) (task_oldest_open_age_seconds{{{here}}})', "{{service}}")], "services", runbook="TaskNeverAnswered")
+            [(f'max by (service) (task_oldest_open_age_seconds{{{here}}})', "{{service}}")], "services", runbook="TaskOpenTooLong")
     return d
 
 

@@ -305,7 +305,7 @@ without_a_secret() {
   holds "… and all is healthy" up
 }
 
-is_ready() { true_of '.ready and (.degraded | not)' "$(curl -s --fail "$(url_of "$1" "$2")/readyz")"; }
+is_ready() { json_matches '.ready and (.degraded | not)' "$(curl -s --fail "$(url_of "$1" "$2")/readyz")"; }
 
 said() { last_line_of "$1" | grep -q "$2"; }
 
@@ -360,7 +360,7 @@ confirmed() {
   local placed
   placed=$(curl -s --max-time 30 "$(url_of order 8081)/api/orders" -H 'content-type: application/json' -H 'Prefer: wait=25' \
     -d '{"customer":"ada","lines":[{"sku":"coffee-beans-1kg","quantity":1}],"payment":{"token":"tok_ok"}}')
-  true_of '.status == "CONFIRMED"' "$placed"
+  json_matches '.status == "CONFIRMED"' "$placed"
 }
 
 # What the five services need, without what watches over them.
@@ -433,7 +433,7 @@ is_current() {
   streams=$(for name in nats nats-2 nats-3; do
     streams_of "$name" | jq --arg name "${name/%nats/nats-1}" 'map(select(.cluster.leader == $name))'
   done | jq -s add)
-  true_of 'length == 5 and all(.[].cluster.replicas[]; .current)' "$streams"
+  json_matches 'length == 5 and all(.[].cluster.replicas[]; .current)' "$streams"
 }
 
 who_has_no_password() {

@@ -289,7 +289,7 @@ def a_relay_is_silent(system, alerts):
     """First, as order has published nothing yet. What it publishes it cannot note: to its service, a relay that does nothing."""
     system.change("order", "CREATE TRIGGER hung BEFORE INSERT ON publication BEGIN SELECT RAISE(ABORT, 'the relay hangs'); END")
     system.place(2)
-    alerts.case(system, ["RelaySilent"], quiet=["RelaySilent"], service="order",
+    alerts.case(system, ["RelayStalled"], quiet=["RelayStalled"], service="order",
                 lift=lambda: system.change("order", "DROP TRIGGER hung"))
 
 
@@ -301,7 +301,7 @@ def the_broker_is_away(system, alerts):
     names = ["BrokerUnhealthy", "OutboxTooOld", "ServiceNotReady"]
     for name in names:
         alerts.wait_for(name)
-    if silent := alerts.fires("RelaySilent"):
+    if silent := alerts.fires("RelayStalled"):
         fail(f"the broker is away, and the relay is blamed: {silent}")
     alerts.case(system, names, quiet=names, service="order")
 
@@ -313,7 +313,7 @@ def the_broker_refuses_a_message(system, alerts):
     system.change("order", "UPDATE outbox SET status = 'FAILED', last_error = 'too large' WHERE seq = (SELECT max(seq) FROM outbox)")
     system.sagactl("start", "nats")
     alerts.wait_for("BrokerUnhealthy", is_firing=False)
-    alerts.case(system, ["MessagesRefused"], quiet=["MessagesRefused"], service="order")
+    alerts.case(system, ["MessagesRejectedByBroker"], quiet=["MessagesRejectedByBroker"], service="order")
 
 
 def a_crowd_comes_and_admin_hears_nothing(system, alerts):
@@ -362,8 +362,8 @@ def steps_fail(system, alerts):
     def lift():
         for service in ("order", "inventory", "bank"):
             system.sagactl("faults", "clear", service)
-    alerts.case(system, ["NewFingerprint", "CompensationFailing", "SagaFailureRate", "DeadLettersWaiting"],
-                quiet=["CompensationFailing", "DeadLettersWaiting"], lift=lift, saga=lambda: failed_saga(system), letter=lambda: a_letter(system))
+    alerts.case(system, ["NewFingerprint", "CompensationFailing", "SagaFailureRate", "DeadLettersPending"],
+                quiet=["CompensationFailing", "DeadLettersPending"], lift=lift, saga=lambda: failed_saga(system), letter=lambda: a_letter(system))
 
 
 def failed_saga(system):
@@ -390,7 +390,7 @@ def the_bank_is_away(system, alerts):
         wait_until(f"{under_way} tells of them", lambda: alerts.prometheus.now(f"{under_way} > 0"))
     # A minute and a half that nobody waits.
     system.change("payment", "UPDATE task SET created_at = created_at - 95000000")
-    alerts.case(system, ["TaskNeverAnswered", "BreakerOpenTooLong"], quiet=["TaskNeverAnswered"])
+    alerts.case(system, ["TaskOpenTooLong", "BreakerOpenTooLong"], quiet=["TaskOpenTooLong"])
 
 
 def orders_time_out(system, alerts):
@@ -425,7 +425,7 @@ def a_row_is_damaged(system, alerts):
     system.change("order", """UPDATE row_order SET customer = 'eve', state = replace(state, '"customer":"ada"', '"customer":"eve"')
         WHERE id = (SELECT id FROM row_order WHERE status = 'CONFIRMED' LIMIT 1)""")
     ask(f"{system.url['admin']}/api/admin/audit?wait=20")
-    alerts.case(system, ["BooksOutOfBalance"], quiet=["BooksOutOfBalance"])
+    alerts.case(system, ["LedgersUnbalanced"], quiet=["LedgersUnbalanced"])
 
 
 def nobody_audits(system, alerts):
@@ -434,7 +434,7 @@ def nobody_audits(system, alerts):
     system.change("admin", f"UPDATE row_books SET state = json_set(state, '$.look.at', {earlier})",
                   f"""UPDATE event SET data = json_set(data, '$.at', {earlier})
                       WHERE kind = 'books' AND json_extract(data, '$.at') IS NOT NULL""")
-    alerts.case(system, ["BooksNotAudited"], quiet=["BooksNotAudited"])
+    alerts.case(system, ["ReconciliationOverdue"], quiet=["ReconciliationOverdue"])
 
 
 def a_message_comes_again(system, alerts):
@@ -456,7 +456,7 @@ def a_message_comes_again(system, alerts):
 def admin_cannot_look(system, alerts):
     """All else goes on there, and its store is well: a table is away that only its look needs just now."""
     system.change("admin", "ALTER TABLE row_dead_letter_view RENAME TO row_dead_letter_view_away")
-    alerts.case(system, ["SagasUnknown"], quiet=["SagasUnknown"],
+    alerts.case(system, ["SagaCountsUnavailable"], quiet=["SagaCountsUnavailable"],
                 lift=lambda: system.change("admin", "ALTER TABLE row_dead_letter_view_away RENAME TO row_dead_letter_view"))
 
 
