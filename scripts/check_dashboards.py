@@ -205,29 +205,29 @@ def numbers(series):
 # --- runbooks ---------------------------------------------------------------------------------------------------------
 
 def blocks_of(alert):
-    """What a runbook says to run: (whether it mends, its exit code, its commands)."""
+    """The commands of a runbook: (True for a fix, expected exit code, commands)."""
     text = (ROOT / f"docs/runbooks/{alert}.md").read_text(encoding="utf-8")
     found = re.findall(r"^```sh([^\n]*)\n(.*?)^```", text, re.M | re.S)
     for words, _ in found:
-        if not re.fullmatch(r"( mends)?( exit=\d+)?", words):
-            fail(f"{alert}.md: what is ```sh{words}?")
-    if {"mends" in words for words, _ in found} != {True, False}:
-        fail(f"{alert}.md: nothing to look at, or nothing to do")
-    return [("mends" in words, int((re.search(r"exit=(\d+)", words) or [0, 0])[1]), body) for words, body in found]
+        if not re.fullmatch(r"( fix)?( exit=\d+)?", words):
+            fail(f"{alert}.md: unknown marker ```sh{words}")
+    if {"fix" in words for words, _ in found} != {True, False}:
+        fail(f"{alert}.md: no commands to diagnose, or none to fix")
+    return [("fix" in words, int((re.search(r"exit=(\d+)", words) or [0, 0])[1]), body) for words, body in found]
 
 
-def run_blocks(system, alert, mending, said):
-    """Runs what a runbook says. `said` answers what an operator says before: whom it is about, and why."""
-    for mends, wanted, body in blocks_of(alert):
-        if mends != mending:
+def run_blocks(system, alert, fixing, variables):
+    """Runs the commands of a runbook that diagnose, or those that fix. `variables` returns what an operator would export."""
+    for fixes, wanted, body in blocks_of(alert):
+        if fixes != fixing:
             continue
-        environment = system.environment | (said() if "${" in body else {})
-        # The same commands, at the ports of this system.
+        environment = system.environment | (variables() if "${" in body else {})
+        # The runbooks use the default ports.
         here = re.sub(r"\b808([0-4])\b", lambda port: str(system.base + int(port[1])), body)
         done = subprocess.run(["bash", "-eu", "-c", here], env=environment, cwd=ROOT, capture_output=True,
                               text=True, timeout=120, stdin=subprocess.DEVNULL)
         if done.returncode != wanted:
-            fail(f"runbook {alert}: exit code {done.returncode} and not {wanted} of\n{body}{done.stdout[-1500:]}{done.stderr[-1500:]}")
+            fail(f"runbook {alert}: exit code {done.returncode} instead of {wanted} from\n{body}{done.stdout[-1500:]}{done.stderr[-1500:]}")
 
 
 class Alerts:
