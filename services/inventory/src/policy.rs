@@ -133,8 +133,7 @@ impl Policy<Fact> for Reservation {
             // What payment needs passes through unchanged; inventory keeps nothing of it.
             (ReservationEvent::Held(lines), Some(Fact::OrderCreated(created))) => {
                 let (lines, payment) = (lines.clone(), created.payment.clone());
-                let deadline = Some(created.deadline);
-                work.publish(StockReserved { order, lines, payment, deadline });
+                work.publish(StockReserved { order, lines, payment, deadline: created.deadline });
             }
             (ReservationEvent::Refused, Some(Fact::OrderCreated(created))) => {
                 let shortages = shortages(&wanted_by(created), work);

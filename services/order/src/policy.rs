@@ -179,7 +179,7 @@ impl Service for OrderService {
     type Rejection = Rejection;
 
     fn rows() -> Vec<RowKind> {
-        vec![RowKind::of::<Order>().formerly("orders"), RowKind::of::<CatalogueItem>()]
+        vec![RowKind::of::<Order>(), RowKind::of::<CatalogueItem>()]
     }
 
     fn steps() -> &'static [Step] {
@@ -283,7 +283,7 @@ fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection
         customer: new.customer.clone(),
         total,
         token: new.token.clone(),
-        id: Some(payment_id(new.order)),
+        id: payment_id(new.order),
     };
     let placed_at = work.now();
     let deadline = placed_at.checked_add(new.patience).unwrap_or(Timestamp::MAX);

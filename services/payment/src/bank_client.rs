@@ -50,10 +50,9 @@ impl BankClient {
             source: Some(error.into()),
         })?;
         // The payment's id is the key: even two tasks for one order would be one charge.
-        let charge = bank_task.payment();
-        let BankTask { order, call, .. } = bank_task;
+        let BankTask { order, payment: charge, call } = bank_task;
         let request = match call {
-            BankCall::Charge(context) => {
+            BankCall::Charge { context, .. } => {
                 let body = json!({
                     "amount": context.total, "token": context.token, "reference": order.to_string(),
                 });
@@ -139,7 +138,7 @@ mod tests {
     use axum::http::StatusCode as Status;
     use contract::money::{Currency, Money};
     use contract::order::PaymentContext;
-    use contract::{payment_id, unsaid_payment_id};
+    use contract::payment_id;
     use jiff::Timestamp;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -172,8 +171,8 @@ mod tests {
         (BankClient { http: Client::new(), base }, asked)
     }
 
-    fn task(call: BankCall, payment: Option<Uuid>) -> Task {
-        let task = BankTask { order: ORDER, call, deadline: None, payment };
+    fn task(call: BankCall) -> Task {
+        let task = BankTask { order: ORDER, payment: payment_id(ORDER), call };
         let payload = serde_json::to_string(&task).expect("JSON");
         let (id, kind, created_at) = (Uuid::from_u128(7), "charge".to_owned(), Timestamp::UNIX_EPOCH);
         Task {
@@ -189,24 +188,23 @@ mod tests {
         }
     }
 
-    /// Law 4: whichever task asks, the charge is the payment's, those of earlier builds too; and money is given back only
-    /// by what says so.
+    /// Law 4: every call names the charge by the payment's id, whichever task makes it.
     #[tokio::test]
-    async fn each_call_asks_for_what_it_is_for_under_the_payments_id() {
+    async fn each_call_is_sent_to_its_route_under_the_payment_id() {
         let (client, mut asked) = bank(200, json!({"outcome": "undone"})).await;
         let (customer, total) = ("ada".to_owned(), Money::new(3_300, Currency::EUR));
-        for (said, id) in [(None, unsaid_payment_id(ORDER)), (Some(payment_id(ORDER)), payment_id(ORDER))] {
-            let (customer, token, key) = (customer.clone(), "tok_ok".to_owned(), Some(id.to_string()));
-            let context = PaymentContext { customer, total, token, id: said };
-            let charge = json!({"amount": total, "token": "tok_ok", "reference": ORDER.to_string()});
-            for (call, at, key, body) in [
-                (BankCall::Charge(context), "POST /v1/charges".to_owned(), key, charge),
-                (BankCall::Refund, format!("POST /v1/charges/{id}/refund"), None, Value::Null),
-                (BankCall::Reverse, format!("POST /v1/charges/{id}/reverse"), None, Value::Null),
-            ] {
-                client.call(&task(call, said)).await.expect("an answer");
-                assert_eq!(asked.recv().await, Some((at, key, body)));
-            }
+        let id = payment_id(ORDER);
+        let context = PaymentContext { customer, total, token: "tok_ok".to_owned(), id };
+        let charge = json!({"amount": total, "token": "tok_ok", "reference": ORDER.to_string()});
+        let key = Some(id.to_string());
+        let wanted = BankCall::Charge { context, deadline: Timestamp::MAX };
+        for (call, at, key, body) in [
+            (wanted, "POST /v1/charges".to_owned(), key, charge),
+            (BankCall::Refund, format!("POST /v1/charges/{id}/refund"), None, Value::Null),
+            (BankCall::Reverse, format!("POST /v1/charges/{id}/reverse"), None, Value::Null),
+        ] {
+            client.call(&task(call)).await.expect("an answer");
+            assert_eq!(asked.recv().await, Some((at, key, body)));
         }
     }
 
@@ -233,12 +231,11 @@ mod tests {
             (503, false),
         ] {
             let (client, _asked) = bank(status, json!({"detail": "no"})).await;
-            let failed = client.call(&task(BankCall::Refund, None)).await.expect_err("no answer");
+            let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer");
             assert_eq!(failed.is_final, is_final, "{status}: {failed}");
         }
         let (client, _asked) = bank(200, json!({"outcome": "who knows"})).await;
-        let failed =
-            client.call(&task(BankCall::Refund, None)).await.expect_err("no answer that can be read");
+        let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer that can be read");
         assert!(!failed.is_final, "{failed}");
     }
 
@@ -252,7 +249,7 @@ mod tests {
             (json!({"detail": "no problem document"}), "the bank answered 409 Conflict"),
         ] {
             let (client, _asked) = bank(409, answer).await;
-            let failed = client.call(&task(BankCall::Refund, None)).await.expect_err("no answer");
+            let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer");
             assert_eq!(failed.context, complaint);
         }
     }

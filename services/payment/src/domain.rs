@@ -2,10 +2,9 @@
 
 use contract::order::PaymentContext;
 use contract::payment::PaymentFailure;
-use contract::unsaid_payment_id;
+use contract::payment_id;
 use saga_core::decider::{Decider, FieldValue, Leaves};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 /// A payment. There is one per order, whatever is asked how often.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +81,6 @@ pub enum PaymentCommand {
     Refund,
     /// The bank gave the money back.
     TakeRefund,
-    /// Say again that nothing is charged: it was never said.
-    Answer,
     /// What is open was settled outside: ask the bank no more.
     Settle,
     /// It was not, after all.
@@ -115,8 +112,6 @@ pub enum PaymentEvent {
     RefundRequested(RefundReason),
     /// The money went back.
     Refunded,
-    /// The others are told that nothing is charged: builds before `PaymentVoided` kept that to themselves.
-    Answered,
     /// What was open was settled outside.
     Settled,
     /// It was not, after all: it is open again.
@@ -159,8 +154,7 @@ impl Decider for Payment {
                 | Command::Reverse
                 | Command::TakeReversal
                 | Command::Refund
-                | Command::TakeRefund
-                | Command::Answer,
+                | Command::TakeRefund,
             ) => Err(PaymentRejection::Unknown),
 
             (State::Settled(settled), command) => settled.decide(command),
@@ -195,9 +189,6 @@ impl Decider for Payment {
             (State::Voiding(_), Command::TakeReversal) => Ok(vec![Event::Voided]),
             (State::Refunding(..), Command::TakeRefund) => Ok(vec![Event::Refunded]),
             (State::Refunding(..) | State::Refunded(..), Command::Refund) => Ok(vec![]),
-            (State::Void | State::Voided(_) | State::Failed(_, PaymentFailure::Exhausted), Command::Answer) => {
-                Ok(vec![Event::Answered])
-            }
 
             (
                 State::Charging(_)
@@ -229,12 +220,11 @@ impl Decider for Payment {
                 | Command::Withdraw
                 | Command::Reverse
                 | Command::TakeReversal
-                | Command::TakeRefund
-                | Command::Answer,
+                | Command::TakeRefund,
             )
             | (
                 State::Charging(_) | State::Doomed(_),
-                Command::TakeReversal | Command::TakeRefund | Command::Answer,
+                Command::TakeReversal | Command::TakeRefund,
             )
             // What is not open cannot be settled, and what is not settled goes on.
             | (_, Command::Settle | Command::Unsettle | Command::Stop) => Ok(vec![]),
@@ -244,10 +234,8 @@ impl Decider for Payment {
     fn evolve(&mut self, event: &PaymentEvent) {
         let before = std::mem::take(self);
         *self = match (event, before.context().cloned()) {
-            // Rows of orders that did not say which payment is theirs stay as they are.
-            (PaymentEvent::Voided, Some(context)) if context.id.is_some() => Self::Voided(context),
-            (PaymentEvent::Voided, _) => Self::Void,
-            (PaymentEvent::Answered, _) => before,
+            (PaymentEvent::Voided, Some(context)) => Self::Voided(context),
+            (PaymentEvent::Voided, None) => Self::Void,
             (PaymentEvent::Settled, _) => Self::Settled(Box::new(Settled { was: before, is_stopped: false })),
             (PaymentEvent::Unsettled, _) => {
                 if let Self::Settled(settled) = before {
@@ -296,7 +284,7 @@ impl Decider for Payment {
     }
 
     fn fields(&self, order: &str) -> Vec<FieldValue> {
-        let id = order.parse().map(|order| self.id(order).to_string());
+        let id = order.parse().map(|order| payment_id(order).to_string());
         vec![self.status().into(), id.map_or(FieldValue::Null, FieldValue::Text)]
     }
 
@@ -333,8 +321,7 @@ impl Settled {
             | Command::Withdraw
             | Command::TakeReversal
             | Command::Refund
-            | Command::TakeRefund
-            | Command::Answer => self.was.decide(command),
+            | Command::TakeRefund => self.was.decide(command),
         }
     }
 
@@ -375,12 +362,6 @@ impl Payment {
             Self::Void | Self::Voided(_) => "VOID",
             Self::Settled(_) => "SETTLED",
         }
-    }
-
-    /// The one payment of `order`, which this is.
-    #[must_use]
-    pub fn id(&self, order: Uuid) -> Uuid {
-        self.context().map_or_else(|| unsaid_payment_id(order), |context| context.payment_of(order))
     }
 
     /// What was to be paid.

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Extension(Option<Timestamp>);
 
 impl Extension {
-    /// The later of this and what another fact says, which may set no deadline at all.
+    /// The later of this and what another fact says.
     #[must_use]
-    pub fn of(self, deadline: Option<Timestamp>) -> Option<Timestamp> {
-        deadline.map(|deadline| self.0.map_or(deadline, |extended| extended.max(deadline)))
+    pub fn of(self, deadline: Timestamp) -> Timestamp {
+        self.0.map_or(deadline, |extended| extended.max(deadline))
     }
 }
 

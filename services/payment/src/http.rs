@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::PaymentApp;
 use crate::domain::{Payment, PaymentRejection};
 use crate::ledger::ledger_entry;
-use crate::policy::{Command, PaymentView, Reply};
+use crate::policy::{PaymentView, Refund};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
@@ -125,11 +125,8 @@ async fn refund(
 ) -> Result<Json<PaymentView>, Problem> {
     let row = find(&app, id).await?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    let outcome = app.engine.ask(order, Command::Refund { order }, None).await?;
-    match answered(outcome, problem)? {
-        Reply::Payment(payment) => Ok(Json(*payment)),
-        Reply::Answered(_) => Err(Problem::internal(&"the answer to another command")),
-    }
+    let outcome = app.engine.ask(order, Refund { order }, None).await?;
+    answered(outcome, problem).map(Json)
 }
 
 fn problem(rejection: &PaymentRejection) -> Problem {

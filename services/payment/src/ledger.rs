@@ -1,7 +1,7 @@
-//! Pure: what the reconciliation gets to see of payments, and which of them came to nothing without a word.
+//! Pure: the ledger of payments for the reconciliation.
 
 use contract::reconciliation::{PaymentEntry, PaymentState, Said};
-use saga_core::row::{PastEvent, StoredEvent};
+use saga_core::row::PastEvent;
 use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentEvent, RefundReason};
@@ -37,30 +37,6 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<Payment
         refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
         settled: matches!(payment, Payment::Settled(_)),
         refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
-        said: said_in(history),
+        said: Said::of(history, told),
     }
-}
-
-/// What of a history was said. Where an answer had to be given later, what came of the payment was not said then.
-fn said_in(history: &[PastEvent<PaymentEvent>]) -> Vec<Said> {
-    let is_answered_later = history.iter().any(|it| matches!(it.event, PaymentEvent::Answered));
-    let said = |PastEvent { event, at, told: is_told }: &PastEvent<PaymentEvent>| {
-        let is_silence = !is_told && is_end(event);
-        let fact = told(event).filter(|_| !(is_answered_later && is_silence))?;
-        Some(Said { fact, at: *at })
-    };
-    history.iter().filter_map(said).collect()
-}
-
-/// Whether it is the end of a payment of which others must know that nothing is charged.
-const fn is_end(event: &PaymentEvent) -> bool {
-    matches!(event, PaymentEvent::Voided | PaymentEvent::Reversed)
-}
-
-/// Whether a payment with this history came to nothing without a word to the others, as builds before
-/// [`PaymentVoided`](contract::payment::PaymentVoided) left them.
-#[must_use]
-pub fn is_silent(history: &[StoredEvent]) -> bool {
-    let is_end = |last: &StoredEvent| serde_json::from_str(&last.data).is_ok_and(|event| is_end(&event));
-    history.last().is_some_and(|last| !last.told && is_end(last))
 }

@@ -4,7 +4,6 @@
 //! calls. What each causes is in [`policy`]; what may happen to a payment is in [`domain`]; what is remembered of an
 //! order beside its payment is in [`extension`] and [`settlement`]; what others get to see of payments is in [`ledger`].
 
-mod answering;
 mod bank_client;
 pub mod domain;
 pub mod extension;
@@ -12,7 +11,6 @@ pub mod http;
 pub mod ledger;
 pub mod policy;
 pub mod settlement;
-pub mod silences;
 
 use contract::FactType::{DeadlineExtended, OrderCancelled, SettlementRequested, StockReserved};
 use contract::topology;
@@ -70,7 +68,7 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         access: &contract::access::ACCESS,
         tasks: &[policy::CHARGE, policy::GIVE_BACK],
         metrics: &contract::metrics::OF_PAYMENT,
-        background: |app| vec![Box::pin(answering::run(app))],
+        background: |_| Vec::new(),
         refuses: |_| None,
         under_way: None,
     }

@@ -5,7 +5,7 @@ use contract::money::{Currency, Money};
 use contract::order::PaymentContext;
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use contract::topology::OPERATOR;
-use contract::{Fact, FactType, unsaid_payment_id};
+use contract::{Fact, FactType, payment_id};
 use jiff::Timestamp;
 use saga_core::message::{Message as _, Received};
 use saga_core::retry::{FailedTry, FailureKind};
@@ -20,7 +20,6 @@ use uuid::Uuid;
 use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, Settled};
 use crate::extension::Extension;
 use crate::settlement::{Settlements, Word};
-use crate::silences::{Looked, Silences, THE_LOOK};
 
 /// Task: charge the customer.
 pub const CHARGE: &str = "payment-charge";
@@ -32,29 +31,18 @@ pub const GIVE_BACK: &str = "payment-refund";
 #[derive(Debug)]
 pub struct PaymentService;
 
-/// What may be asked of the service.
+/// Operator command: refund a captured payment. The order stands.
 #[derive(Debug, Clone)]
-pub enum Command {
-    /// By people: give an order's money back.
-    Refund {
-        /// The order whose money goes back; it stands all the same.
-        order: Uuid,
-    },
-    /// By the service itself: say what was never said of these, which a look found, and remember the look.
-    Answer {
-        /// Orders whose payments came to nothing without a word.
-        orders: Vec<Uuid>,
-        /// How far the look has come.
-        looked: Looked,
-    },
+pub struct Refund {
+    pub order: Uuid,
 }
 
 /// A call to the bank, as the task keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BankCall {
-    /// Charge the customer.
-    Charge(PaymentContext),
+    /// Charge the customer, unless the deadline has passed.
+    Charge { context: PaymentContext, deadline: Timestamp },
     /// Give back what was captured.
     Refund,
     /// Undo a charge that may or may not have taken place, and keep it from taking place later.
@@ -66,14 +54,10 @@ pub enum BankCall {
 pub struct BankTask {
     /// The order whose one payment the call is about.
     pub order: Uuid,
+    /// Key of the charge at the bank.
+    pub payment: Uuid,
     /// What the bank is asked to do.
     pub call: BankCall,
-    /// From then on it is not asked for a charge: the order is over. Tasks of earlier builds have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Timestamp>,
-    /// The payment, if its order says which: by it the bank knows the charge.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payment: Option<Uuid>,
 }
 
 /// What the bank answers.
@@ -130,42 +114,23 @@ pub struct PaymentView {
     pub failure: Option<PaymentFailure>,
 }
 
-/// The answer to a command.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Reply {
-    /// The payment after it.
-    Payment(Box<PaymentView>),
-    /// So many payments were answered for.
-    Answered(usize),
-}
-
 type Work<'a> = UnitOfWork<'a, Fact>;
-
-impl BankTask {
-    /// What is owed has no deadline.
-    fn give_back(order: Uuid, call: BankCall, payment: &Payment) -> Self {
-        Self { order, call, deadline: None, payment: payment.context().and_then(|context| context.id) }
-    }
-
-    /// The order's one payment.
-    #[must_use]
-    pub fn payment(&self) -> Uuid {
-        self.payment.unwrap_or_else(|| unsaid_payment_id(self.order))
-    }
-}
 
 /// Whenever something happens to a payment, the bank is called or the others hear of it. A cancellation is always
 /// answered, at once or when the bank has done its part: refunded, void, or failed before.
 impl Policy<Fact> for Payment {
     fn whenever(event: &PaymentEvent, id: &str, before: &Self, work: &mut Work<'_>) {
         let order = order_id(id);
-        let (payment, amount) = (before.id(order), amount(before));
+        let (payment, amount) = (payment_id(order), amount(before));
         match event {
             PaymentEvent::Requested(context) => {
-                let deadline = work.heard().and_then(deadline);
+                let deadline = match work.heard() {
+                    Some(Fact::StockReserved(reserved)) => reserved.deadline,
+                    other => panic!("only a stock reservation requests a charge, and this is {other:?}"),
+                };
                 let deadline = extended(order, deadline, work);
-                let call = BankCall::Charge(context.clone());
-                work.call(CHARGE, &BankTask { order, call, deadline, payment: context.id });
+                let call = BankCall::Charge { context: context.clone(), deadline };
+                work.call(CHARGE, &BankTask { order, payment, call });
             }
             PaymentEvent::Captured(reference) => {
                 let bank_reference = reference.clone();
@@ -177,20 +142,20 @@ impl Policy<Fact> for Payment {
             }
             // The order does not wait for the reversal: no money will come, whatever it finds.
             PaymentEvent::GivenUp => {
-                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse, before));
+                work.call(GIVE_BACK, &BankTask { order, payment, call: BankCall::Reverse });
                 work.publish(PaymentFailed { order, payment, reason: PaymentFailure::Exhausted });
             }
             PaymentEvent::ReversalRequested => {
-                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Reverse, before));
+                work.call(GIVE_BACK, &BankTask { order, payment, call: BankCall::Reverse });
             }
             PaymentEvent::RefundRequested(_) => {
-                work.call(GIVE_BACK, &BankTask::give_back(order, BankCall::Refund, before));
+                work.call(GIVE_BACK, &BankTask { order, payment, call: BankCall::Refund });
             }
             PaymentEvent::Refunded => {
                 count_money(&MONEY, amount, "refunded", work);
                 work.publish(PaymentRefunded { order, payment, amount });
             }
-            PaymentEvent::Voided | PaymentEvent::Reversed | PaymentEvent::Answered => {
+            PaymentEvent::Voided | PaymentEvent::Reversed => {
                 work.publish(PaymentVoided { order, payment });
             }
             PaymentEvent::Unsettled => {
@@ -219,11 +184,10 @@ fn ask_again(order: Uuid, settled: &Settled, work: &mut Work<'_>) {
         | Payment::Voided(_)
         | Payment::Settled(_) => return,
     };
-    work.call(GIVE_BACK, &BankTask::give_back(order, call, &settled.was));
+    work.call(GIVE_BACK, &BankTask { order, payment: payment_id(order), call });
 }
 
-/// Nobody is told how far a look has come, or what was heard of an order.
-impl Policy<Fact> for Silences {}
+/// Nobody is told what was heard of an order.
 impl Policy<Fact> for Settlements {}
 impl Policy<Fact> for Extension {}
 
@@ -232,50 +196,29 @@ impl Service for PaymentService {
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
     const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
     type Fact = Fact;
-    type Command = Command;
-    type Reply = Reply;
+    type Command = Refund;
+    type Reply = PaymentView;
     type Rejection = PaymentRejection;
 
     fn rows() -> Vec<RowKind> {
-        vec![
-            RowKind::of::<Payment>(),
-            RowKind::of::<Silences>(),
-            RowKind::of::<Extension>(),
-            RowKind::of::<Settlements>(),
-        ]
+        vec![RowKind::of::<Payment>(), RowKind::of::<Extension>(), RowKind::of::<Settlements>()]
     }
 
     fn steps() -> &'static [Step] {
         &crate::STEPS
     }
 
-    fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {
-        match command {
-            Command::Refund { order } => vec![RowKey::of::<Payment>(order)],
-            Command::Answer { orders, .. } => {
-                let payments = orders.iter().map(RowKey::of::<Payment>);
-                payments.chain([RowKey::of::<Silences>(THE_LOOK)]).collect()
-            }
-        }
+    fn rows_of_command(&self, command: &Refund) -> Vec<RowKey> {
+        vec![RowKey::of::<Payment>(command.order)]
     }
 
-    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<PaymentRejection>> {
-        match command {
-            Command::Refund { order } => {
-                work.decide::<Payment>(order, &PaymentCommand::Refund)?;
-                match PaymentView::of(*order, work.row::<Payment>(order)) {
-                    Some(payment) => Ok(Reply::Payment(Box::new(payment))),
-                    None => Err(PaymentRejection::Unknown.into()),
-                }
-            }
-            Command::Answer { orders, looked } => {
-                let Ok(is_news) = work.decide::<Silences>(THE_LOOK, looked);
-                for order in orders.iter().filter(|_| is_news) {
-                    work.decide::<Payment>(order, &PaymentCommand::Answer)?;
-                }
-                Ok(Reply::Answered(orders.len()))
-            }
-        }
+    fn execute(
+        &self,
+        Refund { order }: &Refund,
+        work: &mut Work<'_>,
+    ) -> Result<PaymentView, Refusal<PaymentRejection>> {
+        work.decide::<Payment>(order, &PaymentCommand::Refund)?;
+        PaymentView::of(*order, work.row::<Payment>(order)).ok_or_else(|| PaymentRejection::Unknown.into())
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "most facts concern the payment alone")]
@@ -299,7 +242,7 @@ impl Service for PaymentService {
         match &message.fact {
             Fact::StockReserved(fact) => {
                 let deadline = extended(fact.order, fact.deadline, work);
-                let command = match is_over(deadline, work.now()) {
+                let command = match deadline <= work.now() {
                     true => PaymentCommand::Expire,
                     false => PaymentCommand::Charge(fact.payment.clone()),
                 };
@@ -338,9 +281,9 @@ impl Service for PaymentService {
     /// A charge is not sent to the bank once the order is over; what is owed always is, unless it was settled outside.
     fn wants(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
         match serde_json::from_str::<BankTask>(result.payload) {
-            Ok(BankTask { order, call: BankCall::Charge(_), deadline, .. }) => {
+            Ok(BankTask { order, call: BankCall::Charge { deadline, .. }, .. }) => {
                 let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
-                is_charging && !is_over(extended(order, deadline, work), work.now())
+                is_charging && work.now() < extended(order, deadline, work)
             }
             Ok(BankTask { order, call: BankCall::Refund | BankCall::Reverse, .. }) => {
                 !is_settled(order, work)
@@ -371,18 +314,20 @@ fn meaning(task: &BankTask, answer: Result<&Value, &FailedTry>) -> Result<Paymen
             .map_err(|error| FailedTry::new(FailureKind::Permanent, format!("no answer: {error}")))
     });
     Ok(match (&task.call, answer) {
-        (BankCall::Charge(_), Ok(BankAnswer::Captured { reference })) if !reference.is_empty() => {
+        (BankCall::Charge { .. }, Ok(BankAnswer::Captured { reference })) if !reference.is_empty() => {
             PaymentCommand::TakeCapture(reference)
         }
-        (BankCall::Charge(_), Ok(BankAnswer::Refused { reason })) => PaymentCommand::TakeRefusal(reason),
-        (BankCall::Charge(_), Err(failed)) => match failed.kind {
+        (BankCall::Charge { .. }, Ok(BankAnswer::Refused { reason })) => PaymentCommand::TakeRefusal(reason),
+        (BankCall::Charge { .. }, Err(failed)) => match failed.kind {
             FailureKind::Untried => PaymentCommand::Withdraw,
             FailureKind::Unwanted => PaymentCommand::Reverse,
             // It may have been charged all the same. No money is counted on, and what came unseen is reversed.
             FailureKind::Transient | FailureKind::Outage | FailureKind::Permanent => PaymentCommand::GiveUp,
         },
         // An answer that makes no sense.
-        (BankCall::Charge(_), Ok(BankAnswer::Captured { .. } | BankAnswer::Undone)) => PaymentCommand::GiveUp,
+        (BankCall::Charge { .. }, Ok(BankAnswer::Captured { .. } | BankAnswer::Undone)) => {
+            PaymentCommand::GiveUp
+        }
         (BankCall::Refund, Ok(BankAnswer::Undone)) => PaymentCommand::TakeRefund,
         (BankCall::Reverse, Ok(BankAnswer::Undone)) => PaymentCommand::TakeReversal,
         // Money owed is never dropped.
@@ -400,27 +345,14 @@ fn is_settled(order: Uuid, work: &mut Work<'_>) -> bool {
     matches!(work.row::<Payment>(order), Payment::Settled(_))
 }
 
-/// Until when a fact lets payment charge.
-#[expect(clippy::wildcard_enum_match_arm, reason = "only a reservation asks for money")]
-const fn deadline(fact: &Fact) -> Option<Timestamp> {
-    match fact {
-        Fact::StockReserved(fact) => fact.deadline,
-        _ => None,
-    }
-}
-
 /// The later of this deadline and the one that the order was given since.
-fn extended(order: Uuid, deadline: Option<Timestamp>, work: &mut Work<'_>) -> Option<Timestamp> {
+fn extended(order: Uuid, deadline: Timestamp, work: &mut Work<'_>) -> Timestamp {
     work.row::<Extension>(order).of(deadline)
 }
 
 /// What a charge depends on.
 fn both(order: Uuid) -> Vec<RowKey> {
     vec![RowKey::of::<Payment>(order), RowKey::of::<Extension>(order)]
-}
-
-fn is_over(deadline: Option<Timestamp>, now: Timestamp) -> bool {
-    deadline.is_some_and(|deadline| deadline <= now)
 }
 
 fn amount(payment: &Payment) -> Money {
@@ -455,7 +387,7 @@ impl PaymentView {
         };
         let context = payment.context();
         Some(Self {
-            id: payment.id(order),
+            id: payment_id(order),
             order,
             status: payment.status().to_owned(),
             customer: context.map(|context| context.customer.clone()),
@@ -473,9 +405,7 @@ pub const fn told(event: &PaymentEvent) -> Option<FactType> {
         PaymentEvent::Captured(_) => Some(FactType::PaymentProcessed),
         PaymentEvent::Refused(_) | PaymentEvent::GivenUp => Some(FactType::PaymentFailed),
         PaymentEvent::Refunded => Some(FactType::PaymentRefunded),
-        PaymentEvent::Voided | PaymentEvent::Reversed | PaymentEvent::Answered => {
-            Some(FactType::PaymentVoided)
-        }
+        PaymentEvent::Voided | PaymentEvent::Reversed => Some(FactType::PaymentVoided),
         PaymentEvent::Requested(_)
         | PaymentEvent::Doomed
         | PaymentEvent::ReversalRequested

@@ -17,9 +17,8 @@ pub struct StockReserved {
     pub lines: Vec<StockLine>,
     /// Passed on from [`OrderCreated`](crate::order::OrderCreated).
     pub payment: PaymentContext,
-    /// When the order gives up: nobody is charged from then on. Passed on too; earlier builds did not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Timestamp>,
+    /// Deadline of the order, after which nobody is charged. Passed on like the payment context.
+    pub deadline: Timestamp,
 }
 
 /// Inventory: not every line could be reserved, so none is.

@@ -34,4 +34,4 @@ pub mod settlement;
 pub mod topology;
 
 pub use fact::{Fact, FactType};
-pub use payment::{payment_id, unsaid_payment_id};
+pub use payment::payment_id;

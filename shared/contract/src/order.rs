@@ -6,7 +6,6 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::money::Money;
-use crate::payment::unsaid_payment_id;
 
 /// Order: an order was accepted and waits for its stock and its payment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,18 +90,11 @@ pub struct PaymentContext {
     pub total: Money,
     /// The card token that the bank understands.
     pub token: String,
-    /// The order's one payment, by which the bank knows the charge too. Orders of earlier builds do not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<Uuid>,
+    /// Id of the order's one payment, and the key of the charge at the bank.
+    pub id: Uuid,
 }
 
 impl PaymentContext {
-    /// The one payment of `order`, whose context this is.
-    #[must_use]
-    pub fn payment_of(&self, order: Uuid) -> Uuid {
-        self.id.unwrap_or_else(|| unsaid_payment_id(order))
-    }
-
     /// Whether `edited` says the same of who pays how much, and as which payment. With which card is no promise.
     pub(crate) fn is_kept_by(&self, edited: &Self) -> bool {
         (&self.customer, self.total, self.id) == (&edited.customer, edited.total, edited.id)

@@ -7,18 +7,11 @@ use uuid::Uuid;
 
 use crate::money::Money;
 
-/// The one payment of a new order, which says it in [`crate::order::PaymentContext`]: whoever asks for it twice means
-/// the same one.
+/// Id of an order's one payment, derived from the order's id. The bank knows the charge by it, so a repeated request
+/// never charges twice.
 #[must_use]
 pub fn payment_id(order: Uuid) -> Uuid {
     ids::derived_beside(order, &["payment", &order.to_string()])
-}
-
-/// The one payment of an order that does not say which: one of a build before orders did, or one that payment was never
-/// asked to charge.
-#[must_use]
-pub fn unsaid_payment_id(order: Uuid) -> Uuid {
-    ids::derived(&["payment", &order.to_string()])
 }
 
 /// Payment: the money was captured.
@@ -77,8 +70,7 @@ pub struct SettlementRequested {
     /// Grows with each of these about one order; an older one has no effect.
     pub revision: u64,
     /// Whether the order was known to be cancelled: whoever hears of that only later does not begin to undo what is
-    /// settled. Earlier builds did not say.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// settled.
     pub cancelled: bool,
 }
 

@@ -61,9 +61,8 @@ pub struct OrderEntry {
     pub lines: Vec<Line>,
     /// What it costs.
     pub total: Money,
-    /// Its one payment, if it says which.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payment: Option<Uuid>,
+    /// Id of the order's one payment.
+    pub payment: Uuid,
     /// When it gives up unless confirmed.
     #[serde(with = "time")]
     pub deadline: Timestamp,

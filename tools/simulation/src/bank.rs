@@ -41,14 +41,13 @@ impl BankHandler {
         let sim = self.process.sim();
         let task: BankTask =
             serde_json::from_str(&task.payload).map_err(|error| never(&error.to_string()))?;
-        let payment = task.payment();
-        let BankTask { order, call, .. } = task;
+        let BankTask { order, payment, call } = task;
         self.process.moment("before it calls the bank").await;
         if sim.has(Sabotage::RefundOnPaperOnly) && call == BankCall::Refund {
             return answered(&BankAnswer::Undone);
         }
         sleep(sim.up_to(20)).await;
-        let is_charge = matches!(call, BankCall::Charge(_));
+        let is_charge = matches!(call, BankCall::Charge { .. });
         let fails = if is_charge { sim.weather().charge_fails } else { sim.weather().refund_fails };
         if sim.is_bank_away() || sim.chance(fails) {
             self.hang_perhaps().await;
@@ -116,7 +115,7 @@ impl TaskHandler for BankHandler {
 
 fn kind(order: Uuid, call: BankCall) -> CommandKind {
     match call {
-        BankCall::Charge(context) => CommandKind::Capture(Asked {
+        BankCall::Charge { context, .. } => CommandKind::Capture(Asked {
             amount: context.total,
             token: context.token,
             reference: order.to_string(),

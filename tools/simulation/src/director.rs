@@ -7,7 +7,7 @@ use contract::money::{Currency, Money};
 use inventory::domain::{Listing, ProductCommand};
 use inventory::policy::Command;
 use jiff::Timestamp;
-use payment::policy::Command as PaymentCommand;
+use payment::policy::Refund;
 use saga_core::input::Input;
 use saga_core::message::Envelope;
 use saga_engine::runtime::admission::BreakerAction;
@@ -168,9 +168,7 @@ impl World {
         }
         self.people.spawn(async move {
             sim.note(|| format!("the money of order {order} is to go back"));
-            doors
-                .ask(&sim, Input::command(sim.fresh_id(), order, PaymentCommand::Refund { order }, None))
-                .await;
+            doors.ask(&sim, Input::command(sim.fresh_id(), order, Refund { order }, None)).await;
         });
     }
 

@@ -185,7 +185,7 @@ impl Sabotage {
                     return None;
                 };
                 let (order, lines, payment) = (created.order, vec![], created.payment.clone());
-                work.publish(StockReserved { order, lines, payment, deadline: Some(created.deadline) });
+                work.publish(StockReserved { order, lines, payment, deadline: created.deadline });
                 Some(Ok(()))
             }),
             Self::QuantitiesSwapped => Some(|message, work| {

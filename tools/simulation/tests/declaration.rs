@@ -233,10 +233,9 @@ impl System {
         self.deliver();
         while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
             let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
-            let charge = asked.payment();
-            let BankTask { order, call, .. } = asked;
+            let BankTask { order, payment: charge, call } = asked;
             let kind = match call {
-                BankCall::Charge(context) => CommandKind::Capture(Asked {
+                BankCall::Charge { context, .. } => CommandKind::Capture(Asked {
                     amount: context.total,
                     token: context.token,
                     reference: order.to_string(),

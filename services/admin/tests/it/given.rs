@@ -70,8 +70,12 @@ pub fn fact(name: &str, order: Uuid) -> AdminMessage {
 }
 
 fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
-    let payment =
-        PaymentContext { customer: "ada".to_owned(), total: total(), token: "tok_ok".to_owned(), id: None };
+    let payment = PaymentContext {
+        customer: "ada".to_owned(),
+        total: total(),
+        token: "tok_ok".to_owned(),
+        id: payment_id(order),
+    };
     let (sku, name, unit_price, revision) = ("mug".to_owned(), "Mug".to_owned(), total(), 1);
     match fact_type {
         FactType::OrderCreated => {
@@ -83,8 +87,7 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
             OrderCancelled { order, lines: mugs(), reason: CancelReason::CustomerRequest }.into()
         }
         FactType::StockReserved => {
-            let deadline = Some(deadline());
-            StockReserved { order, lines: mugs(), payment, deadline }.into()
+            StockReserved { order, lines: mugs(), payment, deadline: deadline() }.into()
         }
         FactType::StockReservationFailed => StockReservationFailed { order, shortages: vec![] }.into(),
         FactType::StockReleased => StockReleased { order, lines: mugs() }.into(),

@@ -1,11 +1,11 @@
 //! Pure: the facts and commands that the inventory service's tests are made of.
 
-use contract::Fact;
 use contract::inventory::{Shortage, StockReleased, StockReservationFailed, StockReserved};
 use contract::money::{Currency, Money};
 use contract::order::{
     CancelReason, Line, OrderCancelled, OrderConfirmed, OrderCreated, PaymentContext, StockLine,
 };
+use contract::{Fact, payment_id};
 use inventory::domain::{Listing, Product, ProductCommand};
 use inventory::policy::{Command, InventoryService};
 use jiff::{SignedDuration, Timestamp};
@@ -52,7 +52,7 @@ pub fn created(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
         unit_price: euros(1250),
     };
     let lines = lines.iter().map(line).collect();
-    Fact::OrderCreated(OrderCreated { order, lines, payment: payment(), deadline: deadline() })
+    Fact::OrderCreated(OrderCreated { order, lines, payment: payment(order), deadline: deadline() })
 }
 
 pub fn confirmed(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
@@ -65,8 +65,12 @@ pub fn cancelled(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
 }
 
 pub fn reserved(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
-    let (lines, deadline) = (stock_lines(lines), Some(deadline()));
-    Fact::StockReserved(StockReserved { order, lines, payment: payment(), deadline })
+    Fact::StockReserved(StockReserved {
+        order,
+        lines: stock_lines(lines),
+        payment: payment(order),
+        deadline: deadline(),
+    })
 }
 
 /// Of each sku: pieces asked for, pieces there.
@@ -88,8 +92,13 @@ fn deadline() -> Timestamp {
     NOON + SignedDuration::from_secs(60)
 }
 
-fn payment() -> PaymentContext {
-    PaymentContext { customer: "ada".to_owned(), total: euros(3300), token: "tok_ok".to_owned(), id: None }
+fn payment(order: Uuid) -> PaymentContext {
+    PaymentContext {
+        customer: "ada".to_owned(),
+        total: euros(3300),
+        token: "tok_ok".to_owned(),
+        id: payment_id(order),
+    }
 }
 
 fn stock_lines(lines: &[Pieces<'_>]) -> Vec<StockLine> {

@@ -98,7 +98,7 @@ pub fn created(order: Uuid) -> Fact {
             customer: "ada".to_owned(),
             total: euros(3300),
             token: "tok_ok".to_owned(),
-            id: Some(payment_id(order)),
+            id: payment_id(order),
         },
         deadline: NOON + PATIENCE,
     })

@@ -8,6 +8,8 @@ use contract::order::{CancelReason, Line, PaymentContext};
 use jiff::{SignedDuration, Timestamp};
 use order::domain::{CatalogueItem, Order, OrderCommand, Placed, PriceHeard};
 
+use uuid::Uuid;
+
 use crate::given::{PATIENCE, euros};
 use saga_core::decider::Decider as _;
 use saga_engine::testing::NOON;
@@ -91,7 +93,7 @@ fn placed() -> Placed {
             customer: "ada".to_owned(),
             total: euros(2500),
             token: "tok_ok".to_owned(),
-            id: None,
+            id: Uuid::nil(),
         },
         placed_at: NOON,
         deadline: NOON + PATIENCE,

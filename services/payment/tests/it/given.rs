@@ -7,7 +7,7 @@ use contract::order::{CancelReason, DeadlineExtended, OrderCancelled, PaymentCon
 use contract::payment::{
     PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
 };
-use contract::{payment_id, unsaid_payment_id};
+use contract::payment_id;
 use jiff::Timestamp;
 use payment::policy::{BankAnswer, PaymentService};
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub fn context() -> PaymentContext {
         customer: "ada".to_owned(),
         total: total(),
         token: "tok_ok".to_owned(),
-        id: Some(payment_id(ORDER)),
+        id: payment_id(ORDER),
     }
 }
 
@@ -51,7 +51,7 @@ pub fn captured() -> ServiceUnderTest<PaymentService> {
 pub fn reserved(order: Uuid) -> Fact {
     let line = |sku: &str| StockLine { sku: sku.to_owned(), quantity: 2 };
     let lines = ["beans", "filter", "mug"].map(line).to_vec();
-    Fact::StockReserved(StockReserved { order, lines, payment: context(), deadline: Some(DEADLINE) })
+    Fact::StockReserved(StockReserved { order, lines, payment: context(), deadline: DEADLINE })
 }
 
 pub fn cancelled(order: Uuid) -> Fact {
@@ -83,11 +83,6 @@ pub fn failed(order: Uuid, reason: PaymentFailure) -> Fact {
 
 pub fn refunded(order: Uuid) -> Fact {
     Fact::PaymentRefunded(PaymentRefunded { order, payment: payment_id(order), amount: total() })
-}
-
-/// What is said of an order that payment was never asked to charge.
-pub fn never_charged(order: Uuid) -> Fact {
-    Fact::PaymentVoided(PaymentVoided { order, payment: unsaid_payment_id(order) })
 }
 
 pub fn voided(order: Uuid) -> Fact {

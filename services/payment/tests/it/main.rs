@@ -8,5 +8,4 @@ mod properties;
 mod settings;
 mod settled;
 mod table;
-mod upgrade;
 mod verifying;

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use contract::Fact;
-use contract::inventory::StockReserved;
 use contract::payment::PaymentFailure;
-use contract::{payment_id, unsaid_payment_id};
+use contract::payment_id;
 use jiff::SignedDuration;
 use payment::domain::{Payment, PaymentRejection};
-use payment::policy::{BankCall, BankTask, CHARGE, Command, GIVE_BACK, PaymentService};
-use payment::silences::Looked;
+use payment::policy::{BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund};
 use saga_core::dead_letter::{DeadLetterMessage, ReplayRequested};
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::row::RowKey;
@@ -19,7 +16,7 @@ use uuid::Uuid;
 
 use crate::given::{
     DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context,
-    extended, failed, never_charged, processed, refunded, reserved, settled_outside, voided,
+    extended, failed, processed, refunded, reserved, settled_outside, voided,
 };
 use saga_engine::testing::facts_heard;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
@@ -28,7 +25,7 @@ use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 fn a_multi_line_order_is_charged_once() {
     let mut payment = ServiceUnderTest::of(PaymentService);
     payment.hears(reserved(ORDER)).records(&["Requested"]).tells([]).calls(&[CHARGE]);
-    assert_eq!(call(&payment.open_task()), BankCall::Charge(context()));
+    assert_eq!(call(&payment.open_task()), BankCall::Charge { context: context(), deadline: DEADLINE });
     payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
 }
 
@@ -87,37 +84,22 @@ fn a_doomed_payment_that_the_bank_refuses_has_nothing_to_give_back() {
     refusal.tells([failed(ORDER, PaymentFailure::Declined)]).calls(&[]);
 }
 
-/// Two builds that knew the bank's charge by different keys would charge twice, and give back what never was.
 #[test]
-fn an_order_of_an_earlier_build_is_paid_and_given_back_under_the_id_it_always_had() {
-    for (said, id) in [(None, unsaid_payment_id(ORDER)), (Some(payment_id(ORDER)), payment_id(ORDER))] {
-        let mut reserved = reserved(ORDER);
-        if let Fact::StockReserved(fact) = &mut reserved {
-            fact.payment.id = said;
-        }
-        let asks_for = |task: &Task| serde_json::from_str::<BankTask>(&task.payload).expect("JSON").payment();
-        let mut payment = ServiceUnderTest::of(PaymentService);
-        payment.hears(reserved);
-        assert_eq!(asks_for(&payment.open_task()), id);
-        payment.is_answered(&payment.open_task(), bank_captured());
-        payment.hears(cancelled(ORDER));
-        assert_eq!(asks_for(&payment.open_task()), id);
-        payment.is_answered(&payment.open_task(), bank_undone());
-        let told: Vec<_> = payment
-            .kept
-            .outbox
-            .iter()
-            .map(|fact| String::from_utf8_lossy(&fact.payload).into_owned())
-            .collect();
-        assert_eq!(told.len(), 2);
-        assert!(told.iter().all(|payload| payload.contains(&id.to_string())), "{told:?}");
-    }
+fn charge_and_refund_of_order_use_its_payment_id() {
+    let payment_of = |task: &Task| serde_json::from_str::<BankTask>(&task.payload).expect("JSON").payment;
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.hears(reserved(ORDER));
+    assert_eq!(payment_of(&payment.open_task()), payment_id(ORDER));
+    payment.is_answered(&payment.open_task(), bank_captured()).tells([processed(ORDER)]);
+    payment.hears(cancelled(ORDER));
+    assert_eq!(payment_of(&payment.open_task()), payment_id(ORDER));
+    payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
 }
 
 #[test]
 fn a_cancellation_that_comes_first_leaves_a_tombstone() {
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([never_charged(ORDER)]).calls(&[]);
+    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
     payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
     payment.hears(cancelled(ORDER)).changes_nothing();
     assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
@@ -212,7 +194,7 @@ fn a_charge_is_not_sent_once_the_deadline_has_passed() {
 fn a_request_after_the_deadline_charges_nobody_and_is_answered() {
     let mut payment = ServiceUnderTest::of(PaymentService);
     payment.now = DEADLINE;
-    payment.hears(reserved(ORDER)).records(&["Voided"]).tells([never_charged(ORDER)]).calls(&[]);
+    payment.hears(reserved(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
     payment.hears(reserved(ORDER)).changes_nothing();
     payment.hears(cancelled(ORDER)).changes_nothing();
 
@@ -242,16 +224,6 @@ fn an_extended_order_is_charged_until_its_new_deadline() {
     payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
     payment.now = later;
     payment.is_about_to_call(&charge).comes_out("done").records(&["Voided"]);
-}
-
-/// Said by a build that did not pass the deadline on.
-#[test]
-fn a_request_without_a_deadline_is_charged_whenever_it_comes() {
-    let Fact::StockReserved(reserved) = reserved(ORDER) else { panic!("a reservation") };
-    let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.now = DEADLINE;
-    payment.hears(Fact::StockReserved(StockReserved { deadline: None, ..reserved })).calls(&[CHARGE]);
-    payment.is_about_to_call(&payment.open_task()).comes_out("wanted").changes_nothing();
 }
 
 /// Money owed has no deadline.
@@ -358,31 +330,16 @@ fn a_reversal_that_cannot_be_made_is_parked() {
 #[test]
 fn an_operator_gives_the_money_back_and_a_later_cancellation_does_not_do_so_again() {
     let mut payment = captured();
-    payment.is_asked(Command::Refund { order: ORDER }).tells([]).calls(&[GIVE_BACK]);
-    payment.is_asked(Command::Refund { order: ORDER }).comes_out("done").changes_nothing();
+    payment.is_asked(Refund { order: ORDER }).tells([]).calls(&[GIVE_BACK]);
+    payment.is_asked(Refund { order: ORDER }).comes_out("done").changes_nothing();
     payment.hears(cancelled(ORDER)).changes_nothing();
     payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
     payment.hears(cancelled(ORDER)).changes_nothing();
 }
 
-/// What an earlier build kept to itself; a look that is repeated says nothing again.
-#[test]
-fn a_cancellation_that_was_never_answered_is_answered_once() {
-    let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(cancelled(ORDER));
-    for looked in [Looked::To(ORDER), Looked::ToTheEnd] {
-        let answer = Command::Answer { orders: vec![ORDER], looked };
-        payment.is_asked(answer.clone()).tells([never_charged(ORDER)]).calls(&[]);
-        payment.is_asked(answer).comes_out("done").changes_nothing();
-    }
-    let answer = Command::Answer { orders: vec![ORDER], looked: Looked::To(Uuid::max()) };
-    payment.is_asked(answer).comes_out("done").changes_nothing();
-    assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
-}
-
 #[test]
 fn money_that_never_came_is_not_given_back() {
-    let refund = Command::Refund { order: ORDER };
+    let refund = Refund { order: ORDER };
     assert_eq!(
         ServiceUnderTest::of(PaymentService).is_asked(refund.clone()).rejection(),
         PaymentRejection::Unknown

@@ -2,11 +2,20 @@
 
 use std::os::unix::fs::FileExt as _;
 
+use jiff::Timestamp;
 use payment::domain::Payment;
-use saga_core::decision::Writes;
+use saga_core::decision::{Reads, Writes};
+use saga_core::row::RowKind;
+use saga_engine::store::Store as _;
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::testing::histories::has_history;
 use saga_engine::testing::program::{Folder, end_in};
+use uuid::Uuid;
 
-use crate::upgrade::{NEVER_CHARGED, NOWHERE, PAYMENT, THEN, has_history, is_written, order};
+const PAYMENT: &str = env!("CARGO_BIN_EXE_payment");
+
+/// Configuration without a reachable broker: `verify` needs none.
+const NO_BROKER: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
 
 #[test]
 fn a_database_that_is_whole_is_verified() {
@@ -50,7 +59,7 @@ fn a_damaged_file_is_refused_at_a_start_and_by_verify() {
     file.write_all_at(&[0xff; 64 * 1024], 100).expect("a disk that goes bad");
     drop(file);
     for (what, arguments) in [("a start", &[][..]), ("verify", &["verify"][..])] {
-        let (code, said) = end_in(&folder, PAYMENT, NOWHERE, arguments);
+        let (code, said) = end_in(&folder, PAYMENT, NO_BROKER, arguments);
         assert_eq!(code, Some(1), "{what}: {said}");
         assert!(said.contains(&folder.database().display().to_string()), "{what} names the file: {said}");
     }
@@ -59,15 +68,24 @@ fn a_damaged_file_is_refused_at_a_start_and_by_verify() {
 /// A folder with the payments of three orders.
 fn written(change: impl FnOnce(&mut Writes)) -> Folder {
     let folder = Folder::new();
-    let mut writes = Writes { decided_at: THEN, ..Writes::default() };
+    let mut writes = Writes { decided_at: Timestamp::constant(1_700_000_000, 0), ..Writes::default() };
     for number in 0..3 {
-        has_history(&mut writes, order(number), &NEVER_CHARGED);
+        has_history::<Payment>(&mut writes, order(number), &[r#""Voided""#]);
     }
     change(&mut writes);
-    is_written(&folder, writes);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let kinds = vec![RowKind::of::<Payment>()];
+        let store = SqliteStore::open(&folder.database(), kinds).expect("a database");
+        store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
+    });
     folder
 }
 
+fn order(number: u128) -> Uuid {
+    Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0000 + number)
+}
+
 fn verify(folder: &Folder) -> (Option<i32>, String) {
-    end_in(folder, PAYMENT, NOWHERE, &["verify"])
+    end_in(folder, PAYMENT, NO_BROKER, &["verify"])
 }

@@ -19,7 +19,7 @@ use contract::order::{
 use contract::payment::{
     PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
 };
-use contract::{Fact, FactType, payment_id, unsaid_payment_id};
+use contract::{Fact, FactType, payment_id};
 use insta::assert_snapshot;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decision::{Loaded, Rules, decide};
@@ -111,16 +111,14 @@ fn an_envelope_passes_over_what_was_added_and_misses_what_was_removed() {
 }
 
 /// A re-run by a newer build must repeat the ids of the older one, or what was published and not settled is published
-/// twice: once decided, ids are stored. Only that of a payment whose order does not say it is derived anew each time,
-/// and must never change: it is the bank's key.
+/// twice: once decided, ids are stored.
 #[test]
 fn derived_ids_stay_what_they_are() {
     let ids = [
         ("message", ids::message_id(id(7), "inventory:inventory-stock-reservation", id(7), 0)),
         ("second message", ids::message_id(id(7), "inventory:inventory-stock-reservation", id(7), 1)),
         ("task", ids::task_id(id(7), "payment:payment-processing", id(7), 0)),
-        ("payment", unsaid_payment_id(id(7))),
-        ("said payment", payment_id(id(7))),
+        ("payment", payment_id(id(7))),
         ("position", ids::of_stream_position("ORDER", 7)),
     ];
     golden_text("ids", &ids.map(|(what, id)| format!("{what} {id}")).join("\n"));
@@ -164,7 +162,7 @@ pub fn example(fact_type: FactType) -> Fact {
         customer: "ada".to_owned(),
         total: amount,
         token: "tok_ok".to_owned(),
-        id: Some(payment),
+        id: payment,
     };
     let (sku, name) = ("coffee-beans-1kg".to_owned(), "Coffee beans, 1 kg".to_owned());
     let unit_price = Money::new(12_99, Currency::EUR);
@@ -178,7 +176,6 @@ pub fn example(fact_type: FactType) -> Fact {
             OrderCancelled { order, lines: lines(), reason: CancelReason::OutOfStock }.into()
         }
         FactType::StockReserved => {
-            let deadline = Some(deadline);
             StockReserved { order, lines: lines(), payment: context(), deadline }.into()
         }
         FactType::StockReservationFailed => {

@@ -203,8 +203,10 @@ fn place(number: u64) -> Input<OrderService> {
 /// What a task asks of the bank.
 fn asked(task: &Task) -> (Uuid, bank::policy::Command) {
     let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
-    let charge = asked.payment();
-    let BankCall::Charge(context) = asked.call else { panic!("nothing is undone here: {:?}", asked.call) };
+    let charge = asked.payment;
+    let BankCall::Charge { context, .. } = asked.call else {
+        panic!("nothing is undone here: {:?}", asked.call)
+    };
     let asked = Asked { amount: context.total, token: context.token, reference: asked.order.to_string() };
     (task.id, bank::policy::Command { charge, kind: CommandKind::Capture(asked) })
 }

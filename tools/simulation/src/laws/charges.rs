@@ -32,7 +32,7 @@ pub fn nobody_is_charged_for_what_is_over(world: &World) {
             .chain([placed.deadline])
             .collect();
         let over = over.into_iter().min().unwrap_or(placed.deadline);
-        let Some(charged) = charged_at(world, placed.payment.payment_of(id)) else { continue };
+        let Some(charged) = charged_at(world, placed.payment.id) else { continue };
         if charged > tolerated(world, over) {
             world.sim.object(format!("law 3: order {id} was over at {over} and charged at {charged}"));
         }

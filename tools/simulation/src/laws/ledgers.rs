@@ -44,7 +44,7 @@ pub fn every_order_came_to_what_it_says(world: &World) {
             format!("{order:?} has {:?}, and the bank {:?}", own.payment, own.charges)
         });
         must(own.charges.len() <= 1, "law 4", *id, &|| format!("charged as {:?}", own.charges));
-        must(own.is_known_by_name(*id, placed), "law 4", *id, &|| {
+        must(own.is_known_by_name(placed), "law 4", *id, &|| {
             format!("{:?} is paid as {:?}, {:?}", placed.payment, own.payment, own.charges)
         });
     }
@@ -231,8 +231,8 @@ impl Own<'_> {
     }
 
     /// The payment and the charge are this order's: the same payer, the same total, the one key, the one reference.
-    fn is_known_by_name(&self, order: Uuid, placed: &Placed) -> bool {
-        let key = placed.payment.payment_of(order);
+    fn is_known_by_name(&self, placed: &Placed) -> bool {
+        let key = placed.payment.id;
         let reference = format!("ch_{}", key.simple());
         let is_own = |payment: &Payment| {
             payment.context().is_none_or(|context| *context == placed.payment)

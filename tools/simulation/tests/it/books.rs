@@ -13,7 +13,7 @@ use contract::heard_fact::{FactDetail, HeardFact};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, PaymentContext, StockLine};
 use contract::saga_view::{SagaEvent, SagaView};
-use contract::{FactType, unsaid_payment_id};
+use contract::{FactType, payment_id};
 use inventory::domain::{Listing, Product, ProductEvent, Reservation, ReservationEvent};
 use inventory::policy::InventoryService;
 use jiff::{SignedDuration, Timestamp};
@@ -119,24 +119,24 @@ fn open<S: Service>(folder: &Path) -> SqliteStore {
 async fn fill(folder: &Path) {
     let line = |sku: &str, quantity, cents| Line { sku: sku.to_owned(), quantity, unit_price: euro(cents) };
     let stock = |sku: &str, quantity| StockLine { sku: sku.to_owned(), quantity };
-    let pays = |customer: &str, cents| PaymentContext {
+    let pays = |order, customer: &str, cents| PaymentContext {
         customer: customer.to_owned(),
         total: euro(cents),
         token: "tok_ok".to_owned(),
-        id: None,
+        id: payment_id(order),
     };
     let order = open::<OrderService>(folder);
     for (sku, cents) in [("tea", 300), ("cup", 500)] {
         let heard = PriceHeard { unit_price: euro(cents), revision: 1 };
         record::<CatalogueItem>(&order, sku, &[(heard, 0)]).await;
     }
-    let placed = |customer, lines: Vec<Line>, cents| {
-        let (payment, placed_at, deadline) = (pays(customer, cents), at(1), at(61));
+    let placed = |order, customer, lines: Vec<Line>, cents| {
+        let (payment, placed_at, deadline) = (pays(order, customer, cents), at(1), at(61));
         OrderEvent::Placed(Placed { lines, payment, placed_at, deadline })
     };
     let (ada, bob) = (
-        placed("ada", vec![line("tea", 1, 300), line("cup", 2, 500)], 1_300),
-        placed("bob", vec![line("cup", 1, 500)], 500),
+        placed(ADA, "ada", vec![line("tea", 1, 300), line("cup", 2, 500)], 1_300),
+        placed(BOB, "bob", vec![line("cup", 1, 500)], 500),
     );
     let cancelled = OrderEvent::Cancelled(CancelReason::CustomerRequest);
     record::<Order>(&order, ADA, &[(ada, 1), (OrderEvent::Confirmed, 4)]).await;
@@ -160,12 +160,12 @@ async fn fill(folder: &Path) {
 
     let payment = open::<PaymentService>(folder);
     let paid = |order, context: PaymentContext| {
-        let reference = bank::policy::reference(unsaid_payment_id(order));
+        let reference = bank::policy::reference(payment_id(order));
         vec![(PaymentEvent::Requested(context), 2), (PaymentEvent::Captured(reference), 3)]
     };
     let back = PaymentEvent::RefundRequested(RefundReason::OrderCancelled);
-    let refunded = [paid(BOB, pays("bob", 500)), vec![(back, 6), (PaymentEvent::Refunded, 7)]].concat();
-    record::<Payment>(&payment, ADA, &paid(ADA, pays("ada", 1_300))).await;
+    let refunded = [paid(BOB, pays(BOB, "bob", 500)), vec![(back, 6), (PaymentEvent::Refunded, 7)]].concat();
+    record::<Payment>(&payment, ADA, &paid(ADA, pays(ADA, "ada", 1_300))).await;
     record::<Payment>(&payment, BOB, &refunded).await;
 
     let bank = open::<BankService>(folder);
@@ -173,8 +173,8 @@ async fn fill(folder: &Path) {
         let (amount, token, reference) = (euro(cents), "tok_ok".to_owned(), order.to_string());
         (ChargeEvent::Captured(Asked { amount, token, reference }), 3)
     };
-    record::<Charge>(&bank, unsaid_payment_id(ADA), &[captured(ADA, 1_300)]).await;
-    record::<Charge>(&bank, unsaid_payment_id(BOB), &[captured(BOB, 500), (ChargeEvent::Refunded, 7)]).await;
+    record::<Charge>(&bank, payment_id(ADA), &[captured(ADA, 1_300)]).await;
+    record::<Charge>(&bank, payment_id(BOB), &[captured(BOB, 500), (ChargeEvent::Refunded, 7)]).await;
 
     use FactType::{
         OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, PaymentRefunded, StockReleased,

@@ -2,7 +2,6 @@
 
 use contract::money::Money;
 use contract::reconciliation::{ChargeState, OrderEntry, OrderState, PaymentState};
-use contract::unsaid_payment_id;
 
 use super::faults::{Faults, list, named};
 use super::known::Account;
@@ -38,10 +37,8 @@ impl Account {
         let captured: Vec<Money> = self.charges.iter().flat_map(|charge| &charge.captured).copied().collect();
         let refunded: Vec<Money> = self.charges.iter().flat_map(|charge| &charge.refunded).copied().collect();
         let bank = || format!("the bank captured {} and refunded {}", list(&captured), list(&refunded));
-        // Services of an earlier build do not hear what the order says, and ask for the charge under the id it had there.
-        let is_known = |charge| order.payment == Some(charge) || charge == unsaid_payment_id(order.order);
         for charge in self.moved() {
-            faults.must(is_known(charge.charge), Rule::BankIsPayments, || {
+            faults.must(charge.charge == order.payment, Rule::BankIsPayments, || {
                 format!("charge {} is not the payment's", charge.id)
             });
             // Whatever the two ledgers of the money agree on: it is taken once and as a whole, and goes back so.

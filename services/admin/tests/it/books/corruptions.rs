@@ -5,7 +5,7 @@ use admin::reconciliation::ledgers::{Ledgers, Summary};
 use contract::money::{Currency, Money};
 use contract::order::CancelReason;
 use contract::reconciliation::{ChargeState, OrderState, PaymentState, ReservationState, StockEntry};
-use contract::{FactType, payment_id, unsaid_payment_id};
+use contract::{FactType, payment_id};
 use jiff::SignedDuration;
 use uuid::Uuid;
 
@@ -15,18 +15,6 @@ use super::shop::{
 
 /// What was done, in words, and the doing of it.
 pub type Corruption = (&'static str, fn(&mut Shop));
-
-/// While a shop is upgraded, an inventory or a payment service of the build before passes on nothing of the id that a new
-/// order says: payment charges under the id that it would have had, once.
-#[test]
-fn an_order_that_says_its_payment_to_a_service_that_does_not_listen_is_charged_once_and_no_discrepancy() {
-    let mut shop = Shop::consistent();
-    let order = id(CONFIRMED);
-    assert_eq!(shop.orders[CONFIRMED].payment, Some(payment_id(order)));
-    let charge = shop.charges.iter_mut().find(|charge| charge.reference == order.to_string());
-    charge.expect("a charge").charge = unsaid_payment_id(order);
-    assert_eq!(shop.reconciled(2_000).1, Findings::default());
-}
 
 #[test]
 fn a_consistent_shop_has_no_discrepancy_whatever_the_length_of_a_page() {

@@ -48,7 +48,7 @@ async fn entries_are_the_same_in_either_form_and_none_is_cut_short() {
     shop.orders[CONFIRMED].said[1].at = Timestamp::MAX;
     shop.orders[CONFIRMED].deadline = Timestamp::UNIX_EPOCH - SignedDuration::from_nanos(1);
     shop.orders[CANCELLED].customer = "\u{0}\"ä\u{1F600}".to_owned();
-    shop.orders[CANCELLED].payment = None;
+    shop.orders[CANCELLED].payment = uuid::Uuid::max();
     shop.reservations[CONFIRMED].lines[0].quantity = u32::MAX;
     shop.stock[0].on_hand = u64::MAX;
     shop.stock[0].version = i64::MIN;

@@ -9,9 +9,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use contract::FactType;
 use contract::order::{OrderCancelled, OrderCreated, PaymentContext};
 use contract::reconciliation::{OrderEntry, Said};
+use contract::{FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -337,7 +337,8 @@ fn message(entry: &OrderEntry, fact_type: FactType) -> AdminMessage {
     let said = fact(fact_type.name(), order);
     match said {
         AdminMessage::Fact(contract::Fact::OrderCreated(_)) => {
-            let payment = PaymentContext { customer, total, token: "tok_ok".to_owned(), id: None };
+            let payment =
+                PaymentContext { customer, total, token: "tok_ok".to_owned(), id: payment_id(order) };
             AdminMessage::Fact(OrderCreated { order, lines, payment, deadline }.into())
         }
         AdminMessage::Fact(contract::Fact::OrderCancelled(cancelled)) => {

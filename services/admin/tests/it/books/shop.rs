@@ -179,7 +179,7 @@ impl Shop {
             customer: customer.clone(),
             lines: lines.to_vec(),
             total,
-            payment: Some(payment_id(order)),
+            payment: payment_id(order),
             deadline: at(number, 60),
             said: said(&[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled]),
         });
