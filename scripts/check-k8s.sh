@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Renders k8s/ and holds what comes out against the schemas of Kubernetes and the policies of scripts/k8s/policies.py,
-# and these against faults that are planted. No cluster is needed, nor asked.
-# With --write it writes what is generated from grafana/: the object with the alert rules, the list of the dashboards.
+# Renders k8s/ and checks the result against the Kubernetes schemas and the policies in scripts/k8s/. Then checks that the
+# policies find planted faults. Needs no cluster.
+# --write generates the files that come from grafana/: the object with the alert rules, and the list of dashboards.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -15,4 +15,4 @@ case ${1:-} in
 esac
 "$root/scripts/setup.sh" --tests
 PYTHONDONTWRITEBYTECODE=1 "$root/target/tools/k8s/bin/python" "$root/scripts/k8s/check.py" "$@" ||
-  die "the manifests in k8s/ are not as they should be"
+  die "the manifests in k8s/ have the problems above"

@@ -1,5 +1,5 @@
-"""Renders k8s/ with kubectl, in a copy with secrets that are none, and holds all that comes out against the schemas and
-the policies; then plants faults, and holds the policies against those. `--write` writes what is generated."""
+"""Renders k8s/ with kubectl in a copy with fake secrets. Checks all objects against the schemas and policies, and then checks
+that the policies find planted faults. `--write` writes the generated files."""
 
 import copy
 import os
@@ -11,16 +11,19 @@ from pathlib import Path
 
 import yaml
 
-import facts
+import faults
 import generated
-import planted
-import policies
+import network_policies  # noqa: F401 (registers its policies)
+import pod_policies  # noqa: F401
+import policy
+import repository
 import schemas
+import state_policies  # noqa: F401
 from cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBECTL = os.environ.get("KUBECTL", "kubectl")
-# What `sagactl credentials` makes, as far as the local overlay takes it.
+# The files of `sagactl credentials` that the local overlay uses.
 SECRETS = [
     "nats/nats.conf",
     "order/broker.nk",
@@ -31,7 +34,7 @@ SECRETS = [
     "http/tokens.json",
     "prometheus/http.token",
 ]
-# What the manifests must agree with, beside what k8s/ and grafana/ say.
+# The files outside k8s/ and grafana/ that repository.py reads.
 SOURCES = [
     "shared/contract/src/topology.rs",
     "shared/engine/src/host/http/connections.rs",
@@ -40,11 +43,11 @@ SOURCES = [
     "shared/engine/src/store/postgres/pool.rs",
     "tools/sagactl/src/local/credentials.rs",
 ]
-# What prometheus-adapter is told, which is no object of Kubernetes.
+# The settings of prometheus-adapter, which are not a Kubernetes object.
 ADAPTER = "k8s/overlays/production/prometheus-adapter.yaml"
-# Who speaks to whom beside what the topology says.
+# Network paths of the Job that fills the catalogue.
 CATALOGUE = {("catalogue", "inventory", 8082), ("catalogue", "order", 8081)}
-# A rule and a dashboard, so that a rendering has some also while there are none.
+# An additional rule with text of several lines, to test the generated files.
 RULE = """groups:
   - name: sample
     rules:
@@ -62,46 +65,44 @@ def main():
     if sys.argv[1:] == ["--write"]:
         generated.write(ROOT)
         return
-    found = [*of_the_files(), *generated.complaints(ROOT)]
+    found = [*file_complaints(), *generated.complaints(ROOT)]
     with tempfile.TemporaryDirectory() as folder:
-        clusters, known = render(copied(Path(folder) / "own"))
+        clusters, expected = render(copy_of_manifests(Path(folder) / "own"))
         for cluster in clusters.values():
             found += [f"{cluster.name}: {complaint}" for complaint in schemas.complaints(cluster.objects + cluster.database)]
-            found += policies.complaints(cluster, known)
-        found += secrets_as_documented(clusters, known)
+            found += policy.complaints(cluster, expected)
+        found += secret_complaints(clusters, expected)
         if not found:
-            found += settings_are_known(clusters["all"])
-            found += settings_are_known(clusters["production"])
+            found += [*setting_complaints(clusters["all"]), *setting_complaints(clusters["production"])]
         if not found:
-            found += planted_ones_are_found(Path(folder))
+            found += fault_complaints(Path(folder))
     for complaint in found:
         print(complaint, file=sys.stderr)
     if found:
         sys.exit(1)
     count = sum(len(cluster.objects) for cluster in clusters.values())
-    print(f"{count} objects, {len(policies.POLICIES)} policies; {len(planted.FAULTS) + 1} planted faults, all found")
+    print(f"{count} objects, {len(policy.POLICIES)} policies, all {len(faults.FAULTS)} planted faults found")
 
 
-def planted_ones_are_found(folder):
-    """In a copy with a rule and a dashboard more, so that there is always one to change."""
-    root = copied(folder / "planted")
+def fault_complaints(folder):
+    """Planted faults that were not found, in a copy with one more rule and dashboard."""
+    root = copy_of_manifests(folder / "planted")
     rule, dashboard = root / "grafana/prometheus/rules/sample.yml", root / "grafana/dashboards/sample.json"
-    for file, text in ((rule, RULE), (dashboard, '{"title": "sample"}\n')):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    rule.write_text(RULE)
+    dashboard.write_text('{"title": "sample"}\n')
     if len(list(generated.complaints(root))) != 2:
-        yield "a rule and a dashboard more, and what is generated was taken to be as it should"
+        yield "generated files that lack a rule and a dashboard were accepted"
     generated.write(root)
     yield from generated.complaints(root)
-    clusters, known = render(root)
+    clusters, expected = render(root)
     for cluster in clusters.values():
         yield from schemas.complaints(cluster.objects + cluster.database)
-        yield from policies.complaints(cluster, known)
-    yield from planted.complaints(clusters, known)
+        yield from policy.complaints(cluster, expected)
+    yield from faults.complaints(clusters, expected)
 
 
-def copied(root):
-    """What is rendered, without anybody's secrets, and with some that are none."""
+def copy_of_manifests(root):
+    """A copy of the manifests and sources with fake secrets, and with additional overlays that use all components."""
     for folder in ("k8s", "grafana"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("secrets"))
     for file in SOURCES:
@@ -112,17 +113,16 @@ def copied(root):
         secret.parent.mkdir(parents=True, exist_ok=True)
         secret.write_text("none\n")
     components = sorted(folder.name for folder in (root / "k8s/components").iterdir())
-    # What notices are signed with: only who has a receiver of them makes it.
-    of_webhook = {"name": "saga-webhook", "files": ["webhook.secret"], "options": {"disableNameSuffixHash": True}}
-    with_all(root, "local", components, secretGenerator=[of_webhook])
+    webhook = {"name": "saga-webhook", "files": ["webhook.secret"], "options": {"disableNameSuffixHash": True}}
+    add_overlay(root, "local", components, secretGenerator=[webhook])
     (root / "k8s/overlays/local-and-all/webhook.secret").write_text("none\n")
     own = yaml.safe_load((root / "k8s/overlays/production/kustomization.yaml").read_text())["components"]
-    with_all(root, "production", [name for name in components if f"../../components/{name}" not in own])
+    add_overlay(root, "production", [name for name in components if f"../../components/{name}" not in own])
     return root
 
 
-def with_all(root, overlay, components, **more):
-    """Another overlay, which is this one with these components."""
+def add_overlay(root, overlay, components, **more):
+    """Adds an overlay that extends another one by components."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -137,13 +137,13 @@ def with_all(root, overlay, components, **more):
 
 
 def render(root):
-    """The base by itself, each overlay, and that with all components; and the database that production is told of."""
-    known = facts.read(root)
-    ports = {(who.name, who.port) for who in known.participants}
+    """The renderings of the base and of each overlay, without and with all components; and what the repository expects."""
+    expected = repository.read(root)
+    ports = {(participant.name, participant.port) for participant in expected.participants}
     prometheus = {("monitoring:prometheus", name, port) for name, port in ports}
     collector = {(name, "monitoring", 4318) for name, _ in ports}
     webhook = {("admin", "0.0.0.0/0", 443)}
-    several = {("nats", "nats", 6222)} | {(name, "saga-postgres:saga", 5432) for name, _ in ports} | prometheus
+    production = {("nats", "nats", 6222)} | {(name, "saga-postgres:saga", 5432) for name, _ in ports} | prometheus
     folders = {
         "base": "base",
         "local": "overlays/local",
@@ -152,6 +152,28 @@ def render(root):
         "production with all": "overlays/production-and-all",
         "database": "cloudnativepg",
     }
+    rendered = rendered_folders(root, folders)
+    more = {
+        "database": rendered.pop("database"),
+        "adapter": yaml.safe_load((root / ADAPTER).read_text())["rules"]["external"],
+        "min_replicas": 3,
+    }
+    about = {
+        "base": (expected.secrets, set(), {}),
+        "local": ({}, CATALOGUE, {}),
+        "all": ({}, CATALOGUE | prometheus | collector | webhook, {}),
+        "production": (expected.secrets, production, more),
+        "production with all": (expected.secrets, production | collector | webhook, more),
+    }
+    clusters = {
+        name: Cluster(name, rendered[name], secrets, frozenset(paths), **copy.deepcopy(more))
+        for name, (secrets, paths, more) in about.items()
+    }
+    return clusters, expected
+
+
+def rendered_folders(root, folders):
+    """The objects of each folder, rendered in parallel."""
     started = {
         name: subprocess.Popen([KUBECTL, "kustomize", root / "k8s" / folder], stdout=-1, stderr=-1, text=True)
         for name, folder in folders.items()
@@ -159,81 +181,67 @@ def render(root):
     rendered = {}
     for name, process in started.items():
         out, errors = process.communicate()
-        # A warning is of what is deprecated, and will be wrong with the next kubectl.
+        # Warnings announce deprecated features.
         if process.returncode != 0 or errors:
             sys.exit(f"k8s/{folders[name]} does not render: {errors}")
         rendered[name] = list(yaml.safe_load_all(out))
-    more = {
-        "database": rendered.pop("database"),
-        "adapter": yaml.safe_load((root / ADAPTER).read_text())["rules"]["external"],
-        "copies": 3,
-    }
-    about = {
-        "base": (known.secrets, set(), {}),
-        "local": ({}, CATALOGUE, {}),
-        "all": ({}, CATALOGUE | prometheus | collector | webhook, {}),
-        "production": (known.secrets, several, more),
-        "production with all": (known.secrets, several | collector | webhook, more),
-    }
-    clusters = {
-        name: Cluster(name, rendered[name], documented, frozenset(beside), **copy.deepcopy(more))
-        for name, (documented, beside, more) in about.items()
-    }
-    return clusters, known
+    return rendered
 
 
-def of_the_files():
-    """What no rendering shows."""
+def file_complaints():
+    """Secrets in the manifests or in the repository."""
     for file in [*sorted((ROOT / "k8s").rglob("*.yaml")), *sorted((ROOT / "k8s").rglob("*.yml"))]:
-        name, text = file.relative_to(ROOT), file.read_text()
-        # A list is a patch.
-        things = [thing for thing in yaml.safe_load_all(text) if isinstance(thing, dict)]
+        name = file.relative_to(ROOT)
         if "secrets" in file.parts or str(name) == ADAPTER:
             continue
-        for thing in things:
+        # A list is a patch.
+        for thing in (thing for thing in yaml.safe_load_all(file.read_text()) if isinstance(thing, dict)):
             if thing["kind"] == "Secret":
-                yield f"{name} has a Secret: secrets are made elsewhere"
-            if any("literals" in made for made in thing.get("secretGenerator", [])):
-                yield f"{name} has a secret in clear"
-    kept = ["git", "-C", ROOT, "ls-files", "k8s/overlays/*/secrets"]
-    if tracked := subprocess.run(kept, capture_output=True, text=True, check=True).stdout:
-        yield f"these secrets are in the repository: {tracked}"
+                yield f"{name} has a Secret: secrets must be created elsewhere"
+            if any("literals" in generator for generator in thing.get("secretGenerator", [])):
+                yield f"{name} has a secret in plain text"
+    command = ["git", "-C", ROOT, "ls-files", "k8s/overlays/*/secrets"]
+    if tracked := subprocess.run(command, capture_output=True, text=True, check=True).stdout:
+        yield f"secrets are in the repository: {tracked}"
 
 
-def secrets_as_documented(clusters, known):
-    """The README's table has every Secret that somebody names, and no other."""
-    of_pods = [*policies.references(clusters["base"]), *policies.references(clusters["production"])]
-    # Of what a component adds; that of pods has other names by now.
-    all_of_them = policies.references(clusters["all"])
-    of_others = (found for found in all_of_them if found[0].startswith("ServiceMonitor") or found[2] in known.secrets)
-    named = {}
-    for _, kind, name, keys in (*of_pods, *of_others):
+def secret_complaints(clusters, expected):
+    """Differences between the Secrets in the README's table and those in use."""
+    of_pods = [*clusters["base"].references(), *clusters["production"].references()]
+    # In the other renderings the Secrets of pods have generated names.
+    of_components = (
+        found
+        for found in clusters["all"].references()
+        if found[0].startswith("ServiceMonitor") or found[2] in expected.secrets
+    )
+    used = {}
+    for _, kind, name, keys in (*of_pods, *of_components):
         if kind == "Secret":
-            named.setdefault(name, set()).update(keys)
-    for name in sorted(named.keys() | known.secrets.keys()):
-        if named.get(name) != known.secrets.get(name):
-            yield f"k8s/README.md says {known.secrets.get(name)} of the Secret {name}, and named is {named.get(name)}"
+            used.setdefault(name, set()).update(keys)
+    for name in sorted(used.keys() | expected.secrets.keys()):
+        if used.get(name) != expected.secrets.get(name):
+            yield f"Secret {name}: k8s/README.md lists the keys {expected.secrets.get(name)}, used are {used.get(name)}"
 
 
-def settings_are_known(cluster):
-    """Every service takes the environment that it would have: an unknown or impossible setting is an error."""
+def setting_complaints(cluster):
+    """Settings that a program does not accept. Each program is started with the environment of its pod."""
     programs = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug"
     for pod in (pod for pod in cluster.pods if pod.is_service):
         program = programs / pod.name
         if not program.exists():
-            yield f"no program {program}: run 'cargo build --workspace --bins', then this again"
+            yield f"{program} is missing: run 'cargo build --workspace --bins', then this again"
             continue
-        given = cluster.settings(pod)
-        for url, wanted in nowhere(cluster.setting(pod, "STORE__URL")):
-            asked = ["verify", "--set", f"store.url={url}"]
-            said = subprocess.run([program, *asked], env=given, capture_output=True, text=True, timeout=20)
-            if ("settings: " in said.stderr) != ("settings: " in wanted) or wanted not in said.stderr:
-                yield f"{cluster.name}: {pod.name} does not take its settings: {said.stderr.strip()}"
+        environment = cluster.settings(pod)
+        for url, expected in missing_databases(cluster.setting(pod, "STORE__URL")):
+            command = [program, "verify", "--set", f"store.url={url}"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+            if ("settings: " in done.stderr) != ("settings: " in expected) or expected not in done.stderr:
+                yield f"{cluster.name}: {pod.name} does not accept its settings: {done.stderr.strip()}"
 
 
-def nowhere(url):
-    """Databases that are not there, and what is said of them. Of an address of PostgreSQL all is taken but its files, which
-    are not here either."""
+def missing_databases(url):
+    """URLs of databases that do not exist here, and part of the expected error. A PostgreSQL URL is accepted except for its
+    files, which do not exist here either."""
     yield "sqlite:/dev/null/none.db", "none.db"
     if url.startswith("postgres:"):
         yield url, "settings: store.url: the password file"

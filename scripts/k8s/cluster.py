@@ -1,4 +1,4 @@
-"""Rendered manifests as one looks at them: what there is, whom a selector means, who reaches whom."""
+"""A rendering of the manifests: its objects, what selectors select, and which network paths are open."""
 
 import re
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Pod:
-    """What a StatefulSet or a Job starts."""
+    """The pod template of a StatefulSet or a Job."""
 
     owner: dict
     labels: dict
@@ -30,7 +30,7 @@ class Pod:
 
     @property
     def ports(self):
-        """Name and number of every port."""
+        """The number of each port, by name."""
         return {
             port.get("name", str(port["containerPort"])): port["containerPort"]
             for container in self.containers
@@ -44,19 +44,19 @@ class Pod:
 
 @dataclass
 class Cluster:
-    """All objects of one rendering, and what is known of it beside them."""
+    """All objects of one rendering, and what is known about it otherwise."""
 
     name: str
     objects: list
-    # Secrets that are made elsewhere, as the README has them: name and keys.
-    documented: dict = field(default_factory=dict)
-    # Who speaks to whom beside what the topology says: (from, to, port).
-    beside: frozenset = frozenset()
-    # So many there must be of each, at least.
-    copies: int = 1
-    # The database that the services are told of, where it is one that this repository shows.
+    # Secrets that operators create, as the README lists them: names and keys.
+    documented_secrets: dict = field(default_factory=dict)
+    # Network paths beyond the topology: (from, to, port).
+    extra_paths: frozenset = frozenset()
+    # Minimum number of replicas of each service.
+    min_replicas: int = 1
+    # The objects of the PostgreSQL cluster that this rendering uses.
     database: list = field(default_factory=list)
-    # By which rules prometheus-adapter serves the autoscalers.
+    # Rules by which prometheus-adapter serves metrics to the autoscalers.
     adapter: list = field(default_factory=list)
 
     def of(self, kind):
@@ -71,8 +71,35 @@ class Cluster:
         templates = [(owner, owner["spec"]["template"]) for owner in owners]
         return [Pod(owner, made["metadata"].get("labels", {}), made["spec"]) for owner, made in templates]
 
+    def containers(self):
+        """Each container, with its pod and a title for complaints."""
+        for pod in self.pods:
+            for container in pod.containers:
+                yield pod, container, f"{title(pod.owner)}, container {container['name']}"
+
+    def references(self):
+        """Each use of a Secret or ConfigMap: user, kind, name, keys."""
+        for pod in self.pods:
+            who = title(pod.owner)
+            for volume in pod.spec.get("volumes", []):
+                for source in [volume, *volume.get("projected", {}).get("sources", [])]:
+                    for key, kind in (("secret", "Secret"), ("configMap", "ConfigMap")):
+                        if key in source:
+                            name = source[key].get("secretName") or source[key].get("name")
+                            yield who, kind, name, [item["key"] for item in source[key].get("items", [])]
+            for entry in pod.env:
+                for key, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
+                    if key in entry.get("valueFrom", {}):
+                        reference = entry["valueFrom"][key]
+                        yield who, kind, reference["name"], [reference["key"]]
+        for monitor in self.of("ServiceMonitor"):
+            for endpoint in monitor["spec"]["endpoints"]:
+                if "authorization" in endpoint:
+                    key = endpoint["authorization"]["credentials"]
+                    yield title(monitor), "Secret", key["name"], [key["key"]]
+
     def settings(self, pod):
-        """A pod's environment as its first one has it."""
+        """The environment of the first replica."""
         field = {"metadata.name": f"{pod.name}-0", "metadata.namespace": "saga"}
         found = {}
         for entry in pod.env:
@@ -88,7 +115,7 @@ class Cluster:
         return found
 
     def setting(self, pod, key):
-        """What a service is told under this key; nothing, if it is not."""
+        """The value of a setting of a service, or an empty string."""
         return self.settings(pod).get(f"{pod.name.upper()}__{key}", "")
 
     def autoscalers(self, pod):
@@ -100,11 +127,11 @@ class Cluster:
         return [pod for pod in self.pods if selects(selector, pod.labels)]
 
     def paths_out(self):
-        """Every way out of a pod that the policies leave open."""
+        """All network paths out of a pod that the NetworkPolicies allow."""
         return self._paths("egress", "Egress", "to")
 
     def paths_in(self):
-        """Every way into a pod that the policies leave open."""
+        """All network paths into a pod that the NetworkPolicies allow."""
         return {(other, pod, port) for pod, other, port in self._paths("ingress", "Ingress", "from")}
 
     def _paths(self, rules, direction, peers):
@@ -119,7 +146,7 @@ class Cluster:
         return found
 
     def _ends(self, rule, peers, own):
-        """With whom a rule lets a pod speak: by name, and by which port of the one who is called."""
+        """The peers that a rule allows, and the port of the called side."""
         asked = [port.get("port", "any") for port in rule.get("ports", [{}])]
         for peer in rule.get(peers) or [{}]:
             if set(peer) == {"podSelector"}:
@@ -133,7 +160,7 @@ class Cluster:
 
 
 def outside(peer):
-    """A peer that is none of our pods, in words."""
+    """A name for a peer outside the namespace."""
     if "ipBlock" in peer:
         return peer["ipBlock"]["cidr"]
     labels = [
@@ -152,7 +179,7 @@ def title(thing):
 
 
 def selects(selector, labels):
-    """Whether a label selector means who has these labels; an empty one means everybody."""
+    """True if a label selector matches these labels. An empty selector matches all."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     for rule in selector.get("matchExpressions") or []:

@@ -1,4 +1,4 @@
-"""Objects against the schemas of Kubernetes, and those of operators against what we use of them."""
+"""Validates objects against the schemas of Kubernetes, and objects of operators against the part of their schemas in use."""
 
 import functools
 
@@ -8,10 +8,10 @@ from kubernetes_validate import utils
 
 from cluster import title
 
-# The oldest and the newest Kubernetes that this is for.
+# The oldest and the newest supported Kubernetes.
 VERSIONS = ["1.30", "1.37"]
 
-# Each schema is a large file, which is read once.
+# Each schema is a large file; read it once.
 utils.schema_contents = functools.cache(utils.schema_contents)
 
 TEXT = {"type": "string", "minLength": 1}
@@ -20,7 +20,7 @@ DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$"}
 
 
 def closed(required, **properties):
-    """An object that has nothing else."""
+    """An object without other properties."""
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
@@ -99,7 +99,7 @@ SERVERS = closed(
         roles=listed(closed(["name", "passwordSecret"], name=TEXT, login={"type": "boolean"}, passwordSecret=NAMED)),
     ),
 )
-# The part of the operators' own schemas that is used here: what else they know is refused, so that a misspelt word is.
+# The properties in use. All others are rejected, to find misspelt ones.
 PROMETHEUS, POSTGRES = "monitoring.coreos.com/v1", "postgresql.cnpg.io/v1"
 OPERATORS = {
     "PrometheusRule": (
@@ -123,7 +123,7 @@ OPERATORS = {
 
 
 def complaints(objects):
-    """What the schemas say against these objects."""
+    """Violations of the schemas."""
     for thing in objects:
         for version, check in checks(thing):
             try:

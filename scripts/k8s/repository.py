@@ -1,4 +1,4 @@
-"""What other files of this repository say, and the manifests must agree with."""
+"""What the code and other files of this repository say and the manifests must match."""
 
 import re
 from dataclasses import dataclass
@@ -16,35 +16,35 @@ class Participant:
 
 
 @dataclass(frozen=True)
-class Facts:
+class Repository:
     participants: tuple
-    # A service's stop is cut short after this long.
+    # Maximum duration of a graceful stop.
     stop_within_s: int
-    # By this name the broker's configuration wants to be told how much its streams may take.
-    broker_bound: str
-    # So many connections of its database one process takes.
+    # The environment variable with the size limit of the broker's streams.
+    broker_limit: str
+    # Database connections of one process.
     connections: int
-    # The metrics that every service has, by name.
+    # The names of the metrics of every service.
     metrics: frozenset
-    # Secrets that people make, by name, with their keys.
+    # Secrets that operators create: names and keys.
     secrets: dict
-    # What grafana/ has: groups of rules, and the texts of the dashboards.
+    # The alert rules and dashboards in grafana/.
     rule_groups: list
     dashboards: frozenset
 
     @property
     def paths(self):
-        """Who speaks to whom."""
+        """The network paths that the topology needs."""
         port_of = {who.name: who.port for who in self.participants}
         to_broker = {(who.name, "nats", 4222) for who in self.participants if who.has_stream}
         return to_broker | {(who.name, called, port_of[called]) for who in self.participants for called in who.calls}
 
 
 def read(root: Path):
-    return Facts(
+    return Repository(
         participants=tuple(participants(root / "shared/contract/src/topology.rs")),
         stop_within_s=stop_within(root / "shared/engine/src/host/http/connections.rs"),
-        broker_bound=broker_bound(root / "tools/sagactl/src/local/credentials.rs"),
+        broker_limit=broker_limit(root / "tools/sagactl/src/local/credentials.rs"),
         connections=connections(root / "shared/engine/src/store/postgres/pool.rs"),
         metrics=frozenset(metrics(root / "shared/engine/src/host/metrics/names.rs")),
         secrets=secrets(root / "k8s/README.md"),
@@ -59,7 +59,7 @@ def participants(file):
         file.read_text(),
         re.S,
     )
-    assert len(found) >= 5, f"the participants in {file} are written in a way that is not known here"
+    assert len(found) >= 5, f"the participants in {file} have an unexpected form"
     operator = re.search(r'pub const OPERATOR: &str = "(\w+)"', file.read_text())[1]
     for name, port, has_stream, calls in found:
         own = operator if name == "OPERATOR" else name.strip('"')
@@ -67,18 +67,18 @@ def participants(file):
 
 
 def stop_within(file):
-    # The requests under way, and then the last spans.
+    # First the requests in flight, then the last spans.
     return int(re.search(r"STOPS_WITHIN: Duration = Duration::from_secs\((\d+)\)", (file.parents[1] / "run.rs").read_text())[1])
 
 
-def broker_bound(file):
+def broker_limit(file):
     return re.search(r'FROM_THE_ENVIRONMENT: &str = "\$(\w+)"', file.read_text())[1]
 
 
 def connections(file):
-    """Of both lanes, and the one that listens."""
+    """Both pools, and the connection that listens."""
     lanes = re.findall(r"^const (?:QUICK|SCAN): usize = (\d+);", file.read_text(), re.M)
-    assert len(lanes) == 2, f"the lanes in {file} are written in a way that is not known here"
+    assert len(lanes) == 2, f"the pools in {file} have an unexpected form"
     return sum(map(int, lanes)) + 1
 
 
@@ -87,6 +87,6 @@ def metrics(file):
 
 
 def secrets(file):
-    """The rows of the README's table: | `saga-order` | `broker.nk` | … |"""
+    """The table in the README, with rows such as: | `saga-order` | `broker.nk` | … |"""
     rows = re.findall(r"^\| `(saga-[\w-]+)` \| ((?:`[\w.]+`(?:, )?)+) \|", file.read_text(), re.M)
     return {name: set(re.findall(r"`([\w.]+)`", keys)) for name, keys in rows}
