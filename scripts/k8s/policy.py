@@ -2,10 +2,10 @@
 
 A policy is a function of a rendering and of what the rest of the repository says. It yields a complaint for each violation.
 
-Why not checkov: its built-in checks cover 6 of the 28 policies (root, capabilities and seccomp; host namespaces; read-only
-root file system; service account token; resources; the tag `latest`), about 40 lines here. The other policies compare
-objects with each other or with the code (network paths, probes, mounted files, databases, brokers, autoscalers, rules). As
-custom checks they would need the same Python. For that, checkov installs 100 packages (290 MB).
+Why not checkov: the built-in checks of checkov 3.3.30 find 14 of the 125 planted faults (root, added capabilities, seccomp,
+host network, read-only root file system, service account token, memory limits, missing tags and probes). The other policies
+compare objects with each other or with the code, and would need the same Python as custom checks. checkov also installs 100
+packages (290 MB).
 """
 
 POLICIES = {}
