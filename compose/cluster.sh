@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the configuration by which three brokers are one, unless it is there, and sees that the volumes of the second and the
-# third belong to whom they run as. What a broker knows of its users stands in nats.conf, as where it is alone.
+# Creates the configuration that connects three brokers, unless it exists, and sets the owner of their volumes. The users
+# are in nats.conf, as for a single broker.
 set -eu
 umask 077
 
@@ -8,7 +8,7 @@ chown 65532:65532 /brokers/*
 config=/credentials/cluster.conf
 [ ! -s "$config" ] || exit 0
 
-# A route may say anything: whoever knows this password is a broker.
+# A route has no permission checks: this password makes its owner a broker.
 password=$(head -c 24 /dev/urandom | od -An -v -tx1 | tr -d ' \n')
 cat >"$config.new" <<CONFIG
 include nats.conf

@@ -1,5 +1,5 @@
 #!/bin/sh
-# At the first start of the server: a database for each service, and the user that owns it and gets into no other.
+# Creates a database and its owner for each service, at the first start of the server.
 set -eu
 
 as_owner() { psql --quiet --no-psqlrc --set ON_ERROR_STOP=1 --username postgres --dbname postgres "$@"; }

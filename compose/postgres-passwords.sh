@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the passwords of the database's users, and gives each service its own. What is there already stays as it is.
+# Creates the passwords of the database users and copies each to its service. Existing ones stay unchanged.
 set -eu
 umask 077
 
@@ -9,7 +9,7 @@ for name in postgres order inventory payment bank admin; do
     head -c 24 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$all/.$name"
     mv "$all/.$name" "$all/$name"
   fi
-  # Its own superuser is nobody's but the server's.
+  # Only the server gets the superuser's password.
   [ "$name" != postgres ] || continue
   own=/credentials/$name/store.password
   if ! cmp -s "$all/$name" "$own"; then
