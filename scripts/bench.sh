@@ -354,7 +354,7 @@ first_order_is_there() { [[ $(progress) != "0 "* ]]; }
 
 # "CREATED ENDED" so far.
 progress() {
-  get "$order/internal/machinery" \
+  get "$order/internal/stats" \
     '.published | "\(."order.created" // 0) \((."order.confirmed" // 0) + (."order.cancelled" // 0))"'
 }
 

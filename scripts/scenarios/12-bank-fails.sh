@@ -35,7 +35,7 @@ scenario() {
   wait_until "a probe finds the bank still out of order, and the breaker opens again" "$soon" \
     at_least_is 2 openings_since "$began"
   now=$(tallies_of payment-processing)
-  shown='.[] | select(.service == "payment").machinery.steps[] | select(.step == "payment-processing")
+  shown='.[] | select(.service == "payment").service_stats.steps[] | select(.step == "payment-processing")
     | {waiting, handled, retrying, dead}' request GET "$admin/api/admin/services"
   expect "requests that are to be tried again, and that are dead letters: as before" "${before#* }" "${now#* }"
   calls=$(($(metric "$payment" 'task_call_total{') - calls))

@@ -164,10 +164,10 @@ letter_of() { get "$admin/api/admin/dlq?saga=$1&status=PENDING&limit=1" '.dead_l
 bank_breaker() { get "$admin/api/admin/breakers" '.[].breakers[] | select(.name == "bank").state'; }
 # One step's tallies: "handled retrying dead".
 tallies_of() {
-  get "$admin/api/admin/services" ".[].machinery.steps[]? | select(.step == \"$1\") | \"\(.handled) \(.retrying) \(.dead)\""
+  get "$admin/api/admin/services" ".[].service_stats.steps[]? | select(.step == \"$1\") | \"\(.handled) \(.retrying) \(.dead)\""
 }
 # What the broker still has for a step.
-waiting_for() { get "$admin/api/admin/services" ".[].machinery.steps[]? | select(.step == \"$1\").waiting"; }
+waiting_for() { get "$admin/api/admin/services" ".[].service_stats.steps[]? | select(.step == \"$1\").waiting"; }
 # metric URL NAME: the sum of a service's counters or gauges of this name; "name{label=…" narrows it.
 metric() {
   curl --silent --show-error --max-time 60 "$1/metrics" |

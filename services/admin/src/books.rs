@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use contract::overview::{BooksLook, Verdict};
-use saga_core::decider::{Decider, Leaves};
+use saga_core::decider::{Decider, RetentionPolicy};
 use serde::{Deserialize, Serialize};
 
 /// The id of the one row.
@@ -71,7 +71,7 @@ impl From<Books> for Stored {
 
 impl Decider for Books {
     const KIND: &'static str = "books";
-    const LEAVES: Leaves = Leaves::Events;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
     type Command = BooksCommand;
     type Event = BooksEvent;
     type Rejection = Infallible;

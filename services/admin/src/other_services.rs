@@ -9,8 +9,8 @@ use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
 use reqwest::header::ACCEPT;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
-use saga_core::machinery::Place;
 use saga_core::retry::error_chain;
+use saga_core::service_stats::HistoryPosition;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::condition::Condition;
 use saga_engine::host::http::{Outgoing, Problem, Readiness};
@@ -238,7 +238,7 @@ impl OtherServices {
     ///
     /// # Errors
     /// As [`OtherServices::get`].
-    pub(crate) async fn place(&self, service: &str, at: Option<i64>) -> Result<Place, Problem> {
+    pub(crate) async fn place(&self, service: &str, at: Option<i64>) -> Result<HistoryPosition, Problem> {
         let which = at.map(|at| ("at", at.to_string())).into_iter().collect();
         self.asked(service, "/internal/place", which).await
     }

@@ -14,7 +14,7 @@ use saga_core::dead_letter::{
 };
 use saga_core::message::{Message as _, Received};
 use saga_core::row::{RowKey, RowKind};
-use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -76,7 +76,7 @@ impl Policy<AdminMessage> for Told {
     fn whenever(event: &ToldEvent, _: &str, _: &Self, work: &mut Work<'_>) {
         match event {
             ToldEvent::Noticed(notice) | ToldEvent::Tested(notice) => {
-                work.call(NOTICE, notice);
+                work.add_task(NOTICE, notice);
             }
             ToldEvent::Changed { .. } | ToldEvent::Delivered(..) | ToldEvent::GivenUp(..) => {}
         }
@@ -120,7 +120,7 @@ impl Service for AdminService {
         command.reads()
     }
 
-    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+    fn on_command(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
         Ok(command.handle(work)?)
     }
 
@@ -130,12 +130,12 @@ impl Service for AdminService {
         saga.into_iter().chain(dead_letter).collect()
     }
 
-    fn hear(
+    fn on_message(
         &self,
         _: &'static Step,
         message: &Received<AdminMessage>,
         work: &mut Work<'_>,
-    ) -> Reaction<Self> {
+    ) -> HandlerResult<Self> {
         if let Some(saga) = message.fact.saga() {
             let heard = SagaCommand::Hear(HeardFact::of(message));
             work.decide::<SagaView>(saga, &heard).map_err(Rejection::from)?;
@@ -150,7 +150,7 @@ impl Service for AdminService {
         vec![RowKey::of::<Told>(THE_TOLD)]
     }
 
-    fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
         // What asked for the notice has its id: it is known even if nobody can read the notice any more.
         let notice = result.correlation_id;
         let outcome = match result.answer {

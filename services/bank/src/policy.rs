@@ -7,7 +7,7 @@ use contract::payment::PaymentFailure;
 use contract::reconciliation::{ChargeEntry, ChargeState};
 use saga_core::UnitOfWork;
 use saga_core::row::{PastEvent, RowKey, RowKind};
-use saga_core::service::{Refusal, Service};
+use saga_core::service::{HandlerError, Service};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -81,12 +81,12 @@ impl Service for BankService {
         vec![RowKey::of::<Charge>(command.charge)]
     }
 
-    fn execute(
+    fn on_command(
         &self,
         command: &Command,
         work: &mut UnitOfWork<'_, Infallible>,
-    ) -> Result<Answer, Refusal<ChargeRejection>> {
-        self.answer(command, work).map_err(Refusal::Rejected)
+    ) -> Result<Answer, HandlerError<ChargeRejection>> {
+        self.answer(command, work).map_err(HandlerError::Rejected)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use contract::money::Money;
 use contract::order::StockLine;
-use saga_core::decider::{Decider, FieldValue, Leaves, Sums};
+use saga_core::decider::{Decider, FieldValue, RetentionPolicy, Sums};
 use serde::{Deserialize, Serialize};
 
 /// A product and its stock. Always: on hand + reserved + sold = supplied.
@@ -106,7 +106,7 @@ impl Decider for Product {
     const FIELDS: &'static [&'static str] = &["on_hand", "replenish"];
     const NUMBERS: &'static [&'static str] = Self::FIELDS;
     /// Every order adds to it.
-    const LEAVES: Leaves = Leaves::Events;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
     type Command = ProductCommand;
     type Event = ProductEvent;
     type Rejection = ProductRejection;
@@ -255,7 +255,7 @@ pub enum ReservationRejection {
 impl Decider for Reservation {
     const KIND: &'static str = "reservation";
     const FIELDS: &'static [&'static str] = &["status"];
-    const LEAVES: Leaves = Leaves::Rows;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRows;
     type Command = ReservationCommand;
     type Event = ReservationEvent;
     type Rejection = ReservationRejection;

@@ -9,13 +9,13 @@ use contract::inventory::{
 use contract::metrics::UNITS;
 use contract::money::Money;
 use contract::order::{OrderCancelled, OrderConfirmed, OrderCreated, StockLine};
-use contract::reconciliation::{ReservationEntry, ReservationState, Said, StockEntry};
+use contract::reconciliation::{PublishedFact, ReservationEntry, ReservationState, StockEntry};
 use contract::topology::OPERATOR;
 use contract::{Fact, FactType};
 use saga_core::message::{Message as _, Received};
 use saga_core::metric::Measurement;
 use saga_core::row::{PastEvent, RowKey, RowKind};
-use saga_core::service::{Reaction, Refusal, Service, Step};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -129,7 +129,7 @@ fn count_units(event: &ProductEvent, work: &mut Work<'_>) {
 impl Policy<Fact> for Reservation {
     fn whenever(event: &ReservationEvent, id: &str, before: &Self, work: &mut Work<'_>) {
         let order = order_id(id);
-        match (event, work.heard()) {
+        match (event, work.message()) {
             // What payment needs passes through unchanged; inventory keeps nothing of it.
             (ReservationEvent::Held(lines), Some(Fact::OrderCreated(created))) => {
                 let (lines, payment) = (lines.clone(), created.payment.clone());
@@ -171,7 +171,7 @@ impl Service for InventoryService {
         vec![RowKey::of::<Product>(&command.sku)]
     }
 
-    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+    fn on_command(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
         let sku = &command.sku;
         work.decide::<Product>(sku, &command.asked).map_err(Rejection::from)?;
         match ProductView::of(sku, work.row::<Product>(sku)) {
@@ -186,7 +186,7 @@ impl Service for InventoryService {
     }
 
     /// What the order holds need not be what its later facts name: it may have been edited on its way here.
-    fn rows_on_record(&self, message: &Received<Fact>, work: &mut Work<'_>) -> Vec<RowKey> {
+    fn additional_rows(&self, message: &Received<Fact>, work: &mut Work<'_>) -> Vec<RowKey> {
         let order = message.fact.saga();
         let lines = order.map(|order| held(order, work)).unwrap_or_default();
         lines.into_iter().map(|line| RowKey::of::<Product>(line.sku)).collect()
@@ -196,12 +196,17 @@ impl Service for InventoryService {
         clippy::wildcard_enum_match_arm,
         reason = "the engine hands in what the step subscribes to, no more"
     )]
-    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_message(
+        &self,
+        step: &'static Step,
+        message: &Received<Fact>,
+        work: &mut Work<'_>,
+    ) -> HandlerResult<Self> {
         match &message.fact {
             Fact::OrderCreated(fact) => reserve(fact, work),
             Fact::OrderConfirmed(fact) => sell(fact, work),
             Fact::OrderCancelled(fact) => release(fact.order, work),
-            _ => Err(Refusal::unheard(step, message)),
+            _ => Err(HandlerError::unhandled(step, message)),
         }
     }
 }
@@ -220,7 +225,7 @@ fn skus(fact: &Fact) -> Vec<&str> {
 }
 
 /// All lines or none.
-fn reserve(created: &OrderCreated, work: &mut Work<'_>) -> Reaction<InventoryService> {
+fn reserve(created: &OrderCreated, work: &mut Work<'_>) -> HandlerResult<InventoryService> {
     let order = created.order;
     if *work.row::<Reservation>(order) != Reservation::New {
         return Ok(());
@@ -271,7 +276,7 @@ fn shortages(wanted: &[StockLine], work: &mut Work<'_>) -> Vec<Shortage> {
 }
 
 /// Sells what the order holds, if that is what was confirmed.
-fn sell(confirmed: &OrderConfirmed, work: &mut Work<'_>) -> Reaction<InventoryService> {
+fn sell(confirmed: &OrderConfirmed, work: &mut Work<'_>) -> HandlerResult<InventoryService> {
     let order = confirmed.order;
     let promised = by_sku(confirmed.lines.iter().map(|line| (line.sku.as_str(), line.quantity)));
     if let Reservation::Held(lines) = work.row::<Reservation>(order)
@@ -279,7 +284,7 @@ fn sell(confirmed: &OrderConfirmed, work: &mut Work<'_>) -> Reaction<InventorySe
     {
         let [promised, held] = [&promised, lines].map(|lines| in_words(lines));
         let disagreement = format!("confirmed were {promised}, and the order holds {held}");
-        return Err(Refusal::Broken(disagreement));
+        return Err(HandlerError::Permanent(disagreement));
     }
     match work.decide::<Reservation>(order, &ReservationCommand::Sell) {
         Ok(false) => {}
@@ -290,7 +295,7 @@ fn sell(confirmed: &OrderConfirmed, work: &mut Work<'_>) -> Reaction<InventorySe
         }
         // A confirmation can only follow our own reservation: if that is not here, it must be on its way.
         Err(ReservationRejection::Unknown) => {
-            return Err(Refusal::NotYet("the reservation is not here".to_owned()));
+            return Err(HandlerError::Transient("the reservation is not here".to_owned()));
         }
         Err(rejection @ ReservationRejection::NothingHeld) => {
             return Err(Rejection::from(rejection).into());
@@ -300,7 +305,7 @@ fn sell(confirmed: &OrderConfirmed, work: &mut Work<'_>) -> Reaction<InventorySe
 }
 
 /// Frees what is held or takes back what is sold.
-fn release(order: Uuid, work: &mut Work<'_>) -> Reaction<InventoryService> {
+fn release(order: Uuid, work: &mut Work<'_>) -> HandlerResult<InventoryService> {
     let was_sold = matches!(work.row::<Reservation>(order), Reservation::Sold(_));
     for line in held(order, work) {
         let back = if was_sold { ProductCommand::PutBack } else { ProductCommand::Release };
@@ -319,9 +324,9 @@ fn change_stock(
     line: &StockLine,
     command: ProductCommand,
     work: &mut Work<'_>,
-) -> Reaction<InventoryService> {
+) -> HandlerResult<InventoryService> {
     let broken = |rejection| {
-        Refusal::Broken(format!("stock of {:?} and the reservation disagree: {rejection}", line.sku))
+        HandlerError::Permanent(format!("stock of {:?} and the reservation disagree: {rejection}", line.sku))
     };
     work.decide::<Product>(&line.sku, &command).map(drop).map_err(broken)
 }
@@ -383,7 +388,7 @@ pub fn reservation_entry(
             (ReservationState::Free, held_once())
         }
     };
-    ReservationEntry { order, state, lines, said: Said::of(history, told) }
+    ReservationEntry { order, state, lines, published: PublishedFact::of(history, fact_of) }
 }
 
 fn held_by(event: &ReservationEvent) -> Option<Vec<StockLine>> {
@@ -398,7 +403,7 @@ fn held_by(event: &ReservationEvent) -> Option<Vec<StockLine>> {
 
 /// The fact that others learn an event by.
 #[must_use]
-pub const fn told(event: &ReservationEvent) -> Option<FactType> {
+pub const fn fact_of(event: &ReservationEvent) -> Option<FactType> {
     match event {
         ReservationEvent::Held(_) => Some(FactType::StockReserved),
         ReservationEvent::Refused => Some(FactType::StockReservationFailed),

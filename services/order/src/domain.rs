@@ -3,7 +3,7 @@
 use contract::money::Money;
 use contract::order::{CancelReason, Line, PaymentContext};
 use jiff::Timestamp;
-use saga_core::decider::{Decider, FieldValue, Leaves};
+use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 use serde::{Deserialize, Serialize};
 
 /// An order as it was placed.
@@ -87,7 +87,7 @@ impl Decider for Order {
     const KIND: &'static str = "order";
     const FIELDS: &'static [&'static str] = &["customer", "status"];
     /// Its customer may cancel it as long as it is here.
-    const LEAVES: Leaves = Leaves::RowsFirst;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRowsFirst;
     type Command = OrderCommand;
     type Event = OrderEvent;
     type Rejection = OrderRejection;

@@ -8,14 +8,14 @@ use contract::order::{
     OrderCreated, PaymentContext, StockLine,
 };
 use contract::payment::PaymentProcessed;
-use contract::reconciliation::{CopyEntry, OrderEntry, OrderState, Said};
+use contract::reconciliation::{CopyEntry, OrderEntry, OrderState, PublishedFact};
 use contract::topology::OPERATOR;
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::message::{Message as _, Received};
 use saga_core::metric::Measurement;
 use saga_core::row::{PastEvent, RowKey, RowKind};
-use saga_core::service::{Reaction, Refusal, Service, Step};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -196,7 +196,7 @@ impl Service for OrderService {
         }
     }
 
-    fn execute(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+    fn on_command(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
         match command {
             Command::Place(new) => place(new, work),
             Command::Cancel { order, reason } => {
@@ -222,7 +222,12 @@ impl Service for OrderService {
         clippy::wildcard_enum_match_arm,
         reason = "the engine hands in what the step subscribes to, no more"
     )]
-    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_message(
+        &self,
+        step: &'static Step,
+        message: &Received<Fact>,
+        work: &mut Work<'_>,
+    ) -> HandlerResult<Self> {
         match &message.fact {
             Fact::PaymentProcessed(fact) => confirm(fact, work),
             Fact::StockReservationFailed(fact) => {
@@ -234,12 +239,12 @@ impl Service for OrderService {
             Fact::DeadlineExtensionRequested(asked) => extend(asked, work).map_err(first_things_first),
             Fact::ProductListed(fact) => learn(&fact.sku, fact.unit_price, fact.revision, work),
             Fact::PriceChanged(fact) => learn(&fact.sku, fact.unit_price, fact.revision, work),
-            _ => Err(Refusal::unheard(step, message)),
+            _ => Err(HandlerError::unhandled(step, message)),
         }
     }
 
     /// The deadline has come.
-    fn fall_due(&self, row: &RowKey, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_deadline(&self, row: &RowKey, work: &mut Work<'_>) -> HandlerResult<Self> {
         let now = work.now();
         work.decide::<Order>(&row.id, &OrderCommand::Expire(now)).map_err(Rejection::from)?;
         Ok(())
@@ -248,16 +253,16 @@ impl Service for OrderService {
 
 /// A fact about an order that is not there: the order's own fact caused it, so it must come. If it never does,
 /// somebody has lost data, and a human should know.
-fn first_things_first(rejection: OrderRejection) -> Refusal<Rejection> {
+fn first_things_first(rejection: OrderRejection) -> HandlerError<Rejection> {
     match rejection {
-        OrderRejection::Unknown => Refusal::NotYet("the order is not here".to_owned()),
+        OrderRejection::Unknown => HandlerError::Transient("the order is not here".to_owned()),
         OrderRejection::AlreadyCancelled(_) | OrderRejection::AlreadyConfirmed | OrderRejection::TooLate => {
-            Refusal::Rejected(rejection.into())
+            HandlerError::Rejected(rejection.into())
         }
     }
 }
 
-fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
     let mut lines: Vec<Line> = Vec::with_capacity(new.lines.len());
     let mut total: Option<Money> = None;
     for (line, (sku, quantity)) in new.lines.iter().enumerate() {
@@ -277,7 +282,7 @@ fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection
         lines.push(Line { sku: sku.clone(), quantity: *quantity, unit_price });
     }
     let Some(total) = total else {
-        return Err(Refusal::Broken("an order without lines".to_owned()));
+        return Err(HandlerError::Permanent("an order without lines".to_owned()));
     };
     let payment = PaymentContext {
         customer: new.customer.clone(),
@@ -293,12 +298,15 @@ fn place(new: &NewOrder, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection
 }
 
 /// Confirms the order, if what was captured is what it costs.
-fn confirm(paid: &PaymentProcessed, work: &mut Work<'_>) -> Reaction<OrderService> {
+fn confirm(paid: &PaymentProcessed, work: &mut Work<'_>) -> HandlerResult<OrderService> {
     let order = paid.order;
     if let Order::Pending(Placed { payment: PaymentContext { total, .. }, .. }) = work.row::<Order>(order)
         && *total != paid.amount
     {
-        return Err(Refusal::Broken(format!("{} was captured, the order costs {total}", paid.amount)));
+        return Err(HandlerError::Permanent(format!(
+            "{} was captured, the order costs {total}",
+            paid.amount
+        )));
     }
     work.decide::<Order>(order, &OrderCommand::Confirm).map(drop).map_err(first_things_first)
 }
@@ -312,7 +320,7 @@ fn extend(asked: &DeadlineExtensionRequested, work: &mut Work<'_>) -> Result<(),
     work.decide::<Order>(asked.order, &command).map(drop)
 }
 
-fn learn(sku: &str, unit_price: Money, revision: u64, work: &mut Work<'_>) -> Reaction<OrderService> {
+fn learn(sku: &str, unit_price: Money, revision: u64, work: &mut Work<'_>) -> HandlerResult<OrderService> {
     let Ok(_) = work.decide::<CatalogueItem>(sku, &PriceHeard { unit_price, revision });
     Ok(())
 }
@@ -322,10 +330,10 @@ fn stock_lines(order: &Order) -> Vec<StockLine> {
     lines.iter().map(|line| StockLine { sku: line.sku.clone(), quantity: line.quantity }).collect()
 }
 
-fn reply(order: Uuid, work: &mut Work<'_>) -> Result<Reply, Refusal<Rejection>> {
+fn reply(order: Uuid, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
     match OrderView::of(order, work.row::<Order>(order)) {
         Some(order) => Ok(Reply { order }),
-        None => Err(Refusal::Broken(format!("order {order} was never placed"))),
+        None => Err(HandlerError::Permanent(format!("order {order} was never placed"))),
     }
 }
 
@@ -374,13 +382,13 @@ pub fn ledger_entry(id: Uuid, order: &Order, history: &[PastEvent<OrderEvent>]) 
         lines,
         total: payment.total,
         deadline,
-        said: Said::of(history, told),
+        published: PublishedFact::of(history, fact_of),
     })
 }
 
 /// The fact that others learn an event by.
 #[must_use]
-pub const fn told(event: &OrderEvent) -> Option<FactType> {
+pub const fn fact_of(event: &OrderEvent) -> Option<FactType> {
     Some(match event {
         OrderEvent::Placed(_) => FactType::OrderCreated,
         OrderEvent::Confirmed => FactType::OrderConfirmed,

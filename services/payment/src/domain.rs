@@ -3,7 +3,7 @@
 use contract::order::PaymentContext;
 use contract::payment::PaymentFailure;
 use contract::payment_id;
-use saga_core::decider::{Decider, FieldValue, Leaves};
+use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 use serde::{Deserialize, Serialize};
 
 /// A payment. There is one per order, whatever is asked how often.
@@ -134,7 +134,7 @@ pub enum PaymentRejection {
 impl Decider for Payment {
     const KIND: &'static str = "payment";
     const FIELDS: &'static [&'static str] = &["status", "payment_id"];
-    const LEAVES: Leaves = Leaves::Rows;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRows;
     type Command = PaymentCommand;
     type Event = PaymentEvent;
     type Rejection = PaymentRejection;

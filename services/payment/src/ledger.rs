@@ -1,11 +1,11 @@
 //! Pure: the ledger of payments for the reconciliation.
 
-use contract::reconciliation::{PaymentEntry, PaymentState, Said};
+use contract::reconciliation::{PaymentEntry, PaymentState, PublishedFact};
 use saga_core::row::PastEvent;
 use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentEvent, RefundReason};
-use crate::policy::told;
+use crate::policy::fact_of;
 
 /// What the reconciliation gets to see of a payment.
 #[must_use]
@@ -37,6 +37,6 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<Payment
         refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
         settled: matches!(payment, Payment::Settled(_)),
         refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
-        said: Said::of(history, told),
+        published: PublishedFact::of(history, fact_of),
     }
 }

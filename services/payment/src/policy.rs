@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use saga_core::message::{Message as _, Received};
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::row::{RowKey, RowKind};
-use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -124,13 +124,13 @@ impl Policy<Fact> for Payment {
         let (payment, amount) = (payment_id(order), amount(before));
         match event {
             PaymentEvent::Requested(context) => {
-                let deadline = match work.heard() {
+                let deadline = match work.message() {
                     Some(Fact::StockReserved(reserved)) => reserved.deadline,
                     other => panic!("only a stock reservation requests a charge, and this is {other:?}"),
                 };
                 let deadline = extended(order, deadline, work);
                 let call = BankCall::Charge { context: context.clone(), deadline };
-                work.call(CHARGE, &BankTask { order, payment, call });
+                work.add_task(CHARGE, &BankTask { order, payment, call });
             }
             PaymentEvent::Captured(reference) => {
                 let bank_reference = reference.clone();
@@ -142,14 +142,14 @@ impl Policy<Fact> for Payment {
             }
             // The order does not wait for the reversal: no money will come, whatever it finds.
             PaymentEvent::GivenUp => {
-                work.call(GIVE_BACK, &BankTask { order, payment, call: BankCall::Reverse });
+                work.add_task(GIVE_BACK, &BankTask { order, payment, call: BankCall::Reverse });
                 work.publish(PaymentFailed { order, payment, reason: PaymentFailure::Exhausted });
             }
             PaymentEvent::ReversalRequested => {
-                work.call(GIVE_BACK, &BankTask { order, payment, call: BankCall::Reverse });
+                work.add_task(GIVE_BACK, &BankTask { order, payment, call: BankCall::Reverse });
             }
             PaymentEvent::RefundRequested(_) => {
-                work.call(GIVE_BACK, &BankTask { order, payment, call: BankCall::Refund });
+                work.add_task(GIVE_BACK, &BankTask { order, payment, call: BankCall::Refund });
             }
             PaymentEvent::Refunded => {
                 count_money(&MONEY, amount, "refunded", work);
@@ -184,7 +184,7 @@ fn ask_again(order: Uuid, settled: &Settled, work: &mut Work<'_>) {
         | Payment::Voided(_)
         | Payment::Settled(_) => return,
     };
-    work.call(GIVE_BACK, &BankTask { order, payment: payment_id(order), call });
+    work.add_task(GIVE_BACK, &BankTask { order, payment: payment_id(order), call });
 }
 
 /// Nobody is told what was heard of an order.
@@ -212,11 +212,11 @@ impl Service for PaymentService {
         vec![RowKey::of::<Payment>(command.order)]
     }
 
-    fn execute(
+    fn on_command(
         &self,
         Refund { order }: &Refund,
         work: &mut Work<'_>,
-    ) -> Result<PaymentView, Refusal<PaymentRejection>> {
+    ) -> Result<PaymentView, HandlerError<PaymentRejection>> {
         work.decide::<Payment>(order, &PaymentCommand::Refund)?;
         PaymentView::of(*order, work.row::<Payment>(order)).ok_or_else(|| PaymentRejection::Unknown.into())
     }
@@ -238,7 +238,12 @@ impl Service for PaymentService {
         clippy::wildcard_enum_match_arm,
         reason = "the engine hands in what the step subscribes to, no more"
     )]
-    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_message(
+        &self,
+        step: &'static Step,
+        message: &Received<Fact>,
+        work: &mut Work<'_>,
+    ) -> HandlerResult<Self> {
         match &message.fact {
             Fact::StockReserved(fact) => {
                 let deadline = extended(fact.order, fact.deadline, work);
@@ -268,7 +273,7 @@ impl Service for PaymentService {
                     work.decide::<Payment>(asked.order, &settle)?;
                 }
             }
-            _ => return Err(Refusal::unheard(step, message)),
+            _ => return Err(HandlerError::unhandled(step, message)),
         }
         Ok(())
     }
@@ -279,7 +284,7 @@ impl Service for PaymentService {
     }
 
     /// A charge is not sent to the bank once the order is over; what is owed always is, unless it was settled outside.
-    fn wants(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
+    fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
         match serde_json::from_str::<BankTask>(result.payload) {
             Ok(BankTask { order, call: BankCall::Charge { deadline, .. }, .. }) => {
                 let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
@@ -293,14 +298,14 @@ impl Service for PaymentService {
         }
     }
 
-    fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
         let task = serde_json::from_str::<BankTask>(result.payload)
-            .map_err(|error| Refusal::Broken(format!("a task that is none: {error}")))?;
+            .map_err(|error| HandlerError::Permanent(format!("a task that is none: {error}")))?;
         let command = match meaning(&task, result.answer) {
             Ok(command) => command,
             // Nobody waits for it any more, and nobody need look at it.
             Err(_) if is_settled(task.order, work) => PaymentCommand::Stop,
-            Err(why) => return Err(Refusal::Broken(why)),
+            Err(why) => return Err(HandlerError::Permanent(why)),
         };
         work.decide::<Payment>(task.order, &command)?;
         Ok(())
@@ -400,7 +405,7 @@ impl PaymentView {
 
 /// The fact that others learn an event by.
 #[must_use]
-pub const fn told(event: &PaymentEvent) -> Option<FactType> {
+pub const fn fact_of(event: &PaymentEvent) -> Option<FactType> {
     match event {
         PaymentEvent::Captured(_) => Some(FactType::PaymentProcessed),
         PaymentEvent::Refused(_) | PaymentEvent::GivenUp => Some(FactType::PaymentFailed),

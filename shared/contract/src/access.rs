@@ -67,7 +67,7 @@ const RULES: [Rule; 68] = [
     rule(Admin, "DELETE", "/api/admin/faults/{service}/{id}"),
     rule(Admin, "POST", "/api/admin/audit/baselines"),
     // What admin asks of the services, which is the same.
-    rule(Viewer, "GET", "/internal/machinery"),
+    rule(Viewer, "GET", "/internal/stats"),
     rule(Viewer, "GET", "/internal/condition"),
     rule(Viewer, "GET", "/internal/verify"),
     rule(Viewer, "GET", "/internal/place"),

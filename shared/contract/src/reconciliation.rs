@@ -18,7 +18,7 @@ pub const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 
 /// A fact that a row's history says was told to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct PublishedFact {
     /// What was told.
     pub fact: FactType,
     /// When it was decided; the fact carries the same time.
@@ -26,7 +26,7 @@ pub struct Said {
     pub at: Timestamp,
 }
 
-impl Said {
+impl PublishedFact {
     /// What a history told, where `told` says which fact follows from an event.
     pub fn of<E>(history: &[PastEvent<E>], told: impl Fn(&E) -> Option<FactType>) -> Vec<Self> {
         let said = |PastEvent { event, at, .. }: &PastEvent<E>| Some(Self { fact: told(event)?, at: *at });
@@ -67,7 +67,7 @@ pub struct OrderEntry {
     #[serde(with = "time")]
     pub deadline: Timestamp,
     /// What its history told, oldest first.
-    pub said: Vec<Said>,
+    pub published: Vec<PublishedFact>,
 }
 
 /// How a reservation stands.
@@ -92,7 +92,7 @@ pub struct ReservationEntry {
     /// What is held or sold; of a free one what it held once, as its history has it.
     pub lines: Vec<StockLine>,
     /// What its history told, oldest first.
-    pub said: Vec<Said>,
+    pub published: Vec<PublishedFact>,
 }
 
 /// A product's stock.
@@ -170,7 +170,7 @@ pub struct PaymentEntry {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
     /// What its history told, oldest first.
-    pub said: Vec<Said>,
+    pub published: Vec<PublishedFact>,
 }
 
 /// How a charge stands in the bank's ledger.

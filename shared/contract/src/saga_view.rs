@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
-use saga_core::decider::{Decider, FieldValue, Leaves};
+use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 use saga_core::message::Message;
 use saga_core::revision;
 use serde::{Deserialize, Serialize, Serializer};
@@ -86,7 +86,7 @@ pub struct Owed {
 
 impl SagaView {
     /// Folds a fact. Hearing it again changes nothing.
-    pub fn hear(&mut self, fact: &HeardFact) {
+    pub fn record(&mut self, fact: &HeardFact) {
         if !self.messages.insert(fact.message_id) {
             return;
         }
@@ -257,7 +257,7 @@ impl Decider for SagaView {
     const KIND: &'static str = "saga";
     const FIELDS: &'static [&'static str] = &["status", "next_step", "customer", "deadline", "finished"];
     const NUMBERS: &'static [&'static str] = &["deadline", "finished"];
-    const LEAVES: Leaves = Leaves::Rows;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRows;
     type Command = SagaCommand;
     type Event = SagaEvent;
     type Rejection = SettlementRejection;
@@ -282,7 +282,7 @@ impl Decider for SagaView {
 
     fn evolve(&mut self, event: &SagaEvent) {
         match event {
-            SagaEvent::Heard(fact) => return self.hear(fact),
+            SagaEvent::Heard(fact) => return self.record(fact),
             SagaEvent::Settled(settlement) => {
                 self.settled = Some(settlement.clone());
                 self.revision = self.revision.max(settlement.revision);
@@ -380,7 +380,7 @@ mod tests {
     fn status_after(facts: &[&str]) -> SagaStatus {
         let mut view = SagaView::default();
         for (number, fact) in facts.iter().enumerate() {
-            view.hear(&heard(number as u128, fact));
+            view.record(&heard(number as u128, fact));
         }
         view.status()
     }
@@ -422,9 +422,9 @@ mod tests {
         let foreign = ["OrderConfirmed", "OrderCancelled", "PaymentProcessed", "DeadLettered"];
         for (index, fact) in foreign.iter().enumerate() {
             let mut view = SagaView::default();
-            view.hear(&heard(index as u128, fact));
+            view.record(&heard(index as u128, fact));
             assert_eq!((view.status(), view.remaining()), (SagaStatus::Unknown, vec![]), "{fact}");
-            view.hear(&heard(99, "OrderCreated"));
+            view.record(&heard(99, "OrderCreated"));
             assert_ne!(view.status(), SagaStatus::Unknown, "{fact} came before it");
         }
     }
@@ -445,7 +445,7 @@ mod tests {
         for fact in
             [declined, heard(2, "OrderCancelled"), heard(3, "StockReleased"), heard(4, "OrderCreated")]
         {
-            view.hear(&fact);
+            view.record(&fact);
         }
         assert_eq!((view.status(), view.remaining()), (SagaStatus::Compensated, vec![]));
     }
@@ -453,8 +453,8 @@ mod tests {
     #[test]
     fn what_remains_names_its_owner() {
         let mut view = SagaView::default();
-        view.hear(&heard(1, "OrderCreated"));
-        view.hear(&heard(2, "StockReserved"));
+        view.record(&heard(1, "OrderCreated"));
+        view.record(&heard(2, "StockReserved"));
         let owners: Vec<_> = view.remaining().into_iter().map(|owed| (owed.owner, owed.step)).collect();
         let wanted = [("payment", "payment-processing"), ("order", "order-confirmation")];
         assert_eq!(owners, wanted.map(|(owner, step)| (owner.to_owned(), step.to_owned())));
@@ -479,7 +479,7 @@ mod tests {
             }
             let fold = |facts: &[HeardFact]| {
                 let mut view = SagaView::default();
-                facts.iter().for_each(|fact| view.hear(fact));
+                facts.iter().for_each(|fact| view.record(fact));
                 view
             };
             prop_assert_eq!(fold(&facts), fold(&shuffled));

@@ -15,7 +15,7 @@ pub struct Participant {
     pub has_stream: bool,
     /// The participants whose facts it hears; those who speak to every engine, as operators
     /// do of dead letters, are not counted.
-    pub hears: &'static [&'static str],
+    pub consumes: &'static [&'static str],
     /// The participants that it calls over HTTP: its settings say where they are (`service.NAME`).
     pub calls: &'static [&'static str],
 }
@@ -30,7 +30,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "The operator's view",
         port: 8080,
         has_stream: true,
-        hears: &["order", "inventory", "payment", OPERATOR],
+        consumes: &["order", "inventory", "payment", OPERATOR],
         calls: &["order", "inventory", "payment", "bank"],
     },
     Participant {
@@ -38,7 +38,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Orders and their deadlines",
         port: 8081,
         has_stream: true,
-        hears: &["inventory", "payment", OPERATOR],
+        consumes: &["inventory", "payment", OPERATOR],
         calls: &[],
     },
     Participant {
@@ -46,7 +46,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Products, stock, reservations",
         port: 8082,
         has_stream: true,
-        hears: &["order"],
+        consumes: &["order"],
         calls: &[],
     },
     Participant {
@@ -54,7 +54,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Payments",
         port: 8083,
         has_stream: true,
-        hears: &["order", "inventory", OPERATOR],
+        consumes: &["order", "inventory", OPERATOR],
         calls: &["bank"],
     },
     // The outside world: plain HTTP is all it speaks.
@@ -63,7 +63,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "The simulated card processor",
         port: 8084,
         has_stream: false,
-        hears: &[],
+        consumes: &[],
         calls: &[],
     },
 ];

@@ -33,26 +33,26 @@ pub type Sums = Vec<(String, i64)>;
 
 /// What of a kind of rows leaves its database once it is old, where a retention says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaves {
+pub enum RetentionPolicy {
     /// Nothing.
-    Nothing,
+    Keep,
     /// Old events of rows that live on: of those whose history has no end, and is read by nobody but people. A snapshot of
     /// their fold stands for them then.
-    Events,
+    PurgeEvents,
     /// Rows that are [finished](Decider::is_finished), with all their events. They are called by their saga's id, which
-    /// begins with its time. They wait until nothing can come any more from those that leave [first](Leaves::RowsFirst).
-    Rows,
+    /// begins with its time. They wait until nothing can come any more from those that leave [first](RetentionPolicy::PurgeRowsFirst).
+    PurgeRows,
     /// The same of rows by which people ask for something of a saga: once they have left, nobody asks any more.
-    RowsFirst,
+    PurgeRowsFirst,
 }
 
-impl Leaves {
+impl RetentionPolicy {
     /// Whether whole rows leave.
     #[must_use]
-    pub const fn is_rows(self) -> bool {
+    pub const fn purges_rows(self) -> bool {
         match self {
-            Self::Rows | Self::RowsFirst => true,
-            Self::Nothing | Self::Events => false,
+            Self::PurgeRows | Self::PurgeRowsFirst => true,
+            Self::Keep | Self::PurgeEvents => false,
         }
     }
 }
@@ -70,7 +70,7 @@ pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send
     /// Which of [`Decider::FIELDS`] hold numbers or times in every row that has them; the others hold texts.
     const NUMBERS: &'static [&'static str] = &[];
     /// What of these rows leaves once it is old.
-    const LEAVES: Leaves = Leaves::Nothing;
+    const RETENTION: RetentionPolicy = RetentionPolicy::Keep;
     /// What may be asked of the row, and refused.
     type Command;
     /// What happened to the row: all that its state is made of.

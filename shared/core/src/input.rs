@@ -314,7 +314,7 @@ fn misplaced<S: Service>(envelope: &Envelope, step: &Step, subject: &str) -> Opt
     let is_known = S::Fact::named(message_type).or_else(|| DeadLetterMessage::named(message_type)).is_some();
     let belongs = match step.subject_of(producer, message_type, S::NAME) {
         Some(place) => subject.is_empty() || subject == place,
-        None => !is_known && step.hears.iter().any(|subscription| subscription.producer == producer),
+        None => !is_known && step.consumes.iter().any(|subscription| subscription.producer == producer),
     };
     (!belongs).then(|| Undecodable::Misplaced {
         message_type: message_type.clone(),
@@ -348,7 +348,7 @@ impl<F> Delivered<F> {
     pub(crate) fn tells_of_a_dead_letter(&self) -> bool {
         let is_parked = self.earlier.as_ref().is_some_and(|earlier| earlier.dead_letter.is_some());
         let is_told = |name: &&String| {
-            DEAD_LETTER_TYPES.iter().any(|told| told.name == *name) && self.step.is_told(name)
+            DEAD_LETTER_TYPES.iter().any(|told| told.name == *name) && self.step.consumes_type(name)
         };
         !is_parked && self.content.is_ok() && self.message_type.as_ref().filter(is_told).is_some()
     }

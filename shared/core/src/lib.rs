@@ -30,7 +30,7 @@
 //! - [`query`]: how rows are looked up.
 //! - [`metric`]: what is measured.
 //! - [`trace`]: where something stands in a trace.
-//! - [`machinery`]: how far a service has come with everything it was told.
+//! - [`service_stats`]: how far a service has come with everything it was told.
 //! - [`health`]: the result of one health check; [`outbox`]: outbox entries as operators see them.
 //! - [`secrets`]: what nobody is shown.
 //! - [`access`]: who may ask for what over HTTP.
@@ -48,7 +48,6 @@ pub mod fault;
 pub mod health;
 pub mod ids;
 pub mod input;
-pub mod machinery;
 pub mod message;
 pub mod metric;
 pub mod operator;
@@ -60,6 +59,7 @@ pub mod revision;
 pub mod row;
 pub mod secrets;
 pub mod service;
+pub mod service_stats;
 pub mod shedding;
 pub mod testing;
 pub mod trace;
@@ -69,5 +69,5 @@ pub mod waiting;
 pub use decider::Decider;
 pub use message::{Message, MessageType, Received};
 pub use row::{RowKey, RowKind};
-pub use service::{Reaction, Refusal, Service, Step, Subscription, TaskResult};
+pub use service::{HandlerError, HandlerResult, Service, Step, Subscription, TaskResult};
 pub use unit_of_work::{Policy, UnitOfWork};

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use crate::dead_letter::{DeadLetterMessage, OperatorMessage};
 use crate::message::Message;
-use crate::service::{Refusal, Service};
+use crate::service::{HandlerError, Service};
 use crate::unit_of_work::UnitOfWork;
 
 /// Says what it is asked to say, and keeps nothing: who asks must know the dead letter and number the commands about
@@ -33,11 +33,11 @@ impl<F: Message> Service for Operator<F> {
     type Reply = ();
     type Rejection = Infallible;
 
-    fn execute(
+    fn on_command(
         &self,
         command: &DeadLetterMessage,
         work: &mut UnitOfWork<'_, OperatorMessage<F>>,
-    ) -> Result<(), Refusal<Infallible>> {
+    ) -> Result<(), HandlerError<Infallible>> {
         work.publish(command.clone());
         Ok(())
     }

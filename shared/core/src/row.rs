@@ -5,7 +5,7 @@ use std::any::Any;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
-use crate::decider::{Decider, FieldValue, Leaves, Sums};
+use crate::decider::{Decider, FieldValue, RetentionPolicy, Sums};
 
 /// Names one row. Ordered, so that rows are read and locked in one order everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +47,7 @@ pub struct StoredEvent {
     /// When it was decided.
     pub recorded_at: Timestamp,
     /// Whether a message tells it to the others.
-    pub told: bool,
+    pub is_published: bool,
 }
 
 /// An event of a history: as its decider knows it, or as JSON.
@@ -58,7 +58,7 @@ pub struct PastEvent<E> {
     /// When it was decided.
     pub at: Timestamp,
     /// Whether a message tells it to the others.
-    pub told: bool,
+    pub is_published: bool,
 }
 
 impl<E: DeserializeOwned> PastEvent<E> {
@@ -66,8 +66,12 @@ impl<E: DeserializeOwned> PastEvent<E> {
     /// their row says so.
     #[must_use]
     pub fn of(history: &[StoredEvent]) -> Vec<Self> {
-        let read = |StoredEvent { data, recorded_at, told, .. }: &StoredEvent| {
-            Some(Self { event: serde_json::from_str(data).ok()?, at: *recorded_at, told: *told })
+        let read = |StoredEvent { data, recorded_at, is_published, .. }: &StoredEvent| {
+            Some(Self {
+                event: serde_json::from_str(data).ok()?,
+                at: *recorded_at,
+                is_published: *is_published,
+            })
         };
         history.iter().filter_map(read).collect()
     }
@@ -127,10 +131,10 @@ impl<D: Decider> Folding for WithHistory<D> {
         Ok(())
     }
 
-    fn keep(&mut self, PastEvent { event, at, told }: PastEvent<&str>) -> serde_json::Result<()> {
+    fn keep(&mut self, PastEvent { event, at, is_published }: PastEvent<&str>) -> serde_json::Result<()> {
         let event = serde_json::from_str(event)?;
         self.state.evolve(&event);
-        self.events.push(PastEvent { event, at, told });
+        self.events.push(PastEvent { event, at, is_published });
         Ok(())
     }
 
@@ -196,7 +200,7 @@ pub struct RowKind {
     /// Which of the fields hold numbers or times.
     pub numbers: &'static [&'static str],
     /// What leaves once it is old.
-    pub leaves: Leaves,
+    pub retention: RetentionPolicy,
     /// What is [carried](Decider::carried) of the row in this state, as JSON; `None` while it is not finished.
     pub finished: fn(&str) -> serde_json::Result<Option<Sums>>,
     /// The row before its first event, or as the JSON of a snapshot has it: to be folded event by event.
@@ -207,8 +211,8 @@ impl RowKind {
     /// The declaration of `D`.
     #[must_use]
     pub fn of<D: Decider>() -> Self {
-        let (name, fields, numbers, leaves) = (D::KIND, D::FIELDS, D::NUMBERS, D::LEAVES);
-        Self { name, formerly: None, fields, numbers, leaves, finished: finished::<D>, begin: begin::<D> }
+        let (name, fields, numbers, retention) = (D::KIND, D::FIELDS, D::NUMBERS, D::RETENTION);
+        Self { name, formerly: None, fields, numbers, retention, finished: finished::<D>, begin: begin::<D> }
     }
 
     /// Whether a field holds numbers or times, and no texts.

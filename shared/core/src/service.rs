@@ -54,7 +54,7 @@ pub struct Step {
     /// Name, unique in the whole system.
     pub name: &'static str,
     /// What it hears.
-    pub hears: &'static [Subscription],
+    pub consumes: &'static [Subscription],
     /// The outside dependencies that its work ends up with: while the breaker of one is open, nothing is pulled.
     pub needs: &'static [&'static str],
     /// Whether the engine itself reacts, to what operators ask.
@@ -64,8 +64,8 @@ pub struct Step {
 impl Step {
     /// A step that needs nothing from outside.
     #[must_use]
-    pub const fn new(name: &'static str, hears: &'static [Subscription]) -> Self {
-        Self { name, hears, needs: &[], is_for_operators: false }
+    pub const fn new(name: &'static str, consumes: &'static [Subscription]) -> Self {
+        Self { name, consumes, needs: &[], is_for_operators: false }
     }
 
     /// The same, ending in calls to these.
@@ -76,15 +76,15 @@ impl Step {
 
     /// Whether it hears messages of the type with this name.
     #[must_use]
-    pub fn is_told(&self, name: &str) -> bool {
-        self.hears.iter().flat_map(|subscription| subscription.types).any(|heard| heard.name == name)
+    pub fn consumes_type(&self, name: &str) -> bool {
+        self.consumes.iter().flat_map(|subscription| subscription.types).any(|heard| heard.name == name)
     }
 
     /// The subject on which `producer` says messages of the type with this name to `listener`, whose step this is;
     /// `None` when the step does not hear such a message from that producer.
     #[must_use]
     pub fn subject_of(&self, producer: &str, name: &str, listener: &str) -> Option<String> {
-        let of_producer = self.hears.iter().filter(|subscription| subscription.producer == producer);
+        let of_producer = self.consumes.iter().filter(|subscription| subscription.producer == producer);
         let mut types = of_producer.flat_map(|subscription| subscription.types);
         types.find(|heard| heard.name == name).map(|heard| heard.subject(producer, listener))
     }
@@ -98,7 +98,7 @@ impl Step {
     /// The durable consumer that serves `subscription`.
     #[must_use]
     pub fn durable(&self, subscription: &Subscription) -> String {
-        match self.hears {
+        match self.consumes {
             [_] => self.name.to_owned(),
             _ => format!("{}-{}", self.name, subscription.producer),
         }
@@ -141,7 +141,7 @@ impl<S: Service> OperatorStep<S> {
 
     const STEP: &'static Step = &Step {
         name: Self::NAME,
-        hears: &[Subscription { producer: Self::PRODUCER, types: &OPERATOR_COMMANDS }],
+        consumes: &[Subscription { producer: Self::PRODUCER, types: &OPERATOR_COMMANDS }],
         needs: &[],
         is_for_operators: true,
     };
@@ -166,32 +166,32 @@ fn rows_of_saga<S: Service>(saga: Uuid) -> Vec<RowKey> {
 
 /// Why an input had no effect.
 #[derive(Debug)]
-pub enum Refusal<J> {
+pub enum HandlerError<J> {
     /// The business says no. Final, and nobody's fault.
     Rejected(J),
     /// Something that must come first is not here yet: try again later.
-    NotYet(String),
+    Transient(String),
     /// This can never work: park it for a human.
-    Broken(String),
+    Permanent(String),
 }
 
-impl<J> Refusal<J> {
+impl<J> HandlerError<J> {
     /// A step was handed a message that it has no reaction to. The engine keeps what a step does not subscribe to
     /// from it, so this is a subscription without a reaction.
     #[must_use]
-    pub fn unheard(step: &Step, message: &Received<impl Message>) -> Self {
-        Self::Broken(format!("{} has no reaction to {}", step.name, message.fact.message_type().name))
+    pub fn unhandled(step: &Step, message: &Received<impl Message>) -> Self {
+        Self::Permanent(format!("{} has no reaction to {}", step.name, message.fact.message_type().name))
     }
 }
 
-impl<J> From<J> for Refusal<J> {
+impl<J> From<J> for HandlerError<J> {
     fn from(rejection: J) -> Self {
         Self::Rejected(rejection)
     }
 }
 
 /// What came of a reaction that answers nobody.
-pub type Reaction<S> = Result<(), Refusal<<S as Service>::Rejection>>;
+pub type HandlerResult<S> = Result<(), HandlerError<<S as Service>::Rejection>>;
 
 /// A service as the engine sees it. Everything here is pure.
 ///
@@ -234,13 +234,13 @@ pub trait Service: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The refusal.
-    fn execute(
+    fn on_command(
         &self,
         command: &Self::Command,
         work: &mut UnitOfWork<'_, Self::Fact>,
-    ) -> Result<Self::Reply, Refusal<Self::Rejection>> {
+    ) -> Result<Self::Reply, HandlerError<Self::Rejection>> {
         let _ = (command, work);
-        Err(Refusal::Broken(format!("{} takes no commands", Self::NAME)))
+        Err(HandlerError::Permanent(format!("{} takes no commands", Self::NAME)))
     }
 
     /// The rows that a message needs: unless said otherwise, of each kind the one with the saga's id.
@@ -251,7 +251,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// The rows that a message needs beside those, as far as only the service's own record names them: `work` has
     /// the rows above. Nothing, unless said otherwise; another read is made only when it names others than were
     /// read anyway.
-    fn rows_on_record(
+    fn additional_rows(
         &self,
         message: &Received<Self::Fact>,
         work: &mut UnitOfWork<'_, Self::Fact>,
@@ -264,14 +264,14 @@ pub trait Service: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The refusal.
-    fn hear(
+    fn on_message(
         &self,
         step: &'static Step,
         message: &Received<Self::Fact>,
         work: &mut UnitOfWork<'_, Self::Fact>,
-    ) -> Reaction<Self> {
+    ) -> HandlerResult<Self> {
         let _ = work;
-        Err(Refusal::unheard(step, message))
+        Err(HandlerError::unhandled(step, message))
     }
 
     /// The rows that the result of a task needs: unless said otherwise, of each kind the one with the saga's id.
@@ -283,7 +283,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// the commit of its task, and now and then while it waits. Of `result` nothing is known yet. What is not wanted
     /// is not made, and ends as [`FailureKind::Untried`](crate::retry::FailureKind) or
     /// [`Unwanted`](crate::retry::FailureKind). It must not change its mind: what is unwanted once stays so.
-    fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Self::Fact>) -> bool {
+    fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Self::Fact>) -> bool {
         let _ = (result, work);
         true
     }
@@ -292,17 +292,26 @@ pub trait Service: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The refusal.
-    fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Self::Fact>) -> Reaction<Self> {
+    fn on_task_result(
+        &self,
+        result: &TaskResult<'_>,
+        work: &mut UnitOfWork<'_, Self::Fact>,
+    ) -> HandlerResult<Self> {
         let _ = work;
-        Err(Refusal::Broken(format!("{} makes no calls ({})", Self::NAME, result.kind)))
+        Err(HandlerError::Permanent(format!("{} makes no calls ({})", Self::NAME, result.kind)))
     }
 
     /// Looks at a row whose due time has come; only that row is read.
     ///
     /// # Errors
     /// The refusal.
-    fn fall_due(&self, row: &RowKey, work: &mut UnitOfWork<'_, Self::Fact>) -> Reaction<Self> {
+    fn on_deadline(&self, row: &RowKey, work: &mut UnitOfWork<'_, Self::Fact>) -> HandlerResult<Self> {
         let _ = work;
-        Err(Refusal::Broken(format!("no row of {} is ever due ({}/{})", Self::NAME, row.kind, row.id)))
+        Err(HandlerError::Permanent(format!(
+            "no row of {} is ever due ({}/{})",
+            Self::NAME,
+            row.kind,
+            row.id
+        )))
     }
 }

@@ -121,7 +121,7 @@ impl<'a, F> UnitOfWork<'a, F> {
     /// The fact that is being reacted to; `None` when the input is no message. A policy finds here what it passes
     /// on without keeping it.
     #[must_use]
-    pub const fn heard(&self) -> Option<&'a F> {
+    pub const fn message(&self) -> Option<&'a F> {
         self.cause.heard
     }
 
@@ -198,7 +198,7 @@ impl<'a, F> UnitOfWork<'a, F> {
     }
 
     /// Calls the outside, once this is committed: writes a task of this kind. Answers the task's id.
-    pub fn call(&mut self, kind: &'static str, payload: &impl Serialize) -> Uuid {
+    pub fn add_task(&mut self, kind: &'static str, payload: &impl Serialize) -> Uuid {
         let Cause { correlation_id, producer, id, .. } = &self.cause;
         let id = ids::task_id(*correlation_id, producer, *id, self.effects.called.len());
         self.effects.called.push(Called { id, kind, payload: to_json(payload) });

@@ -267,7 +267,7 @@ impl World {
         let message = envelope.and_then(|envelope| envelope.open::<AdminMessage>().ok());
         message
             .zip(Self::step(&said.step))
-            .is_some_and(|(message, step)| step.is_told(message.fact.message_type().name))
+            .is_some_and(|(message, step)| step.consumes_type(message.fact.message_type().name))
     }
 
     fn payload_of(&self, id: Uuid) -> Option<Vec<u8>> {
@@ -336,5 +336,5 @@ fn reworded(payload: &[u8], id: Uuid, step: &Step) -> Option<Vec<u8>> {
     envelope.version = message_type.version;
     envelope.id = id;
     envelope.open::<AdminMessage>().ok()?;
-    step.is_told(message_type.name).then(|| serde_json::to_vec(&envelope).ok())?
+    step.consumes_type(message_type.name).then(|| serde_json::to_vec(&envelope).ok())?
 }

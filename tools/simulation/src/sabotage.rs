@@ -15,7 +15,7 @@ use payment::domain::{Payment, PaymentCommand};
 use payment::policy::PaymentService;
 use saga_core::UnitOfWork;
 use saga_core::message::{Envelope, Message as _, Received};
-use saga_core::service::{Reaction, Refusal};
+use saga_core::service::{HandlerError, HandlerResult};
 use strum::{Display, EnumString};
 
 use crate::tampered::Tamper;
@@ -246,7 +246,7 @@ fn charge_as(
     message: &Received<Fact>,
     work: &mut UnitOfWork<'_, Fact>,
     change: fn(&mut PaymentContext),
-) -> Option<Reaction<PaymentService>> {
+) -> Option<HandlerResult<PaymentService>> {
     let Fact::StockReserved(reserved) = &message.fact else {
         return None;
     };
@@ -255,6 +255,6 @@ fn charge_as(
     Some(
         work.decide::<Payment>(reserved.order, &PaymentCommand::Charge(context))
             .map(drop)
-            .map_err(Refusal::from),
+            .map_err(HandlerError::from),
     )
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use saga_core::decision::{Decide, Loaded, Reads, Writes};
-use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
+use saga_core::service_stats::{MessageCounts, StoreStats};
 use saga_engine::store::postgres::SETTLES_APART;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
@@ -336,11 +336,11 @@ impl Store for SimStore {
         self.inner.kept_since()
     }
 
-    fn stats(&self) -> Answer<'_, Stats> {
+    fn stats(&self) -> Answer<'_, StoreStats> {
         self.inner.stats()
     }
 
-    fn tallies(&self) -> Answer<'_, Tallies> {
+    fn tallies(&self) -> Answer<'_, MessageCounts> {
         self.inner.tallies()
     }
 

@@ -6,13 +6,15 @@ use parking_lot::Mutex;
 use saga_core::UnitOfWork;
 use saga_core::message::Received;
 use saga_core::row::{RowKey, RowKind};
-use saga_core::service::{Reaction, Refusal, Service, Step, TaskResult};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
 
 use crate::journal::Batch;
 
 /// Changes how a service reacts to a message, to plant a fault; `None` lets it react as it does.
-pub type Tamper<S> =
-    fn(&Received<<S as Service>::Fact>, &mut UnitOfWork<'_, <S as Service>::Fact>) -> Option<Reaction<S>>;
+pub type Tamper<S> = fn(
+    &Received<<S as Service>::Fact>,
+    &mut UnitOfWork<'_, <S as Service>::Fact>,
+) -> Option<HandlerResult<S>>;
 
 /// A service that is watched, and may have been tampered with.
 pub struct Tampered<S: Service> {
@@ -46,48 +48,56 @@ impl<S: Service> Service for Tampered<S> {
         self.inner.rows_of_command(command)
     }
 
-    fn execute(
+    fn on_command(
         &self,
         command: &S::Command,
         work: &mut UnitOfWork<'_, S::Fact>,
-    ) -> Result<S::Reply, Refusal<S::Rejection>> {
+    ) -> Result<S::Reply, HandlerError<S::Rejection>> {
         self.batch.lock().commands += 1;
-        self.inner.execute(command, work)
+        self.inner.on_command(command, work)
     }
 
     fn rows_of_message(&self, message: &Received<S::Fact>) -> Vec<RowKey> {
         self.inner.rows_of_message(message)
     }
 
-    fn rows_on_record(&self, message: &Received<S::Fact>, work: &mut UnitOfWork<'_, S::Fact>) -> Vec<RowKey> {
-        if self.ignores_record { vec![] } else { self.inner.rows_on_record(message, work) }
+    fn additional_rows(
+        &self,
+        message: &Received<S::Fact>,
+        work: &mut UnitOfWork<'_, S::Fact>,
+    ) -> Vec<RowKey> {
+        if self.ignores_record { vec![] } else { self.inner.additional_rows(message, work) }
     }
 
-    fn hear(
+    fn on_message(
         &self,
         step: &'static Step,
         message: &Received<S::Fact>,
         work: &mut UnitOfWork<'_, S::Fact>,
-    ) -> Reaction<Self> {
+    ) -> HandlerResult<Self> {
         let tampered = self.tamper.and_then(|tamper| tamper(message, work));
-        tampered.unwrap_or_else(|| self.inner.hear(step, message, work))
+        tampered.unwrap_or_else(|| self.inner.on_message(step, message, work))
     }
 
     fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
         self.inner.rows_of_result(result)
     }
 
-    fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> bool {
-        self.wants_all || self.inner.wants(result, work)
+    fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> bool {
+        self.wants_all || self.inner.is_task_needed(result, work)
     }
 
-    fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, S::Fact>) -> Reaction<Self> {
+    fn on_task_result(
+        &self,
+        result: &TaskResult<'_>,
+        work: &mut UnitOfWork<'_, S::Fact>,
+    ) -> HandlerResult<Self> {
         self.batch.lock().results += 1;
-        self.inner.take_result(result, work)
+        self.inner.on_task_result(result, work)
     }
 
-    fn fall_due(&self, row: &RowKey, work: &mut UnitOfWork<'_, S::Fact>) -> Reaction<Self> {
+    fn on_deadline(&self, row: &RowKey, work: &mut UnitOfWork<'_, S::Fact>) -> HandlerResult<Self> {
         self.batch.lock().due += 1;
-        self.inner.fall_due(row, work)
+        self.inner.on_deadline(row, work)
     }
 }

@@ -95,7 +95,7 @@ fn what_the_view_says_is_owed_next_is_what_happens_next() {
             let done = Owed { step: seen.step.to_owned(), owner: seen.owner.to_owned(), fact: seen.says };
             // Nobody owes a command.
             assert!(seen.after.is_none() || view.remaining().contains(&done), "{done:?} was not owed");
-            view.hear(&heard);
+            view.record(&heard);
         }
         assert_eq!(view.remaining(), []);
     }
@@ -288,7 +288,7 @@ impl System {
 
     fn status(&self) -> SagaStatus {
         let mut view = SagaView::default();
-        self.told.iter().for_each(|(_, heard)| view.hear(heard));
+        self.told.iter().for_each(|(_, heard)| view.record(heard));
         view.status()
     }
 }
@@ -305,7 +305,7 @@ fn step(owner: &str, name: &str) -> Option<&'static Step> {
 
 fn steps_that_hear<S: Service>(producer: &str, fact: FactType) -> Vec<&'static Step> {
     let hears = |step: &&Step| {
-        let mut said = step.hears.iter().filter(|heard| heard.producer == producer);
+        let mut said = step.consumes.iter().filter(|heard| heard.producer == producer);
         said.any(|heard| heard.types.contains(&fact.message_type()))
     };
     S::steps().iter().filter(hears).collect()
@@ -313,5 +313,5 @@ fn steps_that_hear<S: Service>(producer: &str, fact: FactType) -> Vec<&'static S
 
 fn hears(owner: &str, name: &str, fact: FactType) -> bool {
     let step = step(owner, name).unwrap_or_else(|| panic!("{owner} has no step {name}"));
-    step.hears.iter().any(|heard| heard.types.contains(&fact.message_type()))
+    step.consumes.iter().any(|heard| heard.types.contains(&fact.message_type()))
 }

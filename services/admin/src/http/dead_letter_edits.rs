@@ -4,8 +4,8 @@ use axum::Json;
 use axum::http::StatusCode;
 use garde::Validate;
 use saga_core::dead_letter::DeadLetterOrigin;
-use saga_core::machinery::Machinery;
 use saga_core::service::steps_of;
+use saga_core::service_stats::ServiceStats;
 use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -118,10 +118,10 @@ async fn is_heard(admin: &Admin, item: &DeadLetterItem, made: &Made) -> Result<b
     if item.service == crate::NAME {
         let steps = steps_of::<AdminService>();
         let step = steps.iter().find(|step| step.name == item.step);
-        let mut heard = step.into_iter().flat_map(|step| step.hears);
+        let mut heard = step.into_iter().flat_map(|step| step.consumes);
         return Ok(heard.any(|heard| heard.subjects(crate::NAME).contains(&subject)));
     }
-    let machinery: Machinery = admin.services.get_soon(&item.service, "/internal/machinery").await?;
-    let step = machinery.steps.into_iter().find(|step| step.step == item.step);
+    let service_stats: ServiceStats = admin.services.get_soon(&item.service, "/internal/stats").await?;
+    let step = service_stats.steps.into_iter().find(|step| step.step == item.step);
     Ok(step.is_some_and(|step| step.subjects.contains(&subject)))
 }

@@ -8,7 +8,7 @@ use axum::{Extension, Json};
 use contract::reconciliation::WHOLE_WITHIN;
 use futures::future::join_all;
 use garde::Validate;
-use saga_core::machinery::Machinery;
+use saga_core::service_stats::ServiceStats;
 use saga_engine::host::http::{Check, Params, Problem, TimeLimit, one_line, trimmed_if_any};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ struct ServiceState {
     /// Its machinery; absent when it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    machinery: Option<Machinery>,
+    service_stats: Option<ServiceStats>,
 }
 
 /// Show how every service is: health, outbox, retries, tasks, steps.
@@ -56,13 +56,13 @@ struct ServiceState {
 async fn services_state(State(admin): State<Admin>) -> Json<Vec<ServiceState>> {
     let services = &admin.services;
     let asked = all().into_iter().map(|service| async move {
-        let machinery = services.get::<Machinery>(service, "/internal/machinery").await;
+        let service_stats = services.get::<ServiceStats>(service, "/internal/stats").await;
         let (ready, degraded, checks, problem) = match services.readiness(service).await {
             Ok(readiness) => (readiness.ready, readiness.degraded, readiness.checks, None),
             Err(problem) => (false, false, BTreeMap::new(), Some(problem.detail)),
         };
         let url = services.address(service).unwrap_or_default().to_owned();
-        ServiceState { service, url, ready, degraded, checks, problem, machinery: machinery.ok() }
+        ServiceState { service, url, ready, degraded, checks, problem, service_stats: service_stats.ok() }
     });
     Json(join_all(asked).await)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use contract::overview::grouped;
 use jiff::{SignedDuration, Timestamp};
-use saga_core::decider::{Decider, Leaves};
+use saga_core::decider::{Decider, RetentionPolicy};
 use saga_core::waiting::is_over;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -395,7 +395,7 @@ impl Told {
 
 impl Decider for Told {
     const KIND: &'static str = "told";
-    const LEAVES: Leaves = Leaves::Events;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
     /// With the id of what asks, which a notice that follows has too, and the time at which it is decided.
     type Command = (ToldCommand, Uuid, Timestamp);
     type Event = ToldEvent;

@@ -10,8 +10,8 @@ use futures::future::{join_all, try_join_all};
 use futures::join;
 use jiff::Timestamp;
 use saga_core::decider::Decider as _;
-use saga_core::machinery::{Machinery, Place, Stats};
-use saga_engine::host::internal_api::machinery_of;
+use saga_core::service_stats::{HistoryPosition, ServiceStats, StoreStats};
+use saga_engine::host::internal_api::service_stats_of;
 use saga_engine::host::reading::{ONLY, Page, Range, changed, place};
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
@@ -49,14 +49,14 @@ const SOON: Duration = Duration::from_secs(4);
 /// How all services are.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    pub machinery: Vec<Machinery>,
+    pub service_stats: Vec<ServiceStats>,
     pub unanswered: Vec<Unanswered>,
 }
 
 impl Heard {
     /// The time by the clock that deadlines go by.
     pub fn clock_of_orders(&self) -> Timestamp {
-        let order = self.machinery.iter().find(|service| service.service == ORDER);
+        let order = self.service_stats.iter().find(|service| service.service == ORDER);
         order.map_or_else(Timestamp::now, |service| service.at)
     }
 
@@ -77,23 +77,23 @@ pub(super) struct Fresh {
 
 impl Asking<'_> {
     /// The machinery of every service, admin's own first.
-    pub async fn machinery(&self) -> Heard {
+    pub async fn service_stats(&self) -> Heard {
         let now = Instant::now();
         // Half of what is left at most: one that says nothing leaves the other half for those who answer.
         let until = now + SOON.min(self.until.saturating_duration_since(now) / 2);
         let soon = Self { until, ..*self };
-        let own = soon.in_time(crate::NAME, "how it is", machinery_of(self.app));
+        let own = soon.in_time(crate::NAME, "how it is", service_stats_of(self.app));
         let others = all().into_iter().map(|service| {
-            let asked = self.services.get::<Machinery>(service, "/internal/machinery");
+            let asked = self.services.get::<ServiceStats>(service, "/internal/stats");
             soon.in_time(service, "how it is", asked)
         });
         let (own, others) = join!(own, join_all(others));
         let mut heard = Heard::default();
         // Notices to people are no part of the books, and their receiver may be away for long.
-        let own = own.map(|own| Machinery { stats: Stats { tasks: 0, ..own.stats }, ..own });
+        let own = own.map(|own| ServiceStats { stats: StoreStats { tasks: 0, ..own.stats }, ..own });
         for answer in std::iter::once(own).chain(others) {
             match answer {
-                Ok(machinery) => heard.machinery.push(machinery),
+                Ok(service_stats) => heard.service_stats.push(service_stats),
                 Err(unanswered) => heard.unanswered.push(unanswered),
             }
         }
@@ -174,7 +174,10 @@ impl Asking<'_> {
     ///
     /// # Errors
     /// Who did not answer.
-    pub async fn places(&self, then: Option<&Closing>) -> Result<BTreeMap<String, Place>, Unanswered> {
+    pub async fn places(
+        &self,
+        then: Option<&Closing>,
+    ) -> Result<BTreeMap<String, HistoryPosition>, Unanswered> {
         let of = |service: &'static str| async move {
             let at = then.and_then(|then| then.places.get(service)).map(|place| place.event);
             let asked = async {

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 
 use jiff::Timestamp;
 use saga_core::decider::Decider;
-use saga_core::machinery::Place;
+use saga_core::service_stats::HistoryPosition;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ pub const THE_CLOSING: &str = "books";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
     /// How far each service had come, by its name: everything up to there is in what follows.
-    pub places: BTreeMap<String, Place>,
+    pub places: BTreeMap<String, HistoryPosition>,
     /// When that was.
     pub at: Timestamp,
     /// When the last look was closed that read everything.
@@ -67,7 +67,7 @@ pub struct Pieces {
 /// The books were closed: as [`Closing`], with those products alone that came to something else than before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, HistoryPosition>,
     at: Timestamp,
     whole_at: Timestamp,
     orders: Orders,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn closing(second: i64, skus: &[(&str, u64)]) -> Closing {
-        let place = Place { event: second, ..Place::default() };
+        let place = HistoryPosition { event: second, ..HistoryPosition::default() };
         let at = Timestamp::from_second(second).unwrap_or_default();
         let skus = skus.iter().map(|(sku, sold)| ((*sku).to_owned(), Pieces { held: 0, sold: *sold }));
         Closing {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use contract::money::Money;
 use contract::reconciliation::{ChargeState, CopyEntry, OrderState, ReservationState, StockEntry};
 use jiff::Timestamp;
-use saga_core::machinery::{Machinery, StepState};
+use saga_core::service_stats::{ServiceStats, StepStats};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -307,8 +307,8 @@ impl Ledgers {
     }
 
     /// Compares what was published with what was handled, for every step of every service.
-    pub fn messages(&mut self, machinery: &[Machinery]) {
-        for service in machinery {
+    pub fn messages(&mut self, service_stats: &[ServiceStats]) {
+        for service in service_stats {
             self.summary.dead_letters += service.stats.dead_letters;
             self.summary.facts_published += service.published.values().sum::<u64>();
             if service.stats.outbox_failed > 0 {
@@ -316,10 +316,10 @@ impl Ledgers {
                 self.report(&service.service, Found::plain(Rule::FactsArePublished, detail));
             }
         }
-        for (step, missed) in missed(machinery) {
+        for (step, missed) in missed(service_stats) {
             let accepted = self.baselines.get(&step.step).map_or(0, |baseline| baseline.missed);
             if missed != accepted {
-                let StepState { handled, retrying, dead, .. } = step;
+                let StepStats { handled, retrying, dead, .. } = step;
                 let published = missed.saturating_add_unsigned(handled + retrying + dead);
                 let before = match accepted {
                     0 => String::new(),
@@ -407,12 +407,12 @@ fn pieces(are: u64, should: u64) -> Option<String> {
 
 /// How many of the messages that were published for a step it has not come to, for every step of every service:
 /// neither handled nor parked, nor waiting for another try. Negative when it has come to more of them.
-pub fn missed(machinery: &[Machinery]) -> impl Iterator<Item = (&StepState, i64)> {
+pub fn missed(service_stats: &[ServiceStats]) -> impl Iterator<Item = (&StepStats, i64)> {
     let mut published: BTreeMap<&str, u64> = BTreeMap::new();
-    for service in machinery {
+    for service in service_stats {
         published.extend(service.published.iter().map(|(subject, count)| (subject.as_str(), *count)));
     }
-    machinery.iter().flat_map(|service| &service.steps).map(move |step| {
+    service_stats.iter().flat_map(|service| &service.steps).map(move |step| {
         let promised: u64 = step.subjects.iter().filter_map(|subject| published.get(subject.as_str())).sum();
         let missed = i64::try_from(promised).unwrap_or(i64::MAX);
         (step, missed.saturating_sub_unsigned(step.handled + step.retrying + step.dead))

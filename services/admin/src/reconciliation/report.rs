@@ -134,7 +134,7 @@ pub(crate) async fn reconcile(
     };
     let mut told: Option<Report> = None;
     loop {
-        let heard = asking.machinery().await;
+        let heard = asking.service_stats().await;
         if is_quiet(&heard) || (told.is_none() && Instant::now() >= reads_at) {
             let looked = compare(asking, &heard, &baselines, begins).await;
             match looked.report.verdict {
@@ -142,7 +142,7 @@ pub(crate) async fn reconcile(
                 Verdict::InFlight => told = Some(looked.report),
             }
         } else if let Some(report) = &mut told {
-            report.under_way = under_way(&heard.machinery);
+            report.under_way = under_way(&heard.service_stats);
             report.unanswered = heard.unanswered;
         }
         let is_over = patience.is_none() || Instant::now() + LOOK_AGAIN + TIME_TO_ANSWER >= answers_at;
@@ -193,13 +193,13 @@ async fn compare(
             asking.gather(before, baselines.clone()).await
         }
     };
-    let after = asking.machinery().await;
+    let after = asking.service_stats().await;
     let carry = ledgers.to_carry();
     let is_whole = before.unanswered.is_empty() && after.unanswered.is_empty();
     if is_whole {
-        ledgers.messages(&after.machinery);
+        ledgers.messages(&after.service_stats);
     }
-    let mut under_way = [under_way(&before.machinery), under_way(&after.machinery)].concat();
+    let mut under_way = [under_way(&before.service_stats), under_way(&after.service_stats)].concat();
     // Quiet only if nothing moved while the ledgers were read.
     if is_whole && published(before) != published(&after) {
         let what = "facts were published while the ledgers were read";
@@ -278,16 +278,16 @@ pub(crate) async fn missed_for_ever(
     services: &OtherServices,
     step: &str,
 ) -> Result<i64, Problem> {
-    let heard = Asking::at_once(app, services).machinery().await;
+    let heard = Asking::at_once(app, services).service_stats().await;
     if let Some(Unanswered { service, why }) = heard.unanswered.first() {
         return Err(Problem::unavailable(format!("{service} did not tell how it is: {why}"), 1));
     }
-    let under_way: Vec<_> = under_way(&heard.machinery).into_iter().map(|one| one.what).collect();
+    let under_way: Vec<_> = under_way(&heard.service_stats).into_iter().map(|one| one.what).collect();
     if !under_way.is_empty() {
         let detail = format!("something is under way, and may come yet: {}", under_way.join("; "));
         return Err(Problem::conflict(detail));
     }
-    let known = missed(&heard.machinery).find(|(known, _)| known.step == step);
+    let known = missed(&heard.service_stats).find(|(known, _)| known.step == step);
     known.map(|(_, missed)| missed).ok_or_else(|| Problem::field("step", "there is no such step"))
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use contract::reconciliation::{CopyEntry, StockEntry};
-use saga_core::machinery::Machinery;
+use saga_core::service_stats::ServiceStats;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::account::Account;
@@ -46,16 +46,16 @@ pub(super) async fn settle(
         return Vec::new();
     }
     let first_look = Instant::now();
-    let mut heard = asking.machinery().await;
-    let mut draining = Draining::since(&heard.machinery);
+    let mut heard = asking.service_stats().await;
+    let mut draining = Draining::since(&heard.service_stats);
     let mut has_drained = false;
     // Half of what is left at most: the rest is for the second look. Reading may take minutes; nobody waits that long for
     // something that never comes to rest.
     let half = asking.until.saturating_duration_since(first_look) / 2;
     let until = first_look + half.min(asking.patience);
     while heard.unanswered.is_empty() && !has_drained && Instant::now() < until {
-        heard = asking.machinery().await;
-        has_drained = heard.unanswered.is_empty() && draining.look(&heard.machinery);
+        heard = asking.service_stats().await;
+        has_drained = heard.unanswered.is_empty() && draining.look(&heard.service_stats);
         if !has_drained {
             sleep(LOOK_AGAIN).await;
         }
@@ -71,13 +71,13 @@ pub(super) async fn settle(
         Ok(fresh) => fresh,
         Err(missing) => return [heard.unanswered, vec![missing]].concat(),
     };
-    let now = asking.machinery().await;
+    let now = asking.service_stats().await;
     let found = compared(&now, &fresh, baselines);
     let second = Second {
         has_drained,
         has_waited: first_look.elapsed() >= DEADLINES_FIRE_WITHIN,
         is_quiet: is_quiet(&heard) && is_quiet(&now) && published(&heard) == published(&now),
-        calls_nobody: calls(&now.machinery) == 0,
+        calls_nobody: calls(&now.service_stats) == 0,
         first,
         fresh,
         found,
@@ -104,7 +104,7 @@ fn compared(heard: &Heard, fresh: &Fresh, baselines: &BTreeMap<String, Baseline>
     fresh.stock.iter().for_each(|stock: &StockEntry| ledgers.stock(stock.clone()));
     ledgers.lack_before(fresh.left_before);
     fresh.accounts.iter().for_each(|(key, account)| ledgers.account(key, account));
-    ledgers.messages(&heard.machinery);
+    ledgers.messages(&heard.service_stats);
     ledgers.close().findings.listed
 }
 
@@ -150,13 +150,13 @@ impl Second {
 }
 
 pub(super) fn is_quiet(heard: &Heard) -> bool {
-    heard.unanswered.is_empty() && under_way(&heard.machinery).is_empty()
+    heard.unanswered.is_empty() && under_way(&heard.service_stats).is_empty()
 }
 
 pub(super) fn published(heard: &Heard) -> Vec<u64> {
-    heard.machinery.iter().flat_map(|service| service.published.values().copied()).collect()
+    heard.service_stats.iter().flat_map(|service| service.published.values().copied()).collect()
 }
 
-fn calls(machinery: &[Machinery]) -> u64 {
-    machinery.iter().map(|service| service.stats.tasks).sum()
+fn calls(service_stats: &[ServiceStats]) -> u64 {
+    service_stats.iter().map(|service| service.stats.tasks).sum()
 }

@@ -2,7 +2,7 @@
 
 use contract::overview::counted;
 use jiff::Timestamp;
-use saga_core::machinery::{Machinery, Stats};
+use saga_core::service_stats::{ServiceStats, StoreStats};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -38,13 +38,13 @@ pub struct Unanswered {
 
 /// Everything that is not finished.
 #[must_use]
-pub fn under_way(machinery: &[Machinery]) -> Vec<UnderWay> {
-    machinery.iter().filter(|service| !service.is_quiet()).flat_map(of_service).collect()
+pub fn under_way(service_stats: &[ServiceStats]) -> Vec<UnderWay> {
+    service_stats.iter().filter(|service| !service.is_quiet()).flat_map(of_service).collect()
 }
 
-fn of_service(machinery: &Machinery) -> Vec<UnderWay> {
-    let name = &machinery.service;
-    let Stats { outbox_pending, outbox_oldest, retries, tasks, task_oldest, .. } = machinery.stats;
+fn of_service(service_stats: &ServiceStats) -> Vec<UnderWay> {
+    let name = &service_stats.service;
+    let StoreStats { outbox_pending, outbox_oldest, retries, tasks, task_oldest, .. } = service_stats.stats;
     let found = [
         (outbox_pending, outbox_oldest, ["to publish"; 2], "the broker to take it"),
         (retries, None, ["to try again"; 2], "the next try"),
@@ -55,7 +55,7 @@ fn of_service(machinery: &Machinery) -> Vec<UnderWay> {
         since,
         ..UnderWay::new(format!("{name}: {}", counted(count, one, many)), waits_for)
     });
-    let steps = machinery.steps.iter().filter_map(|step| match step.waiting {
+    let steps = service_stats.steps.iter().filter_map(|step| match step.waiting {
         Some(0) => None,
         Some(count) => Some(UnderWay::new(
             format!("{name}: {} on the way to {}", counted(count, "message", "messages"), step.step),

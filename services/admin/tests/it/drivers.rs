@@ -74,7 +74,7 @@ impl Instance {
         for number in 0..dead_letters {
             let message = announced(&numbered(number));
             let name = "DeadLettered";
-            let step = AdminService::steps().iter().find(|step| step.is_told(name)).expect("a step");
+            let step = AdminService::steps().iter().find(|step| step.consumes_type(name)).expect("a step");
             let input = Input::message(step, envelope("payment", &message).into(), Uuid::nil(), 0);
             instance.engine.settle(input).await.expect("the store works");
         }

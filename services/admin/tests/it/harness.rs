@@ -289,7 +289,8 @@ pub fn each(list: &Value, member: &str) -> Vec<Value> {
 /// A message that says this, of the service that says such facts; of payment, what every service says.
 fn said(message: &AdminMessage) -> Input<AdminService> {
     let name = message.message_type().name;
-    let step = AdminService::steps().iter().find(|step| step.is_told(name)).expect("some step hears this");
+    let step =
+        AdminService::steps().iter().find(|step| step.consumes_type(name)).expect("some step hears this");
     let producer = FactType::named(name).map_or("payment", FactType::producer);
     Input::message(step, envelope(producer, message).into(), Uuid::nil(), 0)
 }

@@ -62,7 +62,7 @@ fn a_reservation_is_seen_with_what_it_held_and_what_was_said_of_it() {
         assert_eq!((entry.order, entry.state), (ORDER, state));
         let held: Vec<_> = entry.lines.iter().map(|line| (&line.sku[..], line.quantity)).collect();
         assert_eq!(held, if is_held { lines.to_vec() } else { vec![] }, "{state:?}");
-        assert_eq!(entry.said.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
-        assert!(entry.said.iter().all(|said| said.at == NOON));
+        assert_eq!(entry.published.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
+        assert!(entry.published.iter().all(|said| said.at == NOON));
     }
 }

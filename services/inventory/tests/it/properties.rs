@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::FactType;
 use inventory::domain::{Product, ProductCommand, Reservation};
-use inventory::policy::{InventoryService, told};
+use inventory::policy::{InventoryService, fact_of};
 use proptest::prelude::*;
 use saga_core::Message as _;
 use uuid::Uuid;
@@ -87,7 +87,7 @@ proptest! {
 
 fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize, u32)>>) {
     for (event, fact) in warehouse.kept.events_told::<Reservation>() {
-        assert_eq!(fact, told(&event).map(FactType::name), "the ledger knows what {event:?} tells");
+        assert_eq!(fact, fact_of(&event).map(FactType::name), "the ledger knows what {event:?} tells");
     }
     let (mut reserved, mut sold) = (BTreeMap::new(), BTreeMap::new());
     for order in orders.keys() {

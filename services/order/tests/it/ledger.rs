@@ -34,8 +34,8 @@ fn an_order_is_seen_as_it_was_placed_with_what_became_of_it() {
         let entry = ledger_entry(ORDER, &order, &shop.history::<Order>(ORDER)).expect("an entry");
         assert_eq!((entry.order, entry.state, entry.cancelled_because), (ORDER, state, reason));
         assert_eq!((&entry.customer[..], entry.total, entry.deadline), ("ada", euros(3300), NOON + PATIENCE));
-        assert_eq!(entry.said.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
-        assert!(entry.said.iter().all(|said| said.at == NOON));
+        assert_eq!(entry.published.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
+        assert!(entry.published.iter().all(|said| said.at == NOON));
         let view = OrderView::of(ORDER, &order).expect("a view");
         assert_eq!((view.id, &view.status[..], view.cancelled_because), (ORDER, status, reason));
         assert_eq!((&view.customer[..], view.total), ("ada", euros(3300)));

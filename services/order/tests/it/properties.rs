@@ -4,7 +4,7 @@ use contract::order::CancelReason;
 use contract::{Fact, FactType};
 use jiff::{SignedDuration, Timestamp};
 use order::domain::{CatalogueItem, Order, OrderCommand, PriceHeard};
-use order::policy::{Command, NewOrder, OrderService, told};
+use order::policy::{Command, NewOrder, OrderService, fact_of};
 use proptest::prelude::*;
 use saga_core::Message as _;
 use saga_core::decider::Decider;
@@ -62,7 +62,7 @@ proptest! {
         }
         shop.kept.measures_only(order::program().metrics);
         for (event, fact) in shop.kept.events_told::<Order>() {
-            prop_assert_eq!(fact, told(&event).map(FactType::name), "the ledger knows what {:?} tells", event);
+            prop_assert_eq!(fact, fact_of(&event).map(FactType::name), "the ledger knows what {:?} tells", event);
         }
         for order in (0..ORDERS).map(Uuid::from_u128) {
             let told: Vec<_> = shop.told().into_iter().filter(|fact| fact.saga() == Some(order)).collect();

@@ -5,7 +5,7 @@ use contract::reconciliation::PaymentState;
 use contract::{FactType, payment_id};
 use payment::domain::{Payment, PaymentEvent, RefundReason};
 use payment::ledger::ledger_entry;
-use payment::policy::{PaymentView, told};
+use payment::policy::{PaymentView, fact_of};
 use saga_engine::testing::NOON;
 
 use crate::given::{
@@ -55,7 +55,7 @@ fn a_payment_is_seen_with_its_status_and_its_money() {
         assert_eq!(entry.amount, is_known.then(total), "{status}");
         assert_eq!(entry.customer, is_known.then(|| "ada".to_owned()), "{status}");
         assert_eq!(entry.refunded_by_operator, by_people, "{status}");
-        assert_eq!((entry.captured, entry.refunded, entry.said), (vec![], vec![], vec![]));
+        assert_eq!((entry.captured, entry.refunded, entry.published), (vec![], vec![], vec![]));
         let view = PaymentView::of(ORDER, &payment);
         let Some(view) = view else {
             assert_eq!(payment, Payment::New, "only of what never was nothing is seen");
@@ -85,8 +85,8 @@ fn a_ledger_has_what_was_captured_and_given_back_and_when_it_was_said() {
     ] {
         let entry = ledger_entry(ORDER, &payment.row::<Payment>(ORDER), &payment.history::<Payment>(ORDER));
         assert_eq!((&entry.captured, &entry.refunded), (taken, back));
-        assert_eq!(entry.said.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
-        assert!(entry.said.iter().all(|said| said.at == NOON));
+        assert_eq!(entry.published.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
+        assert!(entry.published.iter().all(|said| said.at == NOON));
     }
 }
 
@@ -106,6 +106,6 @@ fn each_event_is_told_as_what_it_is() {
         (PaymentEvent::Voided, Some(FactType::PaymentVoided)),
         (PaymentEvent::Reversed, Some(FactType::PaymentVoided)),
     ] {
-        assert_eq!(told(&event), fact, "{event:?}");
+        assert_eq!(fact_of(&event), fact, "{event:?}");
     }
 }

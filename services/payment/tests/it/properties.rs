@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use contract::FactType;
 use contract::payment::PaymentFailure;
 use payment::domain::{Payment, PaymentEvent};
-use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund, told};
+use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund, fact_of};
 use proptest::prelude::*;
 use saga_core::Message as _;
 use saga_core::retry::{FailedTry, FailureKind};
@@ -220,7 +220,7 @@ impl Scene {
     fn check(&self, at_the_end: bool) {
         let kept = &self.payment.kept;
         for (event, fact) in kept.events_told::<Payment>() {
-            assert_eq!(fact, told(&event).map(FactType::name), "the ledger knows what {event:?} tells");
+            assert_eq!(fact, fact_of(&event).map(FactType::name), "the ledger knows what {event:?} tells");
         }
         for order in (0..ORDERS).map(Uuid::from_u128) {
             let of_order = kept.called.iter().filter(|task| task.correlation_id == order);

@@ -2,7 +2,7 @@
 
 use contract::FactType;
 use contract::money::{Currency, Money};
-use contract::reconciliation::Said;
+use contract::reconciliation::PublishedFact;
 use contract::saga::SagaStatus;
 use contract::topology::{PARTICIPANTS, named, producers};
 use jiff::Timestamp;
@@ -34,16 +34,17 @@ fn a_saga_is_over_when_it_is_completed_compensated_or_settled() {
 fn a_history_says_when_each_fact_was_told_and_passes_over_what_it_cannot_read() {
     let event = |version, data: &str| StoredEvent {
         version,
-        name: "Said".to_owned(),
+        name: "PublishedFact".to_owned(),
         data: data.to_owned(),
         causation_id: Uuid::nil(),
         recorded_at: Timestamp::from_second(version).expect("a time"),
-        told: true,
+        is_published: true,
     };
     let history = [event(1, "1"), event(2, "none of ours"), event(3, "3"), event(4, "1")];
     let told = |number: &u32| (*number == 1).then_some(FactType::OrderCreated);
     let history = PastEvent::of(&history);
-    let said: Vec<_> = Said::of(&history, told).into_iter().map(|it| (it.fact, it.at.as_second())).collect();
+    let said: Vec<_> =
+        PublishedFact::of(&history, told).into_iter().map(|it| (it.fact, it.at.as_second())).collect();
     assert_eq!(said, [(FactType::OrderCreated, 1), (FactType::OrderCreated, 4)]);
     assert_eq!(history.iter().map(|it| it.event).collect::<Vec<_>>(), [1, 3, 1]);
 }

@@ -99,7 +99,7 @@ fn only_an_unclear_refusal_of_the_payment_is_undone() {
     ] {
         let mut view = after(&[FactType::OrderCreated, FactType::OrderCancelled, FactType::StockReleased]);
         let failed = PaymentFailed { order: id(42), payment: payment_id(id(42)), reason };
-        view.hear(&heard(9, OperatorMessage::Fact(failed.into())));
+        view.record(&heard(9, OperatorMessage::Fact(failed.into())));
         assert_eq!(!view.remaining().is_empty(), is_owed, "{reason:?}");
     }
 }
@@ -124,7 +124,7 @@ fn a_view_keeps_what_was_said_first_and_shows_it_in_the_order_of_the_contract() 
     assert_eq!(view.last_fact_at(), Some(at(8)));
     assert_eq!(view.cancelled_because, Some(CancelReason::OutOfStock));
     let again = HeardFact { message_id: id(99), occurred_at: at(1), ..heard(8, dead_lettered().into()) };
-    view.hear(&again);
+    view.record(&again);
     assert_eq!((view.heard["DeadLettered"], view.last_fact_at()), (at(1), Some(at(7))));
     let shown = serde_json::to_string(&view).expect("JSON");
     let places = ["OrderCreated", "OrderCancelled", "StockReserved", "DeadLettered"]
@@ -159,14 +159,14 @@ fn a_compensation_that_is_parked_fails_the_saga_until_it_is_resolved() {
         let mut view = after(&cancelled);
         let DeadLetterMessage::DeadLettered(mut said) = dead_lettered() else { panic!("it is one") };
         step.clone_into(&mut said.step);
-        view.hear(&heard(8, DeadLetterMessage::DeadLettered(said).into()));
+        view.record(&heard(8, DeadLetterMessage::DeadLettered(said).into()));
         assert_eq!(view.status().as_str(), status, "{step}");
         let mut other = view.clone();
         let DeadLetterMessage::DeadLetterResolved(mut said) = resolved() else { panic!("it is one") };
-        view.hear(&heard(9, DeadLetterMessage::DeadLetterResolved(said.clone()).into()));
+        view.record(&heard(9, DeadLetterMessage::DeadLetterResolved(said.clone()).into()));
         assert_eq!(view.status().as_str(), "COMPENSATING");
         said.dead_letter = id(77);
-        other.hear(&heard(9, DeadLetterMessage::DeadLetterResolved(said).into()));
+        other.record(&heard(9, DeadLetterMessage::DeadLetterResolved(said).into()));
         assert_eq!(other.status().as_str(), status, "another's end");
     }
 }
@@ -174,7 +174,7 @@ fn a_compensation_that_is_parked_fails_the_saga_until_it_is_resolved() {
 fn after(said: &[FactType]) -> SagaView {
     let mut view = SagaView::default();
     let facts = said.iter().map(|fact_type| example(*fact_type)).map(OperatorMessage::Fact);
-    facts.enumerate().for_each(|(second, fact)| view.hear(&heard(second, fact)));
+    facts.enumerate().for_each(|(second, fact)| view.record(&heard(second, fact)));
     view
 }
 
@@ -188,7 +188,7 @@ fn only_sagas_that_have_ended_and_wait_for_nobody_may_leave() {
     let hear = |facts: &[FactType]| {
         let mut view = SagaView::default();
         for (second, fact) in facts.iter().enumerate() {
-            view.hear(&heard(second, OperatorMessage::Fact(example(*fact))));
+            view.record(&heard(second, OperatorMessage::Fact(example(*fact))));
         }
         view
     };
@@ -199,9 +199,9 @@ fn only_sagas_that_have_ended_and_wait_for_nobody_may_leave() {
     let finished = [&under_way[..], &confirmed, &cancelled, &undone].map(|facts| hear(facts).is_finished());
     assert_eq!(finished, [false, true, false, true]);
     let mut parked = hear(&undone);
-    parked.hear(&heard(50, dead_lettered().into()));
+    parked.record(&heard(50, dead_lettered().into()));
     assert!(!parked.is_finished(), "a human is to see to it");
-    parked.hear(&heard(51, resolved().into()));
+    parked.record(&heard(51, resolved().into()));
     assert!(parked.is_finished());
 }
 

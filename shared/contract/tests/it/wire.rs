@@ -28,7 +28,7 @@ use saga_core::input::Input;
 use saga_core::message::{Envelope, Message as _, Undecodable};
 use saga_core::retry::RetryPolicy;
 use saga_core::row::{RowKey, RowKind};
-use saga_core::service::{Refusal, Service};
+use saga_core::service::{HandlerError, Service};
 use saga_core::testing::{
     added_members_are_passed_over, each_reads_what_it_writes, json_of, missing_members_are_named,
 };
@@ -239,7 +239,7 @@ impl Service for Confirming {
         vec![]
     }
 
-    fn execute(&self, (): &(), work: &mut UnitOfWork<'_, Fact>) -> Result<(), Refusal<Infallible>> {
+    fn on_command(&self, (): &(), work: &mut UnitOfWork<'_, Fact>) -> Result<(), HandlerError<Infallible>> {
         let lines = vec![StockLine { sku: "tea".to_owned(), quantity: 3 }];
         work.publish(OrderConfirmed { order: work.correlation_id(), lines });
         Ok(())

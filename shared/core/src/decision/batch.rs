@@ -15,7 +15,7 @@ use crate::ids;
 use crate::input::{Input, MessageOutcome};
 use crate::message::{Envelope, Message};
 use crate::retry::{FailedTry, RetryPolicy, panic_text};
-use crate::service::{Refusal, Service};
+use crate::service::{HandlerError, Service};
 use crate::trace::TraceContext;
 use crate::unit_of_work::{Effects, Rows, Slot, UnitOfWork};
 use crate::waiting::Task;
@@ -86,7 +86,7 @@ impl<'a, S: Service> Batch<'a, S> {
     pub(super) fn react<T>(
         &mut self,
         input: &Input<S>,
-        reaction: impl FnOnce(&S, &mut UnitOfWork<'_, S::Fact>) -> Result<T, Refusal<S::Rejection>>,
+        reaction: impl FnOnce(&S, &mut UnitOfWork<'_, S::Fact>) -> Result<T, HandlerError<S::Rejection>>,
     ) -> Reacted<T, S> {
         let mut work = UnitOfWork::new(&mut self.rows, input.cause(self.now));
         match catch_unwind(AssertUnwindSafe(|| reaction(self.service, &mut work))) {

@@ -17,7 +17,7 @@ use crate::waiting::Task;
 
 impl<S: Service> Batch<'_, S> {
     /// Hands the final result of a call to the service and ends the task.
-    pub(super) fn take_result(
+    pub(super) fn on_task_result(
         &mut self,
         input: &Input<S>,
         task: &Task,
@@ -60,7 +60,7 @@ impl<S: Service> Batch<'_, S> {
         self.loaded.tasks.remove(&task.id);
         self.writes.end_task(task.id);
         let (result, before) = (task.result(&answer), self.changes());
-        match self.react(input, |service, work| service.take_result(&result, work)) {
+        match self.react(input, |service, work| service.on_task_result(&result, work)) {
             Ok(()) => {
                 self.resolve(input, self.effect_since(before));
                 MessageOutcome::Done
@@ -84,7 +84,7 @@ fn is_wanted<S: Service>(
 ) -> bool {
     let unknown = Err(FailedTry::new(FailureKind::Untried, ""));
     let mut work = UnitOfWork::new(rows, input.cause(now));
-    let wants = AssertUnwindSafe(|| service.wants(&task.result(&unknown), &mut work));
+    let wants = AssertUnwindSafe(|| service.is_task_needed(&task.result(&unknown), &mut work));
     // Who panics here gets the result of the call, and the panic then parks it.
     catch_unwind(wants).unwrap_or(true)
 }

@@ -36,9 +36,9 @@ impl<S: Service> Batch<'_, S> {
                 Outcome::Command(self.take_command(input, command, key.as_ref()))
             }
             InputKind::Message(delivered) => Outcome::Message(self.take_message(input, delivered)),
-            InputKind::Called { task, answer } => Outcome::Message(self.take_result(input, task, answer)),
+            InputKind::Called { task, answer } => Outcome::Message(self.on_task_result(input, task, answer)),
             InputKind::Due { key } => {
-                Outcome::Due(match self.react(input, |service, work| service.fall_due(key, work)) {
+                Outcome::Due(match self.react(input, |service, work| service.on_deadline(key, work)) {
                     Ok(()) => DueOutcome::Done,
                     Err(Failure::Rejected(rejection)) => DueOutcome::Rejected(rejection),
                     Err(Failure::Failed(failed)) => DueOutcome::Faulted(failed.reason()),
@@ -62,7 +62,7 @@ impl<S: Service> Batch<'_, S> {
                 Err(error) => CommandOutcome::Faulted(format!("the stored answer cannot be read: {error}")),
             };
         }
-        let reply = match self.react(input, |service, work| service.execute(command, work)) {
+        let reply = match self.react(input, |service, work| service.on_command(command, work)) {
             Ok(reply) => reply,
             Err(Failure::Rejected(rejection)) => return CommandOutcome::Rejected(rejection),
             Err(Failure::Failed(failed)) => return CommandOutcome::Faulted(failed.reason()),

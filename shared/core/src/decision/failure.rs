@@ -1,7 +1,7 @@
 //! Pure: why a reaction has no effect.
 
 use crate::retry::{FailedTry, FailureKind};
-use crate::service::Refusal;
+use crate::service::HandlerError;
 
 /// Why a reaction has no effect.
 pub(super) enum Failure<J> {
@@ -17,12 +17,12 @@ impl<J> Failure<J> {
     }
 }
 
-impl<J> From<Refusal<J>> for Failure<J> {
-    fn from(refusal: Refusal<J>) -> Self {
+impl<J> From<HandlerError<J>> for Failure<J> {
+    fn from(refusal: HandlerError<J>) -> Self {
         match refusal {
-            Refusal::Rejected(rejection) => Self::Rejected(rejection),
-            Refusal::NotYet(reason) => Self::Failed(FailedTry::new(FailureKind::Transient, reason)),
-            Refusal::Broken(reason) => Self::permanent(reason),
+            HandlerError::Rejected(rejection) => Self::Rejected(rejection),
+            HandlerError::Transient(reason) => Self::Failed(FailedTry::new(FailureKind::Transient, reason)),
+            HandlerError::Permanent(reason) => Self::permanent(reason),
         }
     }
 }

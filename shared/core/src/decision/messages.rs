@@ -77,7 +77,9 @@ impl<S: Service> Batch<'_, S> {
                     "what is said is about {saga}, which has left (retention.history)"
                 )))
             }
-            Content::Fact(message) => self.react(input, |service, work| service.hear(step, message, work)),
+            Content::Fact(message) => {
+                self.react(input, |service, work| service.on_message(step, message, work))
+            }
             Content::Operator(message) => match message.command() {
                 Some(command) => self.operate(input, &command).map_err(Failure::permanent),
                 None => {
@@ -93,7 +95,7 @@ impl<S: Service> Batch<'_, S> {
         let is_old = self.loaded.left_before.is_some_and(|before| saga < before);
         let is_gone = |kind: &RowKind| {
             let key = RowKey { kind: kind.name, id: saga.to_string() };
-            kind.leaves.is_rows() && self.rows.get(&key).is_some_and(|slot| slot.version == 0)
+            kind.retention.purges_rows() && self.rows.get(&key).is_some_and(|slot| slot.version == 0)
         };
         is_old && !delivered.tells_of_a_dead_letter() && S::rows().iter().any(is_gone)
     }

@@ -46,7 +46,7 @@ pub(super) fn on_record<S: Service>(
         let Some(message) = input.fact() else { continue };
         let mut work = UnitOfWork::new(rows, input.cause(now));
         // As above: a panic shows again in the reaction.
-        let looked = catch_unwind(AssertUnwindSafe(|| service.rows_on_record(message, &mut work)));
+        let looked = catch_unwind(AssertUnwindSafe(|| service.additional_rows(message, &mut work)));
         named.extend(looked.unwrap_or_default());
     }
     named.retain(|key| !rows.contains_key(key));

@@ -3,8 +3,8 @@
 mod admission;
 mod breaker;
 mod decision;
-mod machinery;
 mod rows;
 mod secrets;
+mod service_stats;
 mod steps;
 mod wire;

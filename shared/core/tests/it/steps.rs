@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use saga_core::decider::Leaves;
+use saga_core::decider::RetentionPolicy;
 use saga_core::decision::{Loaded, Rules, decide, reads};
 use saga_core::input::Input;
 use saga_core::message::{Envelope, Message, MessageType, raw};
 use saga_core::retry::RetryPolicy;
 use saga_core::row::{RowKey, RowKind, StoredRow};
-use saga_core::service::{Refusal, Service, Step, Subscription, steps_of, stream_of};
+use saga_core::service::{HandlerError, Service, Step, Subscription, steps_of, stream_of};
 use saga_core::unit_of_work::UnitOfWork;
 use saga_core::waiting::Task;
 use serde::Deserializer;
@@ -33,7 +33,7 @@ fn a_step_that_hears_two_services_has_a_consumer_for_each() {
 fn an_engine_hears_the_commands_that_are_said_to_its_service() {
     let [operations] = steps_of::<Quiet>()[..] else { panic!("one step, which nobody declared") };
     assert_eq!((operations.name, operations.is_for_operators()), ("quiet-operations", true));
-    let [commands] = operations.hears else { panic!("one subscription") };
+    let [commands] = operations.consumes else { panic!("one subscription") };
     let suffixes = ["replay_requested", "dead_letter_discarded", "dead_letter_restored"];
     assert_eq!(commands.subjects("quiet"), suffixes.map(|suffix| format!("admin.{suffix}.quiet")));
     assert_eq!(
@@ -46,8 +46,8 @@ fn an_engine_hears_the_commands_that_are_said_to_its_service() {
 fn a_step_says_whom_it_hears_and_what_it_needs() {
     static HEARD: [Subscription; 1] = [Subscription::to("shop", &[MessageType::new("Paid", "paid")])];
     let step = Step::new("counting", &HEARD).needing(&["bank"]);
-    assert_eq!((step.needs, step.hears.len(), step.is_for_operators()), (&["bank"][..], 1, false));
-    assert_eq!([step.is_told("Paid"), step.is_told("Counted")], [true, false]);
+    assert_eq!((step.needs, step.consumes.len(), step.is_for_operators()), (&["bank"][..], 1, false));
+    assert_eq!([step.consumes_type("Paid"), step.consumes_type("Counted")], [true, false]);
     assert_eq!((stream_of("shop"), HEARD[0].stream()), ("SHOP".to_owned(), "SHOP".to_owned()));
 }
 
@@ -228,16 +228,16 @@ impl Service for Bare {
     type Rejection = Infallible;
 
     fn rows() -> Vec<RowKind> {
-        let kind = |name, leaves| RowKind {
+        let kind = |name, retention| RowKind {
             name,
             formerly: None,
             fields: &[],
             numbers: &[],
-            leaves,
+            retention,
             finished: |_| Ok(None),
             begin: |_| unreachable!("no row is folded"),
         };
-        vec![kind("tin", Leaves::Rows), kind("other", Leaves::Nothing)]
+        vec![kind("tin", RetentionPolicy::PurgeRows), kind("other", RetentionPolicy::Keep)]
     }
 }
 
@@ -265,11 +265,11 @@ impl Service for Quiet {
         match *command {}
     }
 
-    fn execute(
+    fn on_command(
         &self,
         command: &Infallible,
         _: &mut UnitOfWork<'_, Infallible>,
-    ) -> Result<(), Refusal<Infallible>> {
+    ) -> Result<(), HandlerError<Infallible>> {
         match *command {}
     }
 }

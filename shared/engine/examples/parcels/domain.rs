@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use jiff::Timestamp;
 use saga_core::operator::Operator;
 use saga_core::{
-    Decider, Message, MessageType, Policy, Reaction, Received, Refusal, RowKey, RowKind, Service,
+    Decider, HandlerError, HandlerResult, Message, MessageType, Policy, Received, RowKey, RowKind, Service,
 };
 use saga_core::{Step, Subscription, TaskResult, UnitOfWork};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -142,21 +142,28 @@ impl Service for Depot {
     fn rows_of_command(&self, (parcel, _): &Self::Command) -> Vec<RowKey> {
         vec![RowKey::of::<Parcel>(parcel)]
     }
-    fn execute(&self, (parcel, command): &Self::Command, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_command(&self, (parcel, command): &Self::Command, work: &mut Work<'_>) -> HandlerResult<Self> {
         work.decide::<Parcel>(parcel, command)?;
         Ok(())
     }
-    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_message(
+        &self,
+        step: &'static Step,
+        message: &Received<Fact>,
+        work: &mut Work<'_>,
+    ) -> HandlerResult<Self> {
         let command = match &message.fact {
             Fact::SlotBooked { slot, .. } => ParcelCommand::Dispatch { slot: slot.clone() },
             Fact::SlotRefused { .. } => ParcelCommand::Cancel { why: "no van goes there" },
             Fact::SlotReleased { .. } => ParcelCommand::Return,
-            Fact::ParcelBooked { .. } | Fact::ParcelCancelled { .. } => Err(Refusal::unheard(step, message))?,
+            Fact::ParcelBooked { .. } | Fact::ParcelCancelled { .. } => {
+                Err(HandlerError::unhandled(step, message))?
+            }
         };
         work.decide::<Parcel>(message.correlation_id, &command)?;
         Ok(())
     }
-    fn fall_due(&self, row: &RowKey, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_deadline(&self, row: &RowKey, work: &mut Work<'_>) -> HandlerResult<Self> {
         work.decide::<Parcel>(&row.id, &ParcelCommand::Cancel { why: "no van in time" })?;
         Ok(())
     }
@@ -177,14 +184,19 @@ impl Service for Courier {
         const BOOKING: Step = Step::new("courier-booking", &[BOOKED]).needing(&["carrier"]);
         const { &[BOOKING, Step::new("courier-release", &[CANCELLED]).needing(&["carrier"])] }
     }
-    fn hear(&self, step: &'static Step, message: &Received<Fact>, work: &mut Work<'_>) -> Reaction<Self> {
-        work.call(step.name, &message.fact);
+    fn on_message(
+        &self,
+        step: &'static Step,
+        message: &Received<Fact>,
+        work: &mut Work<'_>,
+    ) -> HandlerResult<Self> {
+        work.add_task(step.name, &message.fact);
         Ok(())
     }
-    fn take_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> Reaction<Self> {
+    fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
         // Without an answer nobody knows what the carrier has booked: that is for a human to look at.
-        let answer = result.answer.map_err(|failed| Refusal::Broken(failed.reason()))?;
-        work.publish(Fact::deserialize(answer).map_err(|error| Refusal::Broken(error.to_string()))?);
+        let answer = result.answer.map_err(|failed| HandlerError::Permanent(failed.reason()))?;
+        work.publish(Fact::deserialize(answer).map_err(|error| HandlerError::Permanent(error.to_string()))?);
         Ok(())
     }
 }

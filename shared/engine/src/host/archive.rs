@@ -61,7 +61,7 @@ struct EventLine {
     data: String,
     causation_id: Uuid,
     recorded_at: Timestamp,
-    told: bool,
+    is_published: bool,
 }
 
 /// A dead letter as it was.
@@ -113,9 +113,9 @@ impl Archive {
             Ok(())
         };
         for LeavingEvent { kind, row, event } in &leaving.events {
-            let StoredEvent { version, name, data, causation_id, recorded_at, told } = event.clone();
+            let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event.clone();
             let (kind, row) = ((*kind).to_owned(), row.clone());
-            let event = EventLine { kind, row, version, name, data, causation_id, recorded_at, told };
+            let event = EventLine { kind, row, version, name, data, causation_id, recorded_at, is_published };
             line(recorded_at, &Line::Event(Box::new(event)))?;
         }
         for StoredDeadLetter { dead_letter, status, known_as, .. } in leaving.dead_letters.clone() {
@@ -186,11 +186,11 @@ impl Archive {
 
 impl EventLine {
     fn left(self, kind: &'static str) -> LeavingEvent {
-        let Self { row, version, name, data, causation_id, recorded_at, told, .. } = self;
+        let Self { row, version, name, data, causation_id, recorded_at, is_published, .. } = self;
         LeavingEvent {
             kind,
             row,
-            event: StoredEvent { version, name, data, causation_id, recorded_at, told },
+            event: StoredEvent { version, name, data, causation_id, recorded_at, is_published },
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::Timestamp;
 use saga_core::breaker::State;
-use saga_core::machinery::Stats;
 use saga_core::service::{Service, Step, steps_of};
+use saga_core::service_stats::StoreStats;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -32,7 +32,7 @@ pub struct Condition {
     /// What its checks found.
     pub readiness: Readiness,
     /// What its store says; `None` when it cannot be asked, which is a check.
-    pub stats: Option<Stats>,
+    pub stats: Option<StoreStats>,
     /// Its breakers that are not closed, or are held closed.
     pub breakers: Vec<BreakerView>,
     /// What waits for each of its steps.

@@ -11,8 +11,8 @@ use futures::future::{join, join_all};
 use garde::Validate;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
-use saga_core::machinery::{Machinery, Place, StepState};
 use saga_core::service::{Service, steps_of, stream_of};
+use saga_core::service_stats::{HistoryPosition, ServiceStats, StepStats};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -34,7 +34,7 @@ const LIMIT: usize = 1000;
 /// What every service answers below `/internal/`; more it adds itself.
 pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
     Router::new()
-        .route("/internal/machinery", get(machinery::<S, X>))
+        .route("/internal/stats", get(service_stats::<S, X>))
         .route("/internal/condition", get(condition::<S, X>))
         .route("/internal/verify", get(verify::<S, X>))
         .route("/internal/place", get(place::<S, X>))
@@ -57,17 +57,17 @@ async fn condition<S: Service, X: Send + Sync + 'static>(State(app): State<App<S
     Json(Condition::of(&app).await)
 }
 
-async fn machinery<S: Service, X: Send + Sync + 'static>(
+async fn service_stats<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-) -> Result<Json<Machinery>, Problem> {
-    machinery_of(&app).await.map(Json)
+) -> Result<Json<ServiceStats>, Problem> {
+    service_stats_of(&app).await.map(Json)
 }
 
 /// The machinery of this service.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result<Machinery, Problem> {
+pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result<ServiceStats, Problem> {
     // The broker first: what it no longer waits for is committed, so the tallies, read later, have it.
     let heard = join_all(steps_of::<S>().into_iter().map(async |step| {
         let durables = Durable::all(S::NAME, &[step]);
@@ -84,7 +84,7 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
     let tallies = app.store.tallies().await?;
     let stats = app.store.stats().await?;
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
-    let state = |(step, subjects, waiting, come_to): (&str, Vec<String>, Option<u64>, _)| StepState {
+    let state = |(step, subjects, waiting, come_to): (&str, Vec<String>, Option<u64>, _)| StepStats {
         step: step.to_owned(),
         subjects,
         handled: of(&tallies.handled, step),
@@ -94,7 +94,7 @@ pub async fn machinery_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result
         come_to,
     };
     let steps = heard.into_iter().map(state).collect();
-    Ok(Machinery {
+    Ok(ServiceStats {
         service: S::NAME.to_owned(),
         instance: app.settings.instance.clone(),
         at: app.clock.now(),
@@ -159,7 +159,7 @@ struct At {
 async fn place<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Params(At { at }): Params<At>,
-) -> Result<Json<Place>, Problem> {
+) -> Result<Json<HistoryPosition>, Problem> {
     reading::place(app.store.as_ref(), at).await.map(Json)
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use saga_core::breaker::State;
-use saga_core::machinery::Stats;
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
+use saga_core::service_stats::StoreStats;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tracing::{error, info};
@@ -75,11 +75,13 @@ pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> He
 ///
 /// # Errors
 /// When the store fails, or does not answer.
-pub(super) async fn stats<S: Service, X>(app: &App<S, X>) -> Result<Stats, StoreFault> {
+pub(super) async fn stats<S: Service, X>(app: &App<S, X>) -> Result<StoreStats, StoreFault> {
     in_time(app.store.stats()).await
 }
 
-async fn in_time(stats: impl Future<Output = Result<Stats, StoreFault>> + Send) -> Result<Stats, StoreFault> {
+async fn in_time(
+    stats: impl Future<Output = Result<StoreStats, StoreFault>> + Send,
+) -> Result<StoreStats, StoreFault> {
     let late = |elapsed: Elapsed| StoreFault::Database {
         context: "it does not answer, as where a disk hangs",
         source: elapsed.into(),
@@ -88,7 +90,7 @@ async fn in_time(stats: impl Future<Output = Result<Stats, StoreFault>> + Send) 
 }
 
 /// How this service is, with what its store has just said.
-pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<Stats, StoreFault>) -> Readiness {
+pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<StoreStats, StoreFault>) -> Readiness {
     let mut readiness = app.standing.take(&look(app, stats), app.clock.now());
     readiness.leads = app.bus.as_ref().is_some_and(NatsBus::leads);
     readiness.remarks.extend(app.settings.http.remark().map(str::to_owned));
@@ -97,7 +99,7 @@ pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<Stats, StoreFaul
 
 fn look<S: Service, X>(
     app: &App<S, X>,
-    stats: &Result<Stats, StoreFault>,
+    stats: &Result<StoreStats, StoreFault>,
 ) -> Vec<(&'static str, Option<String>)> {
     let (now, settings) = (app.clock.now(), &app.settings);
     let mut found =
@@ -141,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_never_answers_has_a_fault() {
-        assert!(in_time(ready(Ok(Stats::default()))).await.is_ok());
+        assert!(in_time(ready(Ok(StoreStats::default()))).await.is_ok());
         let fault = in_time(pending()).await.expect_err("nobody knows");
         assert!(error_chain(&fault).contains("does not answer"), "{fault:?}");
     }

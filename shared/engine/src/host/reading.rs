@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use futures::future::try_join_all;
 use jiff::Timestamp;
 use saga_core::decider::{Decider, FieldValue};
-use saga_core::machinery::Place;
 use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::{RowKey, StoredEvent, WithHistory};
 use saga_core::secrets::blank;
+use saga_core::service_stats::HistoryPosition;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -31,8 +31,8 @@ pub struct EventView {
     /// When it was decided.
     #[schema(value_type = String, format = DateTime)]
     pub recorded_at: Timestamp,
-    /// Whether a message tells it to the others.
-    pub told: bool,
+    /// True if a message that publishes the event was stored with it.
+    pub published: bool,
 }
 
 /// Which part of a history a client wants.
@@ -87,7 +87,7 @@ pub async fn history(
             data,
             causation_id: event.causation_id,
             recorded_at: event.recorded_at,
-            told: event.told,
+            published: event.is_published,
         }
     };
     Ok(EventPage { events: events.into_iter().map(view).collect(), next })
@@ -284,11 +284,11 @@ pub async fn entries_of<D: Decider, T>(
 ///
 /// # Errors
 /// When the store fails.
-pub async fn place(store: &dyn Store, at: Option<i64>) -> Result<Place, Problem> {
+pub async fn place(store: &dyn Store, at: Option<i64>) -> Result<HistoryPosition, Problem> {
     let mark = store.mark().await?;
     let event = at.unwrap_or(mark.events);
     let of = store.fingerprint(event).await?.unwrap_or_default();
-    Ok(Place { database: mark.id, event, of })
+    Ok(HistoryPosition { database: mark.id, event, of })
 }
 
 /// Ids of rows that have changed, or what else they are called by.

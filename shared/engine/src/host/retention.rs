@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use saga_core::decider::Leaves;
+use saga_core::decider::RetentionPolicy;
 use saga_core::row::RowKind;
 use serde::{Deserialize, Serialize};
 
@@ -124,7 +124,7 @@ impl RetentionSettings {
     /// by those whose rows leave first may be `delivered` so much later.
     #[must_use]
     pub fn departures(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> Departures {
-        let waits = rows.iter().any(|kind| kind.leaves == Leaves::Rows);
+        let waits = rows.iter().any(|kind| kind.retention == RetentionPolicy::PurgeRows);
         let delivered = if waits { delivered } else { Duration::ZERO };
         let (history, ahead) = match self.history {
             Kept::ForEver => (Timestamp::MIN, Duration::ZERO),

@@ -35,7 +35,7 @@ impl Permissions {
         publish.extend(["CREATE", "INFO"].map(|what| of_stream(what, ADVISORY_STREAM)));
         publish.extend(of_durable(ADVISORY_STREAM, &advisories_of(S::NAME)));
         for step in steps_of::<S>() {
-            for subscription in step.hears {
+            for subscription in step.consumes {
                 let stream = subscription.stream();
                 publish.extend(of_durable(&stream, &step.durable(subscription)));
                 // What the broker gives up on is fetched by its place.

@@ -34,7 +34,7 @@ impl Durable {
     pub fn all(listener: &'static str, steps: &[&'static Step]) -> Vec<Self> {
         let of_step = |step: &&'static Step| {
             let step = *step;
-            step.hears.iter().map(move |subscription| Self { step, subscription, listener })
+            step.consumes.iter().map(move |subscription| Self { step, subscription, listener })
         };
         steps.iter().flat_map(of_step).collect()
     }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// What may leave the tables for good, and go to an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct Departures {
-    /// Events older than this, and finished rows whose last event is ([`saga_core::decider::Leaves`]).
+    /// Events older than this, and finished rows whose last event is ([`saga_core::decider::RetentionPolicy`]).
     pub history: Timestamp,
     /// Rows of sagas that began later stay, whatever the time of their events. Later than `history`, by what clocks differ.
     pub began: Timestamp,

@@ -20,10 +20,10 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decision::{Decide, Reads};
-use saga_core::machinery::{Stats, Tallies};
 pub use saga_core::outbox::OutboxItem;
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
+use saga_core::service_stats::{MessageCounts, StoreStats};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Serialize};
@@ -291,7 +291,7 @@ impl Guard {
     }
 }
 
-/// A database, as the rest of the crate sees it. A look-up of one row, the relay's look and the machinery's state wait
+/// A database, as the rest of the crate sees it. A look-up of one row, the relay's look and the statistics wait
 /// for no list, count or check; what is dropped before it is done is interrupted.
 ///
 /// Several processes may share one, where the implementation allows it. Where two of them meet, this holds:
@@ -442,10 +442,10 @@ pub trait Store: Send + Sync + 'static {
     fn kept_since(&self) -> Answer<'_, Option<Timestamp>>;
 
     /// The machinery's state.
-    fn stats(&self) -> Answer<'_, Stats>;
+    fn stats(&self) -> Answer<'_, StoreStats>;
 
     /// What was ever published and handled, and what waits or is parked.
-    fn tallies(&self) -> Answer<'_, Tallies>;
+    fn tallies(&self) -> Answer<'_, MessageCounts>;
 
     /// Outbox entries for the operator, oldest first.
     fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>>;

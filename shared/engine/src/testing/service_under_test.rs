@@ -216,14 +216,14 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     /// When it cannot be read.
     pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<PastEvent<D::Event>> {
         let key = RowKey::of::<D>(id);
-        let is_told = |version: i64| {
+        let is_published = |version: i64| {
             self.kept.outbox.iter().any(|promise| promise.tells == Some((key.clone(), version)))
         };
         let of_row = self.kept.events.iter().filter(|event| event.0 == key);
         let recorded = of_row.map(|(_, version, _, data, _)| PastEvent {
             event: serde_json::from_str(data).expect("a stored event can be read"),
             at: NOON,
-            told: is_told(*version),
+            is_published: is_published(*version),
         });
         recorded.collect()
     }
@@ -309,7 +309,7 @@ fn heard<S: Service>(producer: Option<&str>, fact: &impl Message) -> Input<S> {
     let message_type = fact.message_type();
     let (step, producer) = steps_of::<S>()
         .into_iter()
-        .flat_map(|step| step.hears.iter().map(move |heard| (step, heard)))
+        .flat_map(|step| step.consumes.iter().map(move |heard| (step, heard)))
         .filter(|(_, heard)| heard.types.contains(&message_type))
         .find(|(_, heard)| producer.is_none_or(|producer| heard.producer == producer))
         .map(|(step, heard)| (step, heard.producer))
@@ -339,7 +339,7 @@ pub fn envelope(producer: &str, fact: &impl Message) -> Vec<u8> {
 /// Names of the types of fact that some step of a service hears; what the engine itself hears not counted.
 #[must_use]
 pub fn facts_heard<S: Service>() -> BTreeSet<&'static str> {
-    let heard = S::steps().iter().flat_map(|step: &Step| step.hears).flat_map(|heard| heard.types);
+    let heard = S::steps().iter().flat_map(|step: &Step| step.consumes).flat_map(|heard| heard.types);
     heard.map(|message_type| message_type.name).collect()
 }
 

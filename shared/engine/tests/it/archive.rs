@@ -242,7 +242,7 @@ async fn processes_that_share_a_folder_have_files_of_their_own_and_all_of_them_c
             data: serde_json::to_string(&put(1)).expect("JSON"),
             causation_id: Uuid::nil(),
             recorded_at: at(0),
-            told: false,
+            is_published: false,
         },
     };
     let leaving =

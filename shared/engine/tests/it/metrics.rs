@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use saga_core::admission::CallEnd;
 use saga_core::breaker::{Recorded, State};
-use saga_core::machinery::Stats;
 use saga_core::metric::{Measurement, Metric, MetricKind};
 use saga_core::outcome::{OF_COMMANDS, OF_DUE_ROWS, OF_MESSAGES};
+use saga_core::service_stats::StoreStats;
 use saga_core::trace::TraceContext;
 use saga_engine::host::metrics::{Metrics, names};
 use saga_engine::runtime::admission::BreakerView;
@@ -202,7 +202,7 @@ fn a_gauge_is_no_number_while_what_it_tells_is_not_known() {
         }
     };
     assert_unknown(&metrics);
-    metrics.take_stats(Some(Stats { outbox_pending: 3, ..Stats::default() }), at(0));
+    metrics.take_stats(Some(StoreStats { outbox_pending: 3, ..StoreStats::default() }), at(0));
     metrics.take_clock_offset(Some(SignedDuration::ZERO));
     metrics.lagging("shelf-filling", Some(3));
     metrics.take_queue(0);
@@ -236,7 +236,7 @@ fn names_are_as_prometheus_wants_them() {
 #[test]
 fn what_the_store_says_of_itself_is_shown_and_remembered() {
     let metrics = Metrics::default();
-    let stats = Stats {
+    let stats = StoreStats {
         outbox_pending: 1,
         outbox_failed: 2,
         outbox_republishing: 7,

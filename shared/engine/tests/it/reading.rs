@@ -88,7 +88,7 @@ async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), Sto
     let range = reading::Range { after: Some("001998".to_owned()), ..reading::Range::default() };
     let entry = |id: &str, past: WithHistory<Shelf>| Some((id.to_owned(), past.events));
     let found = entries_with_history(store.as_ref(), range, entry).await.expect("a page");
-    let put = |number| PastEvent { event: put(number), at: at(0), told: false };
+    let put = |number| PastEvent { event: put(number), at: at(0), is_published: false };
     assert_eq!(found.entries, ["001999", "002000"].map(|id| (id.to_owned(), vec![put(1), put(2)])));
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::{Breaker, BreakerPolicy, State, Verdict, Window};
-use saga_core::decider::Leaves;
+use saga_core::decider::RetentionPolicy;
 use saga_core::row::RowKind;
 use saga_engine::host::retention::Kept;
 use saga_engine::host::settings::{self, BadSettings, Place, RetentionSettings, Settings, Sources};
@@ -447,11 +447,11 @@ fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
     assert_eq!(defaults.departures(now, &[], week).history, jiff::Timestamp::MIN);
     let told = ["retention.history=90d", "retention.dead_letter=forever", "retention.archive_period=day"];
     let told = retention(&told).expect("good settings");
-    let of = |leaves| told.departures(now, &[RowKind { leaves, ..RowKind::of::<Shelf>() }], week);
-    for leaves in [Leaves::Nothing, Leaves::Events, Leaves::RowsFirst] {
-        assert_eq!(of(leaves).history.to_string(), "2025-12-03T12:00:00Z", "{leaves:?}");
+    let of = |retention| told.departures(now, &[RowKind { retention, ..RowKind::of::<Shelf>() }], week);
+    for retention in [RetentionPolicy::Keep, RetentionPolicy::PurgeEvents, RetentionPolicy::PurgeRowsFirst] {
+        assert_eq!(of(retention).history.to_string(), "2025-12-03T12:00:00Z", "{retention:?}");
     }
-    let late = of(Leaves::Rows);
+    let late = of(RetentionPolicy::PurgeRows);
     assert_eq!(
         late.history.to_string(),
         "2025-11-26T12:00:00Z",

@@ -119,7 +119,7 @@ impl Ledger {
         let saga = self.saga(order, at);
         let new = || Box::new(Otherwise { view: of_a_taken_order(), ended_at: None });
         let otherwise = saga.otherwise.get_or_insert_with(new);
-        otherwise.view.hear(fact);
+        otherwise.view.record(fact);
         if otherwise.view.status() == SagaStatus::Compensated {
             otherwise.ended_at.get_or_insert(at);
         }
@@ -180,7 +180,7 @@ impl Otherwise {
 /// That it was taken is known from its answer: the fact that says so is not listened to.
 fn of_a_taken_order() -> SagaView {
     let mut view = SagaView::default();
-    view.hear(&HeardFact {
+    view.record(&HeardFact {
         message_id: Uuid::nil(),
         message_type: FactType::OrderCreated.name().to_owned(),
         producer: "order".to_owned(),

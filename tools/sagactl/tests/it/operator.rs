@@ -101,8 +101,8 @@ async fn a_breaker_that_is_held_open_lets_nothing_through_until_it_is_reset() {
 
 /// What the broker still has for payment's step.
 async fn waiting(system: &System) -> Option<u64> {
-    let machinery = system.get("payment", "/internal/machinery").await;
-    let step = machinery["steps"].as_array()?.iter().find(|step| step["step"] == STEP)?;
+    let service_stats = system.get("payment", "/internal/stats").await;
+    let step = service_stats["steps"].as_array()?.iter().find(|step| step["step"] == STEP)?;
     step["waiting"].as_u64()
 }
 

@@ -17,7 +17,7 @@ const SERVICES: [&str; 5] = ["order", "inventory", "payment", "bank", "admin"];
 const INTERNAL: [&str; 14] = [
     "/internal/dead-letters",
     "/internal/outbox",
-    "/internal/machinery",
+    "/internal/stats",
     "/internal/breakers",
     "/internal/faults",
     "/internal/verify",

@@ -70,9 +70,10 @@ async fn viewers_look_operators_mend_and_what_is_revoked_is_refused_while_everyt
         system.post("admin", &path).header("X-Operator", "eve").json(&json!({}))
     };
     // They were issued just now, and every service reads them by itself.
-    let machinery = || system.http.get(system.url("payment", "/internal/machinery"));
+    let service_stats = || system.http.get(system.url("payment", "/internal/stats"));
     wait_until("vera is let in", async || {
-        status(list().bearer_auth(&vera)).await == 200 && status(machinery().bearer_auth(&vera)).await == 200
+        status(list().bearer_auth(&vera)).await == 200
+            && status(service_stats().bearer_auth(&vera)).await == 200
     })
     .await;
     for (request, wanted) in [
@@ -81,9 +82,9 @@ async fn viewers_look_operators_mend_and_what_is_revoked_is_refused_while_everyt
         (list().basic_auth("vera", Some(&vera)), 401),
         (replay(), 401),
         (replay().bearer_auth(&vera), 403),
-        (machinery(), 401),
+        (service_stats(), 401),
         (system.http.get(system.url("bank", "/internal/faults")), 401),
-        (machinery().bearer_auth(&vera), 200),
+        (service_stats().bearer_auth(&vera), 200),
         (system.http.get(system.url("order", "/readyz")), 200),
         (system.http.get(system.url("order", "/metrics")), 200),
     ] {

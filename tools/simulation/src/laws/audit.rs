@@ -18,7 +18,7 @@ use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
 
 use super::dead_letters::{sagas_edited, sagas_given_up, skus_given_up};
-use super::messages::machinery;
+use super::messages::service_stats;
 use crate::sim::ready;
 use crate::world::{World, history, rows};
 
@@ -38,7 +38,7 @@ pub fn the_reconciliation_finds_nothing(world: &World) {
     for (key, account) in accounts(world) {
         ledgers.account(&key, &account);
     }
-    ledgers.messages(&machinery(world));
+    ledgers.messages(&service_stats(world));
     for (name, store) in world.stores().into_iter().chain([("bank", world.bank.store())]) {
         let report = ready(store.verify()).unwrap_or_default();
         ledgers.rows(name, report.rows, &report.differing);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use saga_core::decision::{InboxState, Loaded, Reads, Writes};
-use saga_core::machinery::{Machinery, StepState};
 use saga_core::service::{Service, steps_of};
+use saga_core::service_stats::{ServiceStats, StepStats};
 use saga_engine::store::Store;
 use uuid::Uuid;
 
@@ -106,35 +106,35 @@ pub fn services_shared(world: &World) -> usize {
 
 /// What the reconciliation gets to see of every service's machinery; what was forged counts as said.
 #[must_use]
-pub fn machinery(world: &World) -> Vec<Machinery> {
+pub fn service_stats(world: &World) -> Vec<ServiceStats> {
     let mut all = vec![
-        machinery_of(world, &world.order),
-        machinery_of(world, &world.inventory),
-        machinery_of(world, &world.payment),
-        machinery_of(world, &world.admin),
+        service_stats_of(world, &world.order),
+        service_stats_of(world, &world.inventory),
+        service_stats_of(world, &world.payment),
+        service_stats_of(world, &world.admin),
     ];
     for (subject, count) in &world.forged {
         let producer = subject.split('.').next().unwrap_or_default();
-        for machinery in all.iter_mut().filter(|machinery| machinery.service == producer) {
-            *machinery.published.entry(subject.clone()).or_default() += count;
+        for service_stats in all.iter_mut().filter(|service_stats| service_stats.service == producer) {
+            *service_stats.published.entry(subject.clone()).or_default() += count;
         }
     }
     all
 }
 
-fn machinery_of<S: Service>(world: &World, site: &Site<S>) -> Machinery {
+fn service_stats_of<S: Service>(world: &World, site: &Site<S>) -> ServiceStats {
     let tallies = ready(site.store().tallies()).unwrap_or_default();
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
-    let steps = steps_of::<S>().into_iter().map(|step| StepState {
+    let steps = steps_of::<S>().into_iter().map(|step| StepStats {
         step: step.name.to_owned(),
-        subjects: step.hears.iter().flat_map(|subscription| subscription.subjects(S::NAME)).collect(),
+        subjects: step.consumes.iter().flat_map(|subscription| subscription.subjects(S::NAME)).collect(),
         handled: of(&tallies.handled, step.name),
         retrying: of(&tallies.retrying, step.name),
         dead: of(&tallies.dead, step.name),
         waiting: Some(0),
         come_to: BTreeMap::new(),
     });
-    Machinery {
+    ServiceStats {
         service: S::NAME.to_owned(),
         instance: S::NAME.to_owned(),
         at: world.sim.now(),

@@ -10,10 +10,11 @@ use saga_core::service::{Service, Step};
 #[track_caller]
 fn declares<S: Service>(steps: &[Step], defaults: &str, calls: &[&str]) {
     let known = PARTICIPANTS.iter().find(|participant| participant.name == S::NAME);
-    let Participant { port, has_stream, hears, calls: known_calls, .. } = known.expect("it is listed");
-    let heard: BTreeSet<_> = steps.iter().flat_map(|step| step.hears).map(|heard| heard.producer).collect();
-    assert_eq!(heard, hears.iter().copied().collect(), "{} hears", S::NAME);
-    for subscription in steps.iter().flat_map(|step| step.hears) {
+    let Participant { port, has_stream, consumes, calls: known_calls, .. } = known.expect("it is listed");
+    let heard: BTreeSet<_> =
+        steps.iter().flat_map(|step| step.consumes).map(|heard| heard.producer).collect();
+    assert_eq!(heard, consumes.iter().copied().collect(), "{} hears", S::NAME);
+    for subscription in steps.iter().flat_map(|step| step.consumes) {
         for fact in subscription.types.iter().filter_map(|heard| FactType::named(heard.name)) {
             assert_eq!(fact.producer(), subscription.producer, "{} hears {fact:?}", S::NAME);
         }

@@ -3,7 +3,8 @@
 use contract::fact::FactType;
 use contract::overview::GRACE;
 use contract::reconciliation::{
-    ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, ReservationEntry, Said,
+    ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, PublishedFact,
+    ReservationEntry,
 };
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
@@ -51,10 +52,10 @@ impl Account {
     }
 
     /// What the services say that they said of it.
-    pub(super) fn said(&self) -> impl Iterator<Item = &Said> {
-        let ordered = self.order.iter().flat_map(|order| &order.said);
-        let reserved = self.reservation.iter().flat_map(|reservation| &reservation.said);
-        let paid = self.payment.iter().flat_map(|payment| &payment.said);
+    pub(super) fn said(&self) -> impl Iterator<Item = &PublishedFact> {
+        let ordered = self.order.iter().flat_map(|order| &order.published);
+        let reserved = self.reservation.iter().flat_map(|reservation| &reservation.published);
+        let paid = self.payment.iter().flat_map(|payment| &payment.published);
         ordered.chain(reserved).chain(paid)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use contract::fact::FactType;
-use contract::reconciliation::{OrderEntry, Said};
+use contract::reconciliation::{OrderEntry, PublishedFact};
 use jiff::Timestamp;
 
 use super::faults::{Faults, list, named};
@@ -37,7 +37,7 @@ impl Account {
 
     /// Every fact that some service's history told, at its time, and no other.
     pub(super) fn check_view(&self, order: &OrderEntry, since: Timestamp, faults: &mut Faults) {
-        let said = Times::of(self.said().map(|Said { fact, at }| (*fact, *at)));
+        let said = Times::of(self.said().map(|PublishedFact { fact, at }| (*fact, *at)));
         let heard = Times::of(self.heard());
         for fact in FactType::ALL {
             match (said.earliest(*fact), heard.earliest(*fact)) {

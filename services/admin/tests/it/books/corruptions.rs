@@ -118,15 +118,15 @@ fn two_hundred_findings_are_listed_and_all_are_counted() {
 #[test]
 fn what_all_services_have_is_added_up() {
     let mut shop = Shop::consistent();
-    for service in &mut shop.machinery {
+    for service in &mut shop.service_stats {
         service.stats.dead_letters = 2;
         service.published = [("something".to_owned(), 3)].into();
     }
-    let services = shop.machinery.len() as u64;
+    let services = shop.service_stats.len() as u64;
     let mut ledgers = Ledgers::new(shop.now, shop.baselines.clone());
     ledgers.rows("order", 3, &[]);
     ledgers.rows("payment", 4, &[]);
-    ledgers.messages(&shop.machinery);
+    ledgers.messages(&shop.service_stats);
     let summary = ledgers.close().summary;
     assert_eq!(summary.rows_checked, 7);
     assert_eq!((summary.dead_letters, summary.facts_published), (2 * services, 3 * services));
@@ -262,9 +262,9 @@ fn of_orders() -> Vec<Corruption> {
         ("order: another reason of its cancellation", |shop| {
             shop.orders[CANCELLED].cancelled_because = Some(CancelReason::TimedOut);
         }),
-        ("order: a fact of its history lost", |shop| shop.orders[CONFIRMED].said.truncate(1)),
+        ("order: a fact of its history lost", |shop| shop.orders[CONFIRMED].published.truncate(1)),
         ("order: a fact of its history at another time", |shop| {
-            shop.orders[CONFIRMED].said[1].at = at(CONFIRMED, 9);
+            shop.orders[CONFIRMED].published[1].at = at(CONFIRMED, 9);
         }),
         ("order: deadline", |shop| shop.orders[PENDING].deadline = at(PENDING, 3_600)),
         ("order: overdue", |shop| shop.now = at(PENDING, 60) + SignedDuration::from_secs(31)),
@@ -438,13 +438,13 @@ fn of_views() -> Vec<Corruption> {
 
 fn of_messages() -> Vec<Corruption> {
     vec![
-        ("messages: one lost", |shop| shop.machinery[1].steps[0].handled -= 1),
-        ("messages: one handled that nobody published", |shop| shop.machinery[1].steps[0].handled += 1),
+        ("messages: one lost", |shop| shop.service_stats[1].steps[0].handled -= 1),
+        ("messages: one handled that nobody published", |shop| shop.service_stats[1].steps[0].handled += 1),
         ("messages: one published that never came", |shop| {
-            *shop.machinery[0].published.get_mut("order.created").expect("a subject") += 1;
+            *shop.service_stats[0].published.get_mut("order.created").expect("a subject") += 1;
         }),
-        ("messages: a dead one forgotten", |shop| shop.machinery[1].steps[0].dead = 0),
-        ("messages: a retry forgotten", |shop| shop.machinery[1].steps[0].retrying = 0),
-        ("messages: the broker refused one", |shop| shop.machinery[0].stats.outbox_failed = 1),
+        ("messages: a dead one forgotten", |shop| shop.service_stats[1].steps[0].dead = 0),
+        ("messages: a retry forgotten", |shop| shop.service_stats[1].steps[0].retrying = 0),
+        ("messages: the broker refused one", |shop| shop.service_stats[0].stats.outbox_failed = 1),
     ]
 }

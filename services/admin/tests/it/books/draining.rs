@@ -3,13 +3,13 @@
 use admin::reconciliation::draining::Draining;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
-use saga_core::machinery::{Machinery, Stats, StepState};
+use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
 use saga_engine::testing::NOON;
 
 /// One producer and one listener, who were asked at a moment.
-fn look(second: i64, oldest: Option<i64>, newest: u64, come_to: u64) -> Vec<Machinery> {
+fn look(second: i64, oldest: Option<i64>, newest: u64, come_to: u64) -> Vec<ServiceStats> {
     let at = |second| NOON + SignedDuration::from_secs(second);
-    let of = |name: &str, stats, newest, steps| Machinery {
+    let of = |name: &str, stats, newest, steps| ServiceStats {
         service: name.to_owned(),
         instance: name.to_owned(),
         at: at(second),
@@ -21,8 +21,8 @@ fn look(second: i64, oldest: Option<i64>, newest: u64, come_to: u64) -> Vec<Mach
     };
     let pending = u64::from(oldest.is_some());
     let outbox_oldest: Option<Timestamp> = oldest.map(at);
-    let stats = Stats { outbox_pending: pending, outbox_oldest, ..Stats::default() };
-    let step = StepState {
+    let stats = StoreStats { outbox_pending: pending, outbox_oldest, ..StoreStats::default() };
+    let step = StepStats {
         step: "inventory-sale".to_owned(),
         subjects: vec![],
         handled: 0,
@@ -31,7 +31,10 @@ fn look(second: i64, oldest: Option<i64>, newest: u64, come_to: u64) -> Vec<Mach
         waiting: Some(newest - come_to),
         come_to: [("order".to_owned(), come_to)].into(),
     };
-    vec![of("order", stats, Some(newest), vec![]), of("inventory", Stats::default(), Some(0), vec![step])]
+    vec![
+        of("order", stats, Some(newest), vec![]),
+        of("inventory", StoreStats::default(), Some(0), vec![step]),
+    ]
 }
 
 #[test]
@@ -54,11 +57,10 @@ fn a_step_that_waits_for_nothing_has_heard_all() {
 
 #[test]
 fn what_is_to_be_tried_again_and_a_broker_that_says_nothing_have_not_arrived() {
-    for spoil in
-        [(|looks: &mut Vec<Machinery>| looks[1].stats.retries = 1) as fn(&mut Vec<Machinery>), |looks| {
-            looks[1].steps[0].waiting = None
-        }]
-    {
+    for spoil in [
+        (|looks: &mut Vec<ServiceStats>| looks[1].stats.retries = 1) as fn(&mut Vec<ServiceStats>),
+        |looks| looks[1].steps[0].waiting = None,
+    ] {
         let mut draining = Draining::since(&look(0, None, 5, 5));
         for second in 1..9 {
             let mut looks = look(second, None, 5, 5);

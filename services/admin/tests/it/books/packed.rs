@@ -44,8 +44,8 @@ async fn entries_are_the_same_in_either_form_and_none_is_cut_short() {
     let mut shop = Shop::consistent();
     let extreme = Money::new(i64::MIN, Currency::JPY);
     shop.orders[CONFIRMED].total = extreme;
-    shop.orders[CONFIRMED].said[0].at = Timestamp::MIN;
-    shop.orders[CONFIRMED].said[1].at = Timestamp::MAX;
+    shop.orders[CONFIRMED].published[0].at = Timestamp::MIN;
+    shop.orders[CONFIRMED].published[1].at = Timestamp::MAX;
     shop.orders[CONFIRMED].deadline = Timestamp::UNIX_EPOCH - SignedDuration::from_nanos(1);
     shop.orders[CANCELLED].customer = "\u{0}\"ä\u{1F600}".to_owned();
     shop.orders[CANCELLED].payment = uuid::Uuid::max();

@@ -10,13 +10,13 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use contract::order::{OrderCancelled, OrderCreated, PaymentContext};
-use contract::reconciliation::{OrderEntry, Said};
+use contract::reconciliation::{OrderEntry, PublishedFact};
 use contract::{FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use reqwest::Method;
-use saga_core::machinery::{Machinery, StepState};
 use saga_core::message::Message as _;
+use saga_core::service_stats::{ServiceStats, StepStats};
 use saga_engine::host::reading::{Encoding, Folds, Page};
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
@@ -55,7 +55,7 @@ pub struct Played {
     pub shop: Shop,
     /// Entries in one page.
     pub page: usize,
-    pub machinery: BTreeMap<String, Machinery>,
+    pub service_stats: BTreeMap<String, ServiceStats>,
     pub folds: BTreeMap<String, FoldReport>,
     /// What each page of orders says of its rows; an earlier build says nothing.
     pub checked: Option<Folds>,
@@ -94,21 +94,22 @@ impl Books {
 
     /// The same, all said at this time, and admin has heard nothing.
     pub async fn deaf(mut shop: Shop, at: Timestamp) -> Self {
-        let orders = shop.orders.iter_mut().map(|entry| &mut entry.said);
-        let reservations = shop.reservations.iter_mut().map(|entry| &mut entry.said);
-        let payments = shop.payments.iter_mut().map(|entry| &mut entry.said);
+        let orders = shop.orders.iter_mut().map(|entry| &mut entry.published);
+        let reservations = shop.reservations.iter_mut().map(|entry| &mut entry.published);
+        let payments = shop.payments.iter_mut().map(|entry| &mut entry.published);
         orders.chain(reservations).chain(payments).flatten().for_each(|said| said.at = at);
-        let mut machinery: BTreeMap<_, _> = PLAYED.map(|name| (name.to_owned(), quiet(name))).into();
+        let mut service_stats: BTreeMap<_, _> = PLAYED.map(|name| (name.to_owned(), quiet(name))).into();
         for said in said(&shop).concat() {
             let subject = subject(said.fact);
             let producer = subject.split('.').next().expect("a producer");
-            *machinery.get_mut(producer).expect("it is played").published.entry(subject).or_default() += 1;
+            *service_stats.get_mut(producer).expect("it is played").published.entry(subject).or_default() +=
+                1;
         }
         let (page, folds, unreadable) = (2_000, BTreeMap::new(), vec![]);
         let played = Played {
             shop,
             page,
-            machinery,
+            service_stats,
             folds,
             checked: None,
             checked_pages: None,
@@ -144,18 +145,18 @@ impl Books {
         self.admin.hears(message).await;
         let subject = message.message_type().subject("payment", "");
         let mut played = self.played.lock();
-        let payment = played.machinery.get_mut("payment").expect("it is played");
+        let payment = played.service_stats.get_mut("payment").expect("it is played");
         *payment.published.entry(subject).or_default() += 1;
     }
 
     pub fn set_tasks(&self, tasks: u64) {
-        self.played.lock().machinery.get_mut("payment").expect("it is played").stats.tasks = tasks;
+        self.played.lock().service_stats.get_mut("payment").expect("it is played").stats.tasks = tasks;
     }
 
     /// The last step of inventory.
-    pub fn change_step(&self, change: fn(&mut StepState)) {
+    pub fn change_step(&self, change: fn(&mut StepStats)) {
         let mut played = self.played.lock();
-        let inventory = played.machinery.get_mut("inventory").expect("it is played");
+        let inventory = played.service_stats.get_mut("inventory").expect("it is played");
         change(inventory.steps.last_mut().expect("a step"));
     }
 }
@@ -183,21 +184,21 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, encoding: Encoding, ur
     }
     let (page, shop) = (played.page, played.shop.clone());
     match (service, path) {
-        (_, "internal/machinery") => {
+        (_, "internal/stats") => {
             if played.publishes_meanwhile && service == "order" {
-                let order = played.machinery.get_mut("order").expect("it is played");
+                let order = played.service_stats.get_mut("order").expect("it is played");
                 *order.published.entry("order.something".to_owned()).or_default() += 1;
             }
-            let mut machinery = played.machinery[service].clone();
+            let mut service_stats = played.service_stats[service].clone();
             if played.has_traffic {
-                trade(&mut machinery);
-                played.machinery.insert(service.to_owned(), machinery.clone());
+                trade(&mut service_stats);
+                played.service_stats.insert(service.to_owned(), service_stats.clone());
             }
             if service == "payment" && played.busy_looks > 0 {
                 played.busy_looks -= 1;
-                machinery.stats.outbox_pending = 1;
+                service_stats.stats.outbox_pending = 1;
             }
-            Json(machinery).into_response()
+            Json(service_stats).into_response()
         }
         (_, "internal/verify") if played.unverified == Some(service) => {
             StatusCode::SERVICE_UNAVAILABLE.into_response()
@@ -264,24 +265,24 @@ fn page_of<T: Clone>(all: &[T], key: fn(&T) -> String, which: &Which<'_>, length
 }
 
 /// One more fact is said, and handled; there is always one that is not.
-fn trade(machinery: &mut Machinery) {
-    let newest = machinery.newest.unwrap_or_default() + 1;
-    machinery.newest = Some(newest);
-    machinery.at += SignedDuration::from_millis(20);
-    machinery.stats.outbox_pending = 1;
-    machinery.stats.outbox_oldest = Some(machinery.at);
+fn trade(service_stats: &mut ServiceStats) {
+    let newest = service_stats.newest.unwrap_or_default() + 1;
+    service_stats.newest = Some(newest);
+    service_stats.at += SignedDuration::from_millis(20);
+    service_stats.stats.outbox_pending = 1;
+    service_stats.stats.outbox_oldest = Some(service_stats.at);
     let others = ["order", "inventory", "payment"].map(|producer| (producer.to_owned(), newest));
-    let busy = StepState { waiting: Some(1), come_to: others.into(), ..step("some-step", &[], 0) };
-    machinery.steps.retain(|step| step.step != busy.step);
-    machinery.steps.push(busy);
+    let busy = StepStats { waiting: Some(1), come_to: others.into(), ..step("some-step", &[], 0) };
+    service_stats.steps.retain(|step| step.step != busy.step);
+    service_stats.steps.push(busy);
 }
 
-fn quiet(service: &str) -> Machinery {
-    Machinery {
+fn quiet(service: &str) -> ServiceStats {
+    ServiceStats {
         service: service.to_owned(),
         instance: service.to_owned(),
         at: NOON,
-        stats: saga_core::machinery::Stats::default(),
+        stats: saga_core::service_stats::StoreStats::default(),
         calls_open: 0,
         published: BTreeMap::new(),
         newest: None,
@@ -289,8 +290,8 @@ fn quiet(service: &str) -> Machinery {
     }
 }
 
-pub fn step(name: &str, subjects: &[&str], handled: u64) -> StepState {
-    StepState {
+pub fn step(name: &str, subjects: &[&str], handled: u64) -> StepStats {
+    StepStats {
         step: name.to_owned(),
         subjects: subjects.iter().map(|subject| (*subject).to_owned()).collect(),
         handled,
@@ -302,10 +303,10 @@ pub fn step(name: &str, subjects: &[&str], handled: u64) -> StepState {
 }
 
 /// What was said of each order, by everybody.
-fn said(shop: &Shop) -> Vec<Vec<Said>> {
+fn said(shop: &Shop) -> Vec<Vec<PublishedFact>> {
     let of = |index: usize| {
-        let (order, reservation) = (&shop.orders[index].said, &shop.reservations[index].said);
-        [order.clone(), reservation.clone(), shop.payments[index].said.clone()].concat()
+        let (order, reservation) = (&shop.orders[index].published, &shop.reservations[index].published);
+        [order.clone(), reservation.clone(), shop.payments[index].published.clone()].concat()
     };
     (0..shop.orders.len()).map(of).collect()
 }

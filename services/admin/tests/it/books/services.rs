@@ -6,7 +6,7 @@ use std::time::Duration;
 use contract::reconciliation::PaymentState;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
-use saga_core::machinery::{Machinery, StepState};
+use saga_core::service_stats::{ServiceStats, StepStats};
 use saga_engine::host::reading::Folds;
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
@@ -58,15 +58,15 @@ async fn ledgers_that_were_read_while_facts_were_published_prove_nothing() {
 
 #[tokio::test]
 async fn what_is_under_way_may_add_up_yet() {
-    let spoils: [fn(&mut Machinery); 4] = [
+    let spoils: [fn(&mut ServiceStats); 4] = [
         |service| service.stats.outbox_pending = 1,
         |service| service.stats.retries = 1,
-        |service| service.steps.push(StepState { waiting: Some(1), ..step("some-step", &[], 0) }),
-        |service| service.steps.push(StepState { waiting: None, ..step("some-step", &[], 0) }),
+        |service| service.steps.push(StepStats { waiting: Some(1), ..step("some-step", &[], 0) }),
+        |service| service.steps.push(StepStats { waiting: None, ..step("some-step", &[], 0) }),
     ];
     for spoil in spoils {
         let books = Books::of(quiet_shop()).await;
-        spoil(books.played.lock().machinery.get_mut("payment").expect("it is played"));
+        spoil(books.played.lock().service_stats.get_mut("payment").expect("it is played"));
         books.played.lock().shop.payments[CONFIRMED].reference.clear();
         let report = books.audit_within(1).await;
         assert_eq!(
@@ -102,7 +102,7 @@ async fn an_order_is_in_flight_until_its_deadline_and_wrong_afterwards() {
     assert_eq!(report["under_way"][0]["waits_for"], "stock, payment or their deadline");
 
     let books = Books::of(pending(SignedDuration::from_secs(-31))).await;
-    books.played.lock().machinery.get_mut("payment").expect("it is played").stats.tasks = 1;
+    books.played.lock().service_stats.get_mut("payment").expect("it is played").stats.tasks = 1;
     let report = books.audit().await;
     assert_eq!(
         (&report["verdict"], &report["summary"]["overdue"]),
@@ -154,12 +154,12 @@ async fn what_something_is_under_way_for_is_not_told_as_wrong() {
     books.played.lock().shop.payments[CONFIRMED].reference.clear();
     let late = |come_to| {
         let producers = BTreeMap::from([("order".to_owned(), come_to)]);
-        StepState { waiting: Some(3), come_to: producers, ..step("inventory-sale", &[], 0) }
+        StepStats { waiting: Some(3), come_to: producers, ..step("inventory-sale", &[], 0) }
     };
-    books.played.lock().machinery.get_mut("order").expect("it is played").newest = Some(7);
-    books.played.lock().machinery.get_mut("inventory").expect("it is played").steps = vec![late(6)];
+    books.played.lock().service_stats.get_mut("order").expect("it is played").newest = Some(7);
+    books.played.lock().service_stats.get_mut("inventory").expect("it is played").steps = vec![late(6)];
     assert_eq!(books.audit_within(1).await["verdict"], "IN_FLIGHT");
-    books.played.lock().machinery.get_mut("inventory").expect("it is played").steps = vec![late(7)];
+    books.played.lock().service_stats.get_mut("inventory").expect("it is played").steps = vec![late(7)];
     assert_eq!(books.audit_within(1).await["verdict"], "UNBALANCED");
 }
 
@@ -274,7 +274,7 @@ async fn a_page_that_does_not_say_makes_all_rows_be_asked_for() {
 #[tokio::test]
 async fn a_whole_audit_waits_no_longer_than_it_was_asked_to_for_what_never_drains() {
     let books = Books::of(quiet_shop()).await;
-    books.played.lock().machinery.get_mut("payment").expect("it is played").stats.outbox_pending = 1;
+    books.played.lock().service_stats.get_mut("payment").expect("it is played").stats.outbox_pending = 1;
     books.played.lock().shop.payments[CONFIRMED].reference.clear();
     for which in ["", "&whole=true"] {
         let asked = answered(books.admin.request(Method::GET, &format!("/audit?wait=1{which}")), 200);
@@ -294,7 +294,7 @@ async fn rows_that_are_no_fold_or_cannot_be_read_are_wrong_whatever_is_under_way
         }),
         ("every row can be read", |played| played.unreadable = vec!["reservation/7".to_owned()]),
         ("every fact is published", |played| {
-            played.machinery.get_mut("order").expect("it is played").stats.outbox_failed = 1;
+            played.service_stats.get_mut("order").expect("it is played").stats.outbox_failed = 1;
         }),
         ("total = sum of the lines", |played| played.shop.orders[CONFIRMED].lines.push(line("tea", 1, 300))),
     ];
@@ -314,7 +314,7 @@ async fn what_a_step_missed_for_ever_is_accepted_by_name_once_nothing_is_under_w
     let books = Books::of(quiet_shop()).await;
     let published = 6;
     let new = step("stock-forecast", &["order.created"], published - 4);
-    books.played.lock().machinery.get_mut("inventory").expect("it is played").steps.push(new);
+    books.played.lock().service_stats.get_mut("inventory").expect("it is played").steps.push(new);
     let report = books.audit().await;
     assert_eq!(report["verdict"], "UNBALANCED", "{report}");
     assert_eq!(report["discrepancies"][0]["detail"], "6 published; 2 handled + 0 to be tried again + 0 dead");
@@ -349,7 +349,7 @@ async fn what_a_step_missed_for_ever_is_accepted_by_name_once_nothing_is_under_w
 async fn however_often_something_was_accepted_the_last_time_counts() {
     let books = Books::of(quiet_shop()).await;
     let new = step("stock-forecast", &["order.created"], 2);
-    books.played.lock().machinery.get_mut("inventory").expect("it is played").steps.push(new);
+    books.played.lock().service_stats.get_mut("inventory").expect("it is played").steps.push(new);
     let accepts = json!({ "step": "stock-forecast", "reason": "subscribed today" });
     for _ in 0..200 {
         books.admin.post("/audit/baselines", &accepts, 200).await;
@@ -374,7 +374,7 @@ async fn a_rebuilt_admin_is_accepted_with_what_it_never_heard_and_hears_the_rest
     // What is said afterwards must reach it.
     let later =
         report["baselines"]["admin-saga-view"]["at"].as_str().expect("a time").parse().expect("a time");
-    books.played.lock().shop.orders[CONFIRMED].said[1].at = later;
+    books.played.lock().shop.orders[CONFIRMED].published[1].at = later;
     assert_eq!(books.audit().await["discrepancies"][0]["rule"], "saga view = what was said");
 }
 

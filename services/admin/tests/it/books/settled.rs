@@ -26,7 +26,7 @@ fn shop_with_a_stuck_refund() -> Shop {
     let payment = &mut shop.payments[CANCELLED];
     payment.state = PaymentState::Open;
     payment.refunded.clear();
-    payment.said.retain(|said| said.fact != FactType::PaymentRefunded);
+    payment.published.retain(|said| said.fact != FactType::PaymentRefunded);
     let charge = charge_of_bob(&mut shop);
     charge.state = ChargeState::Captured;
     charge.refunded.clear();
@@ -158,7 +158,7 @@ async fn a_refund_that_arrives_after_the_settlement_is_told_as_done_twice() {
     let (books, _) = stuck().await;
     books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;
     let mut paid_back = quiet_shop();
-    for said in &mut paid_back.payments[CANCELLED].said {
+    for said in &mut paid_back.payments[CANCELLED].published {
         said.at = saga_engine::testing::NOON;
     }
     let (payment, charge) = (paid_back.payments[CANCELLED].clone(), charge_of_bob(&mut paid_back).clone());

@@ -9,13 +9,13 @@ use contract::heard_fact::{FactDetail, HeardFact, Parked};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, StockLine};
 use contract::reconciliation::{
-    ChargeEntry, ChargeState, CopyEntry, OrderEntry, OrderState, PaymentEntry, PaymentState,
-    ReservationEntry, ReservationState, Said, StockEntry,
+    ChargeEntry, ChargeState, CopyEntry, OrderEntry, OrderState, PaymentEntry, PaymentState, PublishedFact,
+    ReservationEntry, ReservationState, StockEntry,
 };
 use contract::saga_view::SagaView;
 use contract::{FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
-use saga_core::machinery::{Machinery, Stats, StepState};
+use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
 use saga_engine::testing::NOON;
 use uuid::Uuid;
 
@@ -44,7 +44,7 @@ pub struct Shop {
     pub views: Vec<View>,
     pub stock: Vec<StockEntry>,
     pub copies: Vec<CopyEntry>,
-    pub machinery: Vec<Machinery>,
+    pub service_stats: Vec<ServiceStats>,
     pub baselines: BTreeMap<String, Baseline>,
     pub now: Timestamp,
     /// Of orders with lower ids, reservations may have left.
@@ -140,7 +140,7 @@ impl Shop {
             ],
             // Hal's cup was cheaper.
             copies: vec![copy("cup", 2, &[450, 500]), copy("pot", 1, &[1_200]), copy("tea", 1, &[300])],
-            machinery: vec![
+            service_stats: vec![
                 service("order", &[("order.created", 7)], &[]),
                 service("inventory", &[], &[("inventory-stock-reservation", "order.created", [5, 1, 1])]),
             ],
@@ -165,7 +165,8 @@ impl Shop {
         let has = |fact| facts.contains(&fact);
         let said = |own: &[FactType]| {
             let all = facts.iter().zip(0..).filter(|(fact, _)| own.contains(fact));
-            all.map(|(fact, second)| Said { fact: *fact, at: at(number, second) }).collect::<Vec<_>>()
+            all.map(|(fact, second)| PublishedFact { fact: *fact, at: at(number, second) })
+                .collect::<Vec<_>>()
         };
         let state = match (cancelled_because, has(FactType::OrderConfirmed)) {
             (Some(_), _) => OrderState::Cancelled,
@@ -181,7 +182,7 @@ impl Shop {
             total,
             payment: payment_id(order),
             deadline: at(number, 60),
-            said: said(&[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled]),
+            published: said(&[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled]),
         });
         self.reservations.push(ReservationEntry {
             order,
@@ -191,7 +192,11 @@ impl Shop {
                 OrderState::Cancelled => ReservationState::Free,
             },
             lines: if has(FactType::StockReserved) { pieces(lines) } else { vec![] },
-            said: said(&[FactType::StockReserved, FactType::StockReservationFailed, FactType::StockReleased]),
+            published: said(&[
+                FactType::StockReserved,
+                FactType::StockReservationFailed,
+                FactType::StockReleased,
+            ]),
         });
         let once = |fact| if has(fact) { vec![total] } else { vec![] };
         let (captured, refunded) = (once(FactType::PaymentProcessed), once(FactType::PaymentRefunded));
@@ -211,7 +216,7 @@ impl Shop {
             refunded: refunded.clone(),
             refunded_by_operator: false,
             settled: false,
-            said: said(&[
+            published: said(&[
                 FactType::PaymentProcessed,
                 FactType::PaymentFailed,
                 FactType::PaymentRefunded,
@@ -273,7 +278,7 @@ impl Shop {
             | FactType::DeadlineExtensionRequested
             | FactType::SettlementRequested => FactDetail::default(),
         };
-        view.hear(&HeardFact {
+        view.record(&HeardFact {
             message_id: Uuid::from_u128((order * 100) as u128 + second as u128),
             message_type: fact.name().to_owned(),
             producer: "somebody".to_owned(),
@@ -289,7 +294,7 @@ impl Shop {
         let mut view = self
             .heard(order, &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled, PaymentRefunded]);
         let parked = Parked { dead_letter: Uuid::nil(), step: step.to_owned() };
-        view.hear(&HeardFact {
+        view.record(&HeardFact {
             message_id: Uuid::max(),
             message_type: "DeadLettered".to_owned(),
             producer: "inventory".to_owned(),
@@ -322,7 +327,7 @@ impl Shop {
                 None => break,
             }
         }
-        ledgers.messages(&self.machinery);
+        ledgers.messages(&self.service_stats);
         let closed = ledgers.close();
         (closed.summary, closed.findings)
     }
@@ -349,8 +354,8 @@ fn hand<T: Clone>(pages: &mut Pages<T>, all: &[T], key: fn(&T) -> String, length
     }
 }
 
-fn service(name: &str, published: &[(&str, u64)], steps: &[(&str, &str, [u64; 3])]) -> Machinery {
-    let step = |(step, subject, [handled, retrying, dead]): &(&str, &str, [u64; 3])| StepState {
+fn service(name: &str, published: &[(&str, u64)], steps: &[(&str, &str, [u64; 3])]) -> ServiceStats {
+    let step = |(step, subject, [handled, retrying, dead]): &(&str, &str, [u64; 3])| StepStats {
         step: (*step).to_owned(),
         subjects: vec![(*subject).to_owned()],
         handled: *handled,
@@ -359,11 +364,11 @@ fn service(name: &str, published: &[(&str, u64)], steps: &[(&str, &str, [u64; 3]
         waiting: Some(0),
         come_to: BTreeMap::new(),
     };
-    Machinery {
+    ServiceStats {
         service: name.to_owned(),
         instance: name.to_owned(),
         at: NOON,
-        stats: Stats::default(),
+        stats: StoreStats::default(),
         calls_open: 0,
         published: published.iter().map(|(subject, count)| ((*subject).to_owned(), *count)).collect(),
         newest: None,

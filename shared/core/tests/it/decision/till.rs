@@ -13,7 +13,7 @@ use saga_core::input::{Input, Outcome};
 use saga_core::message::{Envelope, Message, MessageType, Received, raw};
 use saga_core::retry::RetryPolicy;
 use saga_core::row::{Projected, RowKey, RowKind, StoredRow};
-use saga_core::service::{Reaction, Refusal, Service, Step, Subscription, TaskResult};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step, Subscription, TaskResult};
 use saga_core::unit_of_work::{Policy, UnitOfWork};
 use saga_core::waiting::{Retry, Task};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -152,10 +152,10 @@ impl Decider for Tin {
 impl Policy<Fact> for Tin {
     fn whenever(event: &TinEvent, id: &str, before: &Self, work: &mut UnitOfWork<'_, Fact>) {
         let TinEvent::Put(_) = event else { return };
-        let (after, heard) = (work.row::<Self>(id).coins, work.heard().is_some());
+        let (after, heard) = (work.row::<Self>(id).coins, work.message().is_some());
         work.publish(Fact::Counted { in_tin: id.to_owned(), before: before.coins, after, heard });
         if before.coins < FULL && after >= FULL {
-            work.call("collect", &id);
+            work.add_task("collect", &id);
         }
     }
 }
@@ -200,11 +200,11 @@ impl Service for Till {
         vec![RowKey::of::<Tin>(tin)]
     }
 
-    fn execute(
+    fn on_command(
         &self,
         command: &TillCommand,
         work: &mut UnitOfWork<'_, Fact>,
-    ) -> Result<Reply, Refusal<NoCoins>> {
+    ) -> Result<Reply, HandlerError<NoCoins>> {
         let is_changed = match command {
             TillCommand::Put(tin, coins) => work.decide::<Tin>(tin, &TinCommand::Put(*coins))?,
             TillCommand::LookAt(tin, at) => work.decide::<Tin>(tin, &TinCommand::LookAt(*at))?,
@@ -227,7 +227,7 @@ impl Service for Till {
         }
     }
 
-    fn rows_on_record(&self, message: &Received<Fact>, work: &mut UnitOfWork<'_, Fact>) -> Vec<RowKey> {
+    fn additional_rows(&self, message: &Received<Fact>, work: &mut UnitOfWork<'_, Fact>) -> Vec<RowKey> {
         match &message.fact {
             Fact::Paid { tin, mood: Mood::OnRecord, .. } => {
                 vec![RowKey::of::<Tin>(work.row::<Tin>(tin).coins)]
@@ -236,19 +236,19 @@ impl Service for Till {
         }
     }
 
-    fn hear(
+    fn on_message(
         &self,
         step: &'static Step,
         message: &Received<Fact>,
         work: &mut UnitOfWork<'_, Fact>,
-    ) -> Reaction<Self> {
+    ) -> HandlerResult<Self> {
         let Fact::Paid { tin, coins, mood } = &message.fact else {
-            return Err(Refusal::unheard(step, message));
+            return Err(HandlerError::unhandled(step, message));
         };
         let tin = match mood {
             Mood::Fine => tin.clone(),
-            Mood::NotYet => return Err(Refusal::NotYet("nobody has counted".to_owned())),
-            Mood::Broken => return Err(Refusal::Broken("the lid is off".to_owned())),
+            Mood::NotYet => return Err(HandlerError::Transient("nobody has counted".to_owned())),
+            Mood::Broken => return Err(HandlerError::Permanent("the lid is off".to_owned())),
             Mood::Panics => panic!("it is dark in {tin}"),
             Mood::OnRecord => work.row::<Tin>(tin).coins.to_string(),
         };
@@ -261,12 +261,16 @@ impl Service for Till {
     }
 
     /// A tin that nobody looks after wants nothing.
-    fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> bool {
+    fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> bool {
         work.row::<Tin>(result.payload.trim_matches('"')).look_at.is_none()
     }
 
     /// So many coins are brought back; without an answer it is broken.
-    fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> Reaction<Self> {
+    fn on_task_result(
+        &self,
+        result: &TaskResult<'_>,
+        work: &mut UnitOfWork<'_, Fact>,
+    ) -> HandlerResult<Self> {
         let tin = result.payload.trim_matches('"');
         match result.answer {
             Ok(coins) => {
@@ -274,14 +278,14 @@ impl Service for Till {
                 work.decide::<Tin>(tin, &TinCommand::Put(coins))?;
                 Ok(())
             }
-            Err(failed) => Err(Refusal::Broken(format!("{:?} {}", failed.kind, failed.reason()))),
+            Err(failed) => Err(HandlerError::Permanent(format!("{:?} {}", failed.kind, failed.reason()))),
         }
     }
 
-    fn fall_due(&self, row: &RowKey, work: &mut UnitOfWork<'_, Fact>) -> Reaction<Self> {
+    fn on_deadline(&self, row: &RowKey, work: &mut UnitOfWork<'_, Fact>) -> HandlerResult<Self> {
         let coins = work.row::<Tin>(&row.id).coins;
         if coins == 13 {
-            return Err(Refusal::NotYet("thirteen".to_owned()));
+            return Err(HandlerError::Transient("thirteen".to_owned()));
         }
         // What is empty is refused.
         work.decide::<Tin>(&row.id, &TinCommand::Put(if coins == 0 { -1 } else { 1 }))?;

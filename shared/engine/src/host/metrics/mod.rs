@@ -15,9 +15,9 @@ use prometheus_client::registry::Registry;
 use saga_core::admission::CallEnd;
 use saga_core::breaker::State;
 use saga_core::input::{COMMAND, DUE};
-use saga_core::machinery::Stats;
 use saga_core::metric::{Measured, Measurement, Metric};
 use saga_core::outcome::{OF_COMMANDS, OF_DUE_ROWS, OF_MESSAGES};
+use saga_core::service_stats::StoreStats;
 use saga_core::trace::TraceContext;
 use tracing::error;
 
@@ -36,7 +36,7 @@ struct Inner {
     all: Vec<Series>,
     /// What is measured all the time.
     often: Often,
-    latest: Mutex<Stats>,
+    latest: Mutex<StoreStats>,
     /// Who else hears of what is measured of the service's own.
     told: OnceLock<Told>,
     /// Metrics that cannot be measured here, as the log has said.
@@ -187,10 +187,10 @@ impl Metrics {
     }
 
     /// Takes over what the store says of itself; `None` when it does not say.
-    pub fn take_stats(&self, stats: Option<Stats>, now: Timestamp) {
+    pub fn take_stats(&self, stats: Option<StoreStats>, now: Timestamp) {
         let age =
             |since: Option<Timestamp>| since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
-        let of = |value: &dyn Fn(&Stats) -> f64| stats.as_ref().map_or(f64::NAN, value);
+        let of = |value: &dyn Fn(&StoreStats) -> f64| stats.as_ref().map_or(f64::NAN, value);
         for (metric, value) in [
             (&names::PENDING, of(&|stats| count(stats.outbox_pending))),
             (&names::FAILED, of(&|stats| count(stats.outbox_failed))),
@@ -244,7 +244,7 @@ impl Metrics {
 
     /// What the store last said of itself.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> StoreStats {
         self.0.latest.lock().clone()
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
-use saga_core::decider::Leaves;
+use saga_core::decider::RetentionPolicy;
 use saga_core::row::{RowKind, StoredEvent};
 use tokio_postgres::Error;
 use tracing::error;
@@ -36,10 +36,12 @@ pub(super) async fn find(
     let mut held = None;
     for ((kind, id), at) in looked {
         let Some(kind) = kinds.iter().find(|declared| declared.name == kind) else { continue };
-        match kind.leaves {
-            Leaves::Nothing => Ok(()),
-            Leaves::Events => part(conn, &mut leaving, kind, &id, at, limit).await,
-            Leaves::Rows | Leaves::RowsFirst => whole(conn, &mut leaving, kind, &id, at, &mut held).await,
+        match kind.retention {
+            RetentionPolicy::Keep => Ok(()),
+            RetentionPolicy::PurgeEvents => part(conn, &mut leaving, kind, &id, at, limit).await,
+            RetentionPolicy::PurgeRows | RetentionPolicy::PurgeRowsFirst => {
+                whole(conn, &mut leaving, kind, &id, at, &mut held).await
+            }
         }
         .map_err(oops(context))?;
     }
@@ -242,7 +244,7 @@ pub(super) async fn bring_back(
                      ON CONFLICT DO NOTHING";
                 execute(conn, mark, &[&kind, row, &saga]).await?;
             }
-            let StoredEvent { version, name, data, causation_id, recorded_at, told } = event;
+            let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event;
             let insert =
                 "INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, told)
                  SELECT head.event + 1, $1::text, $2::text, $3::bigint, $4::text, $5::text, $6::uuid, $7::bigint, $8::boolean FROM head
@@ -250,7 +252,7 @@ pub(super) async fn bring_back(
             let new = execute(
                 conn,
                 insert,
-                &[&kind, row, version, name, data, causation_id, &micros(*recorded_at), told],
+                &[&kind, row, version, name, data, causation_id, &micros(*recorded_at), is_published],
             )
             .await?;
             if new > 0 {

@@ -190,7 +190,7 @@ impl Folded {
         let data: &str = event.get(DATA);
         let add = |mut row: Box<dyn Folding>| {
             let added = match keeps {
-                true => row.keep(PastEvent { event: data, at: timestamp(at), told: event.get(TOLD) }),
+                true => row.keep(PastEvent { event: data, at: timestamp(at), is_published: event.get(TOLD) }),
                 false => row.add(data),
             };
             added.map(|()| row)

@@ -38,9 +38,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::decision::{Decide, Reads};
-use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::service_stats::{MessageCounts, StoreStats};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -414,11 +414,11 @@ impl Store for PostgresStore {
         self.read(Lane::Quick, |conn, _| Box::pin(outbox::kept_since(conn)))
     }
 
-    fn stats(&self) -> Answer<'_, Stats> {
+    fn stats(&self) -> Answer<'_, StoreStats> {
         self.read(Lane::Quick, |conn, _| Box::pin(read::stats(conn)))
     }
 
-    fn tallies(&self) -> Answer<'_, Tallies> {
+    fn tallies(&self) -> Answer<'_, MessageCounts> {
         self.snapshot(Lane::Scan, |conn, _| Box::pin(read::tallies(conn)))
     }
 

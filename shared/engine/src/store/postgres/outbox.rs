@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use saga_core::machinery::Stats;
+use saga_core::service_stats::StoreStats;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
@@ -327,14 +327,14 @@ pub(super) fn waiting_from() -> (String, String) {
 }
 
 /// How much waits in the outbox, from the first columns of a row; of the rest nothing.
-pub(super) fn waiting(row: &Row) -> Stats {
-    Stats {
+pub(super) fn waiting(row: &Row) -> StoreStats {
+    StoreStats {
         outbox_pending: count_of(row.get(0)) + count_of(row.get(4)),
         outbox_republishing: count_of(row.get(1)),
         outbox_failed: count_of(row.get(2)),
         outbox_kept: count_of(row.get(3)),
         outbox_oldest: row.get::<_, Option<i64>>(5).map(timestamp),
-        ..Stats::default()
+        ..StoreStats::default()
     }
 }
 

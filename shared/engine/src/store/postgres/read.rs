@@ -1,11 +1,11 @@
-//! Shell: what people ask: rows, lists and counts of them, and the machinery's state.
+//! Shell: what people ask: rows, lists and counts of them, and the statistics.
 
 use std::collections::BTreeMap;
 
 use saga_core::decider::FieldValue;
-use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Order, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::service_stats::{MessageCounts, StoreStats};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
@@ -224,7 +224,7 @@ pub(super) fn stored_event(row: &Row) -> StoredEvent {
         data: row.get(2),
         causation_id: row.get(3),
         recorded_at: timestamp(row.get(4)),
-        told: row.get(5),
+        is_published: row.get(5),
     }
 }
 
@@ -275,16 +275,16 @@ pub(super) async fn history_between(
 }
 
 /// One statement, as it is asked for all the time.
-pub(super) async fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
+pub(super) async fn stats(conn: &Connection) -> Result<StoreStats, StoreFault> {
     let (waiting, from) = super::outbox::waiting_from();
     let sql = format!(
         "SELECT {waiting}, (SELECT count(*) FROM retry), open.count, open.oldest,
              (SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING'))
          FROM (SELECT count(*) AS count, min(created_at) AS oldest FROM task) AS open, {from}"
     );
-    let row = query_one(conn, &sql, &[]).await.map_err(oops("reading the machinery's state"))?;
+    let row = query_one(conn, &sql, &[]).await.map_err(oops("reading the statistics"))?;
     let outbox = super::outbox::waiting(&row);
-    Ok(Stats {
+    Ok(StoreStats {
         retries: count_of(row.get(6)),
         tasks: count_of(row.get(7)),
         task_oldest: row.get::<_, Option<i64>>(8).map(timestamp),
@@ -293,12 +293,12 @@ pub(super) async fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
     })
 }
 
-pub(super) async fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
+pub(super) async fn tallies(conn: &Connection) -> Result<MessageCounts, StoreFault> {
     let counts = async |sql: &str| -> Result<BTreeMap<String, u64>, StoreFault> {
         let rows = query(conn, sql, &[]).await.map_err(oops("reading the tallies"))?;
         Ok(rows.iter().map(|row| (row.get(0), count_of(row.get(1)))).collect())
     };
-    Ok(Tallies {
+    Ok(MessageCounts {
         published: counts("SELECT name, count FROM tally WHERE what = 'published'").await?,
         handled: counts("SELECT name, count FROM tally WHERE what = 'handled'").await?,
         // What nobody of this system sent, or what is no message, is not among the messages that are reconciled.

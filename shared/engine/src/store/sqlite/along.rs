@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use rusqlite::{Connection, params};
-use saga_core::decider::Leaves;
+use saga_core::decider::RetentionPolicy;
 use saga_core::row::{Folding, RowKind};
 
 use super::fold::{Judged, Made, Which, check, for_each_row, is_row, select_rows};
@@ -46,7 +46,7 @@ struct Folded {
 impl Along {
     /// Whether the rows of a kind are checked in this way: there are few of them, and many events of theirs in the log.
     pub(super) fn is_for(conn: &Connection, kind: &RowKind) -> Result<bool, StoreFault> {
-        if kind.leaves != Leaves::Events {
+        if kind.retention != RetentionPolicy::PurgeEvents {
             return Ok(false);
         }
         let sizes = format!(

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
-use saga_core::decider::Leaves;
+use saga_core::decider::RetentionPolicy;
 use saga_core::row::{RowKind, StoredEvent};
 use tracing::error;
 use uuid::Uuid;
@@ -38,10 +38,12 @@ pub(super) fn find(
     let mut held = None;
     for ((kind, id), at) in looked {
         let Some(kind) = kinds.iter().find(|declared| declared.name == kind) else { continue };
-        match kind.leaves {
-            Leaves::Nothing => Ok(()),
-            Leaves::Events => part(conn, &mut leaving, kind, &id, at, limit),
-            Leaves::Rows | Leaves::RowsFirst => whole(conn, &mut leaving, kind, &id, at, &mut held),
+        match kind.retention {
+            RetentionPolicy::Keep => Ok(()),
+            RetentionPolicy::PurgeEvents => part(conn, &mut leaving, kind, &id, at, limit),
+            RetentionPolicy::PurgeRows | RetentionPolicy::PurgeRowsFirst => {
+                whole(conn, &mut leaving, kind, &id, at, &mut held)
+            }
         }
         .map_err(oops(context))?;
     }
@@ -240,8 +242,8 @@ pub(super) fn bring_back(conn: &Connection, kind: &str, events: &[LeavingEvent])
             if let Ok(saga) = row.parse::<Uuid>() {
                 mark.execute(params![kind, row, saga])?;
             }
-            let StoredEvent { version, name, data, causation_id, recorded_at, told } = event;
-            let told = told.then_some(true);
+            let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event;
+            let told = is_published.then_some(true);
             count += insert.execute(params![
                 kind,
                 row,

@@ -93,7 +93,7 @@ type Folded = serde_json::Result<Box<dyn Folding>>;
 fn add(mut row: Box<dyn Folding>, event: &rusqlite::Row<'_>, keeps: bool) -> rusqlite::Result<Folded> {
     let data = event.get_ref(DATA)?.as_str()?;
     let added = if keeps {
-        row.keep(PastEvent { event: data, at: timestamp(event.get(AT)?), told: event.get(TOLD)? })
+        row.keep(PastEvent { event: data, at: timestamp(event.get(AT)?), is_published: event.get(TOLD)? })
     } else {
         row.add(data)
     };

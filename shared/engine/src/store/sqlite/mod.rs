@@ -31,10 +31,10 @@ use rusqlite::Connection;
 use rusqlite::backup::Backup;
 use rusqlite::config::DbConfig;
 use saga_core::decision::{Decide, Reads};
-use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::retry::error_chain;
 use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::service_stats::{MessageCounts, StoreStats};
 
 use self::along::Along;
 use self::checkpoint::Checkpoints;
@@ -324,7 +324,7 @@ impl Store for SqliteStore {
         self.read(Lane::Health, outbox::kept_since)
     }
 
-    fn stats(&self) -> Answer<'_, Stats> {
+    fn stats(&self) -> Answer<'_, StoreStats> {
         let place = self.place.clone();
         self.read(Lane::Health, move |conn| {
             place.map_or(Ok(()), |place| place.check())?;
@@ -332,7 +332,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn tallies(&self) -> Answer<'_, Tallies> {
+    fn tallies(&self) -> Answer<'_, MessageCounts> {
         self.read(Lane::Scan, read::tallies)
     }
 

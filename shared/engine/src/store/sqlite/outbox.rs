@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use saga_core::machinery::Stats;
+use saga_core::service_stats::StoreStats;
 use uuid::Uuid;
 
 use super::values::{micros, oops, timestamp, trace};
@@ -302,8 +302,8 @@ pub(super) fn kept_since(conn: &Connection) -> Result<Option<Timestamp>, StoreFa
 }
 
 /// How much waits in the outbox; of the rest nothing.
-pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<Stats> {
-    let mut waiting = Stats::default();
+pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<StoreStats> {
+    let mut waiting = StoreStats::default();
     let mut out_of_line = conn.prepare_cached(&format!(
         "SELECT status, count(*) FROM outbox WHERE {OUT_OF_LINE} GROUP BY status"
     ))?;

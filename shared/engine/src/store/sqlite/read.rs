@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
-use saga_core::machinery::{Stats, Tallies};
 use saga_core::query::{FoundRow, Group, Join, Joined, Order, Query};
 use saga_core::row::{RowKey, RowKind, StoredEvent};
+use saga_core::service_stats::{MessageCounts, StoreStats};
 use saga_core::waiting::{Retry, Task, latest_end};
 use uuid::Uuid;
 
@@ -185,7 +185,7 @@ pub(super) fn stored_event(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredEv
         data: row.get(2)?,
         causation_id: row.get(3)?,
         recorded_at: timestamp(row.get(4)?),
-        told: row.get(5)?,
+        is_published: row.get(5)?,
     })
 }
 
@@ -218,8 +218,8 @@ pub(super) fn history_between(
     .collect()
 }
 
-pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
-    let context = "reading the machinery's state";
+pub(super) fn stats(conn: &Connection) -> Result<StoreStats, StoreFault> {
+    let context = "reading the statistics";
     let count = |sql: &str| -> Result<u64, StoreFault> {
         conn.prepare_cached(sql)
             .and_then(|mut select| select.query_row([], |row| row.get::<_, i64>(0)))
@@ -231,7 +231,7 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
         .and_then(|mut select| select.query_row([], |row| row.get(0)))
         .map_err(oops(context))?;
     let outbox = super::outbox::waiting(conn).map_err(oops(context))?;
-    Ok(Stats {
+    Ok(StoreStats {
         retries: count("SELECT count(*) FROM retry")?,
         tasks: count("SELECT count(*) FROM task")?,
         task_oldest: oldest_task.map(timestamp),
@@ -240,7 +240,7 @@ pub(super) fn stats(conn: &Connection) -> Result<Stats, StoreFault> {
     })
 }
 
-pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
+pub(super) fn tallies(conn: &Connection) -> Result<MessageCounts, StoreFault> {
     let counts = |sql: &str| -> Result<BTreeMap<String, u64>, StoreFault> {
         conn.prepare_cached(sql)
             .and_then(|mut select| {
@@ -251,7 +251,7 @@ pub(super) fn tallies(conn: &Connection) -> Result<Tallies, StoreFault> {
             })
             .map_err(oops("reading the tallies"))
     };
-    Ok(Tallies {
+    Ok(MessageCounts {
         published: counts("SELECT name, count FROM tally WHERE what = 'published'")?,
         handled: counts("SELECT name, count FROM tally WHERE what = 'handled'")?,
         // What nobody of this system sent, or what is no message, is not among the messages that are reconciled.

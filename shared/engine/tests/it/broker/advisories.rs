@@ -325,7 +325,7 @@ async fn foreign(bus: &NatsBus) -> Durable {
         max_deliver: 2,
         // As the step itself declares it.
         max_ack_pending: 2_000,
-        filter_subjects: FILLING.hears[0].subjects("depot"),
+        filter_subjects: FILLING.consumes[0].subjects("depot"),
         ..Default::default()
     };
     bus.jetstream().create_consumer_on_stream(config, "COURIER").await.expect("a consumer")

@@ -166,7 +166,7 @@ pub async fn waiting(bus: &NatsBus, step: &'static Step) -> u64 {
 
 /// The one durable of a step.
 pub fn durable_of(step: &'static Step) -> Durable {
-    Durable { step, subscription: &step.hears[0], listener: "depot" }
+    Durable { step, subscription: &step.consumes[0], listener: "depot" }
 }
 
 /// A step's consumer, once it is there.

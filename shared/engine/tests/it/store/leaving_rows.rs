@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use saga_core::decider::{Decider, Leaves, Sums};
+use saga_core::decider::{Decider, RetentionPolicy, Sums};
 use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
 use saga_engine::host::archive::{Archive, Period, depart};
@@ -29,7 +29,7 @@ type Driven = i64;
 
 impl Decider for Trip {
     const KIND: &'static str = "trip";
-    const LEAVES: Leaves = Leaves::Rows;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRows;
     type Command = ();
     type Event = Driven;
     type Rejection = ();

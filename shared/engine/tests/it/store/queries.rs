@@ -220,7 +220,7 @@ pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
     ];
     assert_eq!(told, wanted);
     let last = &history[2];
-    assert_eq!((last.causation_id, last.recorded_at, last.told), (id(77), at(60), false));
+    assert_eq!((last.causation_id, last.recorded_at, last.is_published), (id(77), at(60), false));
     assert_eq!(history[0].recorded_at, at(0));
     Ok(())
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use saga_core::input::Input;
 use saga_core::message::Received;
 use saga_core::row::{RowKey, RowKind};
-use saga_core::service::{Reaction, Refusal, Service, Step, Subscription, TaskResult, steps_of};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step, Subscription, TaskResult, steps_of};
 use saga_core::unit_of_work::UnitOfWork;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -97,11 +97,11 @@ impl Service for Depot {
         vec![RowKey::of::<Shelf>(command.label())]
     }
 
-    fn execute(
+    fn on_command(
         &self,
         command: &DepotCommand,
         work: &mut UnitOfWork<'_, Fact>,
-    ) -> Result<Reply, Refusal<Nothing>> {
+    ) -> Result<Reply, HandlerError<Nothing>> {
         let label = command.label();
         let wanted = Wanted { label: label.to_owned() };
         match command {
@@ -110,8 +110,8 @@ impl Service for Depot {
             DepotCommand::CheckAt(_, at) => {
                 work.decide::<Shelf>(label, &ShelfCommand::PlanCheck(*at)).map(drop)?;
             }
-            DepotCommand::Supply(_) => drop(work.call("supply", &wanted)),
-            DepotCommand::Insist(_) => drop(work.call("insist", &wanted)),
+            DepotCommand::Supply(_) => drop(work.add_task("supply", &wanted)),
+            DepotCommand::Insist(_) => drop(work.add_task("insist", &wanted)),
         }
         Ok(Reply { pieces: work.row::<Shelf>(label).pieces })
     }
@@ -122,20 +122,22 @@ impl Service for Depot {
         vec![RowKey::of::<Shelf>(&fact.label)]
     }
 
-    fn hear(
+    fn on_message(
         &self,
         step: &'static Step,
         message: &Received<Fact>,
         work: &mut UnitOfWork<'_, Fact>,
-    ) -> Reaction<Self> {
+    ) -> HandlerResult<Self> {
         if step.name == LISTENING.name {
             let saga = work.correlation_id();
             work.publish(ParcelsStored { saga, stored: vec![] });
             return Ok(());
         }
-        let Fact::ParcelsArrived(fact) = &message.fact else { return Err(Refusal::unheard(step, message)) };
+        let Fact::ParcelsArrived(fact) = &message.fact else {
+            return Err(HandlerError::unhandled(step, message));
+        };
         if !work.row::<Shelf>(&fact.label).listed {
-            return Err(Refusal::NotYet(format!("shelf {:?} is not listed yet", fact.label)));
+            return Err(HandlerError::Transient(format!("shelf {:?} is not listed yet", fact.label)));
         }
         Ok(put(work, &fact.label, fact.quantity)?)
     }
@@ -144,25 +146,30 @@ impl Service for Depot {
         label_of(result).map(RowKey::of::<Shelf>).into_iter().collect()
     }
 
-    fn wants(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> bool {
+    fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> bool {
         label_of(result).is_none_or(|label| work.row::<Shelf>(label).pieces < i64::from(FULL))
     }
 
-    fn take_result(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> Reaction<Self> {
-        let label = label_of(result).ok_or_else(|| Refusal::Broken("not for this depot".to_owned()))?;
+    fn on_task_result(
+        &self,
+        result: &TaskResult<'_>,
+        work: &mut UnitOfWork<'_, Fact>,
+    ) -> HandlerResult<Self> {
+        let label =
+            label_of(result).ok_or_else(|| HandlerError::Permanent("not for this depot".to_owned()))?;
         match result.answer {
             Ok(answer) => {
                 let pieces = answer.as_u64().and_then(|pieces| u32::try_from(pieces).ok());
                 Ok(put(work, &label, pieces.unwrap_or(0))?)
             }
             Err(failed) if result.kind == "insist" => {
-                Err(Refusal::Broken(format!("no supply: {}", failed.reason())))
+                Err(HandlerError::Permanent(format!("no supply: {}", failed.reason())))
             }
             Err(_) => Ok(work.decide::<Shelf>(&label, &ShelfCommand::GiveUp).map(drop)?),
         }
     }
 
-    fn fall_due(&self, row: &RowKey, work: &mut UnitOfWork<'_, Fact>) -> Reaction<Self> {
+    fn on_deadline(&self, row: &RowKey, work: &mut UnitOfWork<'_, Fact>) -> HandlerResult<Self> {
         assert!(!row.id.starts_with(CURSED), "nobody looks at a cursed shelf and lives");
         Ok(work.decide::<Shelf>(&row.id, &ShelfCommand::Check).map(drop)?)
     }

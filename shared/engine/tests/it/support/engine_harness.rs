@@ -12,9 +12,9 @@ use saga_core::dead_letter::DeadLettered;
 use saga_core::decision::Rules;
 use saga_core::fault::FaultKind;
 use saga_core::input::{CommandOutcome, Input, Outcome, RequestKey};
-use saga_core::machinery::Stats;
 use saga_core::retry::RetryPolicy;
 use saga_core::service::{Service as _, Step, steps_of};
+use saga_core::service_stats::StoreStats;
 use saga_engine::host::metrics::Metrics;
 use saga_engine::nats::NatsBus;
 use saga_engine::runtime::admission::{BreakerAction, BreakerView, SharedAdmission, StepAdmission};
@@ -268,7 +268,7 @@ impl EngineHarness {
     }
 
     /// What waits and is parked.
-    pub async fn stats(&self) -> Stats {
+    pub async fn stats(&self) -> StoreStats {
         self.store.stats().await.expect("the store works")
     }
 

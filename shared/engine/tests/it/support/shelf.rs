@@ -1,7 +1,7 @@
 //! The kind of row that the tests use: a shelf with pieces of one label.
 
 use jiff::Timestamp;
-use saga_core::decider::{Decider, FieldValue, Leaves};
+use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 use saga_core::unit_of_work::Policy;
 use saga_core::unit_of_work::UnitOfWork;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ impl Decider for Shelf {
     const KIND: &'static str = "shelf";
     const FIELDS: &'static [&'static str] = &["status", "pieces"];
     const NUMBERS: &'static [&'static str] = &["pieces"];
-    const LEAVES: Leaves = Leaves::Events;
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
     type Command = ShelfCommand;
     type Event = ShelfEvent;
     type Rejection = Nothing;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 /// The state of the machinery, for health, metrics and the operator.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Stats {
+pub struct StoreStats {
     /// Entries that wait to be published.
     pub outbox_pending: u64,
     /// Entries that the broker refused for good, and those of their sagas that are held behind them.
@@ -35,7 +35,7 @@ pub struct Stats {
 
 /// Counts by subject and by step, for the reconciliation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Tallies {
+pub struct MessageCounts {
     /// Distinct facts published, by subject.
     pub published: BTreeMap<String, u64>,
     /// Messages handled, by step.
@@ -48,7 +48,7 @@ pub struct Tallies {
 
 /// A place in the history of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct HistoryPosition {
     /// Which database it is: its id.
     pub database: Uuid,
     /// The position of the event there.
@@ -59,7 +59,7 @@ pub struct Place {
 
 /// The machinery of one service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Machinery {
+pub struct ServiceStats {
     /// Name of the service, e.g. `payment`.
     pub service: String,
     /// Which of its instances answers.
@@ -67,7 +67,7 @@ pub struct Machinery {
     /// When it was asked.
     pub at: Timestamp,
     /// What its store says.
-    pub stats: Stats,
+    pub stats: StoreStats,
     /// Calls waiting and in flight in this process.
     pub calls_open: usize,
     /// Distinct facts it has published, by subject.
@@ -76,12 +76,12 @@ pub struct Machinery {
     #[serde(default)]
     pub newest: Option<u64>,
     /// Each of its steps, the engine's own included.
-    pub steps: Vec<StepState>,
+    pub steps: Vec<StepStats>,
 }
 
 /// One step of one service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct StepState {
+pub struct StepStats {
     /// Name of the step, unique in the whole system.
     pub step: String,
     /// Subjects it hears.
@@ -100,7 +100,7 @@ pub struct StepState {
     pub come_to: BTreeMap<String, u64>,
 }
 
-impl Machinery {
+impl ServiceStats {
     /// Whether nothing is under way in this service.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
@@ -113,7 +113,7 @@ impl Machinery {
     #[must_use]
     pub fn what_is_under_way(&self) -> String {
         let (service, stats) = (&self.service, &self.stats);
-        let heard = |step: &StepState| match step.waiting {
+        let heard = |step: &StepStats| match step.waiting {
             Some(0) => None,
             Some(count) => Some(format!(", {count} for {}", step.step)),
             None => Some(format!(", {} does not reach the broker", step.step)),

@@ -6,35 +6,35 @@ use std::fmt;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::fault::FaultKind;
-use saga_core::machinery::{Machinery, Stats, StepState};
 use saga_core::retry::{error_chain, error_links, panic_text};
+use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
 
 /// What is parked waits for a human, and what the broker refused for good is not on its way any more.
 #[test]
 fn a_service_is_quiet_when_nothing_is_on_its_way() {
-    let stats = Stats { outbox_failed: 1, dead_letters: 1, ..Stats::default() };
-    let quiet = || machinery(stats.clone(), [Some(0), Some(0)]);
+    let stats = StoreStats { outbox_failed: 1, dead_letters: 1, ..StoreStats::default() };
+    let quiet = || service_stats(stats.clone(), [Some(0), Some(0)]);
     assert!(quiet().is_quiet());
     assert_eq!(quiet().what_is_under_way(), "till: 0 to publish, 0 to try again, 0 calls open");
     for (busy, text) in [
         (
-            machinery(Stats { outbox_pending: 1, ..stats.clone() }, [Some(0); 2]),
+            service_stats(StoreStats { outbox_pending: 1, ..stats.clone() }, [Some(0); 2]),
             "till: 1 to publish, 0 to try again, 0 calls open",
         ),
         (
-            machinery(Stats { retries: 2, ..stats.clone() }, [Some(0); 2]),
+            service_stats(StoreStats { retries: 2, ..stats.clone() }, [Some(0); 2]),
             "till: 0 to publish, 2 to try again, 0 calls open",
         ),
         (
-            machinery(Stats { tasks: 3, ..stats.clone() }, [Some(0); 2]),
+            service_stats(StoreStats { tasks: 3, ..stats.clone() }, [Some(0); 2]),
             "till: 0 to publish, 0 to try again, 3 calls open",
         ),
         (
-            machinery(stats.clone(), [Some(0), Some(4)]),
+            service_stats(stats.clone(), [Some(0), Some(4)]),
             "till: 0 to publish, 0 to try again, 0 calls open, 4 for second",
         ),
         (
-            machinery(stats.clone(), [None, Some(0)]),
+            service_stats(stats.clone(), [None, Some(0)]),
             "till: 0 to publish, 0 to try again, 0 calls open, first does not reach the broker",
         ),
     ] {
@@ -93,8 +93,8 @@ impl std::error::Error for Nested {
     }
 }
 
-fn machinery(stats: Stats, waiting: [Option<u64>; 2]) -> Machinery {
-    let step = |(step, waiting): (&str, Option<u64>)| StepState {
+fn service_stats(stats: StoreStats, waiting: [Option<u64>; 2]) -> ServiceStats {
+    let step = |(step, waiting): (&str, Option<u64>)| StepStats {
         step: step.to_owned(),
         subjects: vec![],
         handled: 5,
@@ -103,7 +103,7 @@ fn machinery(stats: Stats, waiting: [Option<u64>; 2]) -> Machinery {
         waiting,
         come_to: BTreeMap::new(),
     };
-    Machinery {
+    ServiceStats {
         service: "till".to_owned(),
         instance: "till-1".to_owned(),
         at: Timestamp::UNIX_EPOCH,
