@@ -54,7 +54,7 @@ found=$(comm -23 <(echo "$all_programs") <(compiled --edges normal,build,dev) | 
 complain "compiled again for tests, because they enable more features" "$found"
 
 # The arguments of lib.sh's build.
-found=$(comm -13 <(echo "$all_programs") <(compiled --edges normal,build --exclude simulation --exclude bench) | sed 's/^/  /')
+found=$(comm -13 <(echo "$all_programs") <(compiled --edges normal,build --exclude simulation --exclude loadgen) | sed 's/^/  /')
 complain "compiled again for the local system, which does not include simulation and bench" "$found"
 
 # All files of a library, the main file of a program.

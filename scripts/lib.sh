@@ -117,7 +117,7 @@ prometheus_program() {
 cargo_at_root() { (cd "$root" && cargo "$@"); }
 
 # The programs of the local system. The simulation and the benchmark tools are not part of it.
-system_programs=(--workspace --bins --exclude simulation --exclude bench)
+system_programs=(--workspace --bins --exclude simulation --exclude loadgen)
 
 # build [ARGUMENTS…]: builds the release programs. Cargo shows its own progress.
 build() { cargo_at_root build --release "${system_programs[@]}" "$@"; }

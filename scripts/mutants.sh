@@ -13,7 +13,7 @@ tree=$work/tree
 export CARGO_TARGET_DIR=$work/target CARGO_INCREMENTAL=1
 export PATH=$root/target/tools/bin:$PATH
 
-crates=(saga-core contract order inventory payment bank admin saga-engine sagactl)
+crates=(saga-core contract order inventory payment bank admin saga-engine loadgen)
 
 # scope CRATE: which files are changed, and which tests must notice.
 scope() {
@@ -33,10 +33,10 @@ scope() {
       files=(shared/engine/src/host/{reading,settings,resilience,metrics}.rs)
       tests+=(-- reading:: settings:: metrics::)
       ;;
-    sagactl)
+    loadgen)
       # What measures; the rest of it talks to a running system.
-      files=(tools/sagactl/src/load/{backlog,ledger,measured,options,percentiles,report,schedule}.rs)
-      tests=(--bins -- load)
+      files=(tools/loadgen/src/{backlog,ledger,measured,options,percentiles,report,schedule}.rs)
+      tests=(--lib)
       ;;
     *) die "no crate $1 in scope; there are: ${crates[*]}" ;;
   esac

@@ -41,7 +41,7 @@ SOURCES = [
     "shared/engine/src/host/metrics/names.rs",
     "shared/engine/src/host/run.rs",
     "shared/engine/src/store/postgres/pool.rs",
-    "tools/sagactl/src/local/credentials.rs",
+    "tools/devstack/src/credentials.rs",
 ]
 # The settings of prometheus-adapter, which are not a Kubernetes object.
 ADAPTER = "k8s/overlays/production/prometheus-adapter.yaml"

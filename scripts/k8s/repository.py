@@ -44,7 +44,7 @@ def read(root: Path):
     return Repository(
         participants=tuple(participants(root / "shared/contract/src/topology.rs")),
         stop_within_s=stop_within(root / "shared/engine/src/host/http/connections.rs"),
-        broker_limit=broker_limit(root / "tools/sagactl/src/local/credentials.rs"),
+        broker_limit=broker_limit(root / "tools/devstack/src/credentials.rs"),
         connections=connections(root / "shared/engine/src/store/postgres/pool.rs"),
         metrics=frozenset(metrics(root / "shared/engine/src/host/metrics/names.rs")),
         secrets=secrets(root / "k8s/README.md"),

@@ -1,10 +1,9 @@
 //! Pure: what people write on the command line, and how it is read.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+pub use cli::args::duration;
 use saga_core::ids::EXAMPLE;
 use serde_json::Value;
 use uuid::Uuid;
@@ -26,9 +25,6 @@ pub fn operator_of(
         None => Ok(variable("USER").and_then(|user| operator_name(&user).ok())),
     }
 }
-
-/// Where the folder is when nobody says.
-pub const DEFAULT_FOLDER: &str = ".saga";
 
 /// Reads who somebody is, as the audit log will have it.
 pub fn operator_name(text: &str) -> Result<String, String> {
@@ -62,12 +58,6 @@ pub fn id(text: &str) -> Result<Uuid, String> {
     text.parse().map_err(|_| format!("ids look like {EXAMPLE}"))
 }
 
-/// Reads `250ms`, `30s`, `2m`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime_serde::re::humantime::parse_duration(text)
-        .map_err(|_| "write it like 250ms, 30s or 2m".to_owned())
-}
-
 /// Reads what a message says.
 pub fn json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))
@@ -80,17 +70,6 @@ pub fn delay_ms(text: &str) -> Result<u64, String> {
         Ok(delay @ 1..=600_000) => Ok(delay),
         _ => Err("from 1ms to 10m".to_owned()),
     }
-}
-
-/// Which services are meant: those of the local system, or those of the network of containers that this program is in.
-#[derive(Debug, Clone, Args)]
-pub struct Whose {
-    /// The services are at hosts of their own names, at their usual ports, as in containers.
-    #[arg(long)]
-    pub by_name: bool,
-    /// Folder with this program's own credentials: DIR/sagactl of `sagactl credentials DIR`.
-    #[arg(long, value_name = "DIR", requires = "by_name")]
-    pub credentials: Option<PathBuf>,
 }
 
 #[cfg(test)]

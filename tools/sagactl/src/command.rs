@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use chaos::ChaosOptions;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use client::access::Named;
+use devstack::folder::DEFAULT_FOLDER;
+use devstack::{Member, System};
+use loadgen::LoadOptions;
 use reqwest::Url;
 use strum::VariantNames as _;
 
 use crate::admin::{Form, address};
-use crate::args::{self, DEFAULT_FOLDER, operator_name};
-use crate::chaos::ChaosOptions;
-use crate::entry::Named;
-use crate::load::LoadOptions;
-use crate::local::{LocalCommand, Member, System};
+use crate::args::{self, operator_name};
+use crate::local::LocalCommand;
 use crate::operator::OperatorCommand;
 use crate::output::{Color, exit};
 use crate::reconciliation::ReconciliationOptions;

@@ -6,14 +6,8 @@
 // What can be asked.
 mod command;
 
-// The local system: its processes, from their start to their end.
+// The local system, load, chaos: libraries of their own; their subcommands.
 mod local;
-
-// Orders at a fixed rate, followed to their end.
-mod load;
-
-// A system of its own, broken at random, and what became of its orders.
-mod chaos;
 
 // What operators ask of admin, to see what is stuck and to mend it.
 mod operator;
@@ -28,18 +22,11 @@ mod top;
 // Whether stock, money and messages agree.
 mod reconciliation;
 
-// Requests to the services, and how this program gets in.
-mod entry;
-mod http;
-
 // Who may ask for what.
 mod token;
 
 // Words of the command line.
 mod args;
-
-// What is printed, and exit codes.
-mod output;
 
 // The command line about itself: manual pages, and what shells complete.
 mod manual;
@@ -49,11 +36,13 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
+use cli as output;
+use client::access::{self as entry, Entry};
+use client::http;
+use devstack::System;
 
 use crate::admin::Admin;
 use crate::command::{Arguments, Command, admin_of};
-use crate::entry::Entry;
-use crate::local::System;
 use crate::output::{complain, exit, look, note};
 use crate::overview::Asked;
 
@@ -123,7 +112,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         Command::Load(options) => {
             let (reach, is_elsewhere) = (local::reach(&options.whose, &folder)?, options.whose.by_name);
             let system = if is_elsewhere { None } else { System::find(&folder)? };
-            load::run(&reach, system.as_ref(), options).await
+            loadgen::run(&reach, system.as_ref(), options).await
         }
         Command::Token(command) => token::run(command, &folder),
         Command::Operate(command) => operator::run(command, admin, common.operator.clone()).await,

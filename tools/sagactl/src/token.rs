@@ -16,10 +16,10 @@ use strum::VariantNames as _;
 
 use crate::admin::Form;
 use crate::args::duration;
-use crate::local::{System, tokens};
 use crate::output::exit::{self, UNKNOWN};
 use crate::output::text::or_nothing;
 use crate::output::{Column, left, note, right, say, say_json, table, view, when};
+use devstack::{System, tokens};
 
 /// What to do with tokens.
 #[derive(Debug, Subcommand)]

@@ -9,10 +9,10 @@ use reqwest::Url;
 use super::seen::Seen;
 use crate::admin::{Admin, address, read};
 use crate::entry::Entry;
-use crate::local::processes::Processes;
-use crate::local::told::{told, told_elsewhere};
-use crate::local::{Member, System, status};
 use crate::output::exit;
+use devstack::processes::Processes;
+use devstack::told::{told, told_elsewhere};
+use devstack::{Member, System, status};
 
 /// Admin bounds its own look, and answers before.
 const WITHIN: Duration = Duration::from_millis(1_900);

@@ -18,8 +18,8 @@ pub use self::asked::Asked;
 use self::finding::findings;
 use self::seen::Seen;
 use crate::admin::Form;
-use crate::local::processes::Processes;
 use crate::output::{exit, say, say_json, view};
+use devstack::processes::Processes;
 
 /// `sagactl status`: processes, services, sagas, dead letters, and whether a human is needed.
 pub async fn status(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {

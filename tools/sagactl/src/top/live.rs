@@ -13,9 +13,9 @@ use super::canvas::draw;
 use super::eyes::{EVERY, Eyes};
 use super::screen::parts;
 use super::state::{Look, State};
-use crate::local::ShutdownSignal;
 use crate::output::{View, has_colors};
 use crate::overview::Asked;
+use devstack::ShutdownSignal;
 
 /// Shows it until somebody ends it.
 pub async fn run(asked: Asked) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::metrics::Reading;
 use super::state::Look;
-use crate::local::processes::{ProcessLook, Processes};
+use devstack::processes::{ProcessLook, Processes};
 
 /// When the first of them is.
 pub fn noon() -> Timestamp {

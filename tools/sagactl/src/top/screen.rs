@@ -10,11 +10,11 @@ use super::layout::{Line, Mark, Part};
 use super::pace::{Ended, Pace, Rate, USUAL};
 use super::quantile::Quantile;
 use super::state::{Need, State};
-use crate::local::processes::{self, ProcessLook};
 use crate::output::text::{NOTHING, or_nothing};
 use crate::output::{Column, View, goes, left, lines, right, time, when};
 use crate::overview::seen::Seen;
 use crate::overview::shown::{at_the_broker, books, breaker_line, ready, sagas_lines, still_to_hear};
+use devstack::processes::{self, ProcessLook};
 
 /// Groups of dead letters that are named, the largest.
 const MOST_GROUPS: usize = 5;

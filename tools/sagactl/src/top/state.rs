@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use super::metrics::Reading;
 use super::pace::{Counted, Pace, Rate};
-use crate::local::processes::Processes;
 use crate::overview::seen::Seen;
+use devstack::processes::Processes;
 
 /// One look.
 #[derive(Debug)]

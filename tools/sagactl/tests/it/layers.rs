@@ -288,7 +288,19 @@ impl Tree {
                 sources.extend(paths.into_iter().map(|path| {
                     let text = std::fs::read_to_string(&path).expect("a source file");
                     let below = path.strip_prefix(folder.join("src")).expect("below src");
-                    Source::new(&format!("{parent}/{name}"), below, text)
+                    let package = format!("{parent}/{name}");
+                    // A program in a folder of its own is a crate of its own.
+                    match below
+                        .strip_prefix("bin")
+                        .ok()
+                        .and_then(|below| below.iter().next().zip(Some(below)))
+                    {
+                        Some((program, below)) => {
+                            let package = format!("{package}/{}", program.to_string_lossy());
+                            Source::new(&package, below.strip_prefix(program).expect("below it"), text)
+                        }
+                        None => Source::new(&package, below, text),
+                    }
                 }));
             }
         }
@@ -302,7 +314,7 @@ impl Tree {
         let words = IMPURE.iter().filter(|word| code.contains(**word)).map(|word| (*word).to_owned());
         let mut found: BTreeSet<String> = words.collect();
         for path in &source.paths {
-            if self.shell_packages.contains(&path[0]) {
+            if self.shell_packages.contains(&path[0]) && !self.is_in_pure_module(path) {
                 found.insert(path[0].clone());
             }
             let module = self.module_of(source, path);
@@ -313,6 +325,16 @@ impl Tree {
             }
         }
         found.into_iter().map(|what| format!("{}: {what}", source.name())).collect()
+    }
+
+    /// True if the path leads into a pure module of another crate of this workspace.
+    fn is_in_pure_module(&self, path: &[String]) -> bool {
+        self.sources.iter().any(|source| {
+            source.package.ends_with(&format!("/{}", path[0]))
+                && source.layer == Some(Layer::Pure)
+                && !source.module.is_empty()
+                && path[1..].starts_with(&source.module)
+        })
     }
 
     /// The module of the same crate that this path leads into.

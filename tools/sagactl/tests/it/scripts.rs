@@ -43,7 +43,7 @@ fn scripts_build_in_the_repository_when_called_from_another_folder() {
         let ended = run(&caller, script, &[]);
         assert_eq!(ended.status.code(), Some(9), "{script}: {}", String::from_utf8_lossy(&ended.stderr));
         let target = caller.join("built").display().to_string();
-        let expected = "build --release --workspace --bins --exclude simulation --exclude bench";
+        let expected = "build --release --workspace --bins --exclude simulation --exclude loadgen";
         assert_eq!(builds(&caller), [root.as_str(), &target, expected], "{script}");
     }
 }

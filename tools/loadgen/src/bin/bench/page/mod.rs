@@ -1,0 +1,247 @@
+//! Pure: the results of a run as a table for people, and as a page with charts.
+
+mod charts;
+mod rows;
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use self::charts::charts;
+use self::rows::{Row, rows};
+use crate::cost;
+
+/// What `scripts/bench.sh all` measures, beside the floor.
+const PARTS: [&str; 11] = [
+    "idle",
+    "throughput",
+    "latency",
+    "drain",
+    "store",
+    "relay",
+    "mixed",
+    "overload",
+    "history",
+    "soak",
+    "counts",
+];
+
+/// The table, for a terminal.
+pub fn table(results: &Value) -> String {
+    let rows = rows(results);
+    let wide = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+    let (what, value) = (wide(|row| &row.what), wide(|row| &row.value));
+    let mut text =
+        head(results).into_iter().map(|(name, said)| format!("{name:12} {said}\n")).collect::<String>();
+    text.push('\n');
+    for row in &rows {
+        let _ = writeln!(text, "{:what$}  {:>value$}  {}", row.what, row.value, row.beside);
+    }
+    for reason in reasons(results) {
+        let _ = writeln!(text, "NOT VALID: {reason}");
+    }
+    text
+}
+
+/// The page and its charts, by file name.
+pub fn files(results: &Value) -> serde_json::Result<Vec<(String, String)>> {
+    let mut page = String::from(
+        "# Benchmarks\n\nWritten by `scripts/bench.sh all --write`. What each part does: `scripts/bench.sh --help`.\n\
+         The floor is what this machine can do without the system, in the same run: compare shares of it, not \
+         numbers of different machines.\nWhat each part of a saga costs each process, and what for: \
+         [budget.md](budget.md).\n\n| | |\n| --- | --- |\n",
+    );
+    for (name, said) in head(results) {
+        let _ = writeln!(page, "| {name} | {said} |");
+    }
+    page.push_str("\n| what | | beside the floor |\n| --- | ---: | --- |\n");
+    for row in rows(results) {
+        let _ = writeln!(page, "| {} | {} | {} |", row.what, row.value, row.beside);
+    }
+    for reason in reasons(results) {
+        let _ = writeln!(page, "\n**Not valid:** {reason}");
+    }
+    let mut files = Vec::new();
+    for (name, svg) in charts(results) {
+        let _ = writeln!(page, "\n![{name}]({name}.svg)");
+        files.push((format!("{name}.svg"), svg));
+    }
+    files.push(("README.md".to_owned(), page));
+    files.push(("budget.md".to_owned(), cost::page(&serde_json::from_str(budget::STORED)?, results)));
+    files.push(("results.json".to_owned(), format!("{}\n", serde_json::to_string_pretty(results)?)));
+    Ok(files)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn head(results: &Value) -> Vec<(&'static str, String)> {
+    let (machine, versions, durability) = (&results["machine"], &results["versions"], &results["durability"]);
+    let of = |from: &Value, name: &str| text(&from[name]);
+    let mut head = vec![
+        (
+            "machine",
+            format!(
+                "{}, {} cores, {} MiB, Linux {}",
+                of(machine, "cpu"),
+                of(machine, "cores"),
+                of(machine, "memory_mib"),
+                of(machine, "kernel")
+            ),
+        ),
+        ("disk", format!("{} on {}", of(machine, "file_system"), of(machine, "disk"))),
+        (
+            "versions",
+            format!(
+                "{} ({} profile); rustc {}, nats-server {}, SQLite {}",
+                of(versions, "revision"),
+                of(versions, "profile"),
+                of(versions, "rustc"),
+                of(versions, "nats_server"),
+                of(versions, "sqlite")
+            ),
+        ),
+        (
+            "durability",
+            format!(
+                "SQLite synchronous={}, JetStream sync_interval={}",
+                of(durability, "sqlite_synchronous"),
+                of(durability, "jetstream_sync_interval")
+            ),
+        ),
+    ];
+    let left_out: Vec<_> = PARTS.into_iter().filter(|part| results.get(part).is_none()).collect();
+    if !left_out.is_empty() {
+        head.push(("left out", left_out.join(", ")));
+    }
+    if results["quick"] == true {
+        head.push(("quick", "short runs: a trial, no result".to_owned()));
+    }
+    head
+}
+
+/// What each part that did not hold says against itself.
+fn reasons(results: &Value) -> Vec<String> {
+    let parts = results.as_object().into_iter().flatten();
+    let of = |(part, result): (&String, &Value)| {
+        let all = result["reasons"].as_array().cloned().unwrap_or_default();
+        all.iter().map(|reason| format!("{part}: {}", text(reason))).collect::<Vec<_>>()
+    };
+    parts.flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn results() -> Value {
+        json!({
+            "machine": {"cpu": "X", "cores": 2, "memory_mib": 1, "kernel": "6", "file_system": "ext4", "disk": "vd"},
+            "versions": {"revision": "abc, dirty", "profile": "dist", "rustc": "1", "nats_server": "2", "sqlite": "3"},
+            "durability": {"sqlite_synchronous": "FULL", "jetstream_sync_interval": "always"},
+            "floor": {"fsync": {"p50_us": 500}, "store": {"events_per_s": 9}, "broker": {"sagas_per_s": 4000, "broker_cpu_us_per_saga": 7}},
+            "idle": {"latency_ms": {"p50": 6.0, "p99": 9.0}, "cpu_ms_per_s": 3},
+            "throughput": {
+                "sustained_per_s": 1000, "reasons": ["orders piled up"],
+                "at_sustained": {"latency_ms": {"p50": 1.0, "p99": 2.0}, "cpu_ms": {"order": 500}, "completed": 1000, "rss_mib": {"order": 60.6, "bank": 40, "nats": 160.2}},
+                "steps": [{"rate_wanted": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
+                "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0},
+                    "settings": ["order.service.shed_under_way_from=164"]}]
+            },
+            "overload": {"rate": 3000, "services_rss_mib_max": 310.5, "order_rss_mib_max": 75, "rss_mib": {"order": 70, "nats": 161}, "timeline": [{"at": 0, "ended": 5, "refused": 1, "sent": 6, "p99_ms": 4.0}]},
+            "history": {"orders": 5000, "rate_wanted": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib": {"admin": 300.4, "nats": 100},
+                "audit_whole": {"seconds": 60.5, "orders_read": 5600}, "audit_again": {"seconds": 0.025, "orders_read": 0}},
+            "drain": {"per_s": 7000, "queued": 9900, "settings": ["order.service.deadline=30m", "order.service.shed_held_up=10m"]},
+            "store": {"sizes": [{"batch": 1, "events_per_s": 5000, "cpu_us_per_event": 106}, {"batch": 16, "events_per_s": 38000, "cpu_us_per_event": 19}]},
+            "relay": {"entries_per_s": 200_000, "cpu_us_per_entry": 1},
+            "mixed": {"rate": 500, "latency_ms": {"p50": 3.0, "p99": 4.0}},
+            "soak": {"rate": 500, "duration_s": 1800, "latency_ms": {"p50": 5.0, "p99": 6.0}, "services_rss_mib_first": 290, "services_rss_mib_last": 300},
+            "counts": {"rate": 950, "all": {"cpu_us": 400.5, "messages": 3.986, "instructions": "not counted here"}}
+        })
+    }
+
+    fn page(results: &Value) -> String {
+        let files = files(results).expect("JSON");
+        files.into_iter().find_map(|(name, text)| (name == "README.md").then_some(text)).expect("a page")
+    }
+
+    #[test]
+    fn results_stand_beside_the_floor_and_what_did_not_hold_is_said() {
+        let shown = table(&results());
+        assert!(shown.contains("1000 sagas/s  25 % of the broker alone"), "{shown}");
+        assert!(shown.contains("12.0 fsyncs") && shown.contains("SQLite synchronous=FULL"), "{shown}");
+        assert!(shown.contains("beside 5000 finished orders, at 750/s"), "{shown}");
+        assert!(shown.contains("60.5 s, 5600 orders read"), "{shown}");
+        assert!(shown.contains("NOT VALID: throughput: orders piled up"), "{shown}");
+    }
+
+    #[test]
+    fn each_part_has_its_rows() {
+        let page = page(&results());
+        for row in [
+            "| 64 clients that wait | 900 sagas/s, p50 1.0 ms, p99 2.0 ms | \
+             22 % of the broker alone; order.service.shed_under_way_from=164 |",
+            "|   its memory, the five services | 101 MiB | the broker 160 MiB |",
+            "|   memory of the five services, highest | 310.5 MiB | order 75 MiB |",
+            "|   memory after it, at half of the rate | 70 MiB | the broker 161 MiB |",
+            "| beside 5000 finished orders, at 750/s | p50 1.0 ms, p99 2.0 ms | memory 300 MiB |",
+            "| drain after the broker's outage | 7000 sagas/s | \
+             9900 orders were queued; order.service.deadline=30m; order.service.shed_held_up=10m |",
+            "| store alone, 1 per transaction | 5000 events/s | 106 µs of CPU each |",
+            "| store alone, 16 per transaction | 38000 events/s | 19 µs of CPU each |",
+            "| relay alone | 200000 messages/s | 1 µs of CPU each |",
+            "| mixed, at 500/s | p50 3.0 ms, p99 4.0 ms |  |",
+            "| soak, 1800 s at 500/s | p50 5.0 ms, p99 6.0 ms | memory 290 → 300 MiB |",
+            "| counted at | 950 sagas/s | 95 % of what is sustained |",
+            "| per saga: CPU µs | 400.50 |  |",
+            "| per saga: messages | 3.99 |  |",
+        ] {
+            assert!(page.contains(row), "{row}\n{page}");
+        }
+        assert!(!page.contains("per saga: instructions"), "nobody has counted them: {page}");
+    }
+
+    #[test]
+    fn a_page_says_which_build_was_measured_and_what_was_left_out() {
+        let mut results = results();
+        assert!(page(&results).contains("| versions | abc, dirty (dist profile); rustc 1, "));
+        assert!(page(&results).contains("| left out | latency |"), "{}", page(&results));
+        results["latency"] = json!({"at": []});
+        assert!(!page(&results).contains("left out"), "nothing was");
+    }
+
+    #[test]
+    fn the_parts_are_those_of_the_script() {
+        let script = include_str!("../../../../../../scripts/bench.sh");
+        assert!(script.contains(&format!("\nparts=({})\n", PARTS.join(" "))));
+    }
+
+    #[test]
+    fn a_page_names_its_charts() {
+        let files = files(&results()).expect("JSON");
+        let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+        let charts = ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg"];
+        let wanted = [&charts[..], &["README.md", "budget.md", "results.json"]].concat();
+        assert_eq!(names, wanted);
+        let page = page(&results());
+        assert!(charts.iter().all(|name| page.contains(&format!("({name})"))), "{page}");
+        assert!(!table(&json!({})).contains("sagas/s"), "of nothing nothing is said");
+    }
+
+    #[test]
+    fn all_that_the_repository_shows_is_made_of_the_results_and_figures_that_it_stores() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks");
+        let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
+        let results = serde_json::from_str(&read("results.json")).expect("results");
+        for (name, made) in files(&results).expect("JSON") {
+            assert!(
+                read(&name) == made,
+                "{name} is of other results or figures; write it anew: \
+                 cargo run --bin bench -- page docs/benchmarks/results.json docs/benchmarks"
+            );
+        }
+    }
+}

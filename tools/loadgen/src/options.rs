@@ -1,0 +1,202 @@
+//! Pure: how to load the system, as people write it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use strum::{EnumString, VariantNames};
+
+use cli::args::duration;
+use devstack::options::Whose;
+
+/// Longest run: its orders fit the shelf.
+const LONGEST: Duration = Duration::from_hours(2);
+/// More than one machine can send.
+const HIGHEST_RATE: u32 = 100_000;
+/// Each may hold a connection.
+pub const MOST_CLIENTS: u32 = 4_096;
+
+/// How to load the system.
+#[derive(Debug, Args)]
+pub struct LoadOptions {
+    /// Orders per second.
+    #[arg(long, value_parser = rate, required_unless_present_any = ["clients", "rest", "at_rest"])]
+    pub rate: Option<u32>,
+    /// Instead of a rate: so many clients, each of whom waits for the end of its order before it sends the next.
+    #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CLIENTS)))]
+    pub clients: Option<u32>,
+    /// Then: so many orders per second for so long; may be given more than once.
+    #[arg(long, value_name = "RATE=LENGTH", value_parser = then, conflicts_with_all = ["clients", "rest", "at_rest"])]
+    pub then: Vec<(u32, Duration)>,
+    /// How long orders are sent and measured.
+    #[arg(long, default_value = "60s", value_parser = run_length)]
+    pub duration: Duration,
+    /// How long orders are sent before, without being measured.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub warmup: Duration,
+    /// Which orders, in percent.
+    #[arg(long, value_name = "KIND=PERCENT,…", default_value = "happy=90,declined=5,out_of_stock=5")]
+    pub mix: Mix,
+    /// How long the system gets, after the last order, to finish.
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = run_length)]
+    pub drain: Duration,
+    /// An order that is refused with 503 and told when to come again does not speak against the run.
+    #[arg(long)]
+    pub may_shed: bool,
+    /// With --json: what happened second by second.
+    #[arg(long, requires = "json")]
+    pub timeline: bool,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub whose: Whose,
+    /// Instead: N orders one after another, each measured from POST to CONFIRMED.
+    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "clients", "at_rest"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rest: Option<u32>,
+    /// The same as --rest COUNT.
+    #[arg(long, conflicts_with_all = ["rate", "clients"], requires = "count")]
+    pub at_rest: bool,
+    /// How many orders with --at-rest.
+    #[arg(long, value_name = "N", requires = "at_rest", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub count: Option<u32>,
+}
+
+fn run_length(text: &str) -> Result<Duration, String> {
+    let length = duration(text)?;
+    match length {
+        Duration::ZERO => Err("must be longer than 0s".to_owned()),
+        length if length > LONGEST => Err(format!("at most {}s", LONGEST.as_secs())),
+        length => Ok(length),
+    }
+}
+
+fn rate(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(rate @ 1..=HIGHEST_RATE) => Ok(rate),
+        _ => Err(format!("must be a whole number from 1 to {HIGHEST_RATE}, in orders per second")),
+    }
+}
+
+fn then(text: &str) -> Result<(u32, Duration), String> {
+    let (per_second, length) = text.split_once('=').ok_or("write it like 500=20s")?;
+    Ok((rate(per_second)?, run_length(length)?))
+}
+
+/// What becomes of an order, by its own doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Kind {
+    /// It ends confirmed.
+    Happy,
+    /// The bank declines its card.
+    Declined,
+    /// One of its products is sold out.
+    OutOfStock,
+    /// Its customer cancels it, a moment after it was taken.
+    Cancelled,
+}
+
+/// Shares of the kinds, in their order, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mix([u64; 4]);
+
+impl Mix {
+    /// Every order the same.
+    pub const HAPPY: Self = Self([100, 0, 0, 0]);
+
+    /// The kind of the order with this number. Kinds are spread evenly, and every hundred has the exact shares.
+    pub const fn kind(&self, number: u64) -> Kind {
+        let Self([happy, declined, out_of_stock, _]) = *self;
+        // 61 has no factor in common with 100, so a hundred numbers in a row hit every slot once.
+        let slot = number % 100 * 61 % 100;
+        if slot < happy {
+            Kind::Happy
+        } else if slot < happy + declined {
+            Kind::Declined
+        } else if slot < happy + declined + out_of_stock {
+            Kind::OutOfStock
+        } else {
+            Kind::Cancelled
+        }
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut shares = [0_u64; 4];
+        for part in text.split(',') {
+            let (name, share) =
+                part.split_once('=').ok_or("write it like happy=90,declined=5,out_of_stock=5")?;
+            let percent = share.parse().map_err(|_| format!("{share:?} is no whole percentage"))?;
+            let kind: Kind = name
+                .trim()
+                .parse()
+                .map_err(|_| format!("there is no kind {name:?}; kinds are {}", Kind::VARIANTS.join(", ")))?;
+            shares[kind as usize] = percent;
+        }
+        match shares.into_iter().fold(0, u64::saturating_add) {
+            100 => Ok(Self(shares)),
+            all => Err(format!("the shares make {all} %, they must make 100 %")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hundred_orders_have_the_exact_shares() {
+        let mix: Mix = "happy=80,declined=7,out_of_stock=3,cancelled=10".parse().expect("a mix");
+        let count = |kind| (300..400).filter(|number| mix.kind(*number) == kind).count();
+        let kinds = [Kind::Happy, Kind::Declined, Kind::OutOfStock, Kind::Cancelled];
+        assert_eq!(kinds.map(count), [80, 7, 3, 10]);
+    }
+
+    #[test]
+    fn a_mix_that_makes_no_sense_is_refused() {
+        for bad in [
+            "",
+            "happy",
+            "happy=90",
+            "happy=101",
+            "happy=-1,declined=101",
+            "lucky=100",
+            "happy=50.5,declined=49.5",
+        ] {
+            assert!(bad.parse::<Mix>().is_err(), "{bad}");
+        }
+        assert!("happy=100".parse::<Mix>().is_ok());
+        assert!(
+            rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err() && rate("1000") == Ok(1000)
+        );
+    }
+
+    #[test]
+    fn the_kinds_are_spread_evenly() {
+        let mix: Mix = "happy=50,declined=25,out_of_stock=25".parse().expect("a mix");
+        for first in 0..300 {
+            let happy = (first..first + 10).filter(|number| mix.kind(*number) == Kind::Happy).count();
+            assert!((4..=6).contains(&happy), "{happy} of the ten from {first} on");
+        }
+        assert!((0..200).all(|number| Mix::HAPPY.kind(number) == Kind::Happy));
+    }
+
+    #[test]
+    fn a_run_has_a_length_and_a_rate_that_one_machine_can_send() {
+        assert_eq!(run_length("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(run_length("2h"), Ok(LONGEST));
+        for bad in ["0s", "7201s", "long"] {
+            assert!(run_length(bad).is_err(), "{bad}");
+        }
+        assert_eq!((rate("1"), rate("100000")), (Ok(1), Ok(HIGHEST_RATE)));
+        assert!(rate("100001").is_err());
+        assert_eq!(then("500=20s"), Ok((500, Duration::from_secs(20))));
+        for bad in ["500", "500=", "=20s", "0=20s", "500=0s"] {
+            assert!(then(bad).is_err(), "{bad}");
+        }
+    }
+}

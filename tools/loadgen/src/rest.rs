@@ -1,0 +1,96 @@
+//! Shell: orders one after another: what one order costs when nothing else goes on.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::books;
+use super::options::Mix;
+use super::percentiles::{Latencies, Percentiles, percentile_table};
+use super::report::verdict;
+use super::schedule::Schedule;
+use super::shelf;
+use cli::exit::{self, Refusal};
+use cli::{say, say_json, view};
+use client::http::Http;
+use client::reconciliation::Reconciliation;
+use devstack::{Member, Reach};
+
+/// Orders before the first measured one: they open the connection.
+const WARM_UP: u64 = 5;
+
+#[derive(Debug, Serialize)]
+struct RestReport {
+    orders: u64,
+    confirmed: u64,
+    latency_ms: Percentiles,
+    #[serde(flatten)]
+    reconciliation: Reconciliation,
+}
+
+/// `sagactl load --rest N`: each order is sent when the one before it has ended, and measured from its POST
+/// until the answer that says `CONFIRMED`.
+pub async fn run(reach: &Reach, count: u32, json: bool) -> anyhow::Result<ExitCode> {
+    let count = u64::from(count);
+    let http = Http::new()?;
+    shelf::fill(&http, reach, count + WARM_UP).await?;
+    let run_id = format!("{:08x}", fastrand::u32(..));
+    let length = Duration::from_secs(count + WARM_UP);
+    let schedule = Schedule::at_rate(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
+    let mut latencies = Latencies::new()?;
+    let run = async {
+        measure(reach, &schedule, &mut latencies).await?;
+        books::ask(reach, json).await
+    };
+    let reconciliation = tokio::select! {
+        outcome = run => Some(outcome?),
+        _ = tokio::signal::ctrl_c() => None,
+    };
+    let Some(reconciliation) = reconciliation else {
+        let (measured, percentiles) = (latencies.count(), latencies.percentiles().in_short());
+        let text = format!(
+            "ended after {measured} of {count} orders: {percentiles}; of the books nothing is known (sagactl audit)"
+        );
+        return Err(Refusal::new(exit::INTERRUPTED, text).into());
+    };
+    let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
+    let report = RestReport { orders: count, confirmed, latency_ms, reconciliation };
+    if json {
+        say_json(&serde_json::to_value(&report)?);
+    } else {
+        say(&format!("{count} orders one after another, from POST to CONFIRMED"));
+        say(&percentile_table(&[("one order", latency_ms)], &view()));
+        say(&verdict(&report.reconciliation));
+    }
+    Ok(if report.reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn measure(reach: &Reach, schedule: &Schedule, latencies: &mut Latencies) -> anyhow::Result<()> {
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
+    let url = format!("{}/api/orders", reach.url_of(Member::ORDER));
+    let orders = schedule.most_orders();
+    let bar = ProgressBar::with_draw_target(Some(orders), ProgressDrawTarget::stderr_with_hz(5));
+    for number in 0..orders {
+        let body = schedule.body(number);
+        let sent = Instant::now();
+        let request =
+            client.post(&url).header("content-type", "application/json").header("prefer", "wait=10");
+        let response = request.body(body).send().await.with_context(|| format!("order {number}"))?;
+        let answer = response.bytes().await.with_context(|| format!("answer to order {number}"))?;
+        let latency = sent.elapsed();
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        if answer.get("status").and_then(Value::as_str) != Some("CONFIRMED") {
+            bail!("order {number} was not confirmed within 10s: {answer}");
+        }
+        if number >= WARM_UP {
+            latencies.record(latency);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
