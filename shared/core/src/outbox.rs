@@ -14,7 +14,7 @@ pub struct OutboxItem {
     pub id: Uuid,
     /// Subject it is published to, e.g. `order.created`.
     pub subject: String,
-    /// `PENDING`; `FAILED`, when the broker refused it; `HELD`, behind a failed one of its saga; `RETRY`, when it is
+    /// `PENDING`; `FAILED`, when the broker refused it; `BLOCKED`, behind a failed one of its saga; `RETRY`, when it is
     /// tried again; `REPUBLISH`, when it was published and is to be published once more.
     pub status: String,
     /// Tries that failed.

@@ -193,8 +193,6 @@ impl<D: Decider> AnyState for D {
 pub struct RowKind {
     /// Name; also the table's.
     pub name: &'static str,
-    /// What earlier builds called it: their rows and events are taken over.
-    pub formerly: Option<&'static str>,
     /// Searchable fields; each is an indexed column.
     pub fields: &'static [&'static str],
     /// Which of the fields hold numbers or times.
@@ -212,7 +210,7 @@ impl RowKind {
     #[must_use]
     pub fn of<D: Decider>() -> Self {
         let (name, fields, numbers, retention) = (D::KIND, D::FIELDS, D::NUMBERS, D::RETENTION);
-        Self { name, formerly: None, fields, numbers, retention, finished: finished::<D>, begin: begin::<D> }
+        Self { name, fields, numbers, retention, finished: finished::<D>, begin: begin::<D> }
     }
 
     /// Whether a field holds numbers or times, and no texts.
@@ -236,12 +234,6 @@ impl RowKind {
             row.add(event.as_ref())?;
         }
         row.projected(id)
-    }
-
-    /// The same, called `name` by earlier builds.
-    #[must_use]
-    pub const fn formerly(self, name: &'static str) -> Self {
-        Self { formerly: Some(name), ..self }
     }
 }
 

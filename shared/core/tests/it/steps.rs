@@ -230,7 +230,6 @@ impl Service for Bare {
     fn rows() -> Vec<RowKind> {
         let kind = |name, retention| RowKind {
             name,
-            formerly: None,
             fields: &[],
             numbers: &[],
             retention,

@@ -16,13 +16,13 @@ fn by_hand(system: &System, service: &str, statements: &str, order: &str) {
 
 /// An event of the row once more, as if it had happened twice.
 const TWICE_AT_THE_BANK: &str = "
-    INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
-        SELECT kind, row_id, version + 1, name, data, causation_id, recorded_at, told FROM event
+    INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
+        SELECT kind, row_id, version + 1, name, data, causation_id, recorded_at, is_published FROM event
         WHERE kind = 'charge' AND row_id = (SELECT id FROM row_charge WHERE reference = '$id');
     UPDATE row_charge SET version = version + 1 WHERE reference = '$id'";
 const TWICE_AT_PAYMENT: &str = "
-    INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
-        SELECT kind, row_id, version + 1, name, data, causation_id, recorded_at, told FROM event
+    INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
+        SELECT kind, row_id, version + 1, name, data, causation_id, recorded_at, is_published FROM event
         WHERE kind = 'payment' AND row_id = '$id' AND name = 'Captured';
     UPDATE row_payment SET version = version + 1 WHERE id = '$id'";
 

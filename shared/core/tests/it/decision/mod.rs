@@ -266,8 +266,8 @@ fn what_a_kind_of_row_does_not_say_it_does_not_have() {
             "Grown"
         }
     }
-    let kind = saga_core::row::RowKind::of::<Plain>().formerly("simple");
-    assert_eq!((kind.name, kind.formerly, kind.fields), ("plain", Some("simple"), &[][..]));
+    let kind = saga_core::row::RowKind::of::<Plain>();
+    assert_eq!((kind.name, kind.fields), ("plain", &[][..]));
     let grown = kind.fold("a", None, ["null", "null"]).expect("a fold");
     assert_eq!((&grown.state[..], &grown.fields[..], grown.due), ("2", &[][..], None));
     assert!(kind.fold("a", None, ["1"]).is_err(), "that is none of its events");

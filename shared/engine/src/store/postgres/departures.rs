@@ -54,7 +54,7 @@ pub(super) async fn find(
 }
 
 async fn looked_through(conn: &Connection) -> Result<i64, Error> {
-    Ok(query_one(conn, "SELECT coalesce(max(up_to), 0) FROM looked_through", &[]).await?.get(0))
+    Ok(query_one(conn, "SELECT coalesce(max(up_to), 0) FROM retention_scan", &[]).await?.get(0))
 }
 
 /// The next old events, by their rows.
@@ -132,7 +132,7 @@ async fn held_sagas(conn: &Connection) -> Result<BTreeSet<Uuid>, Error> {
 
 /// Dead letters that are over: of those the revision is when that was asked for, if it was.
 async fn dead_letters(conn: &Connection, cutoff: i64, limit: i64) -> Result<Vec<StoredDeadLetter>, Error> {
-    let sql = "SELECT letter, status, revision, message_id FROM dead_letter
+    let sql = "SELECT content, status, revision, message_id FROM dead_letter
          WHERE status IN ('RESOLVED', 'DISCARDED') AND greatest(last_failed_at, revision) < $1 LIMIT $2";
     let found = query(conn, sql, &[&cutoff, &limit]).await?;
     // One that is damaged keeps no other.
@@ -197,12 +197,12 @@ async fn left(
             }
         }
         if has_any_left && left_before(conn).await? < leaving.before {
-            execute(conn, "DELETE FROM left_before", &[]).await?;
-            execute(conn, "INSERT INTO left_before (saga) VALUES ($1)", &[&leaving.before]).await?;
+            execute(conn, "DELETE FROM purged_before", &[]).await?;
+            execute(conn, "INSERT INTO purged_before (saga) VALUES ($1)", &[&leaving.before]).await?;
         }
         // What was in somebody's hands is looked at again.
         if there.len() == leaving.rows.len() {
-            execute(conn, "UPDATE looked_through SET up_to = $1", &[&leaving.up_to]).await?;
+            execute(conn, "UPDATE retention_scan SET up_to = $1", &[&leaving.up_to]).await?;
         }
     }
     // Behind the head, and not waited for: a batch may have the head, and write one of them that it has not read.
@@ -221,7 +221,7 @@ async fn left(
             *given_up.entry(stored.dead_letter.step.clone()).or_default() += 1;
         }
     }
-    tally(conn, "dead", &given_up).await?;
+    tally(conn, "discarded", &given_up).await?;
     Ok(gone)
 }
 
@@ -238,15 +238,15 @@ pub(super) async fn bring_back(
         for LeavingEvent { row, event, .. } in events {
             if let Ok(saga) = row.parse::<Uuid>() {
                 // Of a row that has left there is no event; of another there is one at least.
-                let mark = "INSERT INTO brought_back (kind, row_id)
+                let mark = "INSERT INTO restored_row (kind, row_id)
                      SELECT $1::text, $2::text WHERE NOT EXISTS (SELECT FROM event WHERE kind = $1 AND row_id = $2)
-                         AND $3 < (SELECT saga FROM left_before LIMIT 1)
+                         AND $3 < (SELECT saga FROM purged_before LIMIT 1)
                      ON CONFLICT DO NOTHING";
                 execute(conn, mark, &[&kind, row, &saga]).await?;
             }
             let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event;
             let insert =
-                "INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, told)
+                "INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, is_published)
                  SELECT head.event + 1, $1::text, $2::text, $3::bigint, $4::text, $5::text, $6::uuid, $7::bigint, $8::boolean FROM head
                  ON CONFLICT (kind, row_id, version) DO NOTHING";
             let new = execute(

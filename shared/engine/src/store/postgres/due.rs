@@ -18,7 +18,7 @@ pub(super) async fn due(conn: &Connection, kinds: &[RowKind], asked: &DueQuery) 
     let retries = due_retries(conn, limit, asked).await.map_err(oops(context))?;
     let mut due = Due { retries, ..Due::default() };
     let times = "SELECT least((SELECT min(next_attempt) FROM retry WHERE next_attempt > $1),
-                (SELECT min(told_until) FROM retry WHERE next_attempt <= $1 AND owner <> $2 AND told_until > $1)),
+                (SELECT min(claimed_until) FROM retry WHERE next_attempt <= $1 AND owner <> $2 AND claimed_until > $1)),
          (SELECT min(next_attempt) FROM task WHERE next_attempt > $1 AND lease_until IS NULL)";
     let times = query_one(conn, times, &[&at, &asked.owner]).await.map_err(oops(context))?;
     let mut next: Vec<Option<i64>> = vec![times.get(0), times.get(1), first_lapse];
@@ -84,10 +84,10 @@ async fn due_retries(conn: &Connection, limit: i64, asked: &DueQuery) -> Result<
     let sql = "WITH due AS (
              SELECT step AS due_step, message_id AS due_id FROM retry
              WHERE next_attempt <= $1 AND step <> ALL ($3)
-                 AND (owner IS NULL OR owner = $4 OR told_until <= $1 OR told_until > $6)
+                 AND (owner IS NULL OR owner = $4 OR claimed_until <= $1 OR claimed_until > $6)
              ORDER BY next_attempt LIMIT $2 FOR UPDATE SKIP LOCKED)
-         UPDATE retry SET owner = $4, told_until = $5 FROM due WHERE step = due_step AND message_id = due_id
-         RETURNING step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter";
+         UPDATE retry SET owner = $4, claimed_until = $5 FROM due WHERE step = due_step AND message_id = due_id
+         RETURNING step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, dead_letter_id";
     let retry = |row: &Row| Retry {
         step: row.get(0),
         message_id: row.get(1),
@@ -108,7 +108,7 @@ async fn due_retries(conn: &Connection, limit: i64, asked: &DueQuery) -> Result<
     Ok(retries)
 }
 
-const TASK: &str = "id, kind, correlation_id, payload, attempts, claim, created_at, letter, trace";
+const TASK: &str = "id, kind, correlation_id, payload, attempts, claim, created_at, dead_letter_id, trace";
 
 /// Whoever looks at the same time gets others.
 async fn claim_tasks(conn: &Connection, at: i64, asked: &DueQuery) -> Result<Vec<Task>, Error> {

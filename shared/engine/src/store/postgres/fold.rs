@@ -82,7 +82,7 @@ const ROW_ID: usize = 4;
 impl Events {
     fn of(kind: &RowKind, which: &Which) -> Self {
         let sql = format!(
-            "SELECT version, data, recorded_at, told, row_id FROM event
+            "SELECT version, data, recorded_at, is_published, row_id FROM event
              WHERE kind = $1 AND row_id {} $2 AND (row_id, version) > ($3, $4) ORDER BY row_id, version LIMIT $5",
             which.is()
         );

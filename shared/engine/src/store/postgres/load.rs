@@ -109,7 +109,7 @@ pub(super) async fn load(
     }
     if !reads.dead_letters.is_empty() {
         let ids: Vec<Uuid> = reads.dead_letters.iter().copied().collect();
-        let sql = "SELECT letter, status, revision, message_id, id FROM dead_letter WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
+        let sql = "SELECT content, status, revision, message_id, id FROM dead_letter WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
         asked.push((sql.to_owned(), vec![Box::new(ids)]));
     }
     if !reads.inbox.is_empty() {
@@ -122,7 +122,7 @@ pub(super) async fn load(
         asked.push((sql.to_owned(), vec![Box::new(keys)]));
     }
     // Last: what has left while the rows were read is known to have left.
-    asked.push(("SELECT saga FROM left_before LIMIT 1".to_owned(), vec![]));
+    asked.push(("SELECT saga FROM purged_before LIMIT 1".to_owned(), vec![]));
     let mut statements = Vec::with_capacity(asked.len());
     for (sql, values) in asked {
         statements.push(Ready::of(conn, &sql, values).await.map_err(oops(CONTEXT))?);

@@ -148,7 +148,7 @@ pub(super) async fn mark(conn: &Connection) -> Result<Mark, StoreFault> {
     let row = query_opt(
         conn,
         "SELECT identity.service, identity.id, head.event,
-                (SELECT coalesce(sum(count), 0)::bigint FROM tally)
+                (SELECT coalesce(sum(count), 0)::bigint FROM message_count)
          FROM head, identity",
         &[],
     );

@@ -20,10 +20,10 @@ const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
 
 /// Whether an entry has to wait because an earlier one of its saga does.
 const IS_BLOCKED: &str = "EXISTS (SELECT FROM outbox AS blocking
-     WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'HELD'))";
+     WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'BLOCKED'))";
 
 /// Said beside each status that stands out of line: it is the condition of the index of these few rows.
-const OUT_OF_LINE: &str = "status <> 'PENDING'";
+const OUT_OF_LINE: &str = "status IS NOT NULL";
 
 /// So much of what is published at once may be repetition: what is new shall not wait for it.
 const REPUBLISHED_SHARE: usize = 4;
@@ -43,7 +43,7 @@ pub(super) async fn pending(conn: &Connection, limit: usize) -> Result<Vec<Outbo
     };
     // What is tried again stands before everything else of its saga.
     let mut all = entries(format!("{OUT_OF_LINE} AND status = 'RETRY'"), limit).await?;
-    let in_line = format!("seq > {POSITION} AND status = 'PENDING' AND NOT {IS_BLOCKED}");
+    let in_line = format!("seq > {POSITION} AND status IS NULL AND NOT {IS_BLOCKED}");
     all.append(&mut entries(in_line, limit.saturating_sub(all.len())).await?);
     let again = format!("{OUT_OF_LINE} AND status = 'REPUBLISH'");
     all.append(&mut entries(again, limit.div_ceil(REPUBLISHED_SHARE)).await?);
@@ -59,7 +59,7 @@ pub(super) async fn behind(
         return Ok(None);
     }
     let sql = "SELECT seq, id, saga, subject, payload, trace FROM outbox
-         WHERE seq > $1 AND status = 'PENDING' ORDER BY seq LIMIT $2";
+         WHERE seq > $1 AND status IS NULL ORDER BY seq LIMIT $2";
     let found = query(conn, sql, &[&position, &limit_of(limit)]).await.map_err(oops("reading the outbox"))?;
     Ok(Some(found.iter().map(entry).collect()))
 }
@@ -124,7 +124,7 @@ pub(super) async fn settle_run(
         let is_next = format!(
             "INSERT INTO publication (up_to, published_at)
              SELECT $2::bigint, $3::bigint WHERE {POSITION} < $1 AND NOT EXISTS
-                 (SELECT FROM outbox WHERE seq > {POSITION} AND seq < $1 AND status = 'PENDING')"
+                 (SELECT FROM outbox WHERE seq > {POSITION} AND seq < $1 AND status IS NULL)"
         );
         let is_next = execute(conn, &is_next, &[&run.first, &run.last, &micros(run.at)]).await? > 0;
         if is_next {
@@ -146,8 +146,8 @@ pub(super) async fn tally(
     }
     let names: Vec<&str> = counts.keys().map(String::as_str).collect();
     let counts: Vec<i64> = counts.values().copied().collect();
-    let sql = "INSERT INTO tally (what, name, count) SELECT $1::text, name, count FROM unnest($2::text[], $3::bigint[]) AS made (name, count)
-         ON CONFLICT (what, name) DO UPDATE SET count = tally.count + excluded.count";
+    let sql = "INSERT INTO message_count (outcome, name, count) SELECT $1::text, name, count FROM unnest($2::text[], $3::bigint[]) AS made (name, count)
+         ON CONFLICT (outcome, name) DO UPDATE SET count = message_count.count + excluded.count";
     execute(conn, sql, &[&what, &names, &counts]).await.map(drop)
 }
 
@@ -156,12 +156,12 @@ async fn settle_failed(conn: &Connection, published: &Published) -> Result<(), E
     for (seq, reason) in &published.refused {
         // One that the broker had before is not missing: it is only not published again.
         let refused = "UPDATE outbox SET attempts = attempts + 1, last_error = $2,
-                 status = CASE status WHEN 'REPUBLISH' THEN 'PENDING' ELSE 'FAILED' END
+                 status = CASE status WHEN 'REPUBLISH' THEN NULL ELSE 'FAILED' END
              WHERE seq = $1";
         execute(conn, refused, &[seq, &without_nul(reason)]).await?;
         // What was let go with it, when it was to be tried again, has been held up by it once more.
         let held = format!(
-            "UPDATE outbox SET status = 'HELD' WHERE {OUT_OF_LINE} AND status = 'RETRY' AND seq > $1
+            "UPDATE outbox SET status = 'BLOCKED' WHERE {OUT_OF_LINE} AND status = 'RETRY' AND seq > $1
              AND saga = (SELECT saga FROM outbox WHERE seq = $1 AND status = 'FAILED')"
         );
         execute(conn, &held, &[seq]).await?;
@@ -183,11 +183,10 @@ async fn settle_out_of_line(
     if done.is_empty() {
         return Ok(());
     }
-    let waited = "SELECT seq, status, subject FROM outbox WHERE seq = ANY ($1) AND status <> 'PENDING'";
+    let waited = "SELECT seq, status, subject FROM outbox WHERE seq = ANY ($1) AND status IS NOT NULL";
     let waited = query(conn, waited, &[&done]).await?;
     let settled: Vec<i64> = waited.iter().map(|row| row.get(0)).collect();
-    let settle =
-        "UPDATE outbox SET status = 'PENDING', last_error = NULL, published_at = $2 WHERE seq = ANY ($1)";
+    let settle = "UPDATE outbox SET status = NULL, last_error = NULL, published_at = $2 WHERE seq = ANY ($1)";
     execute(conn, settle, &[&settled, &micros(now)]).await?;
     for row in waited.iter().filter(|row| row.get::<_, &str>(1) != "REPUBLISH") {
         *counts.entry(row.get(2)).or_default() += 1;
@@ -208,7 +207,7 @@ async fn settle_line(
 ) -> Result<(), Error> {
     let (mut up_to, mut held) = (position, Vec::new());
     let sql = format!(
-        "SELECT seq, subject, {IS_BLOCKED} FROM outbox WHERE seq > $1 AND status = 'PENDING' ORDER BY seq LIMIT $2"
+        "SELECT seq, subject, {IS_BLOCKED} FROM outbox WHERE seq > $1 AND status IS NULL ORDER BY seq LIMIT $2"
     );
     'line: loop {
         let entries = query(conn, &sql, &[&up_to, &LOOKED_AT]).await?;
@@ -228,7 +227,7 @@ async fn settle_line(
         }
     }
     if !held.is_empty() {
-        execute(conn, "UPDATE outbox SET status = 'HELD' WHERE seq = ANY ($1)", &[&held]).await?;
+        execute(conn, "UPDATE outbox SET status = 'BLOCKED' WHERE seq = ANY ($1)", &[&held]).await?;
     }
     if up_to > position {
         let published = "INSERT INTO publication (up_to, published_at) VALUES ($1, $2)";
@@ -245,17 +244,17 @@ pub(super) async fn retry_failed(conn: &Connection, seq: Option<i64>) -> Result<
             "SELECT DISTINCT saga FROM outbox WHERE {OUT_OF_LINE} AND status = 'FAILED' AND ($1::bigint IS NULL OR seq = $1)"
         );
         let sagas: Vec<Uuid> = query(conn, &failed, &[&seq]).await?.iter().map(|row| row.get(0)).collect();
-        let back = format!("status = CASE WHEN seq > {POSITION} THEN 'PENDING' ELSE 'RETRY' END");
+        let back = format!("status = CASE WHEN seq > {POSITION} THEN NULL ELSE 'RETRY' END");
         let put_back = format!(
-            "UPDATE outbox SET {back} WHERE status IN ('FAILED', 'HELD') AND status = 'FAILED' AND saga = ANY ($1)
+            "UPDATE outbox SET {back} WHERE status IN ('FAILED', 'BLOCKED') AND status = 'FAILED' AND saga = ANY ($1)
              AND ($2::bigint IS NULL OR seq = $2)"
         );
         let count = execute(conn, &put_back, &[&sagas, &seq]).await?;
         // What is held behind another failed one of the saga goes on being held.
         let let_go = format!(
-            "UPDATE outbox SET {back} WHERE status IN ('FAILED', 'HELD') AND status = 'HELD' AND saga = ANY ($1)
+            "UPDATE outbox SET {back} WHERE status IN ('FAILED', 'BLOCKED') AND status = 'BLOCKED' AND saga = ANY ($1)
              AND NOT EXISTS
-             (SELECT FROM outbox AS before WHERE before.saga = outbox.saga AND before.status IN ('FAILED', 'HELD')
+             (SELECT FROM outbox AS before WHERE before.saga = outbox.saga AND before.status IN ('FAILED', 'BLOCKED')
               AND before.status = 'FAILED' AND before.seq < outbox.seq)"
         );
         execute(conn, &let_go, &[&sagas]).await?;
@@ -273,7 +272,7 @@ pub(super) async fn republish(
 ) -> Result<Republished, StoreFault> {
     // From the first publication of that time on: clocks may have been put back meanwhile. And what was published then
     // out of line.
-    let published = format!("status = 'PENDING' AND seq > $2 AND seq <= {POSITION}");
+    let published = format!("status IS NULL AND seq > $2 AND seq <= {POSITION}");
     let sql = format!(
         "WITH marked AS (
              (SELECT seq FROM outbox WHERE {published} AND seq >
@@ -293,8 +292,8 @@ pub(super) async fn republish(
 
 /// When the oldest was published of what is kept in its place.
 pub(super) async fn kept_since(conn: &Connection) -> Result<Option<Timestamp>, StoreFault> {
-    let sql = "SELECT published_at FROM publication WHERE published_at > 0 AND up_to >=
-             (SELECT seq FROM outbox WHERE status = 'PENDING' AND published_at IS NULL ORDER BY seq LIMIT 1)
+    let sql = "SELECT published_at FROM publication WHERE up_to >=
+             (SELECT seq FROM outbox WHERE status IS NULL AND published_at IS NULL ORDER BY seq LIMIT 1)
          ORDER BY up_to LIMIT 1";
     let since = query_opt(conn, sql, &[]).await.map_err(oops("looking for what is kept as published"))?;
     Ok(since.map(|row| timestamp(row.get(0))))
@@ -312,12 +311,12 @@ pub(super) fn waiting_from() -> (String, String) {
                 WHERE {OUT_OF_LINE} AND status <> 'REPUBLISH' AND seq BETWEEN first.seq AND {POSITION}),
          head.outbox - {POSITION} - (SELECT count(*) FROM outbox WHERE {OUT_OF_LINE} AND seq > {POSITION}),
          (SELECT min(created_at) FROM
-             ((SELECT created_at FROM outbox WHERE seq > {POSITION} AND status = 'PENDING' ORDER BY seq LIMIT 1)
+             ((SELECT created_at FROM outbox WHERE seq > {POSITION} AND status IS NULL ORDER BY seq LIMIT 1)
               UNION ALL (SELECT created_at FROM outbox WHERE {OUT_OF_LINE} AND status = 'RETRY' ORDER BY seq LIMIT 1))
              AS oldest)"
     );
     let from = format!(
-        "head, (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status = 'PENDING') AS first,
+        "head, (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status IS NULL) AS first,
          (SELECT count(*) FILTER (WHERE status = 'RETRY') AS retried,
                  count(*) FILTER (WHERE status = 'REPUBLISH') AS republished,
                  count(*) FILTER (WHERE status NOT IN ('RETRY', 'REPUBLISH')) AS failed
@@ -340,17 +339,18 @@ pub(super) fn waiting(row: &Row) -> StoreStats {
 
 /// What is not published, and what is to be published again.
 pub(super) async fn items(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
-    let columns = "SELECT seq, id, subject, status, attempts, last_error, created_at FROM outbox";
+    let columns =
+        "SELECT seq, id, subject, coalesce(status, 'PENDING'), attempts, last_error, created_at FROM outbox";
     let sql = format!(
         "(({columns} WHERE {OUT_OF_LINE} ORDER BY seq LIMIT $1)
-          UNION ALL ({columns} WHERE status = 'PENDING' AND seq > {POSITION} ORDER BY seq LIMIT $1)) ORDER BY seq LIMIT $1"
+          UNION ALL ({columns} WHERE status IS NULL AND seq > {POSITION} ORDER BY seq LIMIT $1)) ORDER BY seq LIMIT $1"
     );
     let item = |row: &Row| OutboxItem {
         seq: row.get(0),
         id: row.get(1),
         subject: row.get(2),
         status: row.get(3),
-        attempts: u32::try_from(row.get::<_, i32>(4)).unwrap_or(0),
+        attempts: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
         last_error: row.get(5),
         created_at: timestamp(row.get(6)),
     };
@@ -361,7 +361,7 @@ pub(super) async fn items(conn: &Connection, limit: usize) -> Result<Vec<OutboxI
 /// Deletes what was published before `cutoff`, as an array: a subquery might be asked again for each row, and lock others. The last entry stays: whoever looks at the outbox sees how far it had come.
 pub(super) async fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> Result<u64, Error> {
     let entries = "DELETE FROM outbox WHERE seq = ANY (ARRAY(
-         SELECT seq FROM outbox WHERE status = 'PENDING' AND seq <=
+         SELECT seq FROM outbox WHERE status IS NULL AND seq <=
               (SELECT max(up_to) FROM publication WHERE up_to < coalesce(
                    (SELECT min(up_to) FROM publication WHERE published_at >= $1),
                    (SELECT max(up_to) FROM publication)))
@@ -371,7 +371,7 @@ pub(super) async fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> Re
     // A publication goes when the entries of which it tells are gone. The last one stays: it is where the line is.
     let told = "DELETE FROM publication WHERE up_to = ANY (ARRAY(
          SELECT up_to FROM publication
-          WHERE up_to < (SELECT min(seq) FROM outbox WHERE status = 'PENDING')
+          WHERE up_to < (SELECT min(seq) FROM outbox WHERE status IS NULL)
               AND up_to < (SELECT max(up_to) FROM publication) ORDER BY up_to LIMIT $1 FOR UPDATE SKIP LOCKED))";
     let told = execute(conn, told, &[&limit]).await?;
     Ok(gone.max(told))

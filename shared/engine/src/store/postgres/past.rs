@@ -19,7 +19,7 @@ pub(super) async fn row_as_of(
     id: &str,
     seq: i64,
 ) -> Result<Option<RowAsOf>, StoreFault> {
-    let sql = "SELECT version, name, data, causation_id, recorded_at, told FROM event
+    let sql = "SELECT version, name, data, causation_id, recorded_at, is_published FROM event
          WHERE kind = $1 AND row_id = $2 AND seq <= $3 ORDER BY version";
     let context = "reading the history of a row up to a time";
     let history = query(conn, sql, &[&kind.name, &id, &seq]).await.map_err(oops(context))?;

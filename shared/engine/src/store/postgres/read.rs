@@ -249,7 +249,7 @@ pub(super) async fn histories(
     kind: &str,
     ids: &[String],
 ) -> Result<Vec<Vec<StoredEvent>>, StoreFault> {
-    let sql = "SELECT version, name, data, causation_id, recorded_at, told, row_id FROM event
+    let sql = "SELECT version, name, data, causation_id, recorded_at, is_published, row_id FROM event
          WHERE kind = $1 AND row_id = ANY ($2) ORDER BY row_id, version";
     let events = query(conn, sql, &[&kind, &ids]).await.map_err(oops("reading the history of rows"))?;
     let mut by_row: BTreeMap<&str, Vec<StoredEvent>> = BTreeMap::new();
@@ -268,7 +268,7 @@ pub(super) async fn history_between(
     before: i64,
     limit: i64,
 ) -> Result<Vec<StoredEvent>, Error> {
-    let sql = "SELECT version, name, data, causation_id, recorded_at, told FROM event
+    let sql = "SELECT version, name, data, causation_id, recorded_at, is_published FROM event
          WHERE kind = $1 AND row_id = $2 AND version > $3 AND version < $4 ORDER BY version LIMIT $5";
     let events = query(conn, sql, &[&kind, &id, &after, &before, &limit]).await?;
     Ok(events.iter().map(stored_event).collect())
@@ -299,11 +299,11 @@ pub(super) async fn tallies(conn: &Connection) -> Result<MessageCounts, StoreFau
         Ok(rows.iter().map(|row| (row.get(0), count_of(row.get(1)))).collect())
     };
     Ok(MessageCounts {
-        published: counts("SELECT name, count FROM tally WHERE what = 'published'").await?,
-        handled: counts("SELECT name, count FROM tally WHERE what = 'handled'").await?,
+        published: counts("SELECT name, count FROM message_count WHERE outcome = 'published'").await?,
+        handled: counts("SELECT name, count FROM message_count WHERE outcome = 'handled'").await?,
         // What nobody of this system sent, or what is no message, is not among the messages that are reconciled.
         retrying: counts(
-            "SELECT retry.step, count(*) FROM retry LEFT JOIN dead_letter ON dead_letter.id = retry.letter
+            "SELECT retry.step, count(*) FROM retry LEFT JOIN dead_letter ON dead_letter.id = retry.dead_letter_id
              WHERE coalesce(origin, 'message') = 'message' GROUP BY retry.step",
         )
         .await?,
@@ -311,7 +311,7 @@ pub(super) async fn tallies(conn: &Connection) -> Result<MessageCounts, StoreFau
             "SELECT step, sum(count)::bigint FROM
              (SELECT step, count(*) AS count FROM dead_letter
               WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step
-              UNION ALL SELECT name, count FROM tally WHERE what = 'dead') AS parked
+              UNION ALL SELECT name, count FROM message_count WHERE outcome = 'discarded') AS parked
              GROUP BY step",
         )
         .await?,
@@ -319,7 +319,7 @@ pub(super) async fn tallies(conn: &Connection) -> Result<MessageCounts, StoreFau
 }
 
 pub(super) async fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDeadLetters, StoreFault> {
-    let sql = "SELECT letter, status, revision, message_id, id FROM dead_letter
+    let sql = "SELECT content, status, revision, message_id, id FROM dead_letter
          ORDER BY last_failed_at DESC LIMIT $1";
     let mut found = StoredDeadLetters::default();
     for row in query(conn, sql, &[&limit_of(limit)]).await.map_err(oops("reading dead letters"))? {

@@ -9,9 +9,8 @@ use super::values::{execute, micros, oops, query, query_opt, quoted};
 use crate::store::StoreFault;
 use crate::store::migrating::{Applied, Migration, missing};
 
-/// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_base.sql"), include_str!("migrations/0002_overrides.sql")];
+/// Migrations in order. A migration never changes once released.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
 
 /// Only one process at a time changes tables; the others wait.
 const MIGRATING: i64 = 0x73_61_67_61;
@@ -57,8 +56,8 @@ async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
     batch(
         conn,
         "CREATE TABLE IF NOT EXISTS migration (
-             number bigint PRIMARY KEY, checksum text NOT NULL, applied_at bigint NOT NULL);
-         ALTER TABLE migration ADD COLUMN IF NOT EXISTS additive boolean NOT NULL DEFAULT false",
+             number bigint PRIMARY KEY, checksum text NOT NULL, applied_at bigint NOT NULL,
+             additive boolean NOT NULL DEFAULT false)",
         "creating the table of migrations",
     )
     .await?;
@@ -81,13 +80,8 @@ async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// What is to be recorded of a kind whose table has to be made, as it is missing, was declared otherwise, or gets events
-/// from under a former name; `None` when it is as it should be.
+/// Declaration to record of a kind whose table is missing or has other fields; `None` if the table is up to date.
 async fn is_to_be_made(conn: &Connection, kind: &RowKind) -> Result<Option<String>, StoreFault> {
-    let has_more = match kind.formerly {
-        Some(former) => rename(conn, former, kind.name).await?,
-        None => false,
-    };
     let field =
         |name: &&str| if kind.is_number(name) { format!("{name}:number") } else { (*name).to_owned() };
     let fields = kind.fields.iter().map(field).collect::<Vec<_>>().join(",");
@@ -95,7 +89,7 @@ async fn is_to_be_made(conn: &Connection, kind: &RowKind) -> Result<Option<Strin
         .await
         .map_err(oops("reading the declared kinds"))?
         .map(|row| row.get(0));
-    let is_right = known.as_deref() == Some(&fields) && is_there(conn, kind.name).await? && !has_more;
+    let is_right = known.as_deref() == Some(&fields) && is_there(conn, kind.name).await?;
     Ok((!is_right).then_some(fields))
 }
 
@@ -135,21 +129,6 @@ async fn make(conn: &Connection, kind: &RowKind, fields: &str) -> Result<(), Sto
     .map_err(oops("recording a declared kind"))?;
     super::fold::rebuild(conn, kind).await?;
     Ok(())
-}
-
-/// Events of a kind that was formerly called something else are this kind's. Whether there was such a kind.
-async fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFault> {
-    let context = "renaming a kind of rows";
-    let known =
-        execute(conn, "DELETE FROM row_kind WHERE name = $1", &[&former]).await.map_err(oops(context))?;
-    if known > 0 {
-        for table in ["event", "snapshot", "carried"] {
-            let sql = format!("UPDATE {table} SET kind = $2 WHERE kind = $1");
-            execute(conn, &sql, &[&former, &name]).await.map_err(oops(context))?;
-        }
-        batch(conn, &format!("DROP TABLE IF EXISTS row_{former}"), context).await?;
-    }
-    Ok(known > 0)
 }
 
 async fn batch(conn: &Connection, sql: &str, context: &'static str) -> Result<(), StoreFault> {

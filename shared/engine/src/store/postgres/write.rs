@@ -243,7 +243,7 @@ fn write_history(statements: &mut Statements, writes: &Writes, at: i64) {
     }
     statements.push(
         "WITH event AS (
-             INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, told)
+             INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, is_published)
              SELECT head.event - cardinality($1::text[]) + made.place, made.kind, made.row_id, made.version, made.name,
                     made.data, made.causation_id, $8::bigint, made.told
              FROM head, unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[])
@@ -252,13 +252,13 @@ fn write_history(statements: &mut Statements, writes: &Writes, at: i64) {
              INSERT INTO outbox (seq, id, saga, subject, payload, trace, created_at, status)
              SELECT head.outbox - cardinality($9::uuid[]) + made.place, made.id, made.saga, made.subject, made.payload,
                     made.trace, $8::bigint,
-                    CASE WHEN (SELECT EXISTS (SELECT FROM outbox WHERE status IN ('FAILED', 'HELD')))
+                    CASE WHEN (SELECT EXISTS (SELECT FROM outbox WHERE status IN ('FAILED', 'BLOCKED')))
                               AND EXISTS (SELECT FROM outbox AS before
-                                          WHERE before.saga = made.saga AND before.status IN ('FAILED', 'HELD'))
-                         THEN 'HELD' ELSE 'PENDING' END
+                                          WHERE before.saga = made.saga AND before.status IN ('FAILED', 'BLOCKED'))
+                         THEN 'BLOCKED' END
              FROM head, unnest($9::uuid[], $10::uuid[], $11::text[], $12::bytea[], $13::bytea[])
                   WITH ORDINALITY AS made (id, saga, subject, payload, trace, place))
-         SELECT EXISTS (SELECT FROM outbox WHERE status <> 'PENDING')",
+         SELECT EXISTS (SELECT FROM outbox WHERE status IS NOT NULL)",
         values![
             column(events, |event| event.key.kind),
             column(events, |event| event.key.id.clone()),
@@ -293,8 +293,8 @@ fn write_messages(statements: &mut Statements, as_of: AsOf, writes: &Writes, und
                  SELECT step, id, $7::bigint FROM unnest($5::text[], $6::uuid[]) AS made (step, id)
                  WHERE {if_new} RETURNING step),
              handled AS (
-                 INSERT INTO tally (what, name, count) SELECT 'handled', step, count(*) FROM new GROUP BY step
-                 ON CONFLICT (what, name) DO UPDATE SET count = tally.count + excluded.count)
+                 INSERT INTO message_count (outcome, name, count) SELECT 'handled', step, count(*) FROM new GROUP BY step
+                 ON CONFLICT (outcome, name) DO UPDATE SET count = message_count.count + excluded.count)
              {KNOWN_OTHERWISE}"
         );
         let values = values![steps, ids, states, undisturbed, marked_steps, marked_ids, at];
@@ -340,7 +340,7 @@ fn write_retries(statements: &mut Statements, writes: &Writes) -> Result<(), Sto
         &last.into_values().collect::<Vec<_>>(),
         "DO UPDATE SET payload = excluded.payload, attempts = excluded.attempts, next_attempt = excluded.next_attempt,
              first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
-             delivery = excluded.delivery, letter = excluded.letter, owner = NULL, told_until = NULL",
+             delivery = excluded.delivery, dead_letter_id = excluded.dead_letter_id, owner = NULL, claimed_until = NULL",
     )?;
     insert_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")
 }
@@ -351,7 +351,7 @@ fn insert_retries(statements: &mut Statements, retries: &[&Retry], conflict: &st
     }
     let delivery = |retry: &&Retry| retry.delivery.as_ref().map(json).transpose();
     let sql = format!(
-        "INSERT INTO retry (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter)
+        "INSERT INTO retry (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, dead_letter_id)
          SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
                               $8::text[], $9::uuid[])
          ON CONFLICT (step, message_id) {conflict}"
@@ -379,9 +379,9 @@ fn write_dead_letters(statements: &mut Statements, writes: &Writes) -> Result<()
     let parked: Vec<&DeadLettered> = last.into_values().collect();
     if !parked.is_empty() {
         statements.push(
-            "INSERT INTO dead_letter (id, step, message_id, saga, origin, letter, last_failed_at)
+            "INSERT INTO dead_letter (id, step, message_id, saga, origin, content, last_failed_at)
              SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bigint[])
-             ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, letter = excluded.letter,
+             ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, content = excluded.content,
                  last_failed_at = excluded.last_failed_at",
             values![
                 column(&parked, |dead| dead.id),
@@ -400,10 +400,10 @@ fn write_dead_letters(statements: &mut Statements, writes: &Writes) -> Result<()
     let changed: Vec<&StoredDeadLetter> = last.into_values().collect();
     if !changed.is_empty() {
         statements.push(
-            "UPDATE dead_letter AS kept SET letter = made.letter, status = made.status, revision = made.revision,
+            "UPDATE dead_letter AS kept SET content = made.content, status = made.status, revision = made.revision,
                  saga = made.saga, last_failed_at = made.last_failed_at
              FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::uuid[])
-                 AS made (id, letter, status, revision, last_failed_at, saga)
+                 AS made (id, content, status, revision, last_failed_at, saga)
              WHERE kept.id = made.id",
             values![
                 column(&changed, |stored| stored.dead_letter.id),
@@ -465,11 +465,11 @@ fn insert_tasks(
     let (owner, until) = (claim.map(|(owner, _)| owner.clone()), claim.map(|(_, until)| micros(*until)));
     let sql = format!(
         "INSERT INTO task (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
-                           letter, trace)
-         SELECT id, kind, saga, payload, attempts, claim, $10::text, $11::bigint, created_at, created_at, letter, trace
+                           dead_letter_id, trace)
+         SELECT id, kind, saga, payload, attempts, claim, $10::text, $11::bigint, created_at, created_at, dead_letter_id, trace
          FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
                      $8::uuid[], $9::bytea[])
-             AS made (id, kind, saga, payload, attempts, claim, created_at, letter, trace) {conflict}"
+             AS made (id, kind, saga, payload, attempts, claim, created_at, dead_letter_id, trace) {conflict}"
     );
     statements.push(
         sql,

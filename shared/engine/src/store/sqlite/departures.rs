@@ -56,7 +56,7 @@ pub(super) fn find(
 }
 
 fn looked_through(conn: &Connection) -> rusqlite::Result<i64> {
-    conn.prepare_cached("SELECT max(up_to) FROM looked_through")?
+    conn.prepare_cached("SELECT max(up_to) FROM retention_scan")?
         .query_row([], |row| Ok(row.get::<_, Option<i64>>(0)?.unwrap_or(0)))
 }
 
@@ -133,25 +133,18 @@ fn whole(
 
 /// Sagas for which something waits: a dead letter, or a call.
 fn held_sagas(conn: &Connection) -> rusqlite::Result<BTreeSet<Uuid>> {
-    let letters: Vec<String> = conn
-        .prepare_cached(
-            "SELECT json_extract(letter, '$.saga') FROM dead_letter
-             WHERE status IN ('PENDING', 'REPLAYING') AND json_extract(letter, '$.saga') IS NOT NULL",
-        )?
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    let mut sagas: BTreeSet<Uuid> = letters.iter().filter_map(|saga| saga.parse().ok()).collect();
-    let mut tasks = conn.prepare_cached("SELECT correlation_id FROM task")?;
-    for saga in tasks.query_map([], |row| row.get(0))? {
-        sagas.insert(saga?);
-    }
-    Ok(sagas)
+    conn.prepare_cached(
+        "SELECT saga FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING') AND saga IS NOT NULL
+         UNION SELECT correlation_id FROM task",
+    )?
+    .query_map([], |row| row.get(0))?
+    .collect()
 }
 
 /// Dead letters that are over: of those the revision is when that was asked for, if it was.
 fn dead_letters(conn: &Connection, cutoff: i64, limit: i64) -> rusqlite::Result<Vec<StoredDeadLetter>> {
     let mut select = conn.prepare_cached(
-        "SELECT letter, status, revision, message_id FROM dead_letter
+        "SELECT content, status, revision, message_id FROM dead_letter
          WHERE status IN ('RESOLVED', 'DISCARDED') AND max(last_failed_at, revision) < ?1 LIMIT ?2",
     )?;
     let found = select.query_map(params![cutoff, limit], stored_dead_letter)?;
@@ -194,10 +187,10 @@ fn left(conn: &Connection, leaving: &Leaving) -> rusqlite::Result<usize> {
             }
         }
         if !leaving.rows.is_empty() && left_before(conn)? < leaving.before {
-            conn.prepare_cached("DELETE FROM left_before")?.execute([])?;
-            conn.prepare_cached("INSERT INTO left_before (saga) VALUES (?1)")?.execute([leaving.before])?;
+            conn.prepare_cached("DELETE FROM purged_before")?.execute([])?;
+            conn.prepare_cached("INSERT INTO purged_before (saga) VALUES (?1)")?.execute([leaving.before])?;
         }
-        conn.prepare_cached("UPDATE looked_through SET up_to = ?1")?.execute([leaving.up_to])?;
+        conn.prepare_cached("UPDATE retention_scan SET up_to = ?1")?.execute([leaving.up_to])?;
     }
     let mut given_up: BTreeMap<&str, i64> = BTreeMap::new();
     for stored in &leaving.dead_letters {
@@ -219,7 +212,7 @@ fn left(conn: &Connection, leaving: &Leaving) -> rusqlite::Result<usize> {
             *given_up.entry(&stored.dead_letter.step).or_default() += 1;
         }
     }
-    tally(conn, "dead", &given_up)?;
+    tally(conn, "discarded", &given_up)?;
     Ok(gone)
 }
 
@@ -228,22 +221,21 @@ fn left(conn: &Connection, leaving: &Leaving) -> rusqlite::Result<usize> {
 pub(super) fn bring_back(conn: &Connection, kind: &str, events: &[LeavingEvent]) -> Result<u64, StoreFault> {
     let back = || {
         let mut insert = conn.prepare_cached(
-            "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
+            "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (kind, row_id, version) DO NOTHING",
         )?;
         let mut count = 0;
         // Of a row that has left there is no event; of another there is one at least.
         let mut mark = conn.prepare_cached(
-            "INSERT OR IGNORE INTO brought_back (kind, row_id)
+            "INSERT OR IGNORE INTO restored_row (kind, row_id)
              SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM event WHERE kind = ?1 AND row_id = ?2)
-                 AND ?3 < (SELECT max(saga) FROM left_before)",
+                 AND ?3 < (SELECT max(saga) FROM purged_before)",
         )?;
         for LeavingEvent { row, event, .. } in events {
             if let Ok(saga) = row.parse::<Uuid>() {
                 mark.execute(params![kind, row, saga])?;
             }
             let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event;
-            let told = is_published.then_some(true);
             count += insert.execute(params![
                 kind,
                 row,
@@ -252,7 +244,7 @@ pub(super) fn bring_back(conn: &Connection, kind: &str, events: &[LeavingEvent])
                 data,
                 causation_id,
                 micros(*recorded_at),
-                told
+                is_published
             ])?;
         }
         conn.prepare_cached(

@@ -301,7 +301,7 @@ pub(super) fn for_each_row(
     };
     let mut of_events = conn
         .prepare_cached(&format!(
-            "SELECT version, data, recorded_at, told IS NOT NULL, row_id FROM event
+            "SELECT version, data, recorded_at, is_published, row_id FROM event
              WHERE kind = ?1 AND row_id {is} ?2 ORDER BY row_id, version"
         ))
         .map_err(oops(READING))?;

@@ -9,13 +9,13 @@ use crate::store::{Left, StoreFault};
 
 /// Finished rows of sagas with lower ids may have left.
 pub(super) fn left_before(conn: &Connection) -> rusqlite::Result<Option<Uuid>> {
-    conn.prepare_cached("SELECT max(saga) FROM left_before")?.query_row([], |row| row.get(0))
+    conn.prepare_cached("SELECT max(saga) FROM purged_before")?.query_row([], |row| row.get(0))
 }
 
 /// What of the rows of a kind has left.
 pub(super) fn left_of(conn: &Connection, kind: &str) -> Result<Left, StoreFault> {
     let read = || {
-        let mut carried = conn.prepare_cached("SELECT name, sum FROM carried WHERE kind = ?1")?;
+        let mut carried = conn.prepare_cached("SELECT name, sum FROM purged_sum WHERE kind = ?1")?;
         let carried = carried.query_map([kind], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(Left { before: left_before(conn)?, carried: carried.collect::<rusqlite::Result<_>>()? })
     };
@@ -25,7 +25,7 @@ pub(super) fn left_of(conn: &Connection, kind: &str) -> Result<Left, StoreFault>
 /// Counts something of a row that has left.
 pub(super) fn carry(conn: &Connection, kind: &str, name: &str, sum: i64) -> rusqlite::Result<usize> {
     conn.prepare_cached(
-        "INSERT INTO carried (kind, name, sum) VALUES (?1, ?2, ?3)
+        "INSERT INTO purged_sum (kind, name, sum) VALUES (?1, ?2, ?3)
          ON CONFLICT (kind, name) DO UPDATE SET sum = sum + excluded.sum",
     )?
     .execute(params![kind, name, sum])
@@ -35,7 +35,7 @@ pub(super) fn carry(conn: &Connection, kind: &str, name: &str, sum: i64) -> rusq
 pub(super) fn carry_no_more(conn: &Connection, kind: &RowKind) -> rusqlite::Result<()> {
     let states: Vec<String> = conn
         .prepare(&format!(
-            "SELECT state FROM brought_back JOIN row_{} AS folded ON folded.id = row_id WHERE kind = ?1",
+            "SELECT state FROM restored_row JOIN row_{} AS folded ON folded.id = row_id WHERE kind = ?1",
             kind.name
         ))?
         .query_map([kind.name], |row| row.get(0))?
@@ -45,5 +45,5 @@ pub(super) fn carry_no_more(conn: &Connection, kind: &RowKind) -> rusqlite::Resu
             carry(conn, kind.name, &name, -sum)?;
         }
     }
-    conn.execute("DELETE FROM brought_back WHERE kind = ?1", [kind.name]).map(drop)
+    conn.execute("DELETE FROM restored_row WHERE kind = ?1", [kind.name]).map(drop)
 }

@@ -126,7 +126,7 @@ impl SqliteStore {
         let mut conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
         configure(&conn).map_err(|error| refused(opening::unusable(&error)))?;
         let kinds = Arc::new(Kinds::of(kinds));
-        opening::check_before(&mut conn, &kinds.declared, opening, &marks).map_err(refused)?;
+        opening::check_before(&mut conn, opening, &marks).map_err(refused)?;
         prepare(&conn, &kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
         let made = made_in_memory(&kinds)?;
         opening::check_after(&conn, &made, opening, &mut marks).map_err(refused)?;

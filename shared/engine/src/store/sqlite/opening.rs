@@ -11,7 +11,6 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use saga_core::row::RowKind;
 use sha2::{Digest as _, Sha256};
 use tracing::warn;
 use uuid::Uuid;
@@ -43,7 +42,12 @@ impl Mark {
         let count =
             |sql: &str| conn.query_row(sql, [], |row| row.get(0)).map_err(oops("reading how far it came"));
         let events = count("SELECT coalesce(max(seq), 0) FROM event")?;
-        Ok(Self { service, id, events, messages: count("SELECT coalesce(sum(count), 0) FROM tally")? })
+        Ok(Self {
+            service,
+            id,
+            events,
+            messages: count("SELECT coalesce(sum(count), 0) FROM message_count")?,
+        })
     }
 
     /// What is lost of what had come so far; `None` when nothing is.
@@ -119,13 +123,12 @@ impl MarkFile {
 /// Looks at a database before anything is changed in it.
 pub(super) fn check_before(
     conn: &mut Connection,
-    kinds: &[RowKind],
     opening: &Opening<'_>,
     marks: &MarkFile,
 ) -> Result<(), Sentence> {
     let fault = |fault: StoreFault| saga_core::retry::error_chain(&fault);
     check_pages(conn, opening.check_within)?;
-    check_owner(conn, kinds, opening.service).map_err(fault)??;
+    check_owner(conn, opening.service).map_err(fault)??;
     if let Some(mark) = marks.read()
         && names(conn).map_err(fault)?.is_empty()
     {
@@ -212,12 +215,8 @@ fn check_pages(conn: &mut Connection, within: Duration) -> Result<(), Sentence> 
     }
 }
 
-/// Whether it is this service's, as it says itself, or as the kinds of its rows say.
-fn check_owner(
-    conn: &Connection,
-    kinds: &[RowKind],
-    service: &str,
-) -> Result<Result<(), Sentence>, StoreFault> {
+/// Rejects a database of another service.
+fn check_owner(conn: &Connection, service: &str) -> Result<Result<(), Sentence>, StoreFault> {
     let there = names(conn)?;
     if there.contains("identity") {
         let owner: Option<String> = conn
@@ -228,18 +227,6 @@ fn check_owner(
             && !service.is_empty()
         {
             return Ok(Err(format!("it is {owner}'s, not {service}'s: see store.url")));
-        }
-    } else if there.contains("row_kind") && !service.is_empty() {
-        let known: Vec<String> = conn
-            .prepare("SELECT name FROM row_kind")
-            .and_then(|mut select| select.query_map([], |row| row.get(0))?.collect())
-            .map_err(oops("reading the declared kinds"))?;
-        let is_ours = |name: &String| {
-            kinds.iter().any(|kind| kind.name == name || kind.formerly.is_some_and(|former| former == name))
-        };
-        if !known.is_empty() && !known.iter().any(is_ours) {
-            let known = known.join(", ");
-            return Ok(Err(format!("it is not {service}'s, it has rows of kind {known}: see store.url")));
         }
     }
     Ok(Ok(()))

@@ -19,10 +19,10 @@ const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
 
 /// Whether an entry has to wait because an earlier one of its saga does.
 const IS_BLOCKED: &str = "EXISTS (SELECT 1 FROM outbox AS blocking
-     WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'HELD'))";
+     WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'BLOCKED'))";
 
 /// Said beside each status that stands out of line, or SQLite does not see that the index of these few rows holds it.
-const OUT_OF_LINE: &str = "status <> 'PENDING'";
+const OUT_OF_LINE: &str = "status IS NOT NULL";
 
 /// So much of what is published at once may be repetition: what is new shall not wait for it.
 const REPUBLISHED_SHARE: usize = 4;
@@ -31,7 +31,7 @@ pub(super) fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry
     let all = || -> rusqlite::Result<Vec<OutboxEntry>> {
         // What is tried again stands before everything else of its saga.
         let mut all = entries(conn, &format!("{OUT_OF_LINE} AND status = 'RETRY'"), limit)?;
-        let in_line = format!("seq > {POSITION} AND status = 'PENDING' AND NOT {IS_BLOCKED}");
+        let in_line = format!("seq > {POSITION} AND status IS NULL AND NOT {IS_BLOCKED}");
         all.append(&mut entries(conn, &in_line, limit.saturating_sub(all.len()))?);
         let again = format!("{OUT_OF_LINE} AND status = 'REPUBLISH'");
         all.append(&mut entries(conn, &again, limit.div_ceil(REPUBLISHED_SHARE))?);
@@ -71,7 +71,7 @@ pub(super) fn behind(
         return Ok(None);
     }
     let sql = "SELECT seq, id, saga, subject, payload, trace FROM outbox
-         WHERE seq > ?2 AND status = 'PENDING' ORDER BY seq LIMIT ?1";
+         WHERE seq > ?2 AND status IS NULL ORDER BY seq LIMIT ?1";
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     conn.prepare_cached(sql)
         .and_then(|mut select| select.query_map([limit, position], entry)?.collect())
@@ -130,7 +130,7 @@ pub(super) fn settle_run(conn: &Connection, lease: &Lease, run: &PublishedRun) -
         let is_next: bool = conn
             .prepare_cached(&format!(
                 "SELECT {POSITION} < ?1 AND NOT EXISTS
-                     (SELECT 1 FROM outbox WHERE seq > {POSITION} AND seq < ?1 AND status = 'PENDING')"
+                     (SELECT 1 FROM outbox WHERE seq > {POSITION} AND seq < ?1 AND status IS NULL)"
             ))?
             .query_row([run.first], |row| row.get(0))?;
         if is_next {
@@ -150,13 +150,13 @@ fn settle_failed(conn: &Connection, published: &Published) -> rusqlite::Result<(
         // One that the broker had before is not missing: it is only not published again.
         conn.prepare_cached(
             "UPDATE outbox SET attempts = attempts + 1, last_error = ?2,
-                 status = CASE status WHEN 'REPUBLISH' THEN 'PENDING' ELSE 'FAILED' END
+                 status = CASE status WHEN 'REPUBLISH' THEN NULL ELSE 'FAILED' END
              WHERE seq = ?1",
         )?
         .execute(params![seq, reason])?;
         // What was let go with it, when it was to be tried again, has been held up by it once more.
         conn.prepare_cached(&format!(
-            "UPDATE outbox SET status = 'HELD' WHERE {OUT_OF_LINE} AND status = 'RETRY'
+            "UPDATE outbox SET status = 'BLOCKED' WHERE {OUT_OF_LINE} AND status = 'RETRY'
              AND (saga, 'FAILED') = (SELECT saga, status FROM outbox WHERE seq = ?1) AND seq > ?1"
         ))?
         .execute([seq])?;
@@ -177,12 +177,12 @@ fn settle_out_of_line(
 ) -> rusqlite::Result<()> {
     for seq in done {
         let waited: Option<(String, String)> = conn
-            .prepare_cached("SELECT status, subject FROM outbox WHERE seq = ?1 AND status <> 'PENDING'")?
+            .prepare_cached("SELECT status, subject FROM outbox WHERE seq = ?1 AND status IS NOT NULL")?
             .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let Some((status, subject)) = waited else { continue };
         conn.prepare_cached(
-            "UPDATE outbox SET status = 'PENDING', last_error = NULL, published_at = ?2 WHERE seq = ?1",
+            "UPDATE outbox SET status = NULL, last_error = NULL, published_at = ?2 WHERE seq = ?1",
         )?
         .execute([*seq, micros(now)])?;
         if status != "REPUBLISH" {
@@ -203,7 +203,7 @@ fn settle_line(
     let (mut up_to, mut held) = (position, Vec::new());
     {
         let mut select = conn.prepare_cached(&format!(
-            "SELECT seq, subject, {IS_BLOCKED} FROM outbox WHERE seq > ?1 AND status = 'PENDING' ORDER BY seq"
+            "SELECT seq, subject, {IS_BLOCKED} FROM outbox WHERE seq > ?1 AND status IS NULL ORDER BY seq"
         ))?;
         let mut rows = select.query([position])?;
         while let Some(row) = rows.next()? {
@@ -219,7 +219,7 @@ fn settle_line(
         }
     }
     for seq in held {
-        conn.prepare_cached("UPDATE outbox SET status = 'HELD' WHERE seq = ?1")?.execute([seq])?;
+        conn.prepare_cached("UPDATE outbox SET status = 'BLOCKED' WHERE seq = ?1")?.execute([seq])?;
     }
     if up_to > position {
         conn.prepare_cached("INSERT INTO publication (up_to, published_at) VALUES (?1, ?2)")?
@@ -237,7 +237,7 @@ pub(super) fn retry_failed(conn: &Connection, seq: Option<i64>) -> Result<u64, S
             ))?
             .query_map([seq], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
-        let back = format!("status = CASE WHEN seq > {POSITION} THEN 'PENDING' ELSE 'RETRY' END");
+        let back = format!("status = CASE WHEN seq > {POSITION} THEN NULL ELSE 'RETRY' END");
         let sql = format!(
             "UPDATE outbox SET {back} WHERE {OUT_OF_LINE} AND status = 'FAILED' AND saga = ?1
              AND (?2 IS NULL OR seq = ?2)"
@@ -247,8 +247,8 @@ pub(super) fn retry_failed(conn: &Connection, seq: Option<i64>) -> Result<u64, S
             count += conn.prepare_cached(&sql)?.execute(params![saga, seq])?;
             // What is held behind another failed one of the saga goes on being held.
             conn.prepare_cached(&format!(
-                "UPDATE outbox SET {back} WHERE {OUT_OF_LINE} AND status = 'HELD' AND saga = ?1 AND NOT EXISTS
-                 (SELECT 1 FROM outbox AS before WHERE before.saga = ?1 AND before.status IN ('FAILED', 'HELD')
+                "UPDATE outbox SET {back} WHERE {OUT_OF_LINE} AND status = 'BLOCKED' AND saga = ?1 AND NOT EXISTS
+                 (SELECT 1 FROM outbox AS before WHERE before.saga = ?1 AND before.status IN ('FAILED', 'BLOCKED')
                   AND before.status = 'FAILED' AND before.seq < outbox.seq)"
             ))?
             .execute([saga])?;
@@ -269,14 +269,14 @@ pub(super) fn republish(
 ) -> Result<Republished, StoreFault> {
     // From the first publication of that time on: clocks may have been put back meanwhile. And what was published then
     // out of line.
-    let published = format!("status = 'PENDING' AND seq > ?2 AND seq <= {POSITION}");
+    let published = format!("status IS NULL AND seq > ?2 AND seq <= {POSITION}");
     let sql = format!(
         "UPDATE outbox SET status = 'REPUBLISH' WHERE seq IN
          (SELECT seq FROM (SELECT seq FROM outbox WHERE {published} AND seq >
               (SELECT coalesce(max(before.up_to), 0) FROM publication AS before WHERE before.up_to <
                    (SELECT min(up_to) FROM publication WHERE published_at >= ?1))
               AND EXISTS (SELECT 1 FROM publication WHERE published_at >= ?1) ORDER BY seq LIMIT ?3)
-          UNION SELECT seq FROM (SELECT seq FROM outbox INDEXED BY outbox_published_apart
+          UNION SELECT seq FROM (SELECT seq FROM outbox INDEXED BY outbox_published_out_of_sequence
               WHERE published_at >= ?1 AND {published} ORDER BY seq LIMIT ?3)
           ORDER BY seq LIMIT ?3)
          RETURNING seq"
@@ -289,11 +289,11 @@ pub(super) fn republish(
     Ok(Republished { count: marked.len(), last: marked.into_iter().max() })
 }
 
-/// When the oldest was published of what is kept in its place. What an earlier build published has no time.
+/// When the oldest was published of what is kept in its place.
 pub(super) fn kept_since(conn: &Connection) -> Result<Option<Timestamp>, StoreFault> {
     conn.prepare_cached(
-        "SELECT published_at FROM publication WHERE published_at > 0 AND up_to >=
-             (SELECT seq FROM outbox WHERE status = 'PENDING' AND published_at IS NULL ORDER BY seq LIMIT 1)
+        "SELECT published_at FROM publication WHERE up_to >=
+             (SELECT seq FROM outbox WHERE status IS NULL AND published_at IS NULL ORDER BY seq LIMIT 1)
          ORDER BY up_to LIMIT 1",
     )
     .and_then(|mut select| select.query_row([], |row| row.get(0)).optional())
@@ -321,16 +321,16 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<StoreStats> {
     let kept: i64 = conn
         .prepare_cached(&format!(
             "SELECT {POSITION} + 1 - first.seq
-                 - (SELECT count(*) FROM outbox INDEXED BY outbox_out_of_line
+                 - (SELECT count(*) FROM outbox INDEXED BY outbox_out_of_sequence
                     WHERE {OUT_OF_LINE} AND status <> 'REPUBLISH' AND seq BETWEEN first.seq AND {POSITION})
-             FROM (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status = 'PENDING') AS first"
+             FROM (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status IS NULL) AS first"
         ))?
         .query_row([], |row| row.get(0))?;
     waiting.outbox_kept = u64::try_from(kept).unwrap_or(0);
     let in_line: i64 = conn
         .prepare_cached(&format!(
             "SELECT coalesce(max(seq), 0) - {POSITION}
-                 - (SELECT count(*) FROM outbox INDEXED BY outbox_out_of_line WHERE {OUT_OF_LINE} AND seq > {POSITION})
+                 - (SELECT count(*) FROM outbox INDEXED BY outbox_out_of_sequence WHERE {OUT_OF_LINE} AND seq > {POSITION})
              FROM outbox"
         ))?
         .query_row([], |row| row.get(0))?;
@@ -339,7 +339,7 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<StoreStats> {
         .prepare_cached(&format!(
             "SELECT min(created_at) FROM
              (SELECT created_at FROM (SELECT created_at FROM outbox
-                  WHERE seq > {POSITION} AND status = 'PENDING' ORDER BY seq LIMIT 1)
+                  WHERE seq > {POSITION} AND status IS NULL ORDER BY seq LIMIT 1)
               UNION ALL SELECT created_at FROM (SELECT created_at FROM outbox
                   WHERE {OUT_OF_LINE} AND status = 'RETRY' ORDER BY seq LIMIT 1))"
         ))?
@@ -350,10 +350,11 @@ pub(super) fn waiting(conn: &Connection) -> rusqlite::Result<StoreStats> {
 
 /// What is not published, and what is to be published again.
 pub(super) fn items(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
-    let columns = "SELECT seq, id, subject, status, attempts, last_error, created_at FROM outbox";
+    let columns =
+        "SELECT seq, id, subject, coalesce(status, 'PENDING'), attempts, last_error, created_at FROM outbox";
     conn.prepare_cached(&format!(
-        "{columns} INDEXED BY outbox_out_of_line WHERE {OUT_OF_LINE}
-         UNION ALL {columns} WHERE status = 'PENDING' AND seq > {POSITION} ORDER BY seq LIMIT ?1"
+        "{columns} INDEXED BY outbox_out_of_sequence WHERE {OUT_OF_LINE}
+         UNION ALL {columns} WHERE status IS NULL AND seq > {POSITION} ORDER BY seq LIMIT ?1"
     ))
     .and_then(|mut select| {
         let read = |row: &Row<'_>| {
@@ -377,7 +378,7 @@ pub(super) fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite
     let gone = conn
         .prepare_cached(
             "DELETE FROM outbox WHERE seq IN
-             (SELECT seq FROM outbox WHERE status = 'PENDING' AND seq <=
+             (SELECT seq FROM outbox WHERE status IS NULL AND seq <=
                   (SELECT max(up_to) FROM publication WHERE up_to < coalesce(
                        (SELECT min(up_to) FROM publication WHERE published_at >= ?1),
                        (SELECT max(up_to) FROM publication)))
@@ -390,7 +391,7 @@ pub(super) fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite
         .prepare_cached(
             "DELETE FROM publication WHERE up_to IN
              (SELECT up_to FROM publication
-              WHERE up_to < (SELECT min(seq) FROM outbox WHERE status = 'PENDING')
+              WHERE up_to < (SELECT min(seq) FROM outbox WHERE status IS NULL)
                   AND up_to < (SELECT max(up_to) FROM publication) ORDER BY up_to LIMIT ?1)",
         )?
         .execute([limit])?;

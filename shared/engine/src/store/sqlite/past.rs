@@ -21,7 +21,7 @@ pub(super) fn row_as_of(
 ) -> Result<Option<RowAsOf>, StoreFault> {
     let history: Vec<StoredEvent> = conn
         .prepare_cached(
-            "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL FROM event
+            "SELECT version, name, data, causation_id, recorded_at, is_published FROM event
              WHERE kind = ?1 AND row_id = ?2 AND seq <= ?3 ORDER BY version",
         )
         .and_then(|mut select| select.query_map(params![kind.name, id, seq], stored_event)?.collect())

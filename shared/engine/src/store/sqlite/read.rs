@@ -211,7 +211,7 @@ pub(super) fn history_between(
     limit: i64,
 ) -> rusqlite::Result<Vec<StoredEvent>> {
     conn.prepare_cached(
-        "SELECT version, name, data, causation_id, recorded_at, told IS NOT NULL FROM event
+        "SELECT version, name, data, causation_id, recorded_at, is_published FROM event
          WHERE kind = ?1 AND row_id = ?2 AND version > ?3 AND version < ?4 ORDER BY version LIMIT ?5",
     )?
     .query_map(params![kind, id, after, before, limit], stored_event)?
@@ -252,18 +252,18 @@ pub(super) fn tallies(conn: &Connection) -> Result<MessageCounts, StoreFault> {
             .map_err(oops("reading the tallies"))
     };
     Ok(MessageCounts {
-        published: counts("SELECT name, count FROM tally WHERE what = 'published'")?,
-        handled: counts("SELECT name, count FROM tally WHERE what = 'handled'")?,
+        published: counts("SELECT name, count FROM message_count WHERE outcome = 'published'")?,
+        handled: counts("SELECT name, count FROM message_count WHERE outcome = 'handled'")?,
         // What nobody of this system sent, or what is no message, is not among the messages that are reconciled.
         retrying: counts(
-            "SELECT retry.step, count(*) FROM retry LEFT JOIN dead_letter ON dead_letter.id = retry.letter
+            "SELECT retry.step, count(*) FROM retry LEFT JOIN dead_letter ON dead_letter.id = retry.dead_letter_id
              WHERE coalesce(origin, 'message') = 'message' GROUP BY retry.step",
         )?,
         dead: counts(
             "SELECT step, sum(count) FROM
              (SELECT step, count(*) AS count FROM dead_letter
               WHERE status IN ('PENDING', 'DISCARDED') AND origin = 'message' GROUP BY step
-              UNION ALL SELECT name, count FROM tally WHERE what = 'dead')
+              UNION ALL SELECT name, count FROM message_count WHERE outcome = 'discarded')
              GROUP BY step",
         )?,
     })
@@ -273,7 +273,7 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<StoredDead
     let read = || {
         let mut found = StoredDeadLetters::default();
         let mut select = conn.prepare_cached(
-            "SELECT letter, status, revision, message_id, id, hex(id) FROM dead_letter
+            "SELECT content, status, revision, message_id, id, hex(id) FROM dead_letter
              ORDER BY last_failed_at DESC LIMIT ?1",
         )?;
         let mut rows = select.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
@@ -368,7 +368,7 @@ fn first(conn: &Connection, sql: &str, at: i64) -> rusqlite::Result<Option<i64>>
 fn due_retries(conn: &Connection, at: i64, limit: i64, paused: &[String]) -> rusqlite::Result<Vec<Retry>> {
     let paused = serde_json::to_string(paused).unwrap_or_else(|_| "[]".to_owned());
     conn.prepare_cached(
-        "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter
+        "SELECT step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, dead_letter_id
          FROM retry WHERE next_attempt <= ?1 AND NOT EXISTS (SELECT 1 FROM json_each(?3) WHERE value = step)
          ORDER BY next_attempt LIMIT ?2",
     )?
@@ -403,7 +403,7 @@ fn claim_tasks(conn: &Connection, at: i64, query: &DueQuery) -> rusqlite::Result
         "UPDATE task SET owner = ?1, lease_until = ?2, claim = claim + 1 WHERE id IN (
              SELECT id FROM task WHERE next_attempt <= ?3 AND (lease_until IS NULL OR lease_until <= ?3)
              ORDER BY next_attempt LIMIT ?4)
-         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at, letter, trace",
+         RETURNING id, kind, correlation_id, payload, attempts, claim, created_at, dead_letter_id, trace",
     )?;
     let limit = i64::try_from(query.tasks).unwrap_or(i64::MAX);
     let until = micros(query.now.saturating_add(query.lease).unwrap_or(Timestamp::MAX));
@@ -430,7 +430,7 @@ fn task(row: &rusqlite::Row<'_>) -> rusqlite::Result<Task> {
 
 pub(super) fn failing_tasks(conn: &Connection, limit: usize) -> Result<Vec<FailingTask>, StoreFault> {
     conn.prepare_cached(
-        "SELECT id, kind, correlation_id, payload, attempts, claim, created_at, letter, trace, next_attempt,
+        "SELECT id, kind, correlation_id, payload, attempts, claim, created_at, dead_letter_id, trace, next_attempt,
                 last_error
          FROM task WHERE last_error IS NOT NULL ORDER BY created_at, id LIMIT ?1",
     )
@@ -460,7 +460,7 @@ pub(super) fn trim(conn: &Connection, cutoffs: Cutoffs, limit: usize) -> Result<
 }
 
 /// Deletes marks of each step: from the first on, since an id begins with the time of its saga; and from anywhere on, for
-/// those that do not, as earlier builds derived them, and as dead letters still are.
+/// those that do not, as those of dead letters.
 fn trim_inbox(conn: &Connection, cutoff: Timestamp, limit: i64) -> rusqlite::Result<usize> {
     /// Marks looked at for each that may go: those of old sagas that were handled only lately stand in the way.
     const LOOKED_AT: i64 = 10;

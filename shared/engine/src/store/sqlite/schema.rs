@@ -1,4 +1,4 @@
-//! Shell: the tables: numbered migrations for the machinery, declarations for the kinds of rows.
+//! Shell: creates and upgrades the tables: numbered migrations for the engine's own, declarations for those of row kinds.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use saga_core::row::RowKind;
@@ -7,36 +7,27 @@ use super::values::{now_micros, oops};
 use crate::store::StoreFault;
 use crate::store::migrating::{Applied, Migration, missing};
 
-/// Applied in order, once each, never changed afterwards.
-const MIGRATIONS: [&str; 12] = [
-    include_str!("migrations/0001_base.sql"),
-    include_str!("migrations/0002_replay.sql"),
-    include_str!("migrations/0003_renamed.sql"),
-    include_str!("migrations/0004_identity.sql"),
-    include_str!("migrations/0005_published.sql"),
-    include_str!("migrations/0006_published_apart.sql"),
-    include_str!("migrations/0007_trace.sql"),
-    include_str!("migrations/0008_inbox.sql"),
-    include_str!("migrations/0009_leaving.sql"),
-    include_str!("migrations/0010_left.sql"),
-    include_str!("migrations/0011_overrides.sql"),
-    include_str!("migrations/0012_outbox_status.sql"),
-];
+/// Migrations in order. A migration never changes once released.
+const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
 
-/// Brings the tables up to this build. The caller holds the write lock.
+/// Applies the migrations that the database lacks. The caller holds the write lock.
 pub(super) fn migrate(conn: &Connection) -> Result<(), StoreFault> {
+    apply(conn, &MIGRATIONS)
+}
+
+fn apply(conn: &Connection, migrations: &[&'static str]) -> Result<(), StoreFault> {
     conn.execute_batch(
         "CREATE TABLE IF NOT EXISTS migration (
              number INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)",
     )
     .map_err(oops("creating the table of migrations"))?;
-    // A file is used by one build at a time.
+    // One process at a time uses the file, so that no migration needs to suit an older build as well.
     let applied = |row: &rusqlite::Row<'_>| Ok(Applied { checksum: row.get(0)?, is_additive: false });
     let applied: Vec<Applied> = conn
         .prepare("SELECT checksum FROM migration ORDER BY number")
         .and_then(|mut statement| statement.query_map([], applied)?.collect())
         .map_err(oops("reading the table of migrations"))?;
-    for Migration { number, sql, checksum } in missing(&MIGRATIONS, &applied)? {
+    for Migration { number, sql, checksum } in missing(migrations, &applied)? {
         conn.execute_batch(sql).map_err(oops("applying a migration"))?;
         conn.execute(
             "INSERT INTO migration (number, checksum, applied_at) VALUES (?1, ?2, ?3)",
@@ -47,27 +38,22 @@ pub(super) fn migrate(conn: &Connection) -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Makes the table of a kind, and takes over what it was formerly called. A table whose declaration has changed is
-/// folded anew from the events, and so is one that has got events from under another name.
+/// Creates the table of a row kind. Creates it anew, and folds its rows from the events, if it is missing or its fields
+/// have changed.
 pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFault> {
-    let has_more = match kind.formerly {
-        Some(former) => rename(conn, former, kind.name)?,
-        None => false,
-    };
     let fields = kind.fields.join(",");
-    let known: Option<String> = conn
+    let declared: Option<String> = conn
         .query_row("SELECT fields FROM row_kind WHERE name = ?1", [kind.name], |row| row.get(0))
         .optional()
         .map_err(oops("reading the declared kinds"))?;
-    let is_there: bool = conn
+    let exists: bool = conn
         .query_row(
             "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'row_' || ?1)",
             [kind.name],
             |row| row.get(0),
         )
         .map_err(oops("looking for the table of a kind"))?;
-    // A table that is missing is made of the events again.
-    if known.as_deref() == Some(&fields) && is_there && !has_more {
+    if declared.as_deref() == Some(&fields) && exists {
         return Ok(());
     }
     let (name, columns): (_, String) =
@@ -90,67 +76,50 @@ pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFaul
     Ok(())
 }
 
-/// Events of a kind that was formerly called something else are this kind's. Whether there was such a kind.
-fn rename(conn: &Connection, former: &str, name: &str) -> Result<bool, StoreFault> {
-    let renamed = conn.execute("DELETE FROM row_kind WHERE name = ?1", [former]).and_then(|known| {
-        if known > 0 {
-            conn.execute("UPDATE event SET kind = ?2 WHERE kind = ?1", [former, name])?;
-            conn.execute("UPDATE snapshot SET kind = ?2 WHERE kind = ?1", [former, name])?;
-            conn.execute("UPDATE carried SET kind = ?2 WHERE kind = ?1", [former, name])?;
-            conn.execute_batch(&format!("DROP TABLE IF EXISTS row_{former}"))?;
-        }
-        Ok(known > 0)
-    });
-    renamed.map_err(oops("renaming a kind of rows"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Number 12 rewrites the check of the outbox: every column of every entry is what it was, and so are its indexes.
-    #[test]
-    fn entries_of_every_status_come_through_unchanged() {
+    /// Migration as the next release may bring it.
+    const EXAMPLE: &str = "-- Additive: a priority for each entry.
+        ALTER TABLE outbox ADD COLUMN priority INTEGER NOT NULL DEFAULT 5;";
+
+    fn base() -> Connection {
         let conn = Connection::open_in_memory().expect("a database");
-        let (before, _) = MIGRATIONS.split_at(11);
-        before.iter().for_each(|sql| conn.execute_batch(sql).expect("a migration"));
-        let insert = "INSERT INTO outbox
-             (seq, id, saga, subject, payload, status, attempts, last_error, created_at, published_at, trace)
-             VALUES (?1, x'01', x'02', 'depot.stored', x'03', ?2, 4, 'not yet', 5, ?3, x'06')";
-        let statuses = ["PENDING", "FAILED", "HELD", "RETRY", "REPUBLISH"];
-        for (seq, status) in (7..).step_by(3).zip(statuses) {
-            let published_at = (status == "REPUBLISH").then_some(8);
-            conn.execute(insert, params![seq, status, published_at]).expect("an entry");
+        migrate(&conn).expect("the base schema");
+        conn
+    }
+
+    #[test]
+    fn additive_migration_keeps_stored_entries_and_applies_once() {
+        let conn = base();
+        let insert = "INSERT INTO outbox (seq, id, saga, subject, payload, status, created_at)
+             VALUES (?1, x'01', x'02', 'depot.stored', x'03', ?2, 4)";
+        let statuses = [None, Some("FAILED"), Some("BLOCKED"), Some("RETRY"), Some("REPUBLISH")];
+        for (seq, status) in (1..).zip(statuses) {
+            conn.execute(insert, params![seq, status]).expect("an entry");
         }
-        let all = || {
-            let columns = "seq, id, saga, subject, payload, status, attempts, last_error, created_at, published_at, trace";
-            let rows =
-                texts(&conn, &format!("SELECT json_array({}) FROM outbox ORDER BY seq", quoted(columns)));
-            let indexes =
-                "SELECT sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'outbox' ORDER BY name";
-            (rows, texts(&conn, indexes))
-        };
-        let was = all();
-        conn.execute_batch(MIGRATIONS[11]).expect("the migration");
-        assert_eq!(all(), was);
-        assert_eq!(was.0.len(), statuses.len());
-        assert!(conn.execute(insert, params![99, "PUBLISHED", None::<i64>]).is_err(), "it is no status");
-        let [sql] =
-            &texts(&conn, "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = 'outbox'")[..]
-        else {
-            panic!("one table");
-        };
-        assert!(sql.contains("CHECK (status = 'PENDING' OR"), "{sql}");
-        assert_eq!(texts(&conn, "PRAGMA integrity_check"), ["ok"]);
+        for _ in 0..2 {
+            apply(&conn, &[MIGRATIONS[0], EXAMPLE]).expect("the upgrade");
+            let entries: i64 = conn
+                .query_row("SELECT count(*) FROM outbox WHERE priority = 5", [], |row| row.get(0))
+                .expect("a count");
+            assert_eq!(entries, 5);
+        }
     }
 
-    fn quoted(columns: &str) -> String {
-        columns.split(", ").map(|column| format!("quote({column})")).collect::<Vec<_>>().join(", ")
+    #[test]
+    fn older_build_refuses_upgraded_file() {
+        let conn = base();
+        apply(&conn, &[MIGRATIONS[0], EXAMPLE]).expect("the upgrade");
+        let fault = migrate(&conn).expect_err("the schema is newer").to_string();
+        assert!(fault.contains("start a newer build"), "{fault}");
     }
 
-    fn texts(conn: &Connection, sql: &str) -> Vec<String> {
-        let mut select = conn.prepare(sql).expect("a statement");
-        let texts = select.query_map([], |row| row.get(0)).expect("rows");
-        texts.collect::<Result<_, _>>().expect("texts")
+    #[test]
+    fn outbox_rejects_unknown_status() {
+        let insert = "INSERT INTO outbox (id, saga, subject, payload, status, created_at)
+             VALUES (x'01', x'02', 'depot.stored', x'03', 'PUBLISHED', 4)";
+        assert!(base().execute(insert, []).is_err());
     }
 }

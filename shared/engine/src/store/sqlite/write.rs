@@ -30,7 +30,7 @@ const INSERT_ENTRY: &str =
 /// Nothing else might move the line, and it would be said to wait for the broker.
 const INSERT_BLOCKED: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, trace, status)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6,
-             iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'HELD')), 'HELD', 'PENDING'))";
+             iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'BLOCKED')), 'BLOCKED', NULL))";
 
 /// Up to so many searchable values of a kind each is written only when it has changed: an index that is not touched is
 /// a page that is not written. Beyond there would be too many statements.
@@ -162,7 +162,7 @@ fn load(
     }
     for id in &reads.dead_letters {
         let stored = conn
-            .prepare_cached("SELECT letter, status, revision, message_id FROM dead_letter WHERE id = ?1")
+            .prepare_cached("SELECT content, status, revision, message_id FROM dead_letter WHERE id = ?1")
             .and_then(|mut select| select.query_row([id], stored_dead_letter).optional())
             .map_err(oops(context))?;
         if let Some(stored) = stored {
@@ -244,12 +244,12 @@ fn write_row(
 
 fn write_events(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
     let mut insert = conn.prepare_cached(
-        "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
+        "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
-    let mut told = vec![None; writes.events.len()];
+    let mut told = vec![false; writes.events.len()];
     for index in writes.outbox.iter().filter_map(|entry| entry.event) {
-        told[index] = Some(true);
+        told[index] = true;
     }
     for (event, told) in writes.events.iter().zip(told) {
         let key = &event.key;
@@ -275,8 +275,8 @@ fn write_outbox(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result
     // Asked once: nothing else writes here meanwhile, and these entries hold nobody.
     let (is_any_blocked, is_any_out_of_line): (bool, bool) = conn
         .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM outbox WHERE status IN ('FAILED', 'HELD')),
-                    EXISTS (SELECT 1 FROM outbox WHERE status <> 'PENDING')",
+            "SELECT EXISTS (SELECT 1 FROM outbox WHERE status IN ('FAILED', 'BLOCKED')),
+                    EXISTS (SELECT 1 FROM outbox WHERE status IS NOT NULL)",
         )?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut insert = conn.prepare_cached(if is_any_blocked { INSERT_BLOCKED } else { INSERT_ENTRY })?;
@@ -331,7 +331,7 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
 fn insert_retry(conn: &Connection, insert: &str, retry: &Retry) -> rusqlite::Result<usize> {
     conn.prepare_cached(&format!(
         "{insert} INTO retry
-         (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, letter)
+         (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, dead_letter_id)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     ))?
     .execute(params![
@@ -350,15 +350,16 @@ fn insert_retry(conn: &Connection, insert: &str, retry: &Retry) -> rusqlite::Res
 fn write_dead_letters(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
     for dead in &writes.parked {
         conn.prepare_cached(
-            "INSERT INTO dead_letter (id, step, message_id, origin, letter, last_failed_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (id) DO UPDATE
-             SET status = 'PENDING', letter = excluded.letter, last_failed_at = excluded.last_failed_at",
+            "INSERT INTO dead_letter (id, step, message_id, saga, origin, content, last_failed_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, content = excluded.content,
+                 last_failed_at = excluded.last_failed_at",
         )?
         .execute(params![
             dead.id,
             dead.step,
             dead.message_id,
+            dead.saga,
             dead.origin.as_str(),
             json(dead)?,
             micros(dead.last_failed_at)
@@ -367,14 +368,16 @@ fn write_dead_letters(conn: &Connection, writes: &Writes) -> rusqlite::Result<()
     for StoredDeadLetter { dead_letter: dead, status, revision, .. } in &writes.dead_letters {
         let revision = i64::try_from(*revision).unwrap_or(i64::MAX);
         conn.prepare_cached(
-            "UPDATE dead_letter SET letter = ?2, status = ?3, revision = ?4, last_failed_at = ?5 WHERE id = ?1",
+            "UPDATE dead_letter SET content = ?2, status = ?3, revision = ?4, last_failed_at = ?5, saga = ?6
+             WHERE id = ?1",
         )?
         .execute(params![
             dead.id,
             json(dead)?,
             status.as_str(),
             revision,
-            micros(dead.last_failed_at)
+            micros(dead.last_failed_at),
+            dead.saga
         ])?;
     }
     Ok(())
@@ -415,8 +418,8 @@ fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
 }
 
 const INSERT_TASK: &str = "INSERT INTO task
-    (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at, letter,
-     trace)
+    (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
+     dead_letter_id, trace)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?11)";
 
 fn insert_task(
@@ -450,8 +453,8 @@ fn trace(context: Option<TraceContext>) -> Option<[u8; TraceContext::LENGTH]> {
 pub(super) fn tally(conn: &Connection, what: &str, counts: &BTreeMap<&str, i64>) -> rusqlite::Result<()> {
     for (name, count) in counts {
         conn.prepare_cached(
-            "INSERT INTO tally (what, name, count) VALUES (?1, ?2, ?3)
-             ON CONFLICT (what, name) DO UPDATE SET count = count + excluded.count",
+            "INSERT INTO message_count (outcome, name, count) VALUES (?1, ?2, ?3)
+             ON CONFLICT (outcome, name) DO UPDATE SET count = count + excluded.count",
         )?
         .execute(params![what, name, count])?;
     }

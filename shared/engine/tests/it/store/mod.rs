@@ -15,7 +15,6 @@ mod reading_more;
 mod sqlite_failing;
 mod sqlite_file;
 mod sqlite_losing;
-mod sqlite_migrating;
 mod sqlite_reading;
 mod tasks;
 mod upkeep;

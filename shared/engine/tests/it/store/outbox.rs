@@ -55,7 +55,7 @@ pub async fn what_a_saga_promised_after_a_failed_entry_waits_for_it(store: &Arc<
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (0, 3, None));
     let seen: Vec<_> = store.outbox(9).await?.iter().map(|item| (item.id, item.status.clone())).collect();
-    let (failed, held) = ("FAILED".to_owned(), "HELD".to_owned());
+    let (failed, held) = ("FAILED".to_owned(), "BLOCKED".to_owned());
     assert_eq!(seen, [(id(1), failed), (id(3), held.clone()), (id(5), held)]);
 
     commit(store.as_ref(), of_sagas([(7, 7), (8, 8)])).await?;

@@ -70,7 +70,7 @@ async fn unreadable_after(damage: &str, spoilt: &DeadLettered) -> Result<Vec<Str
 #[tokio::test]
 async fn a_damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
     let spoilt = dead("filling", 1, at(10));
-    assert_eq!(unreadable_after("letter = '{'", &spoilt).await?, [spoilt.id.to_string()]);
+    assert_eq!(unreadable_after("content = '{'", &spoilt).await?, [spoilt.id.to_string()]);
     Ok(())
 }
 
@@ -78,7 +78,7 @@ async fn a_damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
 #[tokio::test]
 async fn a_dead_letter_with_a_damaged_id_hides_no_other() -> Result<(), StoreFault> {
     let spoilt = dead("filling", 1, at(10));
-    assert_eq!(unreadable_after("letter = '{', id = x'00'", &spoilt).await?, ["00"]);
+    assert_eq!(unreadable_after("content = '{', id = x'00'", &spoilt).await?, ["00"]);
     Ok(())
 }
 

@@ -382,29 +382,6 @@ async fn a_kind_with_other_fields_is_folded_anew_when_it_is_opened() -> Outcome 
     commit(&store, recorded("tea", &[ShelfEvent::Listed, put(3)], &[put(4)])).await
 }
 
-/// A kind takes over what it was formerly called, and what was so called again by a build that knew no better.
-#[tokio::test]
-async fn a_kind_takes_over_what_it_was_formerly_called() -> Outcome {
-    let (former, renamed) =
-        (RowKind { name: "shelves", ..RowKind::of::<Shelf>() }, RowKind::of::<Shelf>().formerly("shelves"));
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("depot.db");
-    for labels in [&["tea"][..], &["mug", "tea"]] {
-        let old = SqliteStore::open(&path, vec![former])?;
-        let mut writes = recorded(labels[0], &[], &[ShelfEvent::Listed, put(3)]);
-        writes.rows.iter_mut().for_each(|row| row.key.kind = former.name);
-        writes.events.iter_mut().for_each(|event| event.key.kind = former.name);
-        commit(&old, writes).await?;
-        drop(old);
-
-        let store = SqliteStore::open(&path, vec![renamed])?;
-        let found = store.find("shelf", Query { limit: 9, ..Query::default() }).await?;
-        assert_eq!(found.iter().map(|row| &row.id[..]).collect::<Vec<_>>(), labels);
-        assert_eq!(store.verify().await?.differing, [""; 0]);
-    }
-    Ok(())
-}
-
 #[tokio::test]
 async fn a_reader_sees_the_last_commit_and_not_the_one_under_way() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");

@@ -204,9 +204,7 @@ fn of_service(page: &mut String, cost: &Cost, orders: u64) {
 fn of_statement(name: &str) -> &'static str {
     match name.split_once(' ').unwrap_or((name, "")) {
         ("BEGIN" | "COMMIT", _) => "one of each transaction: one for each batch, one for each publish",
-        ("SELECT", "left_before") => {
-            "of each batch: which sagas are so old that rows of theirs may have left"
-        }
+        ("SELECT", "purged_before") => "of each batch: sagas so old that their rows may have been purged",
         ("SELECT", "retry") => {
             "one of each transaction that handles messages: whether any waits or is parked, so that each is looked for there"
         }
@@ -223,8 +221,8 @@ fn of_statement(name: &str) -> &'static str {
         ("INSERT", "inbox") => "each message that was handled: if it comes again, it is known",
         ("INSERT", "outbox") => "each message that is promised",
         ("INSERT", "publication") => "of each publish: up to where everything is published now",
-        ("INSERT", "tally") => {
-            "what counts for ever: messages handled, by step and batch; published, by subject and publish"
+        ("INSERT", "message_count") => {
+            "lifetime counts: messages handled, by step and batch; published, by subject and publish"
         }
         ("INSERT", "task") => "each call that is to be made",
         ("DELETE", "task") => "each call that was answered",
@@ -248,7 +246,7 @@ fn of_page(name: &str, tables: &BTreeSet<&str>) -> &'static str {
         "inbox" => "marks, by step and message: those of one time lie together",
         "outbox" => "messages, one behind the other",
         "publication" | "publication_by_time" => "one row for each publish",
-        "tally" => "a few rows, which fit in one page",
+        "message_count" => "a few rows, which fit in one page",
         "task" | "task_by_time" => "calls under way: a page or two",
         "idempotency_key" | "idempotency_key_by_time" => "answers to commands with a key",
         _ if tables.contains(name) => "rows, by id",

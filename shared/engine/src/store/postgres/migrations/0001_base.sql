@@ -1,5 +1,5 @@
--- How far everything has come: one row. Who writes a batch holds it from its first write to its commit, so that positions
--- are given in the order of the commits, and without a gap.
+-- Last positions given to events and outbox entries, and a number that grows with each writing transaction: one row. A
+-- batch locks it from its first write to its commit, so that positions follow the order of commits, without gaps.
 CREATE TABLE head (
     generation bigint NOT NULL,
     event      bigint NOT NULL,
@@ -7,57 +7,64 @@ CREATE TABLE head (
 );
 INSERT INTO head (generation, event, outbox) VALUES (0, 0, 0);
 
--- Batches that were committed, by tokens of their own: whoever has lost the answer to a commit finds out here.
+-- Tokens of committed batches. A process that lost the reply to its COMMIT looks its token up here.
 CREATE TABLE batch (
     token        uuid   PRIMARY KEY,
     committed_at bigint NOT NULL
 );
 CREATE INDEX batch_by_time ON batch (committed_at);
 
--- History: append-only, kept. A row's state is the fold of its events. What is `told`, a message tells the others.
+-- History of all rows: append-only. A row's state equals the fold of its events. `is_published` marks events whose
+-- batch also stored a message about them.
 CREATE TABLE event (
-    seq          bigint  PRIMARY KEY,
-    kind         text    COLLATE "C" NOT NULL,
-    row_id       text    COLLATE "C" NOT NULL,
-    version      bigint  NOT NULL,
-    name         text    NOT NULL,
-    data         text    NOT NULL,
-    causation_id uuid    NOT NULL,
-    recorded_at  bigint  NOT NULL,
-    told         boolean NOT NULL
+    seq          bigint           PRIMARY KEY,
+    kind         text COLLATE "C" NOT NULL,
+    row_id       text COLLATE "C" NOT NULL,
+    version      bigint           NOT NULL,
+    name         text             NOT NULL,
+    data         text             NOT NULL,
+    causation_id uuid             NOT NULL,
+    recorded_at  bigint           NOT NULL,
+    is_published boolean          NOT NULL DEFAULT false
 );
 CREATE UNIQUE INDEX event_by_row ON event (kind, row_id, version);
 
--- Promises to publish, a line: an entry is 'PENDING' in its place, and what the last publication has come past is published.
--- Whatever stands out of line says so: 'FAILED' (refused by the broker), 'HELD' (behind a failed one of its saga), 'RETRY'
--- (to be tried again) and 'REPUBLISH' (published before, to be published once more). `published_at` is of those that were
--- published later than their neighbours, or once more; `trace` is where its cause stands in its trace (W3C Trace Context).
+-- Messages to publish, in the order of `seq`. Published entries stay for a while, to be published again to a broker that
+-- lost them.
+--
+-- `status` is null for an entry that is published in sequence: it is published if the last `publication` covers it, and
+-- pending otherwise. Publishing in sequence thus writes nothing to the entries. Other entries are out of sequence:
+-- FAILED     the broker rejected the message;
+-- BLOCKED    waits behind a failed entry of its saga;
+-- RETRY      failed or blocked before, to be published next;
+-- REPUBLISH  published before, to be published once more.
+-- `published_at` is set on entries that were published out of sequence.
+-- `trace` is the trace context of the cause (W3C Trace Context): 16 bytes of trace id, 8 of span id, 1 of flags.
 CREATE TABLE outbox (
-    seq          bigint  PRIMARY KEY,
-    id           uuid    NOT NULL,
-    saga         uuid    NOT NULL,
-    subject      text    NOT NULL,
-    payload      bytea   NOT NULL,
-    status       text    NOT NULL DEFAULT 'PENDING'
-                 CHECK (status IN ('PENDING', 'FAILED', 'HELD', 'RETRY', 'REPUBLISH')),
-    attempts     integer NOT NULL DEFAULT 0,
+    seq          bigint PRIMARY KEY,
+    id           uuid   NOT NULL,
+    saga         uuid   NOT NULL,
+    subject      text   NOT NULL,
+    payload      bytea  NOT NULL,
+    status       text   CHECK (status IS NULL OR status IN ('FAILED', 'BLOCKED', 'RETRY', 'REPUBLISH')),
+    attempts     bigint NOT NULL DEFAULT 0,
     last_error   text,
-    created_at   bigint  NOT NULL,
+    created_at   bigint NOT NULL,
     published_at bigint,
     trace        bytea
 );
-CREATE INDEX outbox_out_of_line ON outbox (status, seq) WHERE status <> 'PENDING';
-CREATE INDEX outbox_blocked ON outbox (saga) WHERE status IN ('FAILED', 'HELD');
-CREATE INDEX outbox_published_apart ON outbox (seq, published_at) WHERE published_at IS NOT NULL;
+CREATE INDEX outbox_out_of_sequence ON outbox (status, seq) WHERE status IS NOT NULL;
+CREATE INDEX outbox_blocked_saga ON outbox (saga) WHERE status IN ('FAILED', 'BLOCKED');
+CREATE INDEX outbox_published_out_of_sequence ON outbox (seq, published_at) WHERE published_at IS NOT NULL;
 
--- How far the line was published when: up to and including this entry.
+-- Progress of publishing in sequence: all entries up to and including `up_to` were published by `published_at`.
 CREATE TABLE publication (
     up_to        bigint PRIMARY KEY,
     published_at bigint NOT NULL
 );
 CREATE INDEX publication_by_time ON publication (published_at);
 
--- Who may publish from this database, until when. The fence grows with each taking.
+-- Leases of this database. `fence` grows with each change of the owner.
 CREATE TABLE lease (
     name  text   PRIMARY KEY,
     owner text   NOT NULL,
@@ -65,32 +72,34 @@ CREATE TABLE lease (
     until bigint NOT NULL
 );
 
--- Ids that a step has handled. An id begins with the time of its saga: the oldest marks of a step stand first.
+-- Messages that a step has processed. Message ids begin with the time of their saga, so that the oldest ids of a step
+-- come first; an index by age would cost as much as the table.
 CREATE TABLE inbox (
-    step       text   COLLATE "C" NOT NULL,
-    message_id uuid   NOT NULL,
-    handled_at bigint NOT NULL,
+    step       text COLLATE "C" NOT NULL,
+    message_id uuid             NOT NULL,
+    handled_at bigint           NOT NULL,
     PRIMARY KEY (step, message_id)
 );
 
--- Messages that failed and will be tried again; each is told, once it is due, to one process for a while.
+-- Messages that failed and will be tried again. `delivery` and `dead_letter_id` are set for replays of dead letters. A due
+-- retry is handed to one process at a time: to `owner` until `claimed_until`.
 CREATE TABLE retry (
-    step            text    COLLATE "C" NOT NULL,
-    message_id      uuid    NOT NULL,
-    payload         bytea   NOT NULL,
-    attempts        bigint  NOT NULL,
-    next_attempt    bigint  NOT NULL,
-    first_failed_at bigint  NOT NULL,
-    last_error      text    NOT NULL,
+    step            text COLLATE "C" NOT NULL,
+    message_id      uuid             NOT NULL,
+    payload         bytea            NOT NULL,
+    attempts        bigint           NOT NULL,
+    next_attempt    bigint           NOT NULL,
+    first_failed_at bigint           NOT NULL,
+    last_error      text             NOT NULL,
     delivery        text,
-    letter          uuid,
+    dead_letter_id  uuid,
     owner           text,
-    told_until      bigint,
+    claimed_until   bigint,
     PRIMARY KEY (step, message_id)
 );
 CREATE INDEX retry_by_time ON retry (next_attempt);
 
--- Notes to oneself to call the outside after the commit.
+-- Calls to make after the commit. A worker claims a task by a lease; `claim` is its fencing token.
 CREATE TABLE task (
     id             uuid   PRIMARY KEY,
     kind           text   NOT NULL,
@@ -103,86 +112,93 @@ CREATE TABLE task (
     next_attempt   bigint NOT NULL,
     last_error     text,
     created_at     bigint NOT NULL,
-    letter         uuid,
+    dead_letter_id uuid,
     trace          bytea
 );
 CREATE INDEX task_by_time ON task (next_attempt);
-CREATE INDEX task_by_lapse ON task (lease_until) WHERE lease_until IS NOT NULL;
+CREATE INDEX task_by_lease ON task (lease_until) WHERE lease_until IS NOT NULL;
 
--- Inputs parked for a human. The status is one of PENDING, REPLAYING, RESOLVED, DISCARDED; the revision is the operator's
--- last request.
+-- Dead letters. `status` is PENDING, REPLAYING, RESOLVED or DISCARDED; `revision` is that of the operator's last request;
+-- `content` is the dead letter as JSON.
 CREATE TABLE dead_letter (
-    id             uuid   PRIMARY KEY,
-    step           text   COLLATE "C" NOT NULL,
-    message_id     uuid   NOT NULL,
+    id             uuid             PRIMARY KEY,
+    step           text COLLATE "C" NOT NULL,
+    message_id     uuid             NOT NULL,
     saga           uuid,
-    status         text   NOT NULL DEFAULT 'PENDING',
-    origin         text   NOT NULL,
-    revision       bigint NOT NULL DEFAULT 0,
-    letter         text   NOT NULL,
-    last_failed_at bigint NOT NULL
+    status         text             NOT NULL DEFAULT 'PENDING',
+    origin         text             NOT NULL,
+    revision       bigint           NOT NULL DEFAULT 0,
+    content        text             NOT NULL,
+    last_failed_at bigint           NOT NULL
 );
 CREATE UNIQUE INDEX dead_letter_by_message ON dead_letter (step, message_id);
 CREATE INDEX dead_letter_by_status ON dead_letter (status, origin, step);
 CREATE INDEX dead_letter_by_time ON dead_letter (last_failed_at);
 
--- Answers given under an Idempotency-Key.
+-- Replies to commands that carried an Idempotency-Key.
 CREATE TABLE idempotency_key (
-    key         text   COLLATE "C" PRIMARY KEY,
-    fingerprint text   NOT NULL,
-    reply       text   NOT NULL,
-    created_at  bigint NOT NULL
+    key         text COLLATE "C" PRIMARY KEY,
+    fingerprint text             NOT NULL,
+    reply       text             NOT NULL,
+    created_at  bigint           NOT NULL
 );
 CREATE INDEX idempotency_key_by_age ON idempotency_key (created_at);
 
--- How many messages were published per subject, handled per step, and given up: counts that outlive trimming.
-CREATE TABLE tally (
-    what  text   NOT NULL CHECK (what IN ('published', 'handled', 'dead')),
-    name  text   COLLATE "C" NOT NULL,
-    count bigint NOT NULL,
-    PRIMARY KEY (what, name)
+-- Lifetime counts of messages: published by subject, handled by step, and discarded by step (of purged dead letters).
+CREATE TABLE message_count (
+    outcome text             NOT NULL CHECK (outcome IN ('published', 'handled', 'discarded')),
+    name    text COLLATE "C" NOT NULL,
+    count   bigint           NOT NULL,
+    PRIMARY KEY (outcome, name)
 );
 
--- The declarations that the row tables were made from.
+-- Declarations from which the tables of the row kinds were created.
 CREATE TABLE row_kind (
-    name    text PRIMARY KEY,
-    fields  text NOT NULL
+    name   text PRIMARY KEY,
+    fields text NOT NULL
 );
 
--- Whose database it is, and which of all that the service ever had.
+-- Service that owns the database, and the id of the database: one row.
 CREATE TABLE identity (
     service text NOT NULL,
     id      uuid NOT NULL
 );
 
--- What the fold of a row begins from when the events before it have left.
+-- State of a row from which its fold begins once earlier events were purged.
 CREATE TABLE snapshot (
-    kind       text   COLLATE "C" NOT NULL,
-    row_id     text   COLLATE "C" NOT NULL,
-    version    bigint NOT NULL,
-    state      text   NOT NULL,
-    created_at bigint NOT NULL,
+    kind       text COLLATE "C" NOT NULL,
+    row_id     text COLLATE "C" NOT NULL,
+    version    bigint           NOT NULL,
+    state      text             NOT NULL,
+    created_at bigint           NOT NULL,
     PRIMARY KEY (kind, row_id)
 );
 
--- Up to which event the history was looked through for what may leave: one row.
-CREATE TABLE looked_through (up_to bigint NOT NULL);
-INSERT INTO looked_through (up_to) VALUES (0);
+-- Last event that the retention scan has seen: one row.
+CREATE TABLE retention_scan (up_to bigint NOT NULL);
+INSERT INTO retention_scan (up_to) VALUES (0);
 
--- Finished rows of sagas with lower ids may have left: one row, or none. The first 48 bits of a saga's id are its time.
-CREATE TABLE left_before (saga uuid NOT NULL);
+-- Finished rows of sagas with lower ids may have been purged: one row or none. The first 48 bits of a saga id are its time.
+CREATE TABLE purged_before (saga uuid NOT NULL);
 
--- What counts for ever of rows that have left: sums.
-CREATE TABLE carried (
-    kind text   COLLATE "C" NOT NULL,
-    name text   COLLATE "C" NOT NULL,
-    sum  bigint NOT NULL,
+-- Sums over purged rows.
+CREATE TABLE purged_sum (
+    kind text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    sum  bigint           NOT NULL,
     PRIMARY KEY (kind, name)
 );
 
--- Rows that had left and whose events were brought back: once they are folded anew, they are carried no more.
-CREATE TABLE brought_back (
+-- Purged rows whose events were restored from the archive. The rebuild of their kind takes them out of `purged_sum`.
+CREATE TABLE restored_row (
     kind   text COLLATE "C" NOT NULL,
     row_id text COLLATE "C" NOT NULL,
     PRIMARY KEY (kind, row_id)
 );
+
+-- Overrides by operators, such as forced circuit breakers: one row. `revision` grows with each change.
+CREATE TABLE overrides (
+    revision bigint NOT NULL,
+    text     text   NOT NULL
+);
+INSERT INTO overrides (revision, text) VALUES (0, '{}');

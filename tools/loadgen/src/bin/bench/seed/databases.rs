@@ -119,7 +119,7 @@ impl<'t> Filling<'t> {
 
     fn list(&self, at: i64) -> anyhow::Result<()> {
         for (sku, _, _, listed) in self.products.all() {
-            self.event("product", &sku, "Listed", &listed.event, &listed.causation, at, Some(1))?;
+            self.event("product", &sku, "Listed", &listed.event, &listed.causation, at, true)?;
         }
         Ok(())
     }
@@ -154,7 +154,7 @@ impl<'t> Filling<'t> {
     fn hear_of_products(&self, at: i64) -> anyhow::Result<()> {
         for (sku, _, _, listed) in self.products.all() {
             let (event, state) = &listed.heard;
-            self.event("catalogue_item", &sku, "PriceHeard", event, &listed.causation, at, None)?;
+            self.event("catalogue_item", &sku, "PriceHeard", event, &listed.causation, at, false)?;
             self.conn
                 .prepare_cached(
                     "INSERT INTO row_catalogue_item (id, version, state, created_at, updated_at)
@@ -174,14 +174,14 @@ impl<'t> Filling<'t> {
         data: &str,
         causation: &Value,
         at: i64,
-        told: Option<i64>,
+        is_published: bool,
     ) -> anyhow::Result<()> {
         self.conn
             .prepare_cached(
-                "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, told)
+                "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
                  VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7)",
             )?
-            .execute(params![kind, row_id, name, data, causation, at, told])?;
+            .execute(params![kind, row_id, name, data, causation, at, is_published])?;
         Ok(())
     }
 
@@ -210,11 +210,11 @@ impl<'t> Filling<'t> {
             }
             _ => {}
         }
-        for ((what, name), count) in counts {
+        for ((outcome, name), count) in counts {
             self.conn.execute(
-                "INSERT INTO tally (what, name, count) VALUES (?1, ?2, ?3)
-                 ON CONFLICT (what, name) DO UPDATE SET count = count + excluded.count",
-                params![what, name, i64::try_from(count)?],
+                "INSERT INTO message_count (outcome, name, count) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (outcome, name) DO UPDATE SET count = count + excluded.count",
+                params![outcome, name, i64::try_from(count)?],
             )?;
         }
         Ok(())

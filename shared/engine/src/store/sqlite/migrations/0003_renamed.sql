@@ -1,2 +1,0 @@
--- From here on a kind of rows may have been renamed. A build that knows nothing of that would make an empty table
--- under the old name, and find none of the rows: it has to refuse this database.

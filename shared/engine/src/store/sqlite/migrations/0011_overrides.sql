@@ -1,6 +1,0 @@
--- What operators have the machinery do otherwise: one row. The revision grows with each change.
-CREATE TABLE overrides (
-    revision INTEGER NOT NULL,
-    text     TEXT    NOT NULL
-);
-INSERT INTO overrides (revision, text) VALUES (0, '{}');
