@@ -249,7 +249,7 @@ started_twice() {
   if docker compose --project-name saga-check-other up --detach --no-deps order >"$scratch/other" 2>&1; then
     fail "a port that is in use was taken twice"
   fi
-  line=$(grep -oE "[^ ]*:$SAGA_ORDER_PORT[^0-9].*(already|in use).*" "$scratch/other" | tail -n 1)
+  line=$(grep -oE "[^ ]*:${SAGA_ORDER_PORT}[^0-9].*(already|in use).*" "$scratch/other" | tail -n 1)
   holds "a port that is in use is named: $line" test -n "$line"
   holds "… and whoever has it goes on" curl -s --fail "$(url_of order 8081)/readyz"
   docker compose --project-name saga-check-other down --volumes >/dev/null 2>&1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows what the system does when things go well and when they break, by plain HTTP, and checks all of it.
+# Demonstrates the system in normal operation and under faults with HTTP requests, and checks the results.
 set -euo pipefail
 data_given=${SAGA_DATA:-}
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -18,7 +18,7 @@ main() {
   prepare
   find_or_start_system
   local number began=$SECONDS
-  for number in "${wanted[@]}"; do play "$number"; done
+  for number in "${wanted[@]}"; do run_scenario "$number"; done
   print_summary $((SECONDS - began))
   ((failed == 0))
 }
@@ -27,17 +27,17 @@ usage() {
   cat <<USAGE
 usage: scripts/demo-scenarios.sh list | all | N… [--target local|compose] [--pause] [--keep]
 
-  list      the scenarios
-  all       all of them, in order
-  N…        these, e.g. "1 6"
-  --target  local: processes of this machine, which sagactl starts and stops (without it, too);
-            compose: containers, which docker compose starts and stops
+  list      list the scenarios
+  all       run all scenarios in order
+  N…        run these scenarios, e.g. "1 6"
+  --target  local (default): processes on this machine, controlled by sagactl;
+            compose: containers, controlled by docker compose
   --pause   wait for Enter between the steps (on a terminal)
-  --keep    leave the system running, if it was started here
+  --keep    keep the system running if this command started it
 
-It uses the system that runs already, or starts one. SAGA_DATA names the folder of another
-local system, COMPOSE_PROJECT_NAME another project of containers.
-Exit code 0 when every expectation holds, 1 when not, 2 when the command makes no sense.
+Uses the running system, or starts one. SAGA_DATA selects another local system,
+COMPOSE_PROJECT_NAME another compose project.
+Exit codes: 0 all checks passed, 1 a check failed, 2 invalid arguments.
 USAGE
 }
 
@@ -61,21 +61,21 @@ parse() {
       --keep) keep=yes ;;
       all) all=yes ;;
       list) list=yes ;;
-      -*) refuse "unknown flag $word (there are --target, --pause and --keep)" ;;
+      -*) refuse "unknown option $word (options: --target, --pause, --keep)" ;;
       *)
         { [[ $word =~ ^[1-9][0-9]?$ ]] && file_of "$word" >/dev/null; } ||
-          refuse "there is no scenario '$word' (see: demo-scenarios.sh list)"
+          refuse "unknown scenario '$word' (see: demo-scenarios.sh list)"
         wanted+=("$word")
         ;;
     esac
   done
-  [[ $is_target == no && $target =~ ^(local|compose)$ ]] || refuse "--target is local or compose"
+  [[ $is_target == no && $target =~ ^(local|compose)$ ]] || refuse "--target must be local or compose"
   case $all,$list,${#wanted[@]} in
     yes,no,0) for word in $(numbers); do wanted+=("$word"); done ;;
     no,yes,0) list && exit 0 ;;
     no,no,0) usage >&2 && exit 2 ;;
     no,no,*) ;;
-    *) refuse "say 'all' or 'list' or numbers, not several of them" ;;
+    *) refuse "use either 'all', 'list' or numbers" ;;
   esac
 }
 
@@ -106,39 +106,39 @@ list() {
   for number in $(numbers); do printf '%2d  %s\n' "$number" "$(title_of "$number")"; done
 }
 
-# The system that is named; without that the usual one if it runs, or else one of the demo's own.
+# Uses the running system, or starts one.
 find_or_start_system() {
   choose_system
   if is_running; then
-    show "using the system $(where_it_is)"
-    start_what_is_down
+    show "using the system $(describe_system)"
+    start_stopped_members
   else
-    show "no system runs: building and starting one"
+    show "no system is running: building and starting one"
     started=yes
-    # Whoever reads between the steps needs more time than one who does not.
-    start_system "$([[ $pausing == yes ]] && echo 40s || echo "$hurried")" || die "the system did not start"
+    # With pauses, orders need a longer deadline.
+    start_system "$([[ $pausing == yes ]] && echo 40s || echo "$short_deadline")" || die "the system did not start"
   fi
   local urls
-  urls=$(addresses) || die "it is not to be seen where the services are published"
+  urls=$(addresses) || die "the addresses of the services are unknown"
   # shellcheck disable=SC2034 # for the scenarios
   read -r admin order inventory payment bank <<<"$urls"
-  mend_what_faults_left || die "what an earlier run left cannot be put right"
+  clean_up_faults || die "faults of an earlier run cannot be cleared"
 }
 
-# What a scenario left stopped because it failed or was interrupted.
-start_what_is_down() {
+# Starts what an interrupted or failed scenario left stopped.
+start_stopped_members() {
   local name
-  for name in $(what_is_down); do
-    show "$name does not run: starting it"
-    control start "$name"
+  for name in $(stopped_members); do
+    show "$name is not running: starting it"
+    control_process start "$name"
   done
 }
 
-# A scenario runs in a subshell: what it defines ends with it, and its first failed command or wait ends it.
-play() {
+# run_scenario NUMBER: runs it in a subshell. Its definitions are local to that, and its first failed command ends it.
+run_scenario() {
   local began=$SECONDS code=0 result="${green}✔ pass${plain}"
   number=$1 tag=$(date +%s)-$$-${#summary[@]} failures=0 keys=0 ended=no
-  start_what_is_down
+  start_stopped_members
   set +e
   (
     set -e
@@ -147,13 +147,13 @@ play() {
     # shellcheck disable=SC1090 # one of scenarios/*.sh
     source "$(file_of "$number")"
     announce
-    if ! possible; then
-      show "  skipped: it needs $needs; start one with $large"
+    if ! is_supported; then
+      show "  skipped: it needs $needs; start such a system with: $large_system"
       ended=yes
       exit 77
     fi
     scenario
-    audit_the_books
+    reconcile
     ended=yes
   )
   code=$?
@@ -170,26 +170,26 @@ play() {
 
 print_summary() {
   show "" "${bold}summary${plain}" "${summary[@]}" ""
-  ((skipped == 0)) || show "skipped: $skipped, for which the system has to have several of a kind: $large"
+  ((skipped == 0)) || show "skipped: $skipped scenario(s), which need replicas or a cluster; start such a system with: $large_system"
   if ((failed == 0)); then
-    show "${green}✔ every expectation held${plain} ($((${#summary[@]} - skipped)) scenario(s), ${1}s)"
+    show "${green}✔ all checks passed${plain} ($((${#summary[@]} - skipped)) scenario(s), ${1}s)"
   else
     show "${red}✘ $failed of ${#summary[@]} scenario(s) failed${plain}"
   fi
 }
 
 clean_up() {
-  # From here on nothing is to be interrupted.
+  # The clean-up must not be interrupted.
   trap '' INT TERM HUP
   [[ $interrupted == no ]] || show "" "interrupted"
   rm -rf "$scratch"
   is_running || return 0
   if [[ $started == no ]]; then
-    start_what_is_down
+    start_stopped_members
   elif [[ $keep == yes && $interrupted == no ]]; then
-    show "" "the system goes on:"
+    show "" "the system keeps running:"
     show "  admin $admin/docs" "  order $order/docs" "  inventory $inventory/docs" "  payment $payment/docs" "  bank $bank/docs"
-    show "stop it with: $(how_to_stop_it)"
+    show "stop it with: $(stop_command)"
   else
     show "" "stopping the system"
     stop_system

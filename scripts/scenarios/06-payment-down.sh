@@ -1,37 +1,37 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-title="payment down, the order times out, late work is undone"
-about="Payment is stopped. The order is taken and its stock reserved, but nobody charges the card: when its deadline
-passes the order cancels itself and the stock is released. Payment comes back, finds a request for money and the
-cancellation, and whatever the order in which it hears them, no money is kept."
+title="payment down, time-out, late work is compensated"
+about="Payment is stopped. The order is accepted and its stock reserved, but nobody charges the card. At its deadline
+the order cancels itself, and the stock is released. When payment restarts, it finds the charge request and the
+cancellation. In whatever order it processes them, the customer keeps the money."
 
 scenario() {
   local mugs
-  keep_in_stock travel-mug
-  mugs=$(pieces travel-mug on_hand)
+  ensure_stock travel-mug
+  mugs=$(units travel-mug on_hand)
 
-  step "payment stops, an order comes"
-  control stop payment
+  step "stop payment and place an order"
+  control_process stop payment
   place ada tok_ok travel-mug 4
-  wait_until "reservation: HELD" "$soon" is HELD reservation "$id"
-  wait_until "admin knows that payment owes the next step" "$soon" \
+  wait_until "reservation: HELD" "$short_wait" is HELD reservation "$id"
+  wait_until "admin shows that payment owes the next step" "$short_wait" \
     is payment get "$admin/api/admin/sagas/$id" .next.owner
 
-  step "nobody answers, and the deadline passes ($((deadline - $(date +%s))) s from now)"
+  step "wait for the deadline ($((deadline - $(date +%s))) s from now)"
   wait_until "order: CANCELLED timed_out" "$(past_deadline)" is "CANCELLED timed_out" order_state "$id"
-  wait_until "reservation: RELEASED" "$soon" is RELEASED reservation "$id"
-  expect "travel-mug on hand, as before" "$mugs" "$(pieces travel-mug on_hand)"
+  wait_until "reservation: RELEASED" "$short_wait" is RELEASED reservation "$id"
+  expect "travel-mug on hand as before" "$mugs" "$(units travel-mug on_hand)"
 
-  step "payment comes back and finds late work"
-  control start payment
-  wait_until "payment: VOID or REFUNDED" "$soon" is_undone "$id"
-  ends "$id" COMPENSATED
+  step "start payment; it finds the late messages"
+  control_process start payment
+  wait_until "payment: VOID or REFUNDED" "$short_wait" is_reversed "$id"
+  wait_for_saga "$id" COMPENSATED
   request GET "$payment/api/payments?order=$id"
   request GET "$bank/v1/charges/$(field '.[0].id')"
-  # 404: it was never asked. BLOCKED: the reversal came before the charge, which can never come now.
-  holds "the bank holds nothing of it" grep -qxE '404 |200 (REFUNDED|BLOCKED)' <<<"$status $(field '.status | select(type == "string")')"
+  # 404: no charge was requested. BLOCKED: the reversal came first and blocks a later charge.
+  check "the bank keeps no money" grep -qxE '404 |200 (REFUNDED|BLOCKED)' <<<"$status $(field '.status | select(type == "string")')"
 }
 
-is_undone() {
+is_reversed() {
   local state
   state=$(payment_state "$1")
   printf '%s' "$state"

@@ -1,31 +1,31 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-title="the broker that leads a stream is killed under load"
-about="Three brokers store every message. The one that leads the stream of the orders is killed while orders come in: the
-other two choose a new leader, and the services go on at them. Nothing that was acknowledged is lost, for two had it. When it
-is started again, it is given what it missed."
+title="the leader of a stream is killed under load"
+about="Three brokers store every message. While orders arrive, the broker that leads the stream ORDER is killed. The
+other two elect a new leader, and the services continue with them. Nothing acknowledged is lost, because two brokers
+have it. After its restart the broker catches up."
 needs="several brokers"
 
-possible() { [[ $(processes_of nats | wc -l) -gt 1 ]]; }
+is_supported() { [[ $(processes_of nats | wc -l) -gt 1 ]]; }
 
 scenario() {
   local leader
-  keep_in_stock coffee-beans-1kg
-  step "orders come in"
-  begin_load 40 30
+  ensure_stock coffee-beans-1kg
+  step "orders arrive"
+  start_load 40 30
 
-  step "the leader is killed"
+  step "kill the leader"
   leader=$(leader_of ORDER)
-  holds "somebody leads the stream ORDER: $leader" test -n "$leader"
-  control kill "$leader"
-  wait_until "another leads it" "$soon" leads_another "$leader"
-  orders_go_on
+  check "the leader of the stream ORDER: $leader" test -n "$leader"
+  control_process kill "$leader"
+  wait_until "another broker leads it" "$short_wait" leads_another "$leader"
+  check_progress
 
-  step "it comes back"
-  control start "$leader"
-  orders_go_on
+  step "start it again"
+  control_process start "$leader"
+  check_progress
 
-  step "what became of the orders"
-  end_load 10
+  step "results of the orders"
+  finish_load 10
 }
 
 leads_another() {

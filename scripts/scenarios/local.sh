@@ -1,15 +1,15 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# How demo-scenarios.sh handles a system of processes on this machine: by sagactl. compose.sh is its twin.
+# Controls a local system with sagactl, for demo-scenarios.sh. compose.sh defines the same functions for containers.
 
-# What has to be there before anything is started.
+# Installs the required tools.
 prepare() { "$root/scripts/setup.sh"; }
 
 is_running() { [[ -x $sagactl && $(system_status 2>/dev/null | jq 'any(.processes[]; .pid)') == true ]]; }
 
-# Its exit code tells of readiness, which is not what is asked here.
+# The exit code tells whether the system is ready, which does not matter here.
 system_status() { "$sagactl" status --json || true; }
 
-# The usual system unless another is named; where it does not run, one of the demo's own.
+# Chooses the system in SAGA_DATA or the default one if it runs; otherwise a separate one for the demo.
 choose_system() {
   if [[ -z $data_given ]] && ! is_running; then
     SAGA_DATA=$root/target/demo
@@ -17,43 +17,42 @@ choose_system() {
   fi
 }
 
-where_it_is() { printf '%s\n' "in $SAGA_DATA"; }
+describe_system() { printf '%s\n' "in $SAGA_DATA"; }
 
-# start_system DEADLINE: builds and starts it, with orders that give up after that long.
-# Nobody watches for a minute: the broker hands out soon again what a killed process had, and a breaker that opened
-# because the bank is away tries it again soon.
+# start_system DEADLINE: builds and starts it, with this deadline for orders. Shorter times than the defaults keep the demo
+# short: for redelivery after a process was killed, and for the first probe of an open breaker.
 start_system() {
   local name settings=(--set "order.service.deadline=$1" --set payment.resilience.bank.breaker.open_for=1s)
   for name in order inventory payment admin; do settings+=(--set "$name.bus.ack_wait=3s"); done
   "$root/scripts/up.sh" --detach ${fresh[@]+"${fresh[@]}"} "${settings[@]}" >/dev/null
 }
 
-# How long orders live while nobody watches: scenario 6 waits for the end of one, and 7, 11 and 12 have to be done before.
-hurried=12s
+# Deadline of orders without --pause. Scenario 6 waits for it; scenarios 7, 11 and 12 must finish before it.
+short_deadline=12s
 
-# "ADMIN ORDER INVENTORY PAYMENT BANK": where each is asked.
+# Prints "ADMIN ORDER INVENTORY PAYMENT BANK", their base URLs.
 addresses() {
   system_status | jq -r '.urls | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"'
 }
 
-# processes_of KIND: their names, of one alone its own.
+# processes_of KIND: prints the names of its processes.
 processes_of() { system_status | jq -r --arg kind "$1" '.processes[].name | select(test("^" + $kind + "(-[0-9])?$"))'; }
 
-# leader_of STREAM|SERVICE: which of several brokers leads it; which of several replicas is given its messages first.
+# leader_of STREAM|SERVICE: prints the broker that leads the stream, or the leader among the replicas.
 leader_of() { system_status | jq -r --arg stream "$1" '.processes[] | select(.leads // [] | index($stream)).name'; }
 
-# How to start a system that the last scenarios can be played with.
-large="scripts/up.sh --detach --store postgres --replicas 3 --nats-nodes 3"
+# Starts a system for the last scenarios.
+large_system="scripts/up.sh --detach --store postgres --replicas 3 --nats-nodes 3"
 
-what_is_down() { system_status | jq -r '.processes[] | select(.pid | not).name'; }
+stopped_members() { system_status | jq -r '.processes[] | select(.pid | not).name'; }
 
-# control stop|start|kill NAME: one process, while the others go on.
-control() {
+# control_process stop|start|kill NAME: controls one process while the others run.
+control_process() {
   show "  ${blue}\$ sagactl $*${plain}"
   "$sagactl" "$@" 2>&1
 }
 
-# rebuild SERVICE KIND: of a stopped service; prints a report.
+# rebuild SERVICE KIND: rebuilds rows of a stopped service; prints a report.
 rebuild() {
   show "  ${blue}\$ sagactl rebuild $*${plain}" >&2
   "$sagactl" rebuild "$@"
@@ -61,4 +60,4 @@ rebuild() {
 
 stop_system() { "$sagactl" down; }
 
-how_to_stop_it() { printf '%s\n' "SAGA_DATA=$SAGA_DATA scripts/down.sh"; }
+stop_command() { printf '%s\n' "SAGA_DATA=$SAGA_DATA scripts/down.sh"; }
