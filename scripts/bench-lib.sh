@@ -1,17 +1,17 @@
 # shellcheck shell=bash disable=SC2154
-# What the benchmarks share: systems of their own, on free ports, and what they say. To be sourced after lib.sh.
+# Functions of the benchmarks: separate systems on free ports, checks, results. To be sourced after lib.sh.
 
 json=no keep=no building=yes builder=build failed=0 results='{}'
 folder='' systems=()
 
-# begin: everything is built, and there is a temporary folder that goes when the script does.
+# begin: builds the programs and creates a temporary folder that is deleted at the end.
 begin() {
   "$root/scripts/setup.sh"
-  # The broker for programs in other folders, too.
+  # Also for programs in other folders.
   NATS_SERVER_BIN=$(nats_server)
   export NATS_SERVER_BIN
   [[ $building == no ]] || "$builder" >&2
-  [[ -x $sagactl ]] || die "nothing is built (leave out --no-build)"
+  [[ -x $sagactl ]] || die "sagactl is not built (omit --no-build)"
   folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-bench.XXXXXX")
   trap clean_up EXIT
   trap 'exit 130' INT TERM HUP
@@ -25,20 +25,20 @@ clean_up() {
   if [[ $keep == yes ]]; then say "data and logs: $folder"; else rm -rf "$folder"; fi
 }
 
-# end: the results, for programs; the exit code says whether all held.
+# end: prints the results with --json. Fails if a check failed.
 end() {
   if [[ $json == yes ]]; then jq . <<<"$results"; fi
   ((failed == 0))
 }
 
-# common_option OPTION: what all benchmarks take; anything else makes no sense.
+# common_option OPTION: handles an option of all benchmarks.
 common_option() {
   case $1 in
     -h | --help) usage && exit 0 ;;
     --json) json=yes ;;
     --keep) keep=yes ;;
     --no-build) building=no ;;
-    *) refuse "there is no '$1' (see: $(basename "$0") --help)" ;;
+    *) refuse "unknown option $1 (see: $(basename "$0") --help)" ;;
   esac
 }
 
@@ -47,10 +47,10 @@ refuse() {
   exit 2
 }
 
-# For people: on standard output, unless that is for programs.
+# show TEXT…: prints to standard output, or to standard error with --json.
 show() { if [[ $json == yes ]]; then printf '%s\n' "$@" >&2; else printf '%s\n' "$@"; fi; }
 title() { show "" "== $*"; }
-# must WHAT COMMAND…: something that has to hold.
+# must WHAT COMMAND…: a check.
 must() {
   if "${@:2}"; then
     show "  ✔ $1"
@@ -59,15 +59,15 @@ must() {
     failed=$((failed + 1))
   fi
 }
-# For jq: what is between the others, and three places behind the point; of ratios the median, the least and the most.
+# Definitions for jq: the median, rounding to three digits, and the median, minimum and maximum of ratios.
 # shellcheck disable=SC2034,SC2016
 spread='def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
   def round3: . * 1000 | round / 1000;
   def spread: {median: (median | round3), min: (min | round3), max: (max | round3)};'
-# note NAME JSON: a result.
+# note NAME JSON: records a result.
 note() { results=$(jq --arg name "$1" --argjson value "$2" '. + {($name): $value}' <<<"$results"); }
 
-# start_system PROGRAMS FLAGS…: a new one, on free ports; leaves its addresses in $admin $order … and its pids.
+# start_system PROGRAMS OPTIONS…: starts a system on free ports; sets $admin $order $inventory $payment $bank to its URLs.
 start_system() {
   local programs=$1 base urls
   shift
@@ -90,11 +90,11 @@ stop_system() {
   systems=()
 }
 
-# Its own exit code tells of readiness.
+# The exit code of `status` tells whether the system is ready, which does not matter here.
 status() { "${systems[0]}" --data "${systems[1]}" status --json || true; }
 control() { "${systems[0]}" --data "${systems[1]}" "$@" >/dev/null 2>&1; }
 
-# Forty ports in a row that nobody listens on: as many as three replicas of each service have.
+# Prints the first of forty consecutive free ports, enough for three replicas of each service.
 free_ports() {
   local base port
   while :; do
@@ -112,10 +112,10 @@ send() {
   curl --silent --show-error --max-time 60 --request "$1" --header 'X-Operator: bench' \
     --header 'Content-Type: application/json' --data "$3" "$admin/api/admin/$2"
 }
-# Milliseconds since 1970; where the shell has no such clock, in steps of a second.
+# Unix time in milliseconds; in old shells with a resolution of one second.
 millis() { if [[ -n ${EPOCHREALTIME:-} ]]; then echo $((${EPOCHREALTIME/[.,]/} / 1000)); else echo $(($(date +%s) * 1000)); fi; }
 
-# wait_for SECONDS COMMAND…: until it holds.
+# wait_for SECONDS COMMAND…: repeats it until it succeeds; fails after SECONDS.
 wait_for() {
   local until=$((SECONDS + $1))
   until "${@:2}"; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what the system promises under load and after an outage. Starts systems of its own, and stops exactly those.
+# Measures throughput, latency, cost and recovery. Starts separate systems and stops only those.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$root/scripts/bench-lib.sh"
@@ -13,60 +13,58 @@ usage() {
   cat <<USAGE
 usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
 
-  all               how fast it is, and what that costs: idle, throughput, latency, drain, store, relay, mixed, overload,
-                    history, soak, counts, beside the floor of this machine; each can be named instead
-    idle            one order at a time, and what all processes use while nothing happens
-    throughput      the highest rate at which p99 stays within 250 ms and nothing piles up; and clients that wait
+  all               performance: all parts below, compared with the limits of this machine; parts can be named separately
+    idle            latency of single orders, and CPU and memory of idle processes
+    throughput      the highest sustained rate with p99 up to 250 ms and no backlog; and closed-loop clients
     latency         at 25, 50 and 75 % of that rate
-    drain           10,000 orders while the broker is down: how fast they end when it is back
-    store, relay    the two alone
-    mixed           10 % declined, 5 % out of stock, 5 % cancelled by their customers, at half of that rate
-    overload        3 times that rate, then half of it: latency of what is taken, and of refusals; memory
-    history         beside --history finished orders, which are seeded first; and what reconciling all of them takes
+    drain           10,000 orders during an outage of the broker: how fast they end afterwards
+    store, relay    the store and the relay alone
+    mixed           10 % declined, 5 % out of stock, 5 % cancelled by customers, at half of that rate
+    overload        3 times that rate, then half of it: latency of accepted and rejected orders; memory
+    history         load and reconciliation with --history finished orders
     soak            half of that rate for 30 minutes
-    counts          at that rate, or 95, 90 or 80 % of it when a run at it does not hold: CPU time, instructions, context
-                    switches, system calls, transactions, messages and bytes per saga, by process; what can be counted
-                    without a clock is held by tools/budget
+    counts          CPU time, instructions, context switches, system calls, transactions, messages and bytes per saga and
+                    process, at that rate or 95, 90 or 80 % of it; tools/budget checks those that need no clock
 
-  promises          breaker, dead-letters, outage and night (without a benchmark: the same)
-  breaker           what asking a circuit breaker costs
-  dead-letters      10,000 dead letters: how long lists and groups take, how fast a redrive of all is
-  outage            200 orders per second while the bank is dead for 60 s: memory, losses, how fast the backlog drains
-  happy DIR         this build against the programs in DIR, by turns: throughput, latency, CPU per saga
-  traces            the same for traces on, at their default sampling, against off
-  stores            whole sagas on SQLite, on PostgreSQL, and with three processes of each service there, by turns
-  night             an operator's night: scripts/night.sh, which has options of its own
+  promises          breaker, dead-letters, outage and night (the default)
+  breaker           cost of a circuit breaker
+  dead-letters      10,000 dead letters: duration of lists and groups, rate of a redrive
+  outage            200 orders per second during a 60 s outage of the bank: memory, losses, recovery
+  happy DIR         this build and the programs in DIR, alternating: throughput, latency, CPU per saga
+  traces            the same with and without traces, at the default sampling
+  stores            SQLite, PostgreSQL, and PostgreSQL with three replicas of each service, alternating
+  night             an operator's work during an incident: scripts/night.sh, which has more options
 
-  of \`all\` and its parts:
-  --skip PART       all but this; may be given more than once
-  --quick           short runs, to try all of it within minutes: no result
-  --sustained N     the highest rate, when it is known already: it is not looked for
+  options of \`all\` and its parts:
+  --skip PART       omit a part (repeatable)
+  --quick           short runs, to try everything within minutes; not a valid result
+  --sustained N     the highest sustained rate, if known
   --soak S          seconds of soak (1800)
   --history N       finished orders of history (5000000; a million takes about 7 GB)
-  --profile NAME    which build is measured (dist: see scripts/dist.sh)
-  --write           write docs/benchmarks: the page, its charts, the results as JSON
+  --profile NAME    the Cargo profile (dist: see scripts/dist.sh)
+  --write           write docs/benchmarks: page, charts, results as JSON
 
-  of the others:
+  options of the others:
   --letters N       dead letters (10000)
-  --rate N          orders per second: of outage (200), of happy and traces (500), of the orders for dead-letters (500)
-  --outage S        seconds that the bank is dead (60)
+  --rate N          orders per second: outage (200), happy and traces (500), dead-letters (500)
+  --outage S        seconds of the outage (60)
   --pairs N         pairs of runs of happy and traces, rounds of stores (4)
-  --duration S      seconds that one run of happy, traces or stores is measured (20)
-  --json            one JSON object instead of tables; progress goes to standard error
-  --keep            keep the data and the logs
-  --no-build        measure what is built already
+  --duration S      seconds of one run of happy, traces or stores (20)
+  --json            print one JSON object; progress goes to standard error
+  --keep            keep data and logs
+  --no-build        use the programs of the last build
 
-Everything runs in a temporary folder and on free ports. Exit code 0 when all that must hold held (books, nothing lost),
-1 when not, 2 when the command makes no sense.
+Everything runs in a temporary folder and on free ports. Exit codes: 0 all checks passed (ledgers, no losses), 1 a check failed,
+2 invalid arguments.
 USAGE
 }
 
 wanted=() skipped=() other='' endpoint='' history=5000000
 parts=(idle throughput latency drain store relay mixed overload history soak counts)
 quick=no writing=no profile=release tool='' counted_by=nobody
-# The highest rate, once it is known.
+# The highest sustained rate; 0 if unknown.
 sustained=0
-# Lengths of `all`, in seconds; --quick has shorter ones.
+# Durations of `all`, in seconds. --quick has shorter ones.
 warmup_s=3 step_s=10 floor_s=5 rest_s=10 overload_s=20 soak_s=1800 counts_s=10
 first_rate=400 within_percent=5 rest_orders=200 drain_orders=10000
 closed_clients=(64 256 1024)
@@ -98,7 +96,7 @@ is_of_all() {
   return 1
 }
 
-# What the promises need is measured of the build that everybody has, speed of the one for images: not in one run.
+# `promises` use the release build, `all` the one for images, so they cannot be combined.
 parse() {
   local chosen='' part kept=()
   while (($# > 0)); do
@@ -139,13 +137,13 @@ parse() {
       promises) wanted+=(breaker dead-letters outage night) ;;
       breaker | dead-letters | outage | night | stores) wanted+=("$1") ;;
       traces)
-        have python3 || refuse "traces needs python3, for a collector"
-        [[ -r /proc/self/stat ]] || refuse "traces reads CPU times from /proc, which is not here"
+        have python3 || refuse "traces needs python3 for its collector"
+        [[ -r /proc/self/stat ]] || refuse "traces needs /proc"
         wanted+=(traces)
         ;;
       happy)
-        [[ -x ${2:-}/sagactl ]] || refuse "happy needs the folder of other programs (there is no ${2:-DIR}/sagactl)"
-        [[ -r /proc/self/stat ]] || refuse "happy reads CPU times from /proc, which is not here"
+        [[ -x ${2:-}/sagactl ]] || refuse "happy needs a folder with other programs (there is no ${2:-DIR}/sagactl)"
+        [[ -r /proc/self/stat ]] || refuse "happy needs /proc"
         wanted+=(happy) other=$(cd "$2" && pwd)
         shift
         ;;
@@ -159,13 +157,13 @@ parse() {
   for part in "${wanted[@]}"; do
     [[ " ${skipped[*]-} " == *" $part "* ]] || kept+=("$part")
   done
-  ((${#kept[@]} > 0)) || refuse "nothing is left to measure"
+  ((${#kept[@]} > 0)) || refuse "all parts are skipped"
   wanted=("${kept[@]}")
   local of_all=0
   for part in "${wanted[@]}"; do if is_of_all "$part"; then of_all=$((of_all + 1)); fi; done
-  ((of_all == 0 || of_all == ${#wanted[@]})) || refuse "parts of all and others are not measured in one run"
+  ((of_all == 0 || of_all == ${#wanted[@]})) || refuse "parts of all and other benchmarks cannot be combined"
   if ((of_all > 0)); then
-    [[ -r /proc/self/stat ]] || refuse "all reads what processes use from /proc, which is not here"
+    [[ -r /proc/self/stat ]] || refuse "all needs /proc"
     profile=${chosen:-dist}
   elif [[ $writing == yes || $quick == yes || -n $chosen ]]; then
     refuse "--write, --quick and --profile are for all and its parts"
@@ -193,7 +191,7 @@ bench_night() {
 # --- breaker ----------------------------------------------------------------------------------------------
 
 bench_breaker() {
-  title "breaker: what asking it costs"
+  title "breaker: cost of a call"
   local text
   text=$(cd "$root" && timeout 900 cargo bench --quiet -p saga-core --bench breaker 2>"$folder/bench.log") || {
     tail -n 5 "$folder/bench.log" >&2
@@ -217,13 +215,13 @@ bench_dead_letters() {
   title "dead-letters: $letters of one step"
   start_system "$bin"
   send POST faults '{"service":"inventory","kind":"fail_permanently","step":"inventory-sale"}' >/dev/null
-  show "  sending orders, $per_second per second; each is confirmed, and its sale is parked"
-  # Its audit finds what is parked: that is meant.
+  show "  sending orders, $per_second per second; each is confirmed, and its sale is dead-lettered"
+  # The reconciliation of the load fails because of the dead letters, as intended.
   timeout $((letters / per_second + 180)) "$sagactl" --data "$data" load --rate "$per_second" --mix happy=100,declined=0,out_of_stock=0 \
     --duration "$(((letters * 1000 + per_second - 1) / per_second))ms" --json >"$folder/load.json" 2>/dev/null || true
   local sent=$letters letters
   letters=$(jq .started "$folder/load.json")
-  must "$letters dead letters, of $sent wanted" wait_for 120 has_letters PENDING "$letters"
+  must "$letters dead letters of $sent" wait_for 120 has_letters PENDING "$letters"
   local letter cause saga
   read -r letter cause saga <<<"$(get "$admin/api/admin/dlq?limit=1" '.dead_letters[0] | "\(.id) \(.fingerprint) \(.saga)"')"
 
@@ -231,15 +229,15 @@ bench_dead_letters() {
   measure "a page of 50" "dlq?limit=50"
   measure "a page of 200" "dlq?limit=200"
   measure "page 100 of 50" "dlq?limit=50&cursor=$(cursor_of_page 100)"
-  measure "one status, service, step" "dlq?status=PENDING&service=inventory&step=inventory-sale&limit=50"
-  measure "one cause" "dlq?fingerprint=$cause&limit=50"
-  measure "one saga" "dlq?saga=$saga"
+  measure "by status, service and step" "dlq?status=PENDING&service=inventory&step=inventory-sale&limit=50"
+  measure "by cause" "dlq?fingerprint=$cause&limit=50"
+  measure "by saga" "dlq?saga=$saga"
   measure "of the last minute" "dlq?failed_after=$(date -u -d '1 minute ago' +%Y-%m-%dT%H:%M:%SZ 2>/dev/null || date -u -v-1M +%Y-%m-%dT%H:%M:%SZ)&limit=50"
-  measure "text that all have" "dlq?text=never&limit=50"
-  measure "text that none has" "dlq?text=unheard-of&limit=50"
+  measure "text in all" "dlq?text=never&limit=50"
+  measure "text in none" "dlq?text=unheard-of&limit=50"
   measure "count" "dlq/count"
   measure "groups" "dlq/groups"
-  measure "one letter" "dlq/$letter"
+  measure "one dead letter" "dlq/$letter"
   show "" "  GET, 50 times each           median ms     max ms" "${table[@]}" ""
 
   send DELETE faults '{}' >/dev/null
@@ -251,7 +249,7 @@ bench_dead_letters() {
   took=$(($(millis) - began))
   per_s=$((letters * 1000 / took))
   show "  $letters letters in $took ms: $per_s per second, from the request until all are RESOLVED"
-  must "the books balance" audit_is_good
+  must "the ledgers balance" audit_is_good
   note dead_letters "$(jq -n --argjson reads "$measured" --argjson letters "$letters" --argjson ms "$took" --argjson rate "$per_s" \
     '{letters: $letters, reads: $reads, redrive_ms: $ms, redriven_per_s: $rate}')"
   stop_system
@@ -259,7 +257,7 @@ bench_dead_letters() {
 
 redrive_is_done() { [[ $(get "$admin/api/admin/dlq/redrive/$1" .status) == DONE ]]; }
 
-# measure WHAT PATH: 50 requests over one connection.
+# measure WHAT PATH: measures 50 requests over one connection.
 measure() {
   local what=$1 path=$2 times median max n
   times=$(for ((n = 0; n < 50; n++)); do printf 'url = "%s/api/admin/%s"\noutput = "/dev/null"\n' "$admin" "$path"; done |
@@ -270,7 +268,7 @@ measure() {
     '. + [{get: $what, median_ms: $median, max_ms: $max}]' <<<"$measured")
 }
 
-# The cursor that leads to page N, of 50 each.
+# cursor_of_page N: prints the cursor of page N, with 50 entries per page.
 cursor_of_page() {
   local n cursor='' last=''
   for ((n = 1; n < $1; n++)); do
@@ -285,16 +283,16 @@ cursor_of_page() {
 
 bench_outage() {
   local per_second=${rate:-200} before_s=15 after_s=40
-  title "outage: $per_second orders per second, the bank dead for $outage_s s"
-  # Nobody gives up meanwhile: what is measured is the way through, not the way back.
+  title "outage: $per_second orders per second, bank down for $outage_s s"
+  # A long deadline, so that no order is cancelled during the outage.
   start_system "$bin" --set order.service.deadline=30m
   local all_s=$((before_s + outage_s + after_s)) load began recovered='' drained='' row at sampled=0
   timeout $((all_s + 180)) "$sagactl" --data "$data" load --rate "$per_second" --duration "${all_s}s" --mix happy=100,declined=0,out_of_stock=0 \
     --json >"$folder/load.json" 2>"$folder/load.err" &
   load=$!
   : >"$folder/samples"
-  # The shelf is filled first: the clock starts with the first order.
-  wait_for 60 first_order_is_there || die "no order comes"
+  # Stock is filled first; the clock starts with the first order.
+  wait_for 60 first_order_is_there || die "no order arrives"
   began=$SECONDS
   local bank_is=up
   while kill -0 "$load" 2>/dev/null; do
@@ -303,14 +301,14 @@ bench_outage() {
       sample "$at" before
       control kill bank
       bank_is=dead
-      show "  $at s: the bank is dead"
+      show "  $at s: the bank is down"
     elif [[ $bank_is == dead ]] && ((at >= before_s + outage_s)); then
       sample "$at" outage
       row=$(progress)
       control start bank
       bank_is=up recovered=$(millis)
       local backlog=$((${row% *} - ${row#* })) confirmed_then=${row#* }
-      show "  $at s: the bank is back; $backlog orders wait"
+      show "  $at s: the bank is up again; $backlog orders wait"
     fi
     if ((at >= sampled + 5)); then
       sampled=$at
@@ -318,17 +316,17 @@ bench_outage() {
     fi
     if [[ -n $recovered && -z $drained ]]; then
       row=$(progress)
-      # No more than one second's worth of orders is under way.
+      # Orders in flight are back to at most one second of load.
       if ((${row% *} - ${row#* } <= per_second)); then
         drained=$(($(millis) - recovered))
         local drain_rate=$(((${row#* } - confirmed_then) * 1000 / (drained > 0 ? drained : 1)))
-        show "  $at s: the backlog is gone, $drained ms after the bank came back"
+        show "  $at s: the backlog is gone, $drained ms after the bank restarted"
       fi
     fi
     sleep 0.5
   done
   wait "$load" || true
-  [[ -n $drained ]] || die "the backlog was not gone within $after_s s (raise nothing, look at $folder/load.err)"
+  [[ -n $drained ]] || die "the backlog was not gone within $after_s s (see $folder/load.err)"
 
   local started completed unfinished errors dead
   read -r started completed unfinished errors <<<"$(jq -r '"\(.started) \(.completed) \(.unfinished + .failed) \(.errors)"' "$folder/load.json")"
@@ -338,11 +336,11 @@ bench_outage() {
   growth=$(memory_growth)
   show "$(jq -r '.[] | "\(.service)\t\(.start)\t\(.max)\t\(.grown)\t\(.after)"' <<<"$growth" |
     awk -F '\t' '{ printf "  %-16s %14s %15s %10s %14s\n", $1, $2, $3, $4, $5 }')"
-  show "" "  drained at $drain_rate orders per second, while $per_second per second came: $(awk "BEGIN { printf \"%.1f\", $drain_rate / $per_second }") times as fast"
-  must "orders that were taken and lost: $unfinished of $started, refused: $errors" test "$unfinished,$errors" = 0,0
+  show "" "  drained at $drain_rate orders per second, while $per_second per second arrived: $(awk "BEGIN { printf \"%.1f\", $drain_rate / $per_second }") times as fast"
+  must "lost orders: $unfinished of $started; rejected: $errors" test "$unfinished,$errors" = 0,0
   must "all are confirmed: $completed" test "$completed" = "$started"
   must "dead letters: $dead" test "$dead" = 0
-  must "the books balance" audit_is_good
+  must "the ledgers balance" audit_is_good
   note outage "$(jq -n --argjson memory "$growth" --argjson rate "$per_second" --argjson drain "$drain_rate" --argjson drained "$drained" \
     --argjson backlog "$backlog" --argjson started "$started" --argjson completed "$completed" --argjson lost "$unfinished" \
     --argjson dead "$dead" '{orders_per_s: $rate, started: $started, completed: $completed, lost: $lost, dead_letters: $dead,
@@ -352,19 +350,19 @@ bench_outage() {
 
 first_order_is_there() { [[ $(progress) != "0 "* ]]; }
 
-# "CREATED ENDED" so far.
+# Prints "CREATED ENDED", the orders so far.
 progress() {
   get "$order/internal/stats" \
     '.published | "\(."order.created" // 0) \((."order.confirmed" // 0) + (."order.cancelled" // 0))"'
 }
 
-# sample SECOND PHASE: the memory of every process.
+# sample SECOND PHASE: records the memory of every process.
 sample() {
   status | jq -c --argjson at "$1" --arg phase "$2" \
     '{at: $at, phase: $phase, rss: ([.processes[] | select(.rss_mib) | {(.name): .rss_mib}] | add)}' >>"$folder/samples"
 }
 
-# Per process: what it had when the outage began, the most it had in it and after it. The bank was not there.
+# Memory of each process but the bank: at the start of the outage, and its maximum during and after it.
 memory_growth() {
   jq -s '(map(select(.phase == "before")) | last.rss) as $start
     | [$start | keys[] | select(. != "bank")] as $names
@@ -378,22 +376,22 @@ memory_growth() {
 # --- pairs of runs ----------------------------------------------------------------------------------------
 
 bench_happy() {
-  run_pairs happy "this build against $other" this other
+  run_pairs happy "this build and $other" this other
 }
 
 bench_traces() {
   collector >"$folder/collector" &
   wait_for 10 test -s "$folder/collector" || die "there is no collector"
   endpoint=http://127.0.0.1:$(<"$folder/collector")
-  run_pairs traces "traces on, at their default sampling, against off" on off
+  run_pairs traces "with and without traces, at the default sampling" on off
 }
 
-# Takes all that is sent, on a port that it says.
+# A collector that accepts all spans and prints its port.
 collector() {
   exec python3 -c '
 import http.server
 
-class Taken(http.server.BaseHTTPRequestHandler):
+class Collector(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
@@ -405,17 +403,17 @@ class Taken(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taken)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
 print(server.server_port, flush=True)
 server.serve_forever()'
 }
 
-# run_pairs BENCHMARK WHAT ONE OTHER: both by turns, so that what else the machine does meets both.
+# run_pairs BENCHMARK WHAT ONE OTHER: alternates the runs, so that other load of the machine affects both.
 run_pairs() {
   local benchmark=$1 what=$2 one=$3 second=$4 per_second=${rate:-500} pair
   title "$benchmark: $what, $pairs pairs of $duration_s s, $per_second orders per second"
   : >"$folder/runs"
-  show "  pair  run     orders/s   p50 ms   p99 ms   CPU ms per saga   books"
+  show "  pair  run     orders/s   p50 ms   p99 ms   CPU ms per saga   ledgers"
   for ((pair = 1; pair <= pairs; pair++)); do
     if ((pair % 2)); then
       run_one "$pair" "$one" "$per_second"
@@ -436,7 +434,7 @@ run_pairs() {
   note "$benchmark" "$summary"
 }
 
-# run_one PAIR RUN RATE: CPU time is that of the measured time alone, without warm-up and audit.
+# run_one PAIR RUN RATE: measures one run. The CPU time excludes warm-up and reconciliation.
 run_one() {
   local pair=$1 run=$2 per_second=$3 warmup_s=5 programs=$bin flags=() service before after load
   case $run in
@@ -462,13 +460,13 @@ run_one() {
   [[ $(tail -n 1 "$folder/runs" | jq '.books_balanced and .unfinished == 0 and .errors == 0') == true ]] || failed=$((failed + 1))
 }
 
-# Milliseconds of CPU that the five services and the broker have used so far.
+# CPU time of the five services and the broker so far, in milliseconds.
 cpu_ms() {
   local pid stat ticks=0 fields per_s
   per_s=$(getconf CLK_TCK)
   for pid in $(status | jq '.processes[].pid // empty'); do
     stat=$(<"/proc/$pid/stat")
-    # After the name, which is in brackets: state is the first field, user and system time the 12th and 13th.
+    # After the name in brackets: state is the first field, user and system time are the 12th and 13th.
     read -r -a fields <<<"${stat##*) }"
     ticks=$((ticks + fields[11] + fields[12]))
   done

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Holds dashboards, alerts and runbooks against a system of its own, on free ports, with a real Prometheus: under load and
-# with the fault of every alert, each query of each panel and alert returns what it is there for, and every command of
-# every runbook does what the runbook says. Exit code 0 when all of that held.
+# Tests dashboards, alerts and runbooks with a separate system and a real Prometheus. Causes the fault of each alert, and checks
+# that the alert fires, that the commands of its runbook work, and that each query of each panel returns data.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The programs that the tests use; `cargo build --workspace --bins` makes them.
+# The debug programs of the tests, from `cargo build --workspace --bins`.
 programs=$target_dir/debug
 
 "$root/scripts/setup.sh" --tests
@@ -13,7 +12,7 @@ programs=$target_dir/debug
 prometheus=$(prometheus_program prometheus) promtool=$(prometheus_program promtool)
 
 python3 "$root/grafana/dashboards.py" --check
-# Its files are where it runs.
+# Only the syntax: its files exist only in the container.
 "$promtool" check config --syntax-only "$root/grafana/prometheus/prometheus.yml" >/dev/null
 "$promtool" check rules "$root"/grafana/prometheus/rules/*.yml >/dev/null
 "$promtool" test rules "$root"/grafana/prometheus/tests/*.yml >/dev/null

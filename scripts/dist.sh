@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs as they are measured: optimised across crates, and guided by a profile of a run.
+# Builds the programs for images and benchmarks: with link-time and profile-guided optimisation.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$root/scripts/bench-lib.sh"
@@ -8,20 +8,19 @@ usage() {
   cat <<USAGE
 usage: scripts/dist.sh [--unguided]
 
-Builds every program with the profile dist, and prints the folder in which they are. First a build that counts what it
-runs takes orders for some seconds and reconciles its books; by what it counted the compiler lays out the programs. That
-takes an llvm-profdata which reads what this rustc counts: \$LLVM_PROFDATA, of \`rustup component add llvm-tools\`, or one
-on the PATH, also under the name of its version (llvm-profdata-21). Where there is none, and with --unguided, the
-programs are only optimised across crates.
+Builds every program with the Cargo profile dist and prints their folder. An instrumented build first processes orders for some
+seconds and reconciles. The compiler uses the recorded profile. This needs an llvm-profdata that matches rustc: \$LLVM_PROFDATA,
+\`rustup component add llvm-tools\`, or one on the PATH (also llvm-profdata-21 and the like). Without one, and with --unguided,
+there is only link-time optimisation.
 
-A profile is used again until a source is newer.
+A recorded profile is used until a source file is newer.
 USAGE
 }
 
 profile_folder=$target_dir/pgo
-# What was counted is named by the compiler that counted it, and by its content: cargo builds anew when the name changes.
+# The name of a profile contains the compiler and a hash of the content, so that cargo rebuilds when either changes.
 compiler=$(rustc -vV | sha256sum | cut -c1-12)
-# Build scripts and macros run while building: only what is built for a named target is counted and guided.
+# With a named target, build scripts and macros are neither instrumented nor guided.
 host=$(rustc_host)
 training_clients=64 training_s=20
 
@@ -31,29 +30,29 @@ main() {
     '') ;;
     --unguided) guided=no ;;
     -h | --help) usage && exit 0 ;;
-    *) say "dist.sh: there is no '$1' (see: dist.sh --help)" && exit 2 ;;
+    *) say "dist.sh: unknown option $1 (see: dist.sh --help)" && exit 2 ;;
   esac
   if [[ $guided == yes ]] && profdata=$(llvm_profdata); then
     is_trained || train
     profile_data=$(profile)
     cargo_dist "$target_dir" "-Cprofile-use=$profile_data" >&2
-    is_guided "$programs/payment" || die "the programs are not guided by $profile_data: it knows their functions by other names"
+    is_guided "$programs/payment" || die "the profile $profile_data does not match the functions of the programs"
     touch "$programs/guided"
   else
-    [[ $guided == no ]] || say "not guided by a profile: there is no llvm-profdata that reads what this rustc counts (rustup component add llvm-tools)"
+    [[ $guided == no ]] || say "no profile-guided optimisation: there is no llvm-profdata for this rustc (rustup component add llvm-tools)"
     cargo_dist "$target_dir" '' >&2
     rm -f "$programs/guided"
   fi
   printf '%s\n' "$programs"
 }
 
-# cargo_dist FOLDER FLAGS: every program of this system and of its benchmarks.
+# cargo_dist FOLDER FLAGS: builds every program, including the benchmark tools.
 cargo_dist() {
   CARGO_TARGET_DIR=$1 RUSTFLAGS="${RUSTFLAGS-} $2" cargo_at_root build --locked --profile dist \
     --target "$host" --bins --workspace --exclude simulation
 }
 
-# llvm_profdata: one that reads what this rustc counts, which is known once it has tried; fails when there is none.
+# llvm_profdata: prints an llvm-profdata that can read a profile of this rustc; fails if there is none.
 llvm_profdata() {
   local trial=$profile_folder/trial tools candidate candidates
   tools=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
@@ -70,10 +69,10 @@ llvm_profdata() {
   return 1
 }
 
-# profile: the one of this compiler, if there is one.
+# profile: prints the recorded profile of this compiler, if any.
 profile() { find "$profile_folder" -maxdepth 1 -name "$compiler-*.profdata" 2>/dev/null | head -n 1; }
 
-# is_trained: whether there is a profile, and no source is newer.
+# is_trained: true if there is a profile and no source file is newer.
 is_trained() {
   local found newer
   found=$(profile)
@@ -83,31 +82,31 @@ is_trained() {
   [[ -z $newer ]]
 }
 
-# is_guided PROGRAM: whether the profile has counts of the program's functions, which it finds by their names.
+# is_guided PROGRAM: true if the profile contains functions of the program, by their symbol names.
 is_guided() {
   local known
   known=$(comm -12 <(nm --format=posix "$1" | cut -d' ' -f1 | sort -u) \
     <("$profdata" show --all-functions "$profile_data" | sed -n 's/^  \([^ ]*\):$/\1/p' | sort -u) | wc -l)
-  say "the profile knows $known functions of ${1##*/}"
+  say "the profile contains $known functions of ${1##*/}"
   ((known >= 1000))
 }
 
-# train: a profile of orders of all kinds, and of books that are reconciled. By programs of the very profile that is built:
-# a function has another name in another.
+# train: records a profile of orders of all kinds and of a reconciliation. The instrumented programs use the same Cargo profile,
+# because symbol names differ between profiles.
 train() {
-  local counting=$profile_folder/$host/dist counted=$profile_folder/counted merged=$profile_folder/merged
-  say "building programs that count what they run"
-  cargo_dist "$profile_folder" "-Cprofile-generate=$counted" >&2
-  say "letting them take orders"
-  sagactl=$counting/sagactl building=no json=yes
+  local instrumented=$profile_folder/$host/dist recorded=$profile_folder/recorded merged=$profile_folder/merged
+  say "building instrumented programs"
+  cargo_dist "$profile_folder" "-Cprofile-generate=$recorded" >&2
+  say "recording a profile"
+  sagactl=$instrumented/sagactl building=no json=yes
   begin
-  rm -rf "$counted"
-  start_system "$counting"
+  rm -rf "$recorded"
+  start_system "$instrumented"
   control load --clients "$training_clients" --warmup 1s --duration "${training_s}s" \
-    --mix happy=80,declined=10,out_of_stock=5,cancelled=5 || die "the orders of the profile went wrong"
-  control audit --whole || die "the books of the profile do not balance"
+    --mix happy=80,declined=10,out_of_stock=5,cancelled=5 || die "the load for the profile failed"
+  control audit --whole || die "the reconciliation for the profile failed"
   stop_system
-  "$profdata" merge --output "$merged" "$counted"/*.profraw >&2
+  "$profdata" merge --output "$merged" "$recorded"/*.profraw >&2
   rm -f "$profile_folder"/*.profdata
   mv "$merged" "$profile_folder/$compiler-$(sha256sum "$merged" | cut -c1-12).profdata"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds ten thousand half-open requests and then twenty thousand idle connections against the order service of a system
-# of its own, while customers order: every order goes on, /livez answers, and the memory comes back.
+# Opens 10,000 incomplete requests and then 20,000 idle connections to the order service of a separate system while customers
+# order. Checks that orders succeed, that /livez answers, and that the memory is released.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$root/scripts/bench-lib.sh"
@@ -9,15 +9,15 @@ usage() {
   cat <<USAGE
 usage: scripts/held.sh [OPTIONS]
 
-  --half-open N   connections that begin a request and never end it (10000)
-  --idle N        connections that ask for nothing (20000)
-  --for SECONDS   how long they are held (60)
-  --json          one JSON object instead of lines; progress goes to standard error
-  --keep          keep the data and the logs
-  --no-build      measure what is built already
+  --half-open N   connections with an incomplete request (10000)
+  --idle N        idle connections (20000)
+  --for SECONDS   duration (60)
+  --json          print one JSON object; progress goes to standard error
+  --keep          keep data and logs
+  --no-build      use the programs of the last build
 
-Exit code 0 when every order was confirmed (a client asks again after a 503, as it is told to), /livez answered within a
-second throughout, and 20 MiB at most stayed behind; 1 when not, 2 when the command makes no sense.
+Exit code 0: every order was confirmed (clients retry after 503), /livez always answered within a second, and at most 20 MiB
+more memory is used afterwards. 1: a check failed. 2: invalid arguments.
 USAGE
 }
 
@@ -30,11 +30,11 @@ main() {
   if [[ $building == yes ]]; then
     build --example held >&2
   fi
-  [[ -x $bin/examples/held ]] || die "$bin/examples/held is not built (leave out --no-build)"
+  [[ -x $bin/examples/held ]] || die "$bin/examples/held is not built (omit --no-build)"
   start_system "$bin"
   curl --silent --show-error --fail --output /dev/null --header 'Content-Type: application/json' \
     --data '{"quantity":100000}' "$inventory/api/products/coffee-beans-1kg/restock"
-  local warmed asked_again=0
+  local warmed retries=0
   for ((warmed = 0; warmed < 50; warmed++)); do is_confirmed || true; done
   before=$(resident)
   hold half-open "$half_open" half-open
@@ -60,10 +60,10 @@ parse() {
   done
 }
 
-# What the order service holds of the memory, in MiB.
+# Resident memory of the order service, in MiB.
 resident() { status | jq '.processes[] | select(.name == "order") | .rss_mib | round'; }
 
-# One order, until it is settled: under one key, so that asking again orders nothing twice.
+# Places an order and waits for its end. Retries use the same key, so they order nothing twice.
 is_confirmed() {
   local key answer again
   key=held-$$-$RANDOM-$(millis)
@@ -71,22 +71,22 @@ is_confirmed() {
     answer=$(curl --silent --max-time 60 --header "Idempotency-Key: $key" --header 'Content-Type: application/json' \
       --header 'Prefer: wait=30' --write-out '\n%{http_code}' "$order/api/orders" --data \
       '{"customer":"ada","lines":[{"sku":"coffee-beans-1kg","quantity":1}],"payment":{"token":"tok_ok"}}') || true
-    # 503: all connections are taken. 000: it was closed before anything was said.
+    # 503: all connections are in use. 000: the connection was closed without an answer.
     case ${answer##*$'\n'} in
-      503 | 000) asked_again=$((asked_again + 1)) && sleep 1 ;;
+      503 | 000) retries=$((retries + 1)) && sleep 1 ;;
       *) break ;;
     esac
   done
   [[ $(jq -r .status <<<"${answer%$'\n'*}") == CONFIRMED ]]
 }
 
-# hold KIND NUMBER [half-open]: by several processes, none of which may hold that many files.
+# hold KIND NUMBER [half-open]: opens connections from several processes, because of the limit of open files.
 hold() {
-  local kind=$1 number=$2 said=${3:-} each=9000 left=$2 now peak=0 orders=0 confirmed=0 dead=0 until asked_again=0
+  local kind=$1 number=$2 mode=${3:-} each=9000 left=$2 now peak=0 orders=0 confirmed=0 dead=0 until retries=0
   local holders=() holder missing=0
-  title "held: $number $kind connections for $seconds s"
+  title "$number $kind connections for $seconds s"
   while ((left > 0)); do
-    "$bin/examples/held" "${order#http://}" $((left < each ? left : each)) "$seconds" ${said:+"$said"} &
+    "$bin/examples/held" "${order#http://}" $((left < each ? left : each)) "$seconds" ${mode:+"$mode"} &
     holders+=($!)
     left=$((left - each))
   done
@@ -101,19 +101,19 @@ hold() {
   for holder in "${holders[@]}"; do
     wait "$holder" || missing=$((missing + 1))
   done
-  wait_for 30 is_small_again "$before" || true
+  wait_for 30 is_released "$before" || true
   now=$(resident)
-  must "all connections were made" test "$missing" = 0
-  must "every order was confirmed: $confirmed of $orders, asking again $asked_again times" test "$confirmed" = "$orders"
-  must "/livez answered throughout: it missed $dead times" test "$dead" = 0
-  must "the memory came back: $before MiB before, $peak at most, $now after" is_small_again "$before"
+  must "all connections were opened" test "$missing" = 0
+  must "every order was confirmed: $confirmed of $orders, with $retries retries" test "$confirmed" = "$orders"
+  must "/livez always answered: $dead misses" test "$dead" = 0
+  must "memory is released: $before MiB before, $peak peak, $now after" is_released "$before"
   note "$kind" "$(jq -n --argjson connections "$number" --argjson seconds "$seconds" --argjson orders "$orders" \
-    --argjson confirmed "$confirmed" --argjson asked_again "$asked_again" --argjson livez_missed "$dead" \
+    --argjson confirmed "$confirmed" --argjson retries "$retries" --argjson livez_missed "$dead" \
     --argjson before "$before" --argjson peak "$peak" --argjson after "$now" \
-    '{$connections, $seconds, $orders, $confirmed, $asked_again, $livez_missed,
+    '{$connections, $seconds, $orders, $confirmed, $retries, $livez_missed,
       rss_mib: {$before, $peak, $after}}')"
 }
 
-is_small_again() { (($(resident) <= $1 + 20)); }
+is_released() { (($(resident) <= $1 + 20)); }
 
 main "$@"

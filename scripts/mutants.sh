@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Changes the code in one small way after the other, in a copy of the tree, and wants the crate's own tests to notice.
+# Mutation tests: changes the code in a copy of the tree and checks that the tests of the crate fail.
 # Usage: scripts/mutants.sh [CRATE ...] [-- OPTION ...]
-# Crates: see scope() below; all of them when none is named. Options are those of cargo mutants: --shard 0/8 changes
-# the first eighth of the places, --re chooses. What is left alone, and why: .cargo/mutants.toml.
-# Not part of test.sh: each change is a build, and there are thousands. Exit code 1 when one goes unnoticed.
+# Crates: see scope() below; default all. OPTIONs are those of cargo mutants: --shard 0/8 takes the first eighth of the mutants,
+# --re selects by name. .cargo/mutants.toml lists the excluded mutants. Not part of test.sh: there are thousands of mutants, each
+# with a build. Exit code 1 if a mutant is missed.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The outcomes of each crate, with a log of each change, stay here until the next run.
+# Results and logs, kept until the next run.
 work=${MUTANTS_TARGET:-$target_dir/mutation}
 tree=$work/tree
 export CARGO_TARGET_DIR=$work/target CARGO_INCREMENTAL=1
@@ -15,7 +15,7 @@ export PATH=$root/target/tools/bin:$PATH
 
 crates=(saga-core contract order inventory payment bank admin saga-engine loadgen)
 
-# scope CRATE: which files are changed, and which tests must notice.
+# scope CRATE: sets the mutated files and the tests to run.
 scope() {
   files=() tests=(--lib --test it)
   local file
@@ -28,13 +28,13 @@ scope() {
       for file in reconciliation redrive dead_letter; do files+=("services/admin/src/$file/*.rs"); done
       files+=(services/admin/src/{policy,rows,request}.rs)
       ;;
-    # Of the engine what neither a broker nor a running program is needed for: the rest would take days.
+    # Only the parts of the engine whose tests need no broker or process; the rest would take days.
     saga-engine)
       files=(shared/engine/src/host/{reading,settings,resilience,metrics}.rs)
       tests+=(-- reading:: settings:: metrics::)
       ;;
     loadgen)
-      # What measures; the rest of it talks to a running system.
+      # Only the measurements; the rest needs a running system.
       files=(tools/loadgen/src/{backlog,ledger,measured,options,percentiles,report,schedule}.rs)
       tests=(--lib)
       ;;
@@ -54,19 +54,19 @@ done
 
 have cargo-mutants || cargo install cargo-mutants --version '^27' --locked --root "$root/target/tools"
 
-# One test that notices is enough; without cargo-nextest, all run.
+# With cargo-nextest the first failing test ends the run.
 tool=(--test-tool cargo) quick=()
 ! cargo nextest --version >/dev/null 2>&1 || tool=(--test-tool nextest) quick=(--max-fail 1:immediate)
 
-# With new times, so that what an interrupted run has left changed is built again; dependencies are not.
+# With new file times, so that cargo rebuilds what an interrupted run has left mutated, but not the dependencies.
 rm -rf "$tree"
 mkdir -p "$tree"
 (cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -m -f - -C "$tree"
 
-# Which deleted fields are left alone. cargo mutants 27.1 deletes them whatever it is told to exclude (its issue 632).
+# The excluded "delete field" mutants. cargo mutants 27.1 ignores exclusions for them (its issue 632).
 excluded_fields() { sed -n 's/^  "\(.* delete field .*\)",$/\1/p' "$root/.cargo/mutants.toml"; }
 
-# plant CRATE: prints what became of its changes; 0 when none went unnoticed.
+# plant CRATE: runs its mutants and prints the results; succeeds if none is missed.
 plant() {
   local out=$work/$1 file name missed status=0 args=(--package "$1" --output "$work/$1" ${options[@]+"${options[@]}"})
   local -a counts=()
@@ -77,7 +77,7 @@ plant() {
   (cd "$tree" && cargo mutants --in-place --profile mutants "${tool[@]}" "${args[@]}" -- \
     ${quick[@]+"${quick[@]}"} "${tests[@]}") \
     >"$out/progress.log" 2>&1 || status=$?
-  # 2: some are missed; 3: some never ended, which is noticed too.
+  # 2: some are missed; 3: some timed out, which counts as found.
   if ((status != 0 && status != 2 && status != 3)); then
     tail -n 20 "$out/progress.log" >&2
     say "$1: cargo mutants failed; see $out/progress.log"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An operator's night, measured: bugs fill the dead letters while orders go on; triage, a redrive that comes too early,
-# more time for who still waits, the cause mended, redrives, and the rest settled by hand. At the end the books balance.
+# Measures an operator's work during an incident. Three bugs create dead letters under load. The operator examines them, tries a
+# redrive too early, extends deadlines, fixes the causes, redrives, and resolves the rest manually. The ledgers must balance.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source "$root/scripts/bench-lib.sh"
@@ -9,14 +9,14 @@ usage() {
   cat <<USAGE
 usage: scripts/night.sh [OPTIONS]
 
-  --letters N       dead letters, of three causes, before the operator wakes up (2000)
-  --rate N          orders per second, all night (100)
-  --json            one JSON object instead of tables; progress goes to standard error
-  --keep            keep the data and the logs
-  --no-build        measure what is built already
+  --letters N       dead letters of three causes before the operator starts (2000)
+  --rate N          orders per second (100)
+  --json            print one JSON object; progress goes to standard error
+  --keep            keep data and logs
+  --no-build        use the programs of the last build
 
-Starts a system of its own, on free ports. Exit code 0 when all that must hold held (every command ended as it should,
-no dead letter is left, the books balance), 1 when not, 2 when the command makes no sense.
+Starts a separate system on free ports. Exit code 0: every command ended as expected, no dead letter is left, and the ledgers
+balance. 1: a check failed. 2: invalid arguments.
 USAGE
 }
 
@@ -47,7 +47,7 @@ night() {
   local refunds=$((letters / 5)) load began first sale charge known
   title "night: $letters dead letters in 3 groups, $rate orders per second"
   start_system "$bin"
-  # Those whose money the bank will not give back were sold before.
+  # Orders whose refunds the bank will decline are confirmed first.
   control load --rate 200 --duration "$((refunds * 5))ms" --mix happy=100,declined=0,out_of_stock=0
   refunds=$(confirmed | wc -l)
   timeout 900 "$sagactl" --data "$data" load --rate "$rate" --duration 150s --mix happy=100,declined=0,out_of_stock=0 \
@@ -55,44 +55,44 @@ night() {
   load=$!
   confirmed >"$folder/to-cancel"
 
-  step "three bugs: the sale, the charge, and a bank that gives nothing back"
+  step "three bugs: in the sale, in the charge, and a bank that declines refunds"
   began=$(millis)
   run faults inject bank bank_refuse_refund
   run faults inject inventory fail_permanently --step inventory-sale --probability 40
   run faults inject payment fail_permanently --step payment-processing --probability 40
-  must "a dead letter" wait_for 30 some_letters 1
+  must "there is a dead letter" wait_for 30 some_letters 1
   first=$(millis)
-  must "status says that somebody is needed" wait_for 30 needs_somebody
+  must "status reports that an operator is needed" wait_for 30 needs_operator
   first=$(($(millis) - first))
   cancel_all
   must "$letters dead letters" wait_for 300 some_letters "$letters"
-  show "  after $((($(millis) - began) / 1000)) s; status said so ${first} ms after the first was seen" \
+  show "  after $((($(millis) - began) / 1000)) s; status reported it ${first} ms after the first one" \
     "" "  command                                    ms   exit"
 
-  timed "what is wrong?" 5 status
-  timed "what does it mean?" 5 doctor
-  timed "which causes?" 0 dlq groups
+  timed "status" 5 status
+  timed "explanation" 5 doctor
+  timed "causes" 0 dlq groups
   sale=$(cause_of inventory-sale) charge=$(cause_of payment-processing)
-  timed "which letters?" 0 dlq list --fingerprint "$sale"
+  timed "dead letters of a cause" 0 dlq list --fingerprint "$sale"
   known=$(get "$admin/api/admin/dlq?fingerprint=$charge&limit=1" '.dead_letters[0].id')
-  timed "one of them" 0 dlq show "$known"
-  timed "more time for who waits" any saga extend --fingerprint "$charge" --for 30m --reason "the charge is being mended"
-  timed "what would a redrive do?" 0 dlq redrive --fingerprint "$sale" --preview
-  timed "a redrive too early" 2 dlq redrive --fingerprint "$sale" --canary 20 --reason "mended, I hope"
-  timed "the sale is mended" 0 faults clear inventory
-  timed "the charge is mended" 0 faults clear payment
+  timed "one dead letter" 0 dlq show "$known"
+  timed "extend deadlines" any saga extend --fingerprint "$charge" --for 30m --reason "the charge is being fixed"
+  timed "preview of a redrive" 0 dlq redrive --fingerprint "$sale" --preview
+  timed "redrive too early" 2 dlq redrive --fingerprint "$sale" --canary 20 --reason "probably fixed"
+  timed "fix the sale" 0 faults clear inventory
+  timed "fix the charge" 0 faults clear payment
   local redrive
   redrive=$(get "$admin/api/admin/dlq/redrive" '.redrives[0].id')
-  timed "on with the redrive" 0 redrive resume "$redrive" --reason "now it is mended"
-  timed "until all are sold" 0 redrive follow "$redrive"
-  timed "a redrive of the charges" 0 dlq redrive --fingerprint "$charge" --canary 5 --reason "mended"
-  timed "the refunds, by cheque" 0 dlq settle --step payment-refund --reason "cheques, sent by the accountant"
-  timed "what have I done?" 0 log list
+  timed "resume the redrive" 0 redrive resume "$redrive" --reason "now it is fixed"
+  timed "wait for the redrive" 0 redrive follow "$redrive"
+  timed "redrive of the charges" 0 dlq redrive --fingerprint "$charge" --canary 5 --reason "fixed"
+  timed "resolve the refunds manually" 0 dlq settle --step payment-refund --reason "cheques, sent by the accountant"
+  timed "audit log" 0 log list
 
   must "the load ends" wait "$load"
-  must "no dead letter waits" wait_for 60 has_letters PENDING 0
-  timed "do the books balance?" 0 audit
-  timed "is anything left?" 0 status
+  must "no dead letter is pending" wait_for 60 has_letters PENDING 0
+  timed "reconciliation" 0 audit
+  timed "status at the end" 0 status
   local settled
   settled=$(get "$admin/api/admin/audit" .settled_count)
   must "the audit lists the $refunds refunds that were settled" test "$settled" = "$refunds"
@@ -104,27 +104,27 @@ night() {
 
 step() { show "" "  $*"; }
 
-# run COMMAND…: of sagactl, that must work.
+# run COMMAND…: a command of sagactl that must succeed.
 run() { must "$*" control "$@"; }
 
-# timed WHAT EXIT COMMAND…: how long a command of sagactl takes, and whether it ends with this exit code.
+# timed WHAT EXIT COMMAND…: measures a command of sagactl and checks its exit code.
 timed() {
   local what=$1 wanted=$2 began took code=0
   shift 2
   began=$(millis)
-  timeout 300 "$sagactl" --data "$data" "$@" >"$folder/said" 2>&1 || code=$?
+  timeout 300 "$sagactl" --data "$data" "$@" >"$folder/output" 2>&1 || code=$?
   took=$(($(millis) - began))
   show "$(printf '  %-36s %8s %6s   sagactl %s' "$what" "$took" "$code" "$*")"
   rows=$(jq --arg what "$what" --arg command "$*" --argjson ms "$took" --argjson code "$code" \
     '. + [{what: $what, command: $command, ms: $ms, exit: $code}]' <<<"$rows")
   if [[ $wanted != any && $code != "$wanted" ]]; then
-    must "exit code $wanted, not $code: $(tail -n 3 "$folder/said")" false
+    must "exit code $wanted instead of $code: $(tail -n 3 "$folder/output")" false
   fi
 }
 
 some_letters() { (($(letters_in PENDING) >= $1)); }
 
-needs_somebody() {
+needs_operator() {
   local code=0
   "$sagactl" --data "$data" status >/dev/null 2>&1 || code=$?
   ((code == 5))
@@ -132,7 +132,7 @@ needs_somebody() {
 
 cause_of() { get "$admin/api/admin/dlq/groups?step=$1" '.groups | max_by(.count).fingerprint'; }
 
-# The orders that were confirmed before the night.
+# The orders that were confirmed before the incident.
 confirmed() {
   if [[ -s $folder/confirmed ]]; then cat "$folder/confirmed" && return; fi
   local cursor='' page

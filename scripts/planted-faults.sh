@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
-# Plants each fault of tools/simulation/planted in a copy of the tree, and wants the simulation to find it.
+# Applies each patch of tools/simulation/planted to a copy of the tree and checks that the simulation finds the fault.
 # Usage: scripts/planted-faults.sh [NAME ...]
-# Faults that the simulation can plant by itself are its --sabotage, and in its tests. Not part of test.sh: each
-# of these is a build.
+# The simulation plants other faults itself (--sabotage, and in its tests). Not part of test.sh: each patch needs a build.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# A fault that is not found within so many seeds counts as missed.
+# Number of seeds after which a fault counts as missed.
 seeds=${PLANTED_SEEDS:-3000}
 planted=$root/tools/simulation/planted
 export CARGO_TARGET_DIR=${PLANTED_TARGET:-$target_dir/planted} CARGO_INCREMENTAL=1
 tree=$CARGO_TARGET_DIR/tree
 
-# One copy for all, with the files' times: only what a patch touches is built again. What patches touch gets new times,
-# or what an interrupted run has built with a fault would be taken for built already.
+# One copy for all patches, with the original file times, so that only patched crates are rebuilt. Patched files get new times:
+# otherwise cargo would reuse what an interrupted run has built with a fault.
 rm -rf "$tree"
 mkdir -p "$tree"
 (cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -f - -C "$tree"
@@ -22,13 +21,13 @@ sed -n 's#^+++ b/##p' "$planted"/*.patch | sort -u | (cd "$tree" && xargs touch)
 change() { patch --quiet --strip=1 --directory="$tree" "$@" >/dev/null; }
 report() { printf '%-36s %-6s %s\n' "$1" "$2" "$3"; }
 
-# plant NAME: 0 when it is found.
+# plant NAME: succeeds if the simulation finds the fault.
 plant() {
   local name=$1 found seed law
   change --input="$planted/$name.patch" || { report "$name" - 'the patch does not apply'; return 1; }
   (cd "$tree" && cargo build --quiet --release --offline --package simulation) ||
     { report "$name" - 'does not compile'; return 1; }
-  # One at a time: the first that breaks a law is the least.
+  # One job, so that the first failing seed is the smallest.
   if found=$("$CARGO_TARGET_DIR/release/simulation" --seeds "$seeds" --jobs 1 2>&1); then
     report "$name" - 'NOT FOUND'
     return 1
@@ -40,7 +39,7 @@ plant() {
 
 (($# > 0)) || set -- $(cd "$planted" && ls -- *.patch | sed 's/\.patch$//')
 missed=0
-report 'planted fault' seeds 'the law that it broke'
+report 'planted fault' seeds 'violated law'
 for name; do
   plant "$name" || missed=1
   change --reverse --input="$planted/$name.patch" || true

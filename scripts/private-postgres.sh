@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a PostgreSQL server of its own, on loopback and in a temporary folder, until its input ends or it is told to stop.
+# Runs a private PostgreSQL server on loopback with temporary data, until its standard input is closed or it gets a signal.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -7,9 +7,9 @@ usage() {
   cat <<USAGE
 usage: scripts/private-postgres.sh [PORT] [--durable]
 
-Prints the URL of a new, empty database server once it answers, and runs until its standard input is closed, or until
-SIGTERM or Ctrl-C; then its data are gone. The user saga needs no password, and every other one does. Without PORT it takes a free one. What it writes is not synced, unless it is to
-be --durable. A server never runs as root: started by root, it runs as the user postgres, or nobody.
+Prints the URL of a new, empty database server as soon as it answers. Runs until its standard input is closed, or until SIGTERM
+or Ctrl-C, and then deletes the data. The default PORT is a free one. The user saga needs no password; all others do. Writes are
+synced to the disk only with --durable. If started by root, the server runs as the user postgres, or nobody.
 USAGE
 }
 
@@ -19,7 +19,7 @@ for word; do
     -h | --help) usage && exit 0 ;;
     --durable) syncs=on ;;
     [0-9]*) port=$word ;;
-    *) say "private-postgres.sh: there is no '$word' (see: private-postgres.sh --help)" && exit 2 ;;
+    *) say "private-postgres.sh: unknown argument $word (see: private-postgres.sh --help)" && exit 2 ;;
   esac
 done
 
@@ -33,14 +33,14 @@ if [[ $(id -u) == 0 ]]; then
   as_user=(setpriv --reuid "$user" --regid "$(id -g "$user")" --clear-groups env HOME=/tmp)
 fi
 
-# What runs in the background has no input of its own.
+# A background process does not get the standard input.
 exec 3<&0
 folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-postgres.XXXXXX")
 server=''
 stop() {
   trap '' INT TERM HUP EXIT
   if [[ -n $server ]]; then
-    # At once: nobody needs what is in it.
+    # An immediate stop: the data is deleted anyway.
     kill -QUIT "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
   fi
@@ -52,18 +52,18 @@ trap 'exit 0' INT TERM HUP
 [[ ${#as_user[@]} == 0 ]] || chown "$user" "$folder"
 
 ${as_user[@]+"${as_user[@]}"} "$programs/initdb" --pgdata "$folder/data" --username saga --auth trust --encoding UTF8 --locale C --no-sync \
-  >"$folder/initdb.log" 2>&1 || { tail -n 5 "$folder/initdb.log" >&2; die "no database cluster could be made in $folder"; }
+  >"$folder/initdb.log" 2>&1 || { tail -n 5 "$folder/initdb.log" >&2; die "initdb failed in $folder"; }
 
-# Its owner is believed; everybody else has a password.
+# The owner needs no password; all other users do.
 printf 'host all %s 127.0.0.1/32 %s\n' saga trust all scram-sha-256 >"$folder/pg_hba.conf"
 
-# answers: whether the server that was started takes connections. It says so; a port takes them before.
+# answers: true if the server accepts queries. Its port accepts connections earlier, so this reads its log.
 answers() { grep -q 'database system is ready to accept connections' "$folder/log" 2>/dev/null; }
 
-# Another process may take a free port first: then the next one.
+# Another process may take the port first; then another port is tried.
 for try in 1 2 3 4 5; do
   taken=${port:-$((20000 + RANDOM % 20000))}
-  # Its process is the server itself, which takes the signals that are for it.
+  # `exec`, so that signals reach the server itself.
   (exec ${as_user[@]+"${as_user[@]}"} "$programs/postgres" -D "$folder/data" -c hba_file="$folder/pg_hba.conf" -p "$taken" \
     -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c max_connections=400 -c fsync=$syncs \
     -c full_page_writes=$syncs -c synchronous_commit=on -c shared_buffers=64MB >"$folder/log" 2>&1 </dev/null 3<&-) &
@@ -78,6 +78,6 @@ for try in 1 2 3 4 5; do
 done
 
 printf 'postgres://saga@127.0.0.1:%s\n' "$port"
-# Until whoever started this closes it, or ends.
+# Waits until the caller closes the input or ends.
 cat <&3 >/dev/null &
 wait "$!" || true

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Replaces the replicas of an older build by those of this one, one after the other, while orders come in.
+# Replaces the replicas of an older build with the current one, one at a time, under load.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -7,11 +7,10 @@ usage() {
   cat <<USAGE
 usage: scripts/rolling-upgrade.sh COMMIT [--back]
 
-Builds the services of COMMIT and those of this tree, starts two replicas of each of the older ones on PostgreSQL, and under load
-stops each and starts this tree's in its place: admin first, then those who are called. The books have to balance at the
-end. With --back the older ones take the place of the newer ones again afterwards, which builds that know of additive
-migrations can do. It works in a temporary folder, on ports from SAGA_UPGRADE_PORTS on (26000); the older build is kept in
-target/upgrade. Exit code 0 when nothing was lost, 1 when something was.
+Builds the services of COMMIT and of this tree. Starts two replicas of each older service on PostgreSQL. Under load, replaces
+each replica: admin first, then the others. The ledgers must balance at the end. With --back it then returns to the older build,
+which additive migrations allow. Uses a temporary folder and ports from SAGA_UPGRADE_PORTS (26000). The older build is kept in
+target/upgrade. Exit code 0: nothing was lost. 1: something was.
 USAGE
 }
 
@@ -20,7 +19,7 @@ for word; do
   case $word in
     -h | --help) usage && exit 0 ;;
     --back) back=yes ;;
-    -*) say "rolling-upgrade.sh: unknown flag $word (see: rolling-upgrade.sh --help)" && exit 2 ;;
+    -*) say "rolling-upgrade.sh: unknown option $word (see: rolling-upgrade.sh --help)" && exit 2 ;;
     *) commit=$word ;;
   esac
 done
@@ -29,7 +28,7 @@ commit=$(git -C "$root" rev-parse --verify --quiet "$commit^{commit}") || die "t
 
 services="admin bank payment inventory order"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-upgrade.XXXXXX")
-# The server of root runs as somebody else, who must be able to pass.
+# If started by root, PostgreSQL runs as another user, who must be able to enter the folder.
 chmod 711 "$folder"
 used=$folder/bin/sagactl data=$folder/data loading=''
 
@@ -43,7 +42,7 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM HUP
 
-# take NAMES FOLDER: these programs are those that start from now on.
+# take NAMES FOLDER: uses these programs from FOLDER from now on.
 take() {
   local name
   for name in $1; do
@@ -52,7 +51,7 @@ take() {
   done
 }
 
-# replace FOLDER: each replica by one of its programs, while the other goes on.
+# replace FOLDER: replaces each replica with the program from FOLDER, while the other replica runs.
 replace() {
   local service number
   for service in $services; do
@@ -81,18 +80,18 @@ take "$services" "$older"
 export NATS_SERVER_BIN=${NATS_SERVER_BIN:-$root/target/tools/nats-server}
 "$used" --data "$data" up --detach --store postgres --replicas 2 --port-base "${SAGA_UPGRADE_PORTS:-26000}" >/dev/null
 
-say "orders come in"
+say "starting the load"
 "$used" --data "$data" load --rate 30 --duration 120s --mix happy=90,declined=10 --drain 60s --may-shed --json >"$folder/load.json" 2>"$folder/load.err" &
 loading=$!
 replace "$bin"
 if [[ $back == yes ]]; then
-  say "and back"
+  say "returning to the older build"
   replace "$older"
 fi
 say "waiting for the load to end"
 wait "$loading" || true
 loading=''
 unfinished=$(jq .unfinished "$folder/load.json") || die "no load: $(tail -n 3 "$folder/load.err")"
-say "$(jq -r '"\(.started) orders: \(.completed) confirmed, \(.compensated) undone, \(.unfinished) unfinished, \(.shed) refused, \(.errors) got no answer; p50 \(.latency_ms.p50 | round) ms, p99 \(.latency_ms.p99 | round) ms"' "$folder/load.json")"
-"$used" --data "$data" audit --wait 30s || die "the books do not balance"
+say "$(jq -r '"\(.started) orders: \(.completed) confirmed, \(.compensated) compensated, \(.unfinished) unfinished, \(.shed) rejected, \(.errors) without an answer; p50 \(.latency_ms.p50 | round) ms, p99 \(.latency_ms.p99 | round) ms"' "$folder/load.json")"
+"$used" --data "$data" audit --wait 30s || die "the ledgers do not balance"
 ((unfinished == 0)) || die "$unfinished orders did not end"

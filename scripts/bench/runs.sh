@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2154
-# How the parts of `bench.sh all` load a system, judge a run and look for the highest rate. To be sourced by bench.sh.
+# Load, evaluation of a run, and the search for the highest rate, for the parts of `bench.sh all`. To be sourced by bench.sh.
 
-# What a step of the search must hold: p99 in milliseconds, and the share of the wanted rate that must end in time.
+# Limits for a step of the search: p99 in milliseconds, and the percentage of the target rate that must end in time.
 readonly limit_p99_ms=250 least_share=97
 
-# load FILE FLAGS…: a run; its report is in FILE, whether or not it is good. Fails when there is none.
+# load FILE OPTIONS…: runs a load and writes its report to FILE, valid or not. Fails without a report.
 load() {
   local file=$1
   shift
@@ -15,15 +15,15 @@ load() {
   }
 }
 
-# has_report FILE: there is one in it. (Of an empty file, jq 1.6 finds nothing wrong by itself.)
+# has_report FILE: true if the file contains a report. (jq 1.6 accepts an empty file.)
 has_report() { jq -e -s '.[0].started' "$1" >/dev/null 2>&1; }
 
-# in_short FILE: what of a report is kept.
+# in_short FILE: prints the part of a report that is kept.
 in_short() {
   jq 'del(.audit, .timeline, .ending_s, .warmup_orders, .report) | del(.shed_latency_ms | select(.p50 == 0))' "$1"
 }
 
-# against FILE NAME: what speaks against a part whose report this is, said and counted.
+# against FILE NAME: reports each reason why the run is invalid as a failed check.
 against() {
   local reason
   while read -r reason; do
@@ -32,7 +32,7 @@ against() {
   done < <(jq -r '.reasons[]' "$1")
 }
 
-# step RATE: one step of the search; shows it, keeps it, and says whether it held.
+# step RATE: one step of the search. Succeeds if the run stayed within the limits.
 step() {
   local file=$folder/step.json held
   load "$file" --rate "$1" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || return 1
@@ -41,12 +41,12 @@ step() {
   in_short "$file" | jq -c --argjson held "$held" '. + {held: $held}' >>"$folder/steps"
   show "$(jq -r --arg held "$([[ $held == true ]] && echo '✔' || echo '✘')" \
     '"  \($held) \(.rate_wanted)/s: \(.rate_in_time)/s ended, p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU\(.reasons | map("; " + .) | join(""))"' "$file")"
-  # What is still under way would be in the way of the next step.
+  # Orders in flight would disturb the next step.
   [[ $(jq '.unfinished + .failed' "$file") == 0 ]] || { stop_system && start_system "$bin"; }
   [[ $held == true ]]
 }
 
-# search: the highest rate that holds, by doubling and then halving the distance; leaves it in $sustained.
+# search: finds the highest sustained rate by doubling and bisection; sets $sustained.
 search() {
   local low=0 high=0 rate=$first_rate
   : >"$folder/steps"
@@ -67,26 +67,26 @@ search() {
   sustained=$low
 }
 
-# of_sustained PERCENT: that share of the highest rate, rounded.
+# of_sustained PERCENT: prints this percentage of the highest rate, rounded.
 of_sustained() {
   echo $(((sustained * $1 + 50) / 100))
 }
 
-# need_sustained: the parts behind `throughput` go by its rate, or by --sustained.
+# need_sustained: searches the highest rate unless `throughput` or --sustained has set it.
 need_sustained() {
   if ((sustained == 0)); then
-    show "  looking for the highest rate first (--sustained N says it)"
+    show "  searching the highest rate first (or use --sustained N)"
     start_system "$bin"
     search
     stop_system
   fi
-  ((sustained > 0)) || die "no rate holds: at none ended all orders with a p99 of $limit_p99_ms ms"
+  ((sustained > 0)) || die "there is no sustained rate: at none all orders ended with a p99 of $limit_p99_ms ms"
 }
 
-# pids: NAME=PID of all processes of the system.
+# pids: prints NAME=PID for all processes of the system.
 pids() { status | jq -r '.processes[] | select(.pid) | "\(.name)=\(.pid)"'; }
 
-# used_while SECONDS FILE: what the processes used meanwhile, for `bench used`: FILE.before and FILE.after.
+# used_while SECONDS FILE: writes the resource usage before and after to FILE.before and FILE.after, for `bench used`.
 used_while() {
   local all
   mapfile -t all < <(pids)

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154
-# What the stores cost in whole sagas, and what replicas do. To be sourced.
+# Compares stores and replicas by whole sagas. To be sourced by bench.sh.
 
-# Each round runs all of them, so that what else the machine does meets all.
+# Each round runs all of them, so that other load of the machine affects all.
 bench_stores() {
-  title "stores: whole sagas on SQLite, on PostgreSQL, and with three processes of each service on PostgreSQL"
-  # The server of a system that root starts runs as somebody else, who has to get to its data.
+  title "stores: whole sagas on SQLite, on PostgreSQL, and with three replicas of each service on PostgreSQL"
+  # If started by root, PostgreSQL runs as another user, who must be able to enter the folder.
   chmod 0711 "$folder"
   : >"$folder/stores"
-  show "  round   clients   run            sagas/s   p50 ms   p99 ms   books"
+  show "  round   clients   run            sagas/s   p50 ms   p99 ms   ledgers"
   local round clients run
   for ((round = 1; round <= pairs; round++)); do
     for clients in 256 1024; do
@@ -35,11 +35,11 @@ store_run() {
     replicas) flags=(--store postgres --replicas 3) ;;
   esac
   start_system "$bin" ${flags[@]+"${flags[@]}"}
-  # Right after a start replicas do not know yet what the others wait for, and tell them everything.
+  # The long warm-up covers the time in which replicas do not know yet what the others wait for.
   timeout $((duration_s + 180)) "$bin/sagactl" --data "$data" load --clients "$clients" --warmup 15s --duration "${duration_s}s" \
     --mix happy=100 --may-shed --json >"$folder/load.json" 2>/dev/null || true
   stop_system
-  [[ -s $folder/load.json ]] || die "the load came to no result"
+  [[ -s $folder/load.json ]] || die "the load has no result"
   jq -c --argjson round "$round" --argjson clients "$clients" --arg run "$run" \
     '{round: $round, clients: $clients, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, books_balanced, unfinished, failed}' \
     "$folder/load.json" >>"$folder/stores"
