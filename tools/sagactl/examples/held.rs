@@ -1,4 +1,4 @@
-//! Shell: opens connections to a server and holds them: `held ADDRESS NUMBER SECONDS [half-open]`. For `scripts/held.sh`.
+//! Shell: opens connections to a server and holds them: `held ADDRESS NUMBER SECONDS [half-open]`. For `scripts/connection-flood.sh`.
 //!
 //! Whoever is closed by the other side comes again, as somebody who means it would. It fails when fewer connections were
 //! made than were wanted.

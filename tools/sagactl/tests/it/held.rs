@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::system::{System, wait_until};
 
-/// Of each kind. `scripts/held.sh` holds ten and twenty times as many.
+/// Of each kind. `scripts/connection-flood.sh` holds ten and twenty times as many.
 const CONNECTIONS: usize = 1_000;
 /// Memory that may stay behind.
 const LEFT_MIB: u64 = 20;

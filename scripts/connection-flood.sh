@@ -7,7 +7,7 @@ source "$root/scripts/bench-lib.sh"
 
 usage() {
   cat <<USAGE
-usage: scripts/held.sh [OPTIONS]
+usage: scripts/connection-flood.sh [OPTIONS]
 
   --half-open N   connections with an incomplete request (10000)
   --idle N        idle connections (20000)
@@ -66,7 +66,7 @@ resident() { status | jq '.processes[] | select(.name == "order") | .rss_mib | r
 # Places an order and waits for its end. Retries use the same key, so they order nothing twice.
 is_confirmed() {
   local key answer again
-  key=held-$$-$RANDOM-$(millis)
+  key=flood-$$-$RANDOM-$(millis)
   for ((again = 0; again <= 10; again++)); do
     answer=$(curl --silent --max-time 60 --header "Idempotency-Key: $key" --header 'Content-Type: application/json' \
       --header 'Prefer: wait=30' --write-out '\n%{http_code}' "$order/api/orders" --data \
