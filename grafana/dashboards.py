@@ -284,7 +284,7 @@ def outbox():
            f'max(consumer_lag_messages{{{here}}})', "services", bad_above=1000, runbook="ConsumerLag")
     d.stat("Services without a broker", "short",
            "Services that are not connected, or whose messages the broker does not accept. Normally 0.",
-           f'sum(max by (service) (readiness_check{{{here}, check=~"broker|publishing"}}) > bool 0)', "services", bad_above=1, runbook="BrokerUnhealthy")
+           f'sum(max by (service) (readiness_check{{{here}, check=~"broker|publish_stall"}}) > bool 0)', "services", bad_above=1, runbook="BrokerUnhealthy")
     d.stat("Foreign messages", "short",
            "Dead-lettered in the last hour because no service of this system sent them. Normally 0: another program "
            "writes to the streams.",
@@ -295,7 +295,7 @@ def outbox():
             " waiting. With written alone the relay has stalled.",
             [(f'sum(rate(outbox_written_total{{{here}}}[$__rate_interval]))', "written"),
              (f'sum(rate(outbox_published_total{{{here}}}[$__rate_interval]))', "published"),
-             (f'sum(rate(outbox_refused_total{{{here}}}[$__rate_interval]))', "refused")], "outbox", trace=None, runbook="RelayStalled")
+             (f'sum(rate(outbox_rejected_total{{{here}}}[$__rate_interval]))', "refused")], "outbox", trace=None, runbook="RelayStalled")
     d.graph("Messages published by service", "ops",
             "Messages per second. A service at 0 while others publish has no messages, or its relay has stalled.",
             [(f'sum by (service) (rate(outbox_published_total{{{here}}}[$__rate_interval]))', "{{service}}")], "outbox", runbook="RelayStalled")
@@ -468,7 +468,7 @@ def services():
            f'max(abs(clock_offset_seconds{{{here}}}))', "services", bad_above=2, warn=True)
     d.stat("Lost log lines", "short",
            "In the last hour: the log was too slow, and the service continued. Normally 0.",
-           f'sum(increase(log_lost_lines_total{{{here}}}[1h]))', "services", bad_above=1, warn=True, decimals=0)
+           f'sum(increase(log_dropped_lines_total{{{here}}}[1h]))', "services", bad_above=1, warn=True, decimals=0)
     d.row("Availability")
     d.states("Readiness by check",
              "/readyz. Green: ok. Yellow: degraded but working. Red: failed, the service cannot do its work.",
@@ -533,7 +533,7 @@ def services():
             [(f'max by (service) (clock_offset_seconds{{{here}}})', "{{service}}")], "services", width=8, least=None)
     d.graph("Lost log lines by service", "ops",
             "Normally 0: the log was too slow.",
-            [(f'sum by (service) (rate(log_lost_lines_total{{{here}}}[$__rate_interval]))', "{{service}}")], "services", width=8)
+            [(f'sum by (service) (rate(log_dropped_lines_total{{{here}}}[$__rate_interval]))', "{{service}}")], "services", width=8)
     d.graph("Trace spans by outcome", "ops",
             "exported: sent to Tempo. dropped: the queue was full. failed: the collector rejected them. All 0 without "
             "tracing.",

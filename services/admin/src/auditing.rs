@@ -91,7 +91,7 @@ const LEASED_FOR: Duration = Duration::from_mins(1);
 pub(crate) async fn run(app: AdminApp) {
     let AuditEvery(Some(every)) = app.settings.service.audit_every else { return pending().await };
     let every = every.min(LONGEST);
-    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
+    let services = OtherServices::of(&app.settings.service, app.http_client.clone());
     let changed = || app.engine.changed(RowKey::of::<Books>(THE_BOOKS));
     // Right after a start nobody is there yet; and who is started again and again looks all the same.
     let first = rest_of(every, &app).await.unwrap_or(every.min(AFTER_A_START));

@@ -89,7 +89,7 @@ enum Looked {
 
 /// Drives redrives until the service stops.
 pub(crate) async fn run(app: AdminApp) {
-    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
+    let services = OtherServices::of(&app.settings.service, app.http_client.clone());
     drive(Here { app, services }).await;
 }
 
@@ -272,7 +272,7 @@ impl Surroundings for Here {
 
     async fn breakers_of(&self, service: &str) -> Option<Vec<BreakerView>> {
         if service == crate::NAME {
-            return Some(self.app.admission.breakers());
+            return Some(self.app.controls.admission.breakers());
         }
         self.services.get_soon(service, "/internal/breakers").await.ok()
     }

@@ -219,7 +219,7 @@ pub fn program() -> Program<AdminService, AdminSettings> {
                 Box::pin(auditing::run(app)),
             ]
         },
-        refuses: |_| None,
-        under_way: None,
+        overload: |_| None,
+        in_flight_limit: None,
     }
 }

@@ -8,7 +8,7 @@ use contract::overview::{
 };
 use jiff::Timestamp;
 use saga_core::breaker;
-use saga_engine::host::condition::Condition;
+use saga_engine::host::health_report::HealthReport;
 use saga_engine::host::http::{Check, CheckState, Problem};
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::clock::Clock as _;
@@ -30,8 +30,8 @@ pub(crate) const MOST_GROUPS_SHOWN: usize = 20;
 /// How everything is, with so many groups of dead letters.
 pub(crate) async fn at_everything(app: &AdminApp, services: &OtherServices, groups: usize) -> Overview {
     let (store, now) = (app.store.as_ref(), app.clock.now());
-    let own = timeout(WITHIN, Condition::of(app));
-    let others = each(all(), |service| timeout(WITHIN, services.condition(service)));
+    let own = timeout(WITHIN, HealthReport::of(app));
+    let others = each(all(), |service| timeout(WITHIN, services.health_report(service)));
     let sagas = timeout(WITHIN, glance::sagas(store, now));
     let dead_letters = timeout(WITHIN, glance::dead_letters(store, groups, now));
     let books = timeout(WITHIN, rows::row::<Books>(store, THE_BOOKS));
@@ -78,13 +78,13 @@ fn known<T, Elapsed>(
     None
 }
 
-fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook {
+fn service_look(service: &str, answer: Result<HealthReport, String>) -> ServiceLook {
     let service = service.to_owned();
-    let condition = match answer {
-        Ok(condition) => condition,
+    let health_report = match answer {
+        Ok(health_report) => health_report,
         Err(problem) => return ServiceLook { service, problem: Some(problem), ..ServiceLook::default() },
     };
-    let Condition { version, readiness, stats, breakers, steps, faults } = condition;
+    let HealthReport { version, readiness, stats, breakers, steps, faults } = health_report;
     let checks = readiness.checks.iter().map(|(name, found)| (name.clone(), check_look(found))).collect();
     let complaint = |(check, found): (String, Check)| {
         let failed = match found.state {
@@ -115,7 +115,7 @@ fn service_look(service: &str, answer: Result<Condition, String>) -> ServiceLook
             .map(|step| StepLook {
                 step: step.step,
                 waiting: step.waiting,
-                stands_still_since: step.stands_still_since,
+                stalled_since: step.stalled_since,
                 paused: step.paused,
             })
             .collect(),

@@ -12,9 +12,9 @@ use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode}
 use saga_core::retry::error_chain;
 use saga_core::service_stats::HistoryPosition;
 use saga_core::trace::TRACEPARENT;
-use saga_engine::host::condition::Condition;
-use saga_engine::host::http::{Outgoing, Problem, Readiness};
-use saga_engine::host::reading::{Changed, PACKED, Page};
+use saga_engine::host::health_report::HealthReport;
+use saga_engine::host::http::{HttpClient, Problem, Readiness};
+use saga_engine::host::queries::{ChangedIds, MESSAGE_PACK, Page};
 use saga_engine::runtime::tracer;
 use saga_engine::store::{FoldReport, Part};
 use serde::de::DeserializeOwned;
@@ -51,12 +51,12 @@ fn names(wanted: impl Fn(&Participant) -> bool) -> Vec<&'static str> {
 #[derive(Clone)]
 pub(crate) struct OtherServices {
     http: Client,
-    outgoing: Outgoing,
+    outgoing: HttpClient,
     settings: AdminSettings,
 }
 
 impl OtherServices {
-    pub(crate) fn of(settings: &AdminSettings, outgoing: Outgoing) -> Self {
+    pub(crate) fn of(settings: &AdminSettings, outgoing: HttpClient) -> Self {
         let mut http = Client::builder().timeout(ANSWER_WITHIN);
         if let Some(pem) = outgoing.authorities() {
             // Read at the start, where they are checked.
@@ -90,8 +90,8 @@ impl OtherServices {
     ///
     /// # Errors
     /// As [`OtherServices::get`].
-    pub(crate) async fn condition(&self, service: &str) -> Result<Condition, Problem> {
-        self.get_soon(service, "/internal/condition").await
+    pub(crate) async fn health_report(&self, service: &str) -> Result<HealthReport, Problem> {
+        self.get_soon(service, "/internal/health").await
     }
 
     /// What `service` answers at `path`, soon.
@@ -240,7 +240,7 @@ impl OtherServices {
     /// As [`OtherServices::get`].
     pub(crate) async fn place(&self, service: &str, at: Option<i64>) -> Result<HistoryPosition, Problem> {
         let which = at.map(|at| ("at", at.to_string())).into_iter().collect();
-        self.asked(service, "/internal/place", which).await
+        self.asked(service, "/internal/position", which).await
     }
 
     /// The rows of a kind that have changed behind a position, by their ids or by the field `by`.
@@ -253,7 +253,7 @@ impl OtherServices {
         kind: &str,
         after: i64,
         by: Option<&str>,
-    ) -> Result<Changed, Problem> {
+    ) -> Result<ChangedIds, Problem> {
         let which = [("kind", kind.to_owned()), ("after", after.to_string())];
         let by = by.map(|by| ("by", by.to_owned()));
         self.asked(service, "/internal/changes", which.into_iter().chain(by).collect()).await
@@ -280,11 +280,11 @@ impl OtherServices {
         which: Vec<(&str, String)>,
     ) -> Result<Page<T>, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let request = self.request(Method::GET, service, path)?.query(&which).header(ACCEPT, PACKED);
+        let request = self.request(Method::GET, service, path)?.query(&which).header(ACCEPT, MESSAGE_PACK);
         let response = request.send().await.map_err(unreachable)?.error_for_status().map_err(unreachable)?;
         let headers = response.headers().clone();
         let body = response.bytes().await.map_err(unreachable)?;
-        Page::read(&headers, &body).map_err(|error| no_answer(service, error.as_ref(), UNREADABLE))
+        Page::decode(&headers, &body).map_err(|error| no_answer(service, error.as_ref(), UNREADABLE))
     }
 
     async fn asked<T: DeserializeOwned>(

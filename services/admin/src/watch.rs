@@ -22,7 +22,7 @@ const MOST_GROUPS: usize = 200;
 
 /// Looks until the service stops.
 pub(crate) async fn run(app: AdminApp) {
-    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
+    let services = OtherServices::of(&app.settings.service, app.http_client.clone());
     let mut problem = String::new();
     let mut gauges = Gauges::new(&app.metrics);
     loop {

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url, redirect};
 use saga_core::waiting::Task;
+use saga_engine::host::reloaded::read_protected;
 use saga_engine::host::settings::Settings;
-use saga_engine::host::watched::read_guarded;
 use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -38,7 +38,7 @@ const HOW_A_SECRET_IS_MADE: &str = "name the file with what notices are signed w
 pub fn of(settings: &Settings<AdminSettings>) -> anyhow::Result<Arc<dyn TaskHandler>> {
     let push = &settings.service.push;
     let in_file = push.webhook.secret_file.as_ref().map(|file| {
-        read_guarded("service.push.webhook.secret_file", file, OPEN_TO_OTHERS, HOW_A_SECRET_IS_MADE)
+        read_protected("service.push.webhook.secret_file", file, OPEN_TO_OTHERS, HOW_A_SECRET_IS_MADE)
     });
     let in_file = in_file.transpose().map_err(|bad| anyhow::anyhow!("settings: {bad}"))?;
     let secrets = push.checked(in_file.as_deref()).map_err(|why| anyhow::anyhow!("settings: {why}"))?;

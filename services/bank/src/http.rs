@@ -11,8 +11,8 @@ use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::{RowKey, WithHistory};
-use saga_engine::host::http::{Body, Params, Problem, Segment, answered, one_line};
-use saga_engine::host::reading::{ENTRIES_PAGE, Encoding, Range, entries_as_of, entries_of};
+use saga_engine::host::http::{Body, Params, Problem, Segment, command_reply, one_line};
+use saga_engine::host::queries::{Encoding, LedgerQuery, MAX_ENTRIES, entries_as_of, entries_of};
 use saga_engine::runtime::faults::Faults;
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
@@ -94,10 +94,10 @@ async fn charge(
     if body.token == "tok_slow" {
         tokio::time::sleep(app.settings.service.slow).await;
     }
-    stumble(&app.faults).await?;
+    stumble(&app.controls.faults).await?;
     let loses_answer = body.token == "tok_lost_answer";
     let asked = Asked { amount: body.amount, token: body.token, reference: body.reference };
-    let kind = match app.faults.strikes(faults::DECLINE, "") {
+    let kind = match app.controls.faults.strikes(faults::DECLINE, "") {
         Some(_) => CommandKind::Decline(asked),
         None => CommandKind::Capture(asked),
     };
@@ -112,7 +112,7 @@ async fn charge(
         }
         Answer::Stumbled => Err(Problem::unavailable("the bank stumbled; ask again", 1)),
         answer @ (Answer::Captured { .. } | Answer::Refused { .. } | Answer::Undone) => {
-            lose(&app.faults, Json(answer))
+            lose(&app.controls.faults, Json(answer))
         }
     }
 }
@@ -140,16 +140,16 @@ fn lose<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
 }
 
 async fn give_back(app: &BankApp, id: Uuid, kind: CommandKind) -> Result<Json<Answer>, Problem> {
-    stumble(&app.faults).await?;
-    if app.faults.strikes(faults::REFUSE_REFUND, "").is_some() {
+    stumble(&app.controls.faults).await?;
+    if app.controls.faults.strikes(faults::REFUSE_REFUND, "").is_some() {
         return Err(Problem::conflict("injected: the account of the customer is closed"));
     }
     let answer = ask(app, id, kind).await.map(Json)?;
-    lose(&app.faults, answer)
+    lose(&app.controls.faults, answer)
 }
 
 async fn ask(app: &BankApp, charge: Uuid, kind: CommandKind) -> Result<Answer, Problem> {
-    answered(app.engine.ask(charge, Command { charge, kind }, None).await?, problem)
+    command_reply(app.engine.ask(charge, Command { charge, kind }, None).await?, problem)
 }
 
 fn problem(rejection: &ChargeRejection) -> Problem {
@@ -215,34 +215,34 @@ async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<
 ))]
 async fn ledger(
     State(app): State<BankApp>,
-    Params(range): Params<Range>,
+    Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
     let store = app.store.as_ref();
     let mut query = Query {
         order: Some(Order { field: "reference", after: None }),
-        limit: ENTRIES_PAGE,
+        limit: MAX_ENTRIES,
         ..Query::default()
     };
     let mut rows = Vec::new();
-    if let Some(references) = range.wanted()? {
+    if let Some(references) = range.ids()? {
         for reference in references {
             let equals = vec![("reference", FieldValue::Text(reference.to_owned()))];
             rows.extend(store.find(Charge::KIND, Query { equals, ..query.clone() }).await?);
         }
         if let Some(seq) = range.as_of {
             let ids = rows.iter().map(|row| row.id.as_str()).collect();
-            return entries_as_of(store, ids, seq, entry).await?.written(encoding);
+            return entries_as_of(store, ids, seq, entry).await?.encode(encoding);
         }
-        return entries_of(store, rows, None, entry).await?.written(encoding);
+        return entries_of(store, rows, None, entry).await?.encode(encoding);
     }
     // The least text behind the last one, as a reference is a line, and not every store knows U+0000: all charges of one
     // reference are on one page.
     let from = range.after.map(|after| after + "\u{1}").unwrap_or_default();
     query.from = vec![("reference", FieldValue::Text(from))];
     rows.extend(store.find(Charge::KIND, query).await?);
-    let next = if rows.len() == ENTRIES_PAGE { leave_out_the_last(&mut rows) } else { None };
-    entries_of(store, rows, next, entry).await?.written(encoding)
+    let next = if rows.len() == MAX_ENTRIES { leave_out_the_last(&mut rows) } else { None };
+    entries_of(store, rows, next, entry).await?.encode(encoding)
 }
 
 fn entry(id: &str, row: WithHistory<Charge>) -> Option<ChargeEntry> {

@@ -57,7 +57,7 @@ pub fn program() -> Program<BankService, BankSettings> {
         tasks: &[],
         metrics: &[],
         background: |_| Vec::new(),
-        refuses: |_| None,
-        under_way: None,
+        overload: |_| None,
+        in_flight_limit: None,
     }
 }

@@ -12,11 +12,11 @@ use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{
-    Body, IdempotencyKey, Params, Problem, Segment, answered, one_line, request_key, trimmed,
+    Body, IdempotencyKey, Params, Problem, Segment, command_reply, one_line, request_key, trimmed,
 };
-use saga_engine::host::reading::{
-    Encoding, EventPage, HistoryParams, Range, entries_page, entries_with_history, history, list_page,
-    readable,
+use saga_engine::host::queries::{
+    Encoding, EventPage, HistoryParams, LedgerQuery, entries_page, entries_with_history, history, list_page,
+    readable_rows,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
@@ -144,7 +144,7 @@ async fn changed(
     key: Option<RequestKey>,
 ) -> Result<ProductView, Problem> {
     let outcome = app.engine.ask(Uuid::now_v7(), Command { sku, asked }, key).await?;
-    answered(outcome, problem).map(|reply| reply.product)
+    command_reply(outcome, problem).map(|reply| reply.product)
 }
 
 fn problem(rejection: &Rejection) -> Problem {
@@ -238,7 +238,7 @@ async fn products(
 ) -> Result<Json<ProductPage>, Problem> {
     let query = Query { after: params.cursor, ..Query::default() };
     let (rows, next) = list_page(app.store.as_ref(), Product::KIND, params.limit, query).await?;
-    let (products, unreadable) = readable(&rows, parse_product);
+    let (products, unreadable) = readable_rows(&rows, parse_product);
     Ok(Json(ProductPage { products, unreadable, next }))
 }
 
@@ -306,7 +306,7 @@ fn parse_reservation(row: &FoundRow) -> Result<Reservation, Problem> {
 
 async fn stock_ledger(
     State(app): State<InventoryApp>,
-    Params(range): Params<Range>,
+    Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
     let entry = |row: &FoundRow| {
@@ -317,16 +317,16 @@ async fn stock_ledger(
     for entry in &mut page.entries {
         entry.left = left.get(&entry.sku).and_then(|pieces| u64::try_from(*pieces).ok()).unwrap_or(0);
     }
-    page.written(encoding)
+    page.encode(encoding)
 }
 
 async fn reservation_ledger(
     State(app): State<InventoryApp>,
-    Params(range): Params<Range>,
+    Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
     let entry = |order: &str, row: WithHistory<Reservation>| {
         Some(policy::reservation_entry(order.parse().ok()?, &row.state, &row.events))
     };
-    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
+    entries_with_history(app.store.as_ref(), range, entry).await?.encode(encoding)
 }

@@ -81,7 +81,7 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
         tasks: &[],
         metrics: &contract::metrics::OF_INVENTORY,
         background: |app| vec![Box::pin(monitor::run(app.clone())), Box::pin(held::run(app))],
-        refuses: |_| None,
-        under_way: None,
+        overload: |_| None,
+        in_flight_limit: None,
     }
 }

@@ -14,13 +14,13 @@ use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{
-    Body, IdempotencyKey, Params, Prefer, Problem, Segment, answered, one_line, request_key, trimmed,
+    Body, IdempotencyKey, Params, Prefer, Problem, Segment, command_reply, one_line, request_key, trimmed,
     wait_preference,
 };
-use saga_engine::host::reading::{
-    Encoding, EventPage, HistoryParams, Range, entries_with_history, history, list_page, readable,
+use saga_engine::host::in_flight::{InFlight, InFlightPermit};
+use saga_engine::host::queries::{
+    Encoding, EventPage, HistoryParams, LedgerQuery, entries_with_history, history, list_page, readable_rows,
 };
-use saga_engine::host::shedding::{LetIn, SharedShedding};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, OpenApi, ToSchema};
@@ -116,7 +116,7 @@ enum Method {
 async fn place(
     State(app): State<OrderApp>,
     // Before the body is read: what is refused is to cost little.
-    LetInFirst(let_in): LetInFirst,
+    InFlightSlot(permit): InFlightSlot,
     headers: HeaderMap,
     Body(body, bytes): Body<PlaceOrder>,
 ) -> Result<Response, Problem> {
@@ -132,9 +132,9 @@ async fn place(
         token: body.payment.token,
         patience: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
     });
-    let placed = answered(app.engine.ask(order, command, key).await?, problem)?.order;
+    let placed = command_reply(app.engine.ask(order, command, key).await?, problem)?.order;
     // It has begun by now, and is known by that.
-    drop(let_in);
+    drop(permit);
     let location = (header::LOCATION, format!("/api/orders/{}", placed.id));
     if let Some(wait) = wait_preference(&headers) {
         let current = wait_until_settled(&app, placed.id, wait).await?;
@@ -147,22 +147,22 @@ async fn place(
     Ok((StatusCode::ACCEPTED, [location], Json(placed)).into_response())
 }
 
-/// Room for one more order under way.
-struct LetInFirst(Option<LetIn>);
+/// Permit for one more in-flight order, taken before the body is read.
+struct InFlightSlot(Option<InFlightPermit>);
 
-impl FromRequestParts<OrderApp> for LetInFirst {
+impl FromRequestParts<OrderApp> for InFlightSlot {
     type Rejection = Problem;
 
     async fn from_request_parts(_: &mut Parts, app: &OrderApp) -> Result<Self, Problem> {
-        let let_in = app.shedding.as_ref().map(SharedShedding::let_in).transpose();
-        let_in.map(Self).map_err(|overload| Problem::unavailable(format!("orders: {overload}"), 1))
+        let permit = app.in_flight.as_ref().map(InFlight::admit).transpose();
+        permit.map(Self).map_err(|overload| Problem::unavailable(format!("orders: {overload}"), 1))
     }
 }
 
 /// Why no new order is taken: what it would promise could not be told for too long.
 pub(crate) fn overload(app: &OrderApp) -> Option<String> {
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
-    if let Some(held_up) = app.publishing.in_words(limits.shed_held_up, Timestamp::now()) {
+    if let Some(held_up) = app.messaging.publish_stall.in_words(limits.shed_held_up, Timestamp::now()) {
         return Some(held_up);
     }
     let lag =
@@ -309,7 +309,7 @@ async fn list(
     let after = params.cursor.map(|cursor| cursor.to_string());
     let query = Query { equals, after, descending: true, ..Query::default() };
     let (rows, next) = list_page(app.store.as_ref(), Order::KIND, params.limit, query).await?;
-    let (orders, unreadable) = readable(&rows, |row| parse(row).map(|(_, view)| view));
+    let (orders, unreadable) = readable_rows(&rows, |row| parse(row).map(|(_, view)| view));
     Ok(Json(OrderPage { orders, unreadable, next }))
 }
 
@@ -331,25 +331,25 @@ async fn events(
 ))]
 async fn cancel(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Result<Json<OrderView>, Problem> {
     let command = Command::Cancel { order: id, reason: CancelReason::CustomerRequest };
-    answered(app.engine.ask(id, command, None).await?, problem).map(|reply| Json(reply.order))
+    command_reply(app.engine.ask(id, command, None).await?, problem).map(|reply| Json(reply.order))
 }
 
 async fn ledger(
     State(app): State<OrderApp>,
-    Params(range): Params<Range>,
+    Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
     let entry =
         |id: &str, row: WithHistory<Order>| policy::ledger_entry(id.parse().ok()?, &row.state, &row.events);
-    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
+    entries_with_history(app.store.as_ref(), range, entry).await?.encode(encoding)
 }
 
 async fn catalogue_ledger(
     State(app): State<OrderApp>,
-    Params(range): Params<Range>,
+    Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
     let entry =
         |sku: &str, row: WithHistory<CatalogueItem>| Some(policy::copy_entry(sku, &row.state, &row.events));
-    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
+    entries_with_history(app.store.as_ref(), range, entry).await?.encode(encoding)
 }

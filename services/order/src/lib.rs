@@ -20,7 +20,7 @@ use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
 use saga_core::shedding::Bounds;
 use saga_engine::host::app::{App, Program, no_calls};
-use saga_engine::host::shedding::UnderWay;
+use saga_engine::host::in_flight::InFlightLimit;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -111,8 +111,8 @@ pub fn program() -> Program<OrderService, OrderSettings> {
         tasks: &[],
         metrics: &contract::metrics::OF_ORDER,
         background: |_| Vec::new(),
-        refuses: http::overload,
-        under_way: Some(UnderWay {
+        overload: http::overload,
+        in_flight_limit: Some(InFlightLimit {
             bounds: |settings| Bounds {
                 few: settings.shed_under_way_from,
                 wait: settings.shed_wait,

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use reqwest::{Certificate, Client, Response, StatusCode};
 use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
-use saga_engine::host::http::{Outgoing, Problem};
+use saga_engine::host::http::{HttpClient, Problem};
 use saga_engine::host::settings::Settings;
 use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
@@ -34,10 +34,10 @@ impl BankClient {
         reqwest::Url::parse(&base)
             .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
         let mut http = Client::builder()
-            .pool_max_idle_per_host(settings.calls_to(DEPENDENCY).concurrency)
+            .pool_max_idle_per_host(settings.task_settings(DEPENDENCY).concurrency)
             .pool_idle_timeout(Duration::from_secs(30))
             .tcp_nodelay(true);
-        if let Some(pem) = Outgoing::of(&settings.http)?.authorities() {
+        if let Some(pem) = HttpClient::new(&settings.http)?.authorities() {
             http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes())?);
         }
         Ok(Arc::new(Self { http: http.build()?, base }))

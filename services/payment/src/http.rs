@@ -8,9 +8,9 @@ use contract::order::SECRETS;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
-use saga_engine::host::http::{Params, Problem, Segment, answered};
-use saga_engine::host::reading::{
-    Encoding, EventPage, HistoryParams, Range, entries_with_history, history, list_page, readable,
+use saga_engine::host::http::{Params, Problem, Segment, command_reply};
+use saga_engine::host::queries::{
+    Encoding, EventPage, HistoryParams, LedgerQuery, entries_with_history, history, list_page, readable_rows,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
@@ -64,7 +64,7 @@ async fn payments(
     let after = params.cursor.map(|cursor| cursor.to_string());
     let query = Query { equals, after, descending: true, ..Query::default() };
     let (rows, _) = list_page(app.store.as_ref(), Payment::KIND, params.limit, query).await?;
-    match readable(&rows, |row| parse(row).map(|(_, view)| view)) {
+    match readable_rows(&rows, |row| parse(row).map(|(_, view)| view)) {
         // Not even one: an empty list would say that there are none.
         (payments, unreadable) if payments.is_empty() && !unreadable.is_empty() => {
             Err(Problem::internal(&format_args!("damaged: {}", unreadable.join(", "))))
@@ -126,7 +126,7 @@ async fn refund(
     let row = find(&app, id).await?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
     let outcome = app.engine.ask(order, Refund { order }, None).await?;
-    answered(outcome, problem).map(Json)
+    command_reply(outcome, problem).map(Json)
 }
 
 fn problem(rejection: &PaymentRejection) -> Problem {
@@ -138,11 +138,11 @@ fn problem(rejection: &PaymentRejection) -> Problem {
 
 async fn ledger(
     State(app): State<PaymentApp>,
-    Params(range): Params<Range>,
+    Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
     let entry = |order: &str, row: WithHistory<Payment>| {
         Some(ledger_entry(order.parse().ok()?, &row.state, &row.events))
     };
-    entries_with_history(app.store.as_ref(), range, entry).await?.written(encoding)
+    entries_with_history(app.store.as_ref(), range, entry).await?.encode(encoding)
 }

@@ -69,7 +69,7 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         tasks: &[policy::CHARGE, policy::GIVE_BACK],
         metrics: &contract::metrics::OF_PAYMENT,
         background: |_| Vec::new(),
-        refuses: |_| None,
-        under_way: None,
+        overload: |_| None,
+        in_flight_limit: None,
     }
 }

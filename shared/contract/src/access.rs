@@ -68,9 +68,9 @@ const RULES: [Rule; 68] = [
     rule(Admin, "POST", "/api/admin/audit/baselines"),
     // What admin asks of the services, which is the same.
     rule(Viewer, "GET", "/internal/stats"),
-    rule(Viewer, "GET", "/internal/condition"),
+    rule(Viewer, "GET", "/internal/health"),
     rule(Viewer, "GET", "/internal/verify"),
-    rule(Viewer, "GET", "/internal/place"),
+    rule(Viewer, "GET", "/internal/position"),
     rule(Viewer, "GET", "/internal/changes"),
     rule(Viewer, "GET", "/internal/outbox"),
     rule(Viewer, "GET", "/internal/dead-letters"),

@@ -199,7 +199,7 @@ pub struct StepLook {
     /// Since when messages wait and it settles none; absent when it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
-    pub stands_still_since: Option<Timestamp>,
+    pub stalled_since: Option<Timestamp>,
     /// An injected fault holds it back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,

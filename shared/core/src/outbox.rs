@@ -30,7 +30,7 @@ pub struct OutboxItem {
 /// What is published once more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct PublishedAgain {
+pub struct Republished {
     /// Messages that the relay publishes again. Whoever has handled them before knows them, and does nothing.
     pub republished: u64,
     /// What was published before that is not kept for it (`retention.published`).

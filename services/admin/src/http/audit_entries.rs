@@ -5,7 +5,7 @@ use axum::extract::State;
 use saga_core::decider::FieldValue;
 use saga_core::query::{FoundRow, Query};
 use saga_engine::host::http::{Params, Problem};
-use saga_engine::host::reading::readable;
+use saga_engine::host::queries::readable_rows;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -82,7 +82,7 @@ async fn log(
         let AuditEntry(entry) = rows::parsed(row)?;
         Ok(entry.map(|entry| LogEntry { id: row.id.clone(), entry }))
     };
-    let (entries, unreadable) = readable(&page, entry);
+    let (entries, unreadable) = readable_rows(&page, entry);
     let entries = entries.into_iter().flatten().collect();
     Ok(Json(LogPage { entries, unreadable, next }))
 }

@@ -38,7 +38,7 @@ struct BreakersOf {
 /// Show the circuit breakers of all services: of replicas, those of the one that answers.
 #[utoipa::path(get, path = "/api/admin/breakers", responses((status = 200, body = Vec<BreakersOf>)))]
 async fn breakers(State(admin): State<Admin>) -> Json<Vec<BreakersOf>> {
-    let own = admin.app.admission.breakers();
+    let own = admin.app.controls.admission.breakers();
     let mut all = vec![BreakersOf { service: crate::NAME, problem: None, breakers: own }];
     let asked = each(on_the_broker(), |service| admin.services.get_soon(service, "/internal/breakers"));
     all.extend(asked.await.into_iter().map(|(service, answer)| match answer {
@@ -85,7 +85,7 @@ async fn turn(
     let target = format!("{service}/{name}");
     let turned = admin.logged(By { operator, reason }, what, target, None, async {
         if service == crate::NAME {
-            return internal_api::turn(&admin.app.overrides, &name, action).await;
+            return internal_api::turn(&admin.app.controls.overrides, &name, action).await;
         }
         let (path, body) = (format!("/internal/breakers/{name}"), json!({ "action": action }));
         admin.services.tell(Method::POST, &service, &path, Some(body)).await

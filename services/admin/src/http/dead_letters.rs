@@ -16,7 +16,7 @@ use saga_core::decider::Decider;
 use saga_core::query::Query;
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
-use saga_engine::host::reading::for_each_event;
+use saga_engine::host::queries::for_each_event;
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

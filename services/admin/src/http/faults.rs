@@ -61,7 +61,7 @@ async fn faults(State(admin): State<Admin>) -> Json<AllFaults> {
         admin.services.get_soon::<FaultsView>(service, "/internal/faults")
     });
     let mut all = AllFaults::default();
-    let own = (crate::NAME, Ok(admin.app.faults.view()));
+    let own = (crate::NAME, Ok(admin.app.controls.faults.view()));
     for (service, view) in [own].into_iter().chain(asked.await) {
         let Ok(view) = view else {
             all.unreachable.push(service);
@@ -130,7 +130,7 @@ async fn inject(
     let (by, target) = (By { operator, reason }, service.clone());
     let injected = admin.logged(by, Action::FaultInject, target, Some(detail.clone()), async {
         if service == crate::NAME {
-            return internal_api::inject(&admin.app.overrides, new).await;
+            return internal_api::inject(&admin.app.controls.overrides, new).await;
         }
         admin.services.tell(Method::POST, &service, "/internal/faults", Some(detail)).await
     });
@@ -164,7 +164,7 @@ async fn clear_all(
             let tell = |service| {
                 admin.services.tell::<ClearedThere>(Method::DELETE, service, "/internal/faults", None)
             };
-            let own = admin.app.overrides.clear().await?;
+            let own = admin.app.controls.overrides.clear().await?;
             let mut all = Cleared { cleared: u64::try_from(own).unwrap_or(u64::MAX), unreachable: vec![] };
             for (service, answer) in each(other_services::all(), tell).await {
                 match answer {
@@ -189,7 +189,7 @@ async fn clear_service(
     let (by, target) = (By { operator, reason }, service.clone());
     let cleared = admin.logged(by, Action::FaultClearAll, target, None, async {
         if service == crate::NAME {
-            return Ok(u64::try_from(admin.app.overrides.clear().await?).unwrap_or(u64::MAX));
+            return Ok(u64::try_from(admin.app.controls.overrides.clear().await?).unwrap_or(u64::MAX));
         }
         let ClearedThere { cleared } =
             admin.services.tell(Method::DELETE, &service, "/internal/faults", None).await?;
@@ -211,7 +211,7 @@ async fn clear(
     let (by, target) = (By { operator, reason }, service.clone());
     let cleared = admin.logged(by, Action::FaultClear, target, Some(json!({ "id": id })), async {
         if service == crate::NAME {
-            return internal_api::remove(&admin.app.overrides, id).await;
+            return internal_api::remove(&admin.app.controls.overrides, id).await;
         }
         admin.services.tell_only(Method::DELETE, &service, &format!("/internal/faults/{id}")).await
     });

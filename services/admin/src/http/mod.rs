@@ -25,8 +25,8 @@ use contract::settlement::SettlementRejection;
 use futures::future::join_all;
 use saga_core::input::Input;
 use saga_core::service::steps_of;
-use saga_engine::host::condition::waiting_for;
-use saga_engine::host::http::{FieldError, Problem, answered};
+use saga_engine::host::health_report::waiting_messages;
+use saga_engine::host::http::{FieldError, Problem, command_reply};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use utoipa::OpenApi;
@@ -64,7 +64,7 @@ struct Admin {
 
 /// What operators may ask, with its description.
 pub fn routes(app: AdminApp) -> OpenApiRouter {
-    let services = OtherServices::of(&app.settings.service, app.outgoing.clone());
+    let services = OtherServices::of(&app.settings.service, app.http_client.clone());
     let streams = Arc::new(Semaphore::new(MOST_STREAMS));
     OpenApiRouter::with_openapi(Api::openapi())
         .merge(sagas::routes())
@@ -97,7 +97,7 @@ impl Admin {
         let input = Input::command(id, command.correlation_id(), command, None);
         let outcome = self.app.engine.settle(input).await?.of_command();
         let outcome = outcome.ok_or_else(|| Problem::internal(&"a command that ended as something else"))?;
-        answered(outcome, problem_of)
+        command_reply(outcome, problem_of)
     }
 
     /// Changes one dead letter, and answers it as it is then.
@@ -114,7 +114,7 @@ impl Admin {
     /// say soon.
     async fn behind(&self) -> Option<u64> {
         let steps = steps_of::<AdminService>().into_iter();
-        join_all(steps.map(|step| waiting_for(&self.app, step))).await.into_iter().sum()
+        join_all(steps.map(|step| waiting_messages(&self.app, step))).await.into_iter().sum()
     }
 
     /// Asks a service for something: it is written down before, with who wants it, and its outcome afterwards.

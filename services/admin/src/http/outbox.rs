@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::Method;
 use garde::Validate;
 use jiff::Timestamp;
-use saga_engine::host::app::PublishedAgain;
+use saga_engine::host::app::Republished;
 use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
 use saga_engine::store::OutboxItem;
 use serde::{Deserialize, Serialize};
@@ -137,11 +137,11 @@ struct RepublishEntries {
 /// Publish once more what the broker has lost.
 #[utoipa::path(post, path = "/api/admin/outbox/{service}/republish", params(("service" = String, Path), Operator),
     request_body(content = RepublishEntries), responses(
-    (status = 200, body = PublishedAgain), (status = 404),
+    (status = 200, body = Republished), (status = 404),
 ))]
 async fn republish(
     Change { admin, path: service, operator, body }: Change<String, RepublishEntries>,
-) -> Result<Json<PublishedAgain>, Problem> {
+) -> Result<Json<Republished>, Problem> {
     let RepublishEntries { since, reason } = body;
     known_service(&service, &on_the_broker())?;
     let reason = needed(reason, Because::ChangesMany)?;
@@ -152,7 +152,7 @@ async fn republish(
                 return Ok(admin.app.republish(since).await?);
             }
             let path = format!("/internal/outbox/republish?since={since}");
-            admin.services.tell_at_length::<PublishedAgain>(&service, &path).await
+            admin.services.tell_at_length::<Republished>(&service, &path).await
         });
     republished.await.map(Json)
 }

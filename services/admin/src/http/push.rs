@@ -89,7 +89,7 @@ async fn push(State(admin): State<Admin>) -> Result<Json<PushView>, Problem> {
     let id = |failing: &FailingTask| serde_json::from_str::<Notice>(&failing.task.payload).ok();
     let failing: Vec<_> = failing.filter_map(|failing| Some((id(&failing)?.id, failing))).collect();
     let told = rows::row::<Told>(store, THE_TOLD).await?.unwrap_or_default();
-    let breakers = admin.app.admission.breakers();
+    let breakers = admin.app.controls.admission.breakers();
     let telling = told.known().iter();
     Ok(Json(PushView {
         to: webhook::shown(&admin.app.settings.service.push.webhook.url),

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use saga_core::query::Query;
 use saga_engine::host::http::{Params, Problem, Segment, one_line, trimmed_if_any};
-use saga_engine::host::reading::readable;
+use saga_engine::host::queries::readable_rows;
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -170,7 +170,8 @@ async fn list(
     Params(params): Params<ListParams>,
 ) -> Result<Json<RedrivePage>, Problem> {
     let (page, next) = admin.page::<Redrive>(Query::default(), params.limit, params.cursor).await?;
-    let (drives, unreadable) = readable(&page, |row| Ok((rows::id_of(row)?, rows::parsed::<Redrive>(row)?)));
+    let (drives, unreadable) =
+        readable_rows(&page, |row| Ok((rows::id_of(row)?, rows::parsed::<Redrive>(row)?)));
     let mut redrives = Vec::with_capacity(drives.len());
     for (id, redrive) in drives {
         if let Some(drive) = redrive.drive() {

@@ -12,7 +12,7 @@ use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
-use saga_engine::host::reading::{for_each_event, readable};
+use saga_engine::host::queries::{for_each_event, readable_rows};
 use saga_engine::runtime::clock::Clock as _;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{Object, ObjectBuilder, Type};
@@ -181,7 +181,7 @@ async fn sagas(
     let (page, total, behind) = tokio::join!(page, total, admin.behind());
     let (page, next) = page?;
     let item = |row: &FoundRow| Ok(SagaItem::of(row, now)?.0);
-    let (sagas, unreadable) = readable(&page, item);
+    let (sagas, unreadable) = readable_rows(&page, item);
     Ok(Json(SagaPage { sagas, unreadable, next, total, behind }))
 }
 

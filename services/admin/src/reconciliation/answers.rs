@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use saga_engine::host::http::Problem;
-use saga_engine::host::reading::Page;
+use saga_engine::host::queries::Page;
 use tokio::time::{Instant, timeout_at};
 
 use super::under_way::Unanswered;

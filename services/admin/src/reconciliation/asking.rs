@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::service_stats::{HistoryPosition, ServiceStats, StoreStats};
 use saga_engine::host::internal_api::service_stats_of;
-use saga_engine::host::reading::{ONLY, Page, Range, changed, place};
+use saga_engine::host::queries::{LedgerQuery, MAX_IDS, Page, changed_ids, position};
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -142,9 +142,9 @@ impl Asking<'_> {
         self.take_all(&nobody, COPIES, &mut ledgers, Ledgers::copy).await.ok()?;
         self.take_all(&nobody, STOCK, &mut ledgers, Ledgers::stock).await.ok()?;
         let orders: Vec<&str> = orders.iter().map(String::as_str).collect();
-        for some in orders.chunks(ONLY * ASKED_AT_ONCE) {
+        for some in orders.chunks(MAX_IDS * ASKED_AT_ONCE) {
             let mut asked = Vec::new();
-            for some in some.chunks(ONLY) {
+            for some in some.chunks(MAX_IDS) {
                 asked.push(self.before_and_now(some, closing));
             }
             for (before, Now { accounts, unreadable, left_before }) in try_join_all(asked).await.ok()? {
@@ -182,7 +182,7 @@ impl Asking<'_> {
             let at = then.and_then(|then| then.places.get(service)).map(|place| place.event);
             let asked = async {
                 match service {
-                    crate::NAME => place(self.app.store.as_ref(), at).await,
+                    crate::NAME => position(self.app.store.as_ref(), at).await,
                     _ => self.services.place(service, at).await,
                 }
             };
@@ -200,7 +200,7 @@ impl Asking<'_> {
             while let Some(from) = after {
                 let page = async {
                     match service {
-                        crate::NAME => changed(self.app.store.as_ref(), kind, from, by).await,
+                        crate::NAME => changed_ids(self.app.store.as_ref(), kind, from, by).await,
                         _ => self.services.changes(service, kind, from, by).await,
                     }
                 };
@@ -293,7 +293,7 @@ impl Asking<'_> {
             let now = self.accounts(orders).await?;
             (fresh.accounts, fresh.left_before) = (now.accounts, now.left_before);
         }
-        for skus in skus.chunks(ONLY) {
+        for skus in skus.chunks(MAX_IDS) {
             // The copies after the orders that were made by them.
             fresh.stock.extend(self.only(STOCK, skus).await?.entries);
             fresh.copies.extend(self.only(COPIES, skus).await?.entries);
@@ -305,7 +305,7 @@ impl Asking<'_> {
     async fn accounts(&self, orders: &[&str]) -> Result<Now, Unanswered> {
         let mut accounts = Accounts::default();
         let Accounts { orders: ordered, reservations, payments, charges, views } = &mut accounts;
-        let only = Range { only: Some(orders.join(",")), ..Range::default() };
+        let only = LedgerQuery { only: Some(orders.join(",")), ..LedgerQuery::default() };
         let unreadable = vec![
             (ORDER, take_page(ordered, self.only(ORDERS, orders).await?)),
             (INVENTORY, take_page(reservations, self.only(RESERVATIONS, orders).await?)),

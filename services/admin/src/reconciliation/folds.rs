@@ -2,7 +2,7 @@
 //! what they answer of all other rows.
 
 use futures::future::join_all;
-use saga_engine::host::reading::Folds;
+use saga_engine::host::queries::Folds;
 use saga_engine::store::{FoldReport, Part};
 
 use super::answers::{Answered, Asking};

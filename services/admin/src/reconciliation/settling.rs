@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::settlement::Accepted;
 use saga_engine::host::http::Problem;
-use saga_engine::host::reading::ONLY;
+use saga_engine::host::queries::MAX_IDS;
 use saga_engine::runtime::clock::Clock as _;
 use uuid::Uuid;
 
@@ -37,7 +37,7 @@ pub(crate) async fn known_of(
     let baselines = baselines(app).await?;
     let orders: Vec<Uuid> = orders.iter().copied().collect();
     let mut all = BTreeMap::new();
-    for orders in orders.chunks(ONLY) {
+    for orders in orders.chunks(MAX_IDS) {
         let asking = Asking::at_once(app, services);
         let keys: Vec<String> = orders.iter().map(Uuid::to_string).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();

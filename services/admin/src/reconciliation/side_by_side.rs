@@ -8,7 +8,7 @@ use futures::channel::mpsc::{Receiver, Sender, channel};
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{SinkExt as _, StreamExt as _, join};
-use saga_engine::host::reading::{Page, Range, entries_without_history};
+use saga_engine::host::queries::{LedgerQuery, Page, entries_without_history};
 use saga_engine::store::FoldReport;
 use serde::de::DeserializeOwned;
 
@@ -104,7 +104,7 @@ impl Asking<'_> {
     /// The same of admin's own view of the sagas.
     async fn send_views(&self, to: Sender<Answered<View>>) -> Option<ServiceFolds> {
         let page = |after| -> BoxFuture<'_, Answered<View>> {
-            Box::pin(self.views(Range { after, ..Range::default() }))
+            Box::pin(self.views(LedgerQuery { after, ..LedgerQuery::default() }))
         };
         Some(self.send(crate::NAME, page, to).await)
     }
@@ -162,7 +162,7 @@ impl Asking<'_> {
     }
 
     /// A page of admin's own view of the sagas, or only some of it.
-    pub async fn views(&self, range: Range) -> Result<Page<View>, Unanswered> {
+    pub async fn views(&self, range: LedgerQuery) -> Result<Page<View>, Unanswered> {
         let entry = |saga: &str, view: SagaView| Some((saga.to_owned(), view));
         let asked = entries_without_history(self.app.store.as_ref(), range, entry);
         self.in_time(crate::NAME, "its view of the sagas", asked).await
@@ -193,8 +193,8 @@ async fn refill<'s, T>(
 
 /// Takes a page of a ledger. Answers which rows of it cannot be read.
 pub(super) fn take_page<T>(pages: &mut Pages<T>, page: Page<T>) -> Vec<String> {
-    let Page { entries, next, unreadable, left_before, folds: _ } = page;
-    pages.lack_before(left_before);
+    let Page { entries, next, unreadable, purged_before, folds: _ } = page;
+    pages.lack_before(purged_before);
     pages.take(entries, next);
     unreadable
 }

@@ -81,7 +81,7 @@ fn everything(all: &mut Overview) {
     payment.steps = vec![StepLook {
         step: "payment-refund".to_owned(),
         waiting: Some(3),
-        stands_still_since: still,
+        stalled_since: still,
         paused: false,
     }];
     payment.outbox = Some(OutboxLook { pending: 0, oldest: None, failed: 1 });

@@ -67,7 +67,7 @@ impl Instance {
             faults: Faults::new(settings.faults.clone(), program.faults, steps),
         };
         let service = Arc::new((program.service)(&settings));
-        let (carriage, overridden) = (settings.carriage("outside"), Overridden::default());
+        let (carriage, overridden) = (settings.runtime_config("outside"), Overridden::default());
         let Running { engine, loops, .. } =
             runtime::start(service, &means, &carriage, |_| BreakerPolicy::default(), &overridden);
         let instance = Self { store, engine, _loops: Arc::new(loops) };

@@ -17,9 +17,10 @@ use saga_core::input::{Input, MessageOutcome, Outcome};
 use saga_core::message::{Envelope, Message as _};
 use saga_core::service::{Service, steps_of};
 use saga_core::waiting::Task;
-use saga_engine::host::app::{App, AppParts};
-use saga_engine::host::http::{self, Gate, Listener, Outgoing, Readiness};
+use saga_engine::host::app::{App, AppParts, Controls, Health};
+use saga_engine::host::http::{self, Authorization, HttpClient, Listener, Readiness};
 use saga_engine::host::internal_api;
+use saga_engine::host::messaging::Messaging;
 use saga_engine::host::metrics::Metrics;
 use saga_engine::host::settings::{self, Sources};
 use saga_engine::runtime::clock::{BrokerClock, SystemClock};
@@ -77,8 +78,8 @@ impl AdminHarness {
             settings::load::<admin::AdminSettings>("admin", program.defaults, &Sources { file: None, flags });
         let settings = Arc::new(settings.expect("settings"));
         let listener = Listener::on(listener, &settings.http).expect("a certificate");
-        let gate = Gate::new(&settings.http, program.access).expect("tokens");
-        let outgoing = Outgoing::of(&settings.http).expect("a token");
+        let authorization = Authorization::new(&settings.http, program.access).expect("tokens");
+        let http_client = HttpClient::new(&settings.http).expect("a token");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
         let faults = Faults::new(settings.faults.clone(), program.faults, steps);
         let (metrics, stop) = (Metrics::new(admin::NAME, &OF_ADMIN), CancellationToken::new());
@@ -95,31 +96,24 @@ impl AdminHarness {
             observer: Arc::new(metrics.clone()),
             faults: faults.clone(),
         };
-        let carriage = settings.carriage(dependency);
+        let carriage = settings.runtime_config(dependency);
         let service = Arc::new((program.service)(&settings));
         let overridden = store.overrides().await.expect("the store works");
         let breaker_of = |name: &str| settings.breaker_of(name);
         let Running { engine, admission, overrides, loops: mut background, .. } =
             runtime::start(service, &means, &carriage, breaker_of, &overridden);
         let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
-        let met = CancellationToken::new();
         let app = App::from(AppParts {
             engine,
             store,
-            bus: None,
+            settings,
             clock,
             metrics,
-            admission,
-            overrides,
-            publishing: Default::default(),
-            standstills: Default::default(),
-            standing: Default::default(),
-            faults,
-            outgoing,
-            settings,
-            met,
-            refuses: program.refuses,
-            shedding: None,
+            messaging: Messaging::new(None),
+            controls: Controls { admission, overrides, faults },
+            health: Health { history: Default::default(), overload: program.overload },
+            http_client,
+            in_flight: None,
             stop,
         });
         for work in (program.background)(app.clone()) {
@@ -127,8 +121,14 @@ impl AdminHarness {
         }
         let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
         let ready: http::Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
-        let router =
-            http::router(routes, &app.settings.http, gate, ready, app.metrics.clone(), Tracer::off());
+        let router = http::router(
+            routes,
+            &app.settings.http,
+            authorization,
+            ready,
+            app.metrics.clone(),
+            Tracer::off(),
+        );
         background.spawn(http::serve(
             listener,
             router,

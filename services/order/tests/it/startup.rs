@@ -9,7 +9,7 @@ fn without_the_broker_it_is_not_ready_and_takes_no_orders() {
     let order = Running::start(env!("CARGO_BIN_EXE_order"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n");
     let why = "waits for the broker, which knows how far the database had come";
     let ready = order.get("/readyz");
-    assert_eq!((ready.status, &ready.body["checks"]["database"]["text"]), (503, &json!(why)), "{ready:?}");
+    assert_eq!((ready.status, &ready.body["checks"]["startup"]["text"]), (503, &json!(why)), "{ready:?}");
     assert_eq!(order.get("/livez").status, 200, "nobody has to restart it");
 
     let lines = json!([{"sku": "coffee-beans-1kg", "quantity": 1}]);

@@ -17,11 +17,11 @@ impl Reason {
             Self::NotReady { service, complaint: Complaint { check, text, since, .. } } => {
                 format!("{service} is not ready ({check}) since {}: {text}", moment(*since))
             }
-            Self::StandsStill { service, step: StepLook { step, waiting, stands_still_since, paused } } => {
+            Self::StandsStill { service, step: StepLook { step, waiting, stalled_since, paused } } => {
                 let waiting = waiting.map(|waiting| counted(waiting, "message waits", "messages wait"));
                 let waiting = waiting.unwrap_or_else(|| "messages wait".to_owned());
                 let held = if *paused { ", held back by an injected fault" } else { "" };
-                format!("{step} of {service} stands still{}: {waiting}{held}", since("", stands_still_since))
+                format!("{step} of {service} stands still{}: {waiting}{held}", since("", stalled_since))
             }
             Self::FailedSagas { count } => {
                 let failed = counted(*count, "saga", "sagas");
@@ -120,7 +120,7 @@ mod tests {
         let step = |waiting| StepLook {
             step: "s".to_owned(),
             waiting,
-            stands_still_since: None,
+            stalled_since: None,
             paused: waiting == Some(2),
         };
         let still =

@@ -140,12 +140,12 @@ fn readiness_of(service: &ServiceLook) -> Vec<Reason> {
     if let Some(problem) = &service.problem {
         return vec![Reason::Silent { service: name(), problem: problem.clone() }];
     }
-    let still = service.steps.iter().filter(|step| step.stands_still_since.is_some());
+    let still = service.steps.iter().filter(|step| step.stalled_since.is_some());
     let mut reasons: Vec<_> =
         still.map(|step| Reason::StandsStill { service: name(), step: step.clone() }).collect();
     let is_told = !reasons.is_empty();
     let failed = service.complaints.iter().filter(|complaint| complaint.failed);
-    let other = failed.filter(|complaint| complaint.check != "steps" || !is_told);
+    let other = failed.filter(|complaint| complaint.check != "consumer_stall" || !is_told);
     reasons.extend(other.map(|complaint| Reason::NotReady { service: name(), complaint: complaint.clone() }));
     reasons
 }
@@ -256,15 +256,15 @@ mod tests {
         let still = StepLook {
             step: "payment-processing".to_owned(),
             waiting: Some(3),
-            stands_still_since: Some(at(900)),
+            stalled_since: Some(at(900)),
             paused: false,
         };
         let told = of_one(|one| {
             one.steps = vec![still];
-            one.complaints = vec![complaint("steps", true), complaint("store", true)];
+            one.complaints = vec![complaint("consumer_stall", true), complaint("store", true)];
         });
         assert_eq!(told, ["stands_still", "not_ready"]);
-        assert_eq!(of_one(|one| one.complaints = vec![complaint("steps", true)]), ["not_ready"]);
+        assert_eq!(of_one(|one| one.complaints = vec![complaint("consumer_stall", true)]), ["not_ready"]);
     }
 
     #[test]

@@ -74,7 +74,7 @@ async fn story(url: &str) -> anyhow::Result<()> {
     let bus = embedded::connect(url, &[Depot::NAME, Courier::NAME, Operator::<Fact>::NAME]).await?;
     let (folder, carrier) = (tempfile::tempdir()?, Arc::new(Carrier::default()));
     // A folder of its own each time, so that the story begins anew on whatever broker.
-    let database = Database::Anew(folder.path());
+    let database = Database::New(folder.path());
     let depot = embedded::start(Depot, Arc::new(NoCalls), database, &bus).await?;
     let courier = embedded::start(Courier, carrier.clone(), database, &bus).await?;
     let operator = embedded::start(Operator::<Fact>::new(), Arc::new(NoCalls), database, &bus).await?;
@@ -86,13 +86,13 @@ async fn story(url: &str) -> anyhow::Result<()> {
     };
     let (lyon, utopia, oslo) = (book("Lyon", 60).await?, book("Utopia", 60).await?, book("Oslo", 1).await?);
 
-    depot.row_when::<Parcel>(lyon, |parcel| matches!(parcel, Parcel::Dispatched { .. })).await?;
+    depot.wait_for_row::<Parcel>(lyon, |parcel| matches!(parcel, Parcel::Dispatched { .. })).await?;
     println!("Lyon: the line to the carrier went dead, it was asked again, and the parcel is on its van");
-    depot.row_when::<Parcel>(utopia, |parcel| *parcel == Parcel::Returned).await?;
+    depot.wait_for_row::<Parcel>(utopia, |parcel| *parcel == Parcel::Returned).await?;
     println!("Utopia: the carrier does not go there, the parcel was cancelled and returned");
 
-    depot.row_when::<Parcel>(oslo, |parcel| matches!(parcel, Parcel::Cancelled { .. })).await?;
-    let parked = courier.dead_letters_when(oslo, DeadLetterStatus::Pending, 2).await?;
+    depot.wait_for_row::<Parcel>(oslo, |parcel| matches!(parcel, Parcel::Cancelled { .. })).await?;
+    let parked = courier.wait_for_dead_letters(oslo, DeadLetterStatus::Pending, 2).await?;
     ensure!(carrier.places.lock()[&oslo].is_some(), "the carrier forgot the place on the van to Oslo");
     let steps = parked.iter().map(|dead| format!("{} ({})", dead.step, dead.reason)).collect::<Vec<_>>();
     println!("Oslo: the deadline passed, the place is still taken; dead letters: {}", steps.join(", "));
@@ -101,8 +101,8 @@ async fn story(url: &str) -> anyhow::Result<()> {
         let replay = ReplayRequested { dead_letter: id, service, revision: 1, edited: None };
         operator.engine.ask(id, DeadLetterMessage::ReplayRequested(replay), None).await?;
     }
-    depot.row_when::<Parcel>(oslo, |parcel| *parcel == Parcel::Returned).await?;
-    courier.dead_letters_when(oslo, DeadLetterStatus::Resolved, 2).await?;
+    depot.wait_for_row::<Parcel>(oslo, |parcel| *parcel == Parcel::Returned).await?;
+    courier.wait_for_dead_letters(oslo, DeadLetterStatus::Resolved, 2).await?;
     println!("Oslo: the carrier was mended, an operator replayed both, and the place was given back");
 
     let taken: Vec<_> = carrier.places.lock().values().flatten().cloned().collect();

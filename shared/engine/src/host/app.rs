@@ -1,4 +1,4 @@
-//! Shell: what makes a service the one it is, and what its routes see of it while it runs.
+//! Shell: a service's declaration ([`Program`]), and its running parts ([`App`]) as routes and background work see them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,67 +8,102 @@ use jiff::Timestamp;
 use saga_core::access::Access;
 use saga_core::fault::FaultKind;
 use saga_core::metric::Metric;
-pub use saga_core::outbox::PublishedAgain;
+pub use saga_core::outbox::Republished;
 use saga_core::service::Service;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
-use super::http::Outgoing;
+use super::check_history::CheckHistory;
+use super::http::HttpClient;
+use super::in_flight::{InFlight, InFlightLimit};
+use super::messaging::Messaging;
 use super::metrics::Metrics;
 use super::settings::Settings;
-use super::shedding::{SharedShedding, UnderWay};
-use super::standing::Standing;
-use crate::nats::NatsBus;
 use crate::runtime::admission::SharedAdmission;
 use crate::runtime::clock::{BrokerClock, Clock as _};
 use crate::runtime::engine::Engine;
 use crate::runtime::faults::Faults;
 use crate::runtime::handover::Handover;
-use crate::runtime::held_up::HeldUp;
 use crate::runtime::overrides::Overrides;
-use crate::runtime::standstill::Standstills;
 use crate::runtime::tasks::{NoCalls, TaskHandler};
 use crate::store::{Store, StoreFault};
 
-/// A running service, as its routes and background work see it. Cheap to clone: every request does so several times.
+/// Declaration of a service, from which [`main`](super::main) makes a program.
+pub struct Program<S: Service, X> {
+    /// Default settings of this service, as TOML.
+    pub defaults: &'static str,
+    /// Every service that has a stream. Empty for a program without messaging.
+    pub producers: Vec<&'static str>,
+    /// Faults that operators may inject.
+    pub faults: &'static [FaultKind],
+    /// Constructor of the service.
+    pub service: fn(&Settings<X>) -> S,
+    /// Constructor of the task handler, which calls external systems.
+    pub handler: fn(&Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>>,
+    /// Routes of this service; those of the internal API are added.
+    pub routes: fn(App<S, X>) -> OpenApiRouter,
+    /// Roles that guarded routes require.
+    pub access: &'static Access,
+    /// Kinds of tasks that the service schedules.
+    pub tasks: &'static [&'static str],
+    /// Metrics of this service beside those of the engine.
+    pub metrics: &'static [&'static Metric],
+    /// Futures that run beside the engine until the service stops.
+    pub background: fn(App<S, X>) -> Vec<Background>,
+    /// Returns the reason for which the service rejects new work. A reason ends readiness.
+    pub overload: fn(&App<S, X>) -> Option<String>,
+    /// Optional limit on in-flight sagas.
+    pub in_flight_limit: Option<InFlightLimit<X>>,
+}
+
+/// Future that runs beside the engine until the service stops.
+pub type Background = BoxFuture<'static, ()>;
+
+/// Running service, as its routes and background work see it. Clones are cheap and share everything.
 pub struct App<S: Service, X>(Arc<AppParts<S, X>>);
 
-/// What a running service consists of.
+/// Parts of a running service.
 pub struct AppParts<S: Service, X> {
-    /// Takes commands, and tells when a row changes.
+    /// Runs commands and announces changed rows.
     pub engine: Engine<S>,
-    /// The store, for reading.
+    /// Database, for reading.
     pub store: Arc<dyn Store>,
-    /// The broker; `None` for a program that speaks to nobody.
-    pub bus: Option<NatsBus>,
-    /// The time of day: the broker's, once it was asked.
-    pub clock: Arc<BrokerClock>,
-    /// What `/metrics` shows of this process.
-    pub metrics: Metrics,
-    /// What stands before its steps and its calls: breakers, room for tasks.
-    pub admission: SharedAdmission,
-    /// What operators have breakers and faults do, in every process of the service.
-    pub overrides: Overrides,
-    /// Whether the broker takes its messages.
-    pub publishing: HeldUp,
-    /// Its steps that make no progress although messages wait.
-    pub standstills: Standstills,
-    /// How its checks stand, and since when.
-    pub standing: Standing,
-    /// The faults injected into this process; never any while `faults.enabled` is false.
-    pub faults: Faults,
-    /// How it asks other services.
-    pub outgoing: Outgoing,
-    /// Everything that was set, as it was read at the start.
+    /// Settings as read at the start.
     pub settings: Arc<Settings<X>>,
-    /// Cancelled once the database and the clock were held against the broker.
-    pub met: CancellationToken,
-    /// As [`Program::refuses`].
-    pub refuses: fn(&App<S, X>) -> Option<String>,
-    /// What it has under way, of [`Program::under_way`].
-    pub shedding: Option<SharedShedding>,
-    /// Resolves when the service stops.
+    /// Time of day by the broker's clock, once that is known.
+    pub clock: Arc<BrokerClock>,
+    /// Metrics that `/metrics` exposes.
+    pub metrics: Metrics,
+    /// Connection to the broker, and what stalls on it.
+    pub messaging: Messaging,
+    /// Breakers, permits and injected faults, with the operators' overrides.
+    pub controls: Controls,
+    /// Health checks with their history.
+    pub health: Health<S, X>,
+    /// Credentials for requests to other services.
+    pub http_client: HttpClient,
+    /// In-flight sagas, when [`Program::in_flight_limit`] bounds them.
+    pub in_flight: Option<InFlight>,
+    /// Cancelled when the service stops.
     pub stop: CancellationToken,
+}
+
+/// Controls that operators have over steps and tasks.
+pub struct Controls {
+    /// Circuit breakers and permits of steps and tasks.
+    pub admission: SharedAdmission,
+    /// Operators' overrides of breakers and faults, shared by all replicas.
+    pub overrides: Overrides,
+    /// Faults injected into this process; none while `faults.enabled` is false.
+    pub faults: Faults,
+}
+
+/// Health checks of a running service.
+pub struct Health<S: Service, X> {
+    /// State of each check, and since when.
+    pub history: CheckHistory,
+    /// Overload check, see [`Program::overload`].
+    pub overload: fn(&App<S, X>) -> Option<String>,
 }
 
 impl<S: Service, X> Clone for App<S, X> {
@@ -92,29 +127,22 @@ impl<S: Service, X> From<AppParts<S, X>> for App<S, X> {
 }
 
 impl<S: Service, X> App<S, X> {
-    /// Has published again what was published since then, as far as it is kept.
+    /// Publishes again all retained messages that were published since `since`.
     ///
-    /// What was begun goes on to its end, whether or not anybody waits for it: it may take longer than that.
+    /// Runs to its end even when the caller goes away, because it may take longer than a request may.
     ///
     /// # Errors
-    /// When the store fails. What was marked before is published all the same; asking again does no harm.
-    pub async fn republish(&self, since: Timestamp) -> Result<PublishedAgain, StoreFault> {
+    /// When the store fails. Entries marked until then are published all the same; repeating the call is safe.
+    pub async fn republish(&self, since: Timestamp) -> Result<Republished, StoreFault> {
         let kept_since = self.settings.retention.cutoffs(self.clock.now()).published;
         let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay(), since));
         let republished = marking.await.unwrap_or(Err(StoreFault::Closed))?;
-        Ok(PublishedAgain { republished, kept_since })
-    }
-
-    /// Why nothing new may be begun yet: a database that has lost something would begin it as if that had never been.
-    #[must_use]
-    pub fn not_met(&self) -> Option<&'static str> {
-        let is_met = self.bus.is_none() || self.met.is_cancelled();
-        (!is_met).then_some("waits for the broker, which knows how far the database had come")
+        Ok(Republished { republished, kept_since })
     }
 }
 
 async fn mark_all(store: Arc<dyn Store>, relay: Arc<Handover>, since: Timestamp) -> Result<u64, StoreFault> {
-    /// Some tens of milliseconds of the writer's time.
+    /// Occupies the writer for some tens of milliseconds.
     const CHUNK: usize = 5_000;
     let (mut count, mut after) = (0, 0);
     loop {
@@ -128,38 +156,7 @@ async fn mark_all(store: Arc<dyn Store>, relay: Arc<Handover>, since: Timestamp)
     }
 }
 
-/// Work that runs beside the rest until the service stops.
-pub type Background = BoxFuture<'static, ()>;
-
-/// What makes a service the one it is.
-pub struct Program<S: Service, X> {
-    /// Its own defaults, as TOML.
-    pub defaults: &'static str,
-    /// Everyone who has a stream, when it takes part in the messaging; empty when it does not.
-    pub producers: Vec<&'static str>,
-    /// Faults that it can be told to make.
-    pub faults: &'static [FaultKind],
-    /// Makes the service.
-    pub service: fn(&Settings<X>) -> S,
-    /// Makes what calls the outside.
-    pub handler: fn(&Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>>,
-    /// Its own routes; those of the internal API are added to them.
-    pub routes: fn(App<S, X>) -> OpenApiRouter,
-    /// Which of its routes need a token, and of which role.
-    pub access: &'static Access,
-    /// The kinds of its tasks.
-    pub tasks: &'static [&'static str],
-    /// What it measures beside what every service does.
-    pub metrics: &'static [&'static Metric],
-    /// What runs beside.
-    pub background: fn(App<S, X>) -> Vec<Background>,
-    /// Why it refuses for now what it promises to take, which ends its readiness; beside what ends everybody's.
-    pub refuses: fn(&App<S, X>) -> Option<String>,
-    /// What it begins that others end, when there is a bound to how much of it is under way.
-    pub under_way: Option<UnderWay<X>>,
-}
-
-/// For services that call nobody.
+/// Task handler of services that call no external system.
 ///
 /// # Errors
 /// Never.

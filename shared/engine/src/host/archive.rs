@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::store::{Departures, Leaving, LeavingEvent, Store, StoreFault};
 
 /// Small chunks with a breath between them: the engine's batches go first.
-pub(super) const BREATH: Duration = Duration::from_millis(20);
+pub(super) const PAUSE_BETWEEN_CHUNKS: Duration = Duration::from_millis(20);
 
 /// What one file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,13 +89,13 @@ impl Archive {
     /// The same beside a database that other processes may share: in files of this process alone. Two that write into one
     /// would write over each other; what both have written down comes back once.
     #[must_use]
-    pub fn beside(self, store: &dyn Store, instance: &str) -> Self {
-        if store.is_shared() { self.of_instance(instance) } else { self }
+    pub fn for_store(self, store: &dyn Store, instance: &str) -> Self {
+        if store.is_shared() { self.for_instance(instance) } else { self }
     }
 
     /// The same, in files of this process alone.
     #[must_use]
-    pub fn of_instance(self, instance: &str) -> Self {
+    pub fn for_instance(self, instance: &str) -> Self {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
         Self { instance: format!(".{}", instance.chars().map(plain).collect::<String>()), ..self }
     }
@@ -147,7 +147,7 @@ impl Archive {
     ///
     /// # Errors
     /// When a file cannot be read, a line of it is damaged, or the database fails. Done again, it goes on.
-    pub async fn bring_back(&self, store: &dyn Store, kind: &'static str) -> Result<u64, NotBack> {
+    pub async fn restore(&self, store: &dyn Store, kind: &'static str) -> Result<u64, RestoreError> {
         /// Events that are handed over at once.
         const AT_ONCE: usize = 1_000;
         let (mut events, mut count) = (Vec::new(), 0);
@@ -197,7 +197,7 @@ impl EventLine {
 
 /// Why something that is old could not leave.
 #[derive(Debug, thiserror::Error)]
-pub enum NotLeft {
+pub enum PurgeError {
     /// The database says no.
     #[error("the database")]
     Store(#[from] StoreFault),
@@ -208,7 +208,7 @@ pub enum NotLeft {
 
 /// Why something could not be brought back.
 #[derive(Debug, thiserror::Error)]
-pub enum NotBack {
+pub enum RestoreError {
     /// The archive cannot be read.
     #[error("retention.archive")]
     Archive(#[from] io::Error),
@@ -222,19 +222,19 @@ pub enum NotBack {
 ///
 /// # Errors
 /// When it cannot be written down, or not be deleted: what has not left yet stays.
-pub async fn depart(
+pub async fn purge(
     store: &dyn Store,
     archive: Option<&Archive>,
     before: Departures,
     chunk: usize,
-) -> Result<(), NotLeft> {
+) -> Result<(), PurgeError> {
     loop {
         let leaving = store.departures(before, chunk).await?;
         if leaving.is_over() {
             return Ok(());
         }
         let leaving = match archive.cloned() {
-            Some(archive) => write_down(archive, leaving).await.map_err(NotLeft::Archive)?,
+            Some(archive) => write_down(archive, leaving).await.map_err(PurgeError::Archive)?,
             None => leaving,
         };
         let has_moved = leaving.from != leaving.up_to;
@@ -242,7 +242,7 @@ pub async fn depart(
             // All of it has changed meanwhile: another time.
             return Ok(());
         }
-        tokio::time::sleep(BREATH).await;
+        tokio::time::sleep(PAUSE_BETWEEN_CHUNKS).await;
     }
 }
 

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::settings::{self, NoSettings, Sources};
-use super::{meeting, timekeeping};
+use super::{clock_sync, startup_check};
 use crate::nats::{BusSettings, NatsBus, Publisher};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::engine::Engine;
@@ -41,9 +41,9 @@ pub struct Embedded<S: Service> {
 #[derive(Debug, Clone, Copy)]
 pub enum Database<'a> {
     /// It is: one that is behind what the broker has of it has lost something, and is refused.
-    Kept(&'a Path),
+    Existing(&'a Path),
     /// It is another one on purpose, as in a test or an example.
-    Anew(&'a Path),
+    New(&'a Path),
 }
 
 /// Starts a service on a broker that has the streams of everybody whom the service hears ([`connect`]), with its
@@ -58,8 +58,8 @@ pub async fn start<S: Service>(
     database: Database<'_>,
     bus: &NatsBus,
 ) -> anyhow::Result<Embedded<S>> {
-    let (Database::Kept(folder) | Database::Anew(folder)) = database;
-    let is_kept = matches!(database, Database::Kept(_));
+    let (Database::Existing(folder) | Database::New(folder)) = database;
+    let is_kept = matches!(database, Database::Existing(_));
     let file = folder.join(S::NAME).with_extension("db");
     let sources =
         Sources { flags: vec![format!("store.url=sqlite:{}", file.display())], ..Sources::default() };
@@ -69,16 +69,16 @@ pub async fn start<S: Service>(
     settings.check_resilience(&steps, dependency)?;
     let store: Arc<dyn Store> = settings.open_store(S::NAME, S::rows()).await.context(S::NAME)?;
     if is_kept {
-        let came_to = store.mark().await?;
-        meeting::hold_against(bus, S::NAME, &settings.store, store.as_ref(), came_to).await?;
+        let opened_at = store.mark().await?;
+        startup_check::check_database(bus, S::NAME, &settings.store, store.as_ref(), opened_at).await?;
     }
     let faults = Faults::new(settings.faults.clone(), &[], steps);
     let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).marking(store.clone()));
     let (clock, observer) = (Arc::new(BrokerClock::new(Arc::new(SystemClock))), Arc::new(()));
-    timekeeping::meet(&clock, bus).await;
+    clock_sync::first_sync(&clock, bus).await;
     let tracer = Tracer::off();
     let means = Means { store: store.clone(), handler, clock, observer, faults, tracer };
-    let carriage = settings.carriage(dependency);
+    let carriage = settings.runtime_config(dependency);
     let overridden = store.overrides().await?;
     let breaker_of = |name: &str| settings.breaker_of(name);
     let Running { engine, steps, mut loops, .. } =
@@ -118,7 +118,7 @@ impl<S: Service> Embedded<S> {
     ///
     /// # Errors
     /// When the row cannot be read, or one of the service's loops has panicked.
-    pub async fn row_when<D: Decider>(
+    pub async fn wait_for_row<D: Decider>(
         &self,
         id: impl ToString,
         is_so: impl Fn(&D) -> bool,
@@ -143,7 +143,7 @@ impl<S: Service> Embedded<S> {
     ///
     /// # Errors
     /// When they cannot be read, or one of the service's loops has panicked.
-    pub async fn dead_letters_when(
+    pub async fn wait_for_dead_letters(
         &self,
         saga: Uuid,
         status: DeadLetterStatus,

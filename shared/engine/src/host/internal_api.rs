@@ -16,10 +16,10 @@ use saga_core::service_stats::{HistoryPosition, ServiceStats, StepStats};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::app::{App, PublishedAgain};
-use super::condition::Condition;
+use super::app::{App, Republished};
+use super::health_report::HealthReport;
 use super::http::{Body, Params, Problem, Segment};
-use super::reading::{self, Changed, changed};
+use super::queries::{ChangedIds, changed_ids, position};
 use crate::nats::Reach;
 use crate::runtime::admission::{BreakerAction, BreakerView};
 use crate::runtime::bus::Durable;
@@ -34,10 +34,10 @@ const LIMIT: usize = 1000;
 /// What every service answers below `/internal/`; more it adds itself.
 pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
     Router::new()
-        .route("/internal/stats", get(service_stats::<S, X>))
-        .route("/internal/condition", get(condition::<S, X>))
+        .route("/internal/stats", get(stats::<S, X>))
+        .route("/internal/health", get(health::<S, X>))
         .route("/internal/verify", get(verify::<S, X>))
-        .route("/internal/place", get(place::<S, X>))
+        .route("/internal/position", get(history_position::<S, X>))
         .route("/internal/changes", get(changes::<S, X>))
         .route("/internal/outbox", get(outbox::<S, X>))
         .route("/internal/outbox/retry", post(retry_failed::<S, X>))
@@ -53,11 +53,11 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
         .with_state(app)
 }
 
-async fn condition<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<Condition> {
-    Json(Condition::of(&app).await)
+async fn health<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<HealthReport> {
+    Json(HealthReport::of(&app).await)
 }
 
-async fn service_stats<S: Service, X: Send + Sync + 'static>(
+async fn stats<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
 ) -> Result<Json<ServiceStats>, Problem> {
     service_stats_of(&app).await.map(Json)
@@ -99,7 +99,7 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         instance: app.settings.instance.clone(),
         at: app.clock.now(),
         stats,
-        calls_open: app.admission.tasks_held(),
+        calls_open: app.controls.admission.tasks_held(),
         published: tallies.published,
         newest,
         steps,
@@ -111,7 +111,7 @@ const BROKER_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// How far a step has come with what the broker has for it; `None` when the broker does not say.
 async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<Reach> {
-    let Some(bus) = &app.bus else { return Some(Reach::default()) };
+    let Some(bus) = &app.messaging.bus else { return Some(Reach::default()) };
     if !bus.is_connected() {
         return None;
     }
@@ -120,14 +120,14 @@ async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) ->
 
 /// The place of the newest message in the service's own stream; `None` when the broker does not say.
 async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
-    let bus = app.bus.as_ref().filter(|bus| bus.is_connected())?;
+    let bus = app.messaging.bus.as_ref().filter(|bus| bus.is_connected())?;
     timeout(BROKER_ANSWERS_WITHIN, bus.newest(&stream_of(S::NAME))).await.ok()?.ok()
 }
 
-/// Which rows are checked; all of them unless it says how many events are enough.
+/// ChangesQuery rows are checked; all of them unless it says how many events are enough.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Checked {
+struct VerifyQuery {
     after: Option<String>,
     events: Option<u64>,
     /// Kinds of rows that are left out of a part, with commas between them.
@@ -138,7 +138,7 @@ struct Checked {
 
 async fn verify<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-    Params(Checked { after, events, but, since }): Params<Checked>,
+    Params(VerifyQuery { after, events, but, since }): Params<VerifyQuery>,
 ) -> Result<Json<FoldReport>, Problem> {
     Ok(Json(match (since, events) {
         (Some(since), events) => app.store.verify_changed(since, events.unwrap_or(u64::MAX)).await?,
@@ -156,18 +156,18 @@ struct At {
     at: Option<i64>,
 }
 
-async fn place<S: Service, X: Send + Sync + 'static>(
+async fn history_position<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Params(At { at }): Params<At>,
 ) -> Result<Json<HistoryPosition>, Problem> {
-    reading::place(app.store.as_ref(), at).await.map(Json)
+    position(app.store.as_ref(), at).await.map(Json)
 }
 
-/// Which changes are asked for: of which kind of rows, behind which position, and whether the rows are called by another
+/// ChangesQuery changes are asked for: of which kind of rows, behind which position, and whether the rows are called by another
 /// field than their id.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct ChangesQuery {
     kind: String,
     after: i64,
     by: Option<String>,
@@ -175,15 +175,15 @@ struct Which {
 
 async fn changes<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-    Params(Which { kind, after, by }): Params<Which>,
-) -> Result<Json<Changed>, Problem> {
+    Params(ChangesQuery { kind, after, by }): Params<ChangesQuery>,
+) -> Result<Json<ChangedIds>, Problem> {
     let kind = S::rows().into_iter().find(|known| known.name == kind);
     let kind = kind.ok_or_else(|| Problem::field("kind", "there is no such kind of rows"))?;
     let by = by.map(|by| {
         let field = kind.fields.iter().find(|field| **field == by).copied();
         field.ok_or_else(|| Problem::field("by", "there is no such field"))
     });
-    changed(app.store.as_ref(), kind.name, after, by.transpose()?).await.map(Json)
+    changed_ids(app.store.as_ref(), kind.name, after, by.transpose()?).await.map(Json)
 }
 
 async fn outbox<S: Service, X: Send + Sync + 'static>(
@@ -216,7 +216,7 @@ struct Republish {
 async fn republish<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Params(Republish { since }): Params<Republish>,
-) -> Result<Json<PublishedAgain>, Problem> {
+) -> Result<Json<Republished>, Problem> {
     Ok(Json(app.republish(since).await?))
 }
 
@@ -244,7 +244,7 @@ async fn dead_letters<S: Service, X: Send + Sync + 'static>(
 async fn breakers<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
 ) -> Json<Vec<BreakerView>> {
-    Json(app.admission.breakers())
+    Json(app.controls.admission.breakers())
 }
 
 #[derive(Debug, Deserialize, Validate)]
@@ -259,7 +259,7 @@ async fn turn_breaker<S: Service, X: Send + Sync + 'static>(
     Segment(name): Segment<String>,
     Body(Turn { action }, _): Body<Turn>,
 ) -> Result<Json<BreakerView>, Problem> {
-    turn(&app.overrides, &name, action).await.map(Json)
+    turn(&app.controls.overrides, &name, action).await.map(Json)
 }
 
 /// Does with a breaker what an operator wants.
@@ -272,7 +272,7 @@ pub async fn turn(overrides: &Overrides, name: &str, action: BreakerAction) -> R
 }
 
 async fn faults<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<FaultsView> {
-    Json(app.faults.view())
+    Json(app.controls.faults.view())
 }
 
 #[derive(Debug, Deserialize, Validate)]
@@ -283,7 +283,7 @@ async fn inject_fault<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Body(Injected(new), _): Body<Injected>,
 ) -> Result<(StatusCode, Json<ActiveFault>), Problem> {
-    inject(&app.overrides, new).await.map(|fault| (StatusCode::CREATED, Json(fault)))
+    inject(&app.controls.overrides, new).await.map(|fault| (StatusCode::CREATED, Json(fault)))
 }
 
 /// Injects a fault.
@@ -302,14 +302,14 @@ pub async fn inject(overrides: &Overrides, new: NewFault) -> Result<ActiveFault,
 async fn clear_faults<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
 ) -> Result<Json<BTreeMap<&'static str, usize>>, Problem> {
-    Ok(Json(BTreeMap::from([("cleared", app.overrides.clear().await?)])))
+    Ok(Json(BTreeMap::from([("cleared", app.controls.overrides.clear().await?)])))
 }
 
 async fn clear_fault<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Segment(id): Segment<u64>,
 ) -> Result<StatusCode, Problem> {
-    remove(&app.overrides, id).await?;
+    remove(&app.controls.overrides, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -16,10 +16,10 @@ use tracing::error;
 
 use super::app::Program;
 use super::archive::Archive;
-use super::healthy;
+use super::health_probe;
 use super::log::{self, LogSettings};
 use super::run::run;
-use super::settings::{self, Place, Settings, Sources};
+use super::settings::{self, DbLocation, Settings, Sources};
 use crate::store::Opening;
 
 /// What every service can be told on its command line.
@@ -132,7 +132,7 @@ where
     let Some(operation) = operation else {
         let is_elsewhere = settings.log.file.is_some();
         let log = log::start(&settings.log)?;
-        let outcome = block_on(Box::pin(run(program, settings, log.lost())));
+        let outcome = block_on(Box::pin(run(program, settings, log.dropped())));
         if is_elsewhere && let Err(error) = &outcome {
             // Who looks into the file does not see standard error.
             error!("ended: {error:#}");
@@ -150,7 +150,7 @@ where
         Operation::Verify { .. } => StoreOperation::Verify,
         Operation::Healthy { .. } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let said = runtime.block_on(healthy::ask(&settings.http));
+            let said = runtime.block_on(health_probe::ask(&settings.http));
             // A name that is still looked up has had its time.
             runtime.shutdown_background();
             let said = said?;
@@ -160,7 +160,7 @@ where
     };
     // Whoever operates reads along.
     let _log = log::start(&LogSettings { file: None, ..settings.log.clone() })?;
-    let database = settings.store.place()?;
+    let database = settings.store.location()?;
     block_on(operate(operation, database, settings.store.accept_loss, S::NAME, S::rows()))
 }
 
@@ -176,7 +176,7 @@ enum StoreOperation {
 
 fn operate(
     operation: StoreOperation,
-    database: Place,
+    database: DbLocation,
     accept_loss: String,
     service: &'static str,
     rows: Vec<RowKind>,
@@ -201,7 +201,7 @@ fn operate(
                 };
                 let before = store.verify().await?;
                 let brought_back = match archive {
-                    Some(archive) => archive.bring_back(store.as_ref(), kind).await?,
+                    Some(archive) => archive.restore(store.as_ref(), kind).await?,
                     None => 0,
                 };
                 let rows = store.rebuild(kind).await?;

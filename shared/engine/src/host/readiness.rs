@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use tracing::{error, info};
 
 use super::app::App;
+use super::clock_sync::offset_warning;
 use super::http::{Check, CheckState, Health, Readiness};
 use super::metrics::{Metrics, names};
-use super::timekeeping::complaint;
 use crate::nats::NatsBus;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
@@ -24,18 +24,18 @@ use crate::runtime::trouble::Trouble;
 use crate::store::StoreFault;
 
 /// How often a service looks at itself, asked or not: that often metrics are new, and so exact is *since when*.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A look takes milliseconds. Whoever asks for it has two seconds ([`super::healthy`]) and more.
-const WITHIN: Duration = Duration::from_millis(1_500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// A look takes milliseconds. Whoever asks for it has two seconds ([`super::health_probe`]) and more.
+const STATS_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Looks until dropped, for the metrics and for who asks later since when.
-pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
+pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     let mut trouble = Trouble::default();
     loop {
         // Whatever the store says: while it takes nothing, this is what grows.
-        app.metrics.take_queue(app.engine.waiting());
+        app.metrics.record_queue(app.engine.waiting());
         let stats = stats(&app).await;
-        show(&of(&app, &stats), &app.metrics);
+        record_checks(&of(&app, &stats), &app.metrics);
         match &stats {
             Err(fault) => {
                 if let Some(what) = trouble.met(fault) {
@@ -45,14 +45,14 @@ pub(super) async fn watch<S: Service, X: Send + Sync + 'static>(app: App<S, X>) 
             Ok(_) if trouble.ended() => info!("the store answers again"),
             Ok(_) => {}
         }
-        app.metrics.take_stats(stats.ok(), app.clock.now());
-        app.admission.breakers().iter().for_each(|view| app.metrics.take_breaker(view));
-        tokio::time::sleep(LOOK_EVERY).await;
+        app.metrics.record_stats(stats.ok(), app.clock.now());
+        app.controls.admission.breakers().iter().for_each(|view| app.metrics.record_breaker(view));
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
 /// Shows how those checks stand that were made.
-fn show(readiness: &Readiness, metrics: &Metrics) {
+fn record_checks(readiness: &Readiness, metrics: &Metrics) {
     let state = |check: &Check| match check.state {
         CheckState::Ok => 0.0,
         CheckState::Degraded => 1.0,
@@ -60,7 +60,7 @@ fn show(readiness: &Readiness, metrics: &Metrics) {
     };
     let all: Vec<_> =
         readiness.checks.iter().map(|(name, check)| (vec![name.clone()], state(check))).collect();
-    metrics.replace(&names::CHECK, &all);
+    metrics.replace(&names::READINESS_CHECK, &all);
 }
 
 /// Answers whoever asks, with what is so now.
@@ -86,24 +86,26 @@ async fn in_time(
         context: "it does not answer, as where a disk hangs",
         source: elapsed.into(),
     };
-    timeout(WITHIN, stats).await.map_err(late)?
+    timeout(STATS_TIMEOUT, stats).await.map_err(late)?
 }
 
 /// How this service is, with what its store has just said.
 pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<StoreStats, StoreFault>) -> Readiness {
-    let mut readiness = app.standing.take(&look(app, stats), app.clock.now());
-    readiness.leads = app.bus.as_ref().is_some_and(NatsBus::leads);
+    let mut readiness = app.health.history.record(&check_all(app, stats), app.clock.now());
+    readiness.leads = app.messaging.bus.as_ref().is_some_and(NatsBus::leads);
     readiness.remarks.extend(app.settings.http.remark().map(str::to_owned));
     readiness
 }
 
-fn look<S: Service, X>(
+fn check_all<S: Service, X>(
     app: &App<S, X>,
     stats: &Result<StoreStats, StoreFault>,
 ) -> Vec<(&'static str, Option<String>)> {
     let (now, settings) = (app.clock.now(), &app.settings);
-    let mut found =
-        vec![("requests", (app.refuses)(app)), ("breakers", open_breakers(&app.admission.breakers()))];
+    let mut found = vec![
+        ("overload", (app.health.overload)(app)),
+        ("breakers", open_breakers(&app.controls.admission.breakers())),
+    ];
     match stats {
         Ok(stats) => {
             let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
@@ -113,14 +115,18 @@ fn look<S: Service, X>(
         }
         Err(fault) => found.push(("store", Some(error_chain(fault)))),
     }
-    if let Some(bus) = &app.bus {
-        let held_up = app.publishing.in_words(settings.readiness.max_publish_stall, Timestamp::now());
+    if let Some(bus) = &app.messaging.bus {
+        let held_up =
+            app.messaging.publish_stall.in_words(settings.readiness.max_publish_stall, Timestamp::now());
         found.extend([
             ("broker", bus.missing()),
-            ("publishing", held_up),
-            ("steps", app.standstills.in_words(settings.readiness.max_consumer_stall, now)),
-            ("database", app.not_met().map(str::to_owned)),
-            ("clock", complaint(app.clock.offset(), &settings.clock)),
+            ("publish_stall", held_up),
+            (
+                "consumer_stall",
+                app.messaging.consumer_stalls.in_words(settings.readiness.max_consumer_stall, now),
+            ),
+            ("startup", app.messaging.startup_pending().map(str::to_owned)),
+            ("clock", offset_warning(app.clock.offset(), &settings.clock)),
         ]);
     }
     found

@@ -28,10 +28,10 @@ pub struct RetentionSettings {
     pub published: Duration,
     /// Dead letters that were resolved or given up; those that wait for somebody are kept whatever it says. A step knows by
     /// them what it has handled, as by its inbox marks.
-    pub dead_letter: Kept,
+    pub dead_letter: RetentionPeriod,
     /// Finished rows, with all their events, and old events of rows that live on and whose history has no end. What others
     /// may still ask of leaves `bus.retention` later.
-    pub history: Kept,
+    pub history: RetentionPeriod,
     /// The folder to which events and dead letters go when they leave the database; without one they are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<PathBuf>,
@@ -47,10 +47,10 @@ pub struct RetentionSettings {
 /// How long something is kept: a time such as `90d`, or `forever`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Kept {
+pub enum RetentionPeriod {
     /// It never goes.
     #[default]
-    ForEver,
+    Forever,
     /// It goes when it is older.
     For(Duration),
 }
@@ -60,12 +60,12 @@ const CLOCKS_DIFFER: Duration = Duration::from_mins(1);
 
 const FOR_EVER: &str = "forever";
 
-impl TryFrom<String> for Kept {
+impl TryFrom<String> for RetentionPeriod {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         match text.trim() {
-            FOR_EVER => Ok(Self::ForEver),
+            FOR_EVER => Ok(Self::Forever),
             time => humantime_serde::re::humantime::parse_duration(time)
                 .map(Self::For)
                 .map_err(|why| format!("{text:?} is neither {FOR_EVER:?} nor a time such as \"90d\": {why}")),
@@ -73,33 +73,33 @@ impl TryFrom<String> for Kept {
     }
 }
 
-impl From<Kept> for String {
-    fn from(kept: Kept) -> Self {
+impl From<RetentionPeriod> for String {
+    fn from(kept: RetentionPeriod) -> Self {
         kept.to_string()
     }
 }
 
-impl Display for Kept {
+impl Display for RetentionPeriod {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ForEver => formatter.write_str(FOR_EVER),
+            Self::Forever => formatter.write_str(FOR_EVER),
             Self::For(time) => humantime_serde::re::humantime::format_duration(*time).fmt(formatter),
         }
     }
 }
 
-impl Kept {
+impl RetentionPeriod {
     /// What is older than this goes.
     fn before(self, now: Timestamp) -> Timestamp {
         match self {
-            Self::ForEver => Timestamp::MIN,
+            Self::Forever => Timestamp::MIN,
             Self::For(time) => before(now, time),
         }
     }
 
     fn is_at_least(self, time: Duration) -> bool {
         match self {
-            Self::ForEver => true,
+            Self::Forever => true,
             Self::For(kept) => kept >= time,
         }
     }
@@ -127,8 +127,10 @@ impl RetentionSettings {
         let waits = rows.iter().any(|kind| kind.retention == RetentionPolicy::PurgeRows);
         let delivered = if waits { delivered } else { Duration::ZERO };
         let (history, ahead) = match self.history {
-            Kept::ForEver => (Timestamp::MIN, Duration::ZERO),
-            Kept::For(time) => (before(now, time.saturating_add(delivered)), CLOCKS_DIFFER.min(time / 2)),
+            RetentionPeriod::Forever => (Timestamp::MIN, Duration::ZERO),
+            RetentionPeriod::For(time) => {
+                (before(now, time.saturating_add(delivered)), CLOCKS_DIFFER.min(time / 2))
+            }
         };
         // The clock by which a saga began may have been ahead of the one that its events go by.
         let began = history.checked_add(signed(ahead)).unwrap_or(history);
@@ -167,8 +169,8 @@ impl Default for RetentionSettings {
             inbox: Duration::from_hours(24 * 8),
             idempotency_key: Duration::from_hours(24),
             published: Duration::from_hours(24),
-            dead_letter: Kept::For(Duration::from_hours(24 * 30)),
-            history: Kept::ForEver,
+            dead_letter: RetentionPeriod::For(Duration::from_hours(24 * 30)),
+            history: RetentionPeriod::Forever,
             archive: None,
             archive_period: Period::Month,
             chunk: 500,

@@ -1,4 +1,4 @@
-//! Shell: how a service is put together, runs, and stops.
+//! Shell: the life of a service, in phases: open, start the engine, start background work, serve, wait, stop.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -8,51 +8,117 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use saga_core::retry::error_chain;
 use saga_core::service::{Service, steps_of};
 use serde::Serialize;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
-use super::app::{App, AppParts, Program};
-use super::asking::AskingAgain;
-use super::http::{Gate, Outgoing, Problem};
-use super::log::LostLines;
-use super::metrics::{Metrics, names};
-use super::readiness;
+use super::app::{App, AppParts, Controls, Health, Program};
+use super::archive::Archive;
+use super::check_history::CheckHistory;
+use super::http::{Authorization, HttpClient, Listener, Problem};
+use super::in_flight::InFlight;
+use super::log::DroppedLines;
+use super::messaging::{Messaging, MessagingLoops, end_of_loop};
+use super::metrics::Metrics;
 use super::settings::Settings;
-use super::shedding::SharedShedding;
-use super::standing::Standing;
 use super::trace::{self, Tracing};
-use super::{http, internal_api, meeting, timekeeping, upkeep};
-use crate::nats::{BusFault, NatsBus, Publisher, anew};
-use crate::runtime::admission::StepAdmission;
-use crate::runtime::bus::Durable;
+use super::{http, internal_api, readiness, retention_loop};
+use crate::nats::{BusFault, NatsBus};
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
-use crate::runtime::held_up::HeldUp;
-use crate::runtime::standstill::{self, Share, Standstills};
-use crate::runtime::{self, Carriage, Means, Running, ended, spawn};
-use crate::store::{Mark, RELAY, Store};
+use crate::runtime::tasks::TaskHandler;
+use crate::runtime::{self, Means, Running, ended, spawn};
+use crate::store::{Mark, Overridden, RELAY, Store};
 
-/// A service that is told to stop has ended by then: whoever told it may kill it.
+/// Time within which a stopping service ends. Supervisors kill it afterwards.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
-/// First the requests under way, then the last spans.
+/// Running requests end first, then the last spans are sent.
 const _: () = assert!(http::STOP_WITHIN.as_secs() + trace::LAST.as_secs() < STOPS_WITHIN.as_secs());
+/// Limit on releasing the relay's lease. A stop does not wait for a database that is away.
+const RELEASE_LEASE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What to do about an address that cannot be listened at.
-fn mending(error: &std::io::Error) -> &'static str {
-    let known = MENDING.iter().find(|(kind, _)| *kind == error.kind());
-    known.map_or(": name another address in http.bind", |(_, what_to_do)| what_to_do)
+/// Runs a service until it is told to stop. `dropped` counts the lines that its log drops.
+pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
+    program: Program<S, X>,
+    settings: Settings<X>,
+    dropped: DroppedLines,
+) -> anyhow::Result<()> {
+    let Resources { archive, authorization, listener, backend } =
+        Resources::open(&program, &settings).await?;
+    let Started { app, mut loops, messaging, tracing } = start_engine(&program, settings, backend).await?;
+    start_background(&mut loops, &app, &program, archive, dropped);
+    let messaging = AbortOnDropHandle::new(tokio::spawn(messaging.run(app.clone())));
+    let serving = serve(&app, &program, listener, authorization, &tracing)?;
+    let (messaging, outcome) = wait_for_end(&mut loops, messaging).await;
+    let stopped = stop(&app, loops, messaging, serving, tracing).await;
+    outcome.and(stopped)
 }
 
-const MENDING: [(ErrorKind, &str); 3] = [
+/// Everything that a service opens before it starts. Opening it reports bad settings while nothing runs yet.
+struct Resources {
+    archive: Option<Archive>,
+    authorization: Authorization,
+    listener: Listener,
+    backend: Backend,
+}
+
+/// Resources of the engine and its loops.
+struct Backend {
+    handler: Arc<dyn TaskHandler>,
+    http_client: HttpClient,
+    store: Arc<dyn Store>,
+    /// Position of the database before anything was decided.
+    opened_at: Mark,
+    overridden: Overridden,
+    bus: Option<NatsBus>,
+}
+
+impl Resources {
+    async fn open<S: Service, X>(program: &Program<S, X>, settings: &Settings<X>) -> anyhow::Result<Self> {
+        let handler = (program.handler)(settings)?;
+        settings.check_resilience(&step_names::<S>(), handler.dependency())?;
+        let authorization = Authorization::new(&settings.http, program.access)?;
+        let http_client = HttpClient::new(&settings.http)?;
+        let archive = settings.open_archive(S::NAME)?;
+        let store = settings.open_store(S::NAME, S::rows()).await?;
+        let opened_at = store.mark().await?;
+        let overridden = store.overrides().await?;
+        let unbound =
+            |error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, bind_advice(&error));
+        let listener = http::bind(&settings.http).await.map_err(unbound)?;
+        let bus = match program.producers.is_empty() {
+            true => None,
+            false => Some(connect(S::NAME, settings, store.as_ref()).await?),
+        };
+        let backend = Backend { handler, http_client, store, opened_at, overridden, bus };
+        Ok(Self { archive, authorization, listener, backend })
+    }
+}
+
+fn step_names<S: Service>() -> Vec<&'static str> {
+    steps_of::<S>().into_iter().map(|step| step.name).collect()
+}
+
+async fn connect<X>(service: &str, settings: &Settings<X>, store: &dyn Store) -> Result<NatsBus, BusFault> {
+    let bus = NatsBus::connect_as(settings.bus.clone(), service, &settings.instance).await?;
+    Ok(bus.of_replica(store.leads(), settings.engine.max_batch))
+}
+
+/// Advice for an address that cannot be bound.
+fn bind_advice(error: &std::io::Error) -> &'static str {
+    let known = BIND_ADVICE.iter().find(|(kind, _)| *kind == error.kind());
+    known.map_or(": name another address in http.bind", |(_, advice)| advice)
+}
+
+const BIND_ADVICE: [(ErrorKind, &str); 3] = [
     (
         ErrorKind::AddrInUse,
-        ": somebody listens there already, perhaps this service itself, started twice: stop that, or name another port \
-         in http.bind",
+        ": another process listens there, perhaps this service itself, started twice: stop that, or name another port in \
+         http.bind",
     ),
     (ErrorKind::PermissionDenied, ": this user may not listen there: name a port above 1023 in http.bind"),
     (
@@ -61,210 +127,157 @@ const MENDING: [(ErrorKind, &str); 3] = [
     ),
 ];
 
-/// Whoever stops does not wait for a database that is away.
-const LEASE_GIVEN_BACK_WITHIN: Duration = Duration::from_secs(2);
+/// Service whose engine runs, and whose messaging is ready to run.
+struct Started<S: Service, X> {
+    app: App<S, X>,
+    loops: JoinSet<()>,
+    messaging: MessagingLoops,
+    tracing: Tracing,
+}
 
-/// Runs a service until it is told to stop; `lost` are the lines that its log loses.
-pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
-    program: Program<S, X>,
+/// Starts the engine with its timers and tasks.
+async fn start_engine<S: Service, X>(
+    program: &Program<S, X>,
     settings: Settings<X>,
-    lost: LostLines,
-) -> anyhow::Result<()> {
-    let handler = (program.handler)(&settings)?;
-    let dependency = handler.dependency();
-    let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
-    settings.check_resilience(&steps, dependency)?;
-    let (gate, outgoing) = (Gate::new(&settings.http, program.access)?, Outgoing::of(&settings.http)?);
-    let archive = settings.open_archive(S::NAME)?;
-    let store = settings.open_store(S::NAME, S::rows()).await?;
-    // Before anything is decided: how far it had come by itself.
-    let came_to = store.mark().await?;
-    let overridden = store.overrides().await?;
-    let unbound = |error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, mending(&error));
-    let listener = http::bind(&settings.http).await.map_err(unbound)?;
-    let bus = match program.producers.is_empty() {
-        true => None,
-        false => Some(bus_of(S::NAME, &settings, store.as_ref()).await?),
-    };
+    backend: Backend,
+) -> anyhow::Result<Started<S, X>> {
+    let Backend { handler, http_client, store, opened_at, overridden, bus } = backend;
+    let steps = step_names::<S>();
     let metrics = Metrics::new(S::NAME, program.metrics);
-    metrics.expect(&steps, program.tasks);
-    let shedding = match &program.under_way {
-        Some(under_way) => {
-            Some(SharedShedding::of(under_way, &settings.service, store.as_ref(), &metrics).await?)
-        }
+    metrics.declare(&steps, program.tasks);
+    let in_flight = match &program.in_flight_limit {
+        Some(limit) => Some(InFlight::new(limit, &settings.service, store.as_ref(), &metrics).await?),
         None => None,
     };
-    let tracing = Tracing::of(&settings.trace, S::NAME, &settings.instance, &metrics)?;
+    let tracing = Tracing::new(&settings.trace, S::NAME, &settings.instance, &metrics)?;
     let faults = Faults::new(settings.faults.clone(), program.faults, steps);
-    let service = Arc::new((program.service)(&settings));
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
-    let carried_by: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
-    let observer = Arc::new(metrics.clone());
+    // Without a broker nothing would ever set the broker's clock.
+    let engine_clock: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
+    let carriage = settings.runtime_config(handler.dependency());
     let means = Means {
         store: store.clone(),
         handler,
-        clock: carried_by,
-        observer,
+        clock: engine_clock,
+        observer: Arc::new(metrics.clone()),
         faults: faults.clone(),
         tracer: tracing.tracer.clone(),
     };
-    let carriage = settings.carriage(dependency);
-    let Running { engine, admission, steps, overrides, mut loops } =
+    let service = Arc::new((program.service)(&settings));
+    let Running { engine, admission, steps, overrides, loops } =
         runtime::start(service, &means, &carriage, |name| settings.breaker_of(name), &overridden);
-    let (stop, met, settings) = (CancellationToken::new(), CancellationToken::new(), Arc::new(settings));
-    let (publishing, standstills) = (HeldUp::default(), Standstills::default());
     let app = App::from(AppParts {
         engine,
         store,
-        bus,
+        settings: Arc::new(settings),
         clock,
         metrics,
-        admission,
-        overrides,
-        publishing,
-        standstills,
-        standing: Standing::default(),
-        faults,
-        outgoing,
-        settings,
-        met,
-        refuses: program.refuses,
-        shedding,
-        stop,
+        messaging: Messaging::new(bus),
+        controls: Controls { admission, overrides, faults },
+        health: Health { history: CheckHistory::default(), overload: program.overload },
+        http_client,
+        in_flight,
+        stop: CancellationToken::new(),
     });
+    let producers = program.producers.clone();
+    let messaging = MessagingLoops { producers, steps, means, carriage, opened_at };
+    Ok(Started { app, loops, messaging, tracing })
+}
 
-    if let Some(shedding) = app.shedding.clone().filter(|_| app.store.is_shared()) {
-        spawn(&mut loops, shedding.recount(app.store.clone()));
+/// Starts health checks, retention, and the service's own background work.
+fn start_background<S: Service, X: Send + Sync + 'static>(
+    loops: &mut JoinSet<()>,
+    app: &App<S, X>,
+    program: &Program<S, X>,
+    archive: Option<Archive>,
+    dropped: DroppedLines,
+) {
+    if let Some(in_flight) = app.in_flight.clone().filter(|_| app.store.is_shared()) {
+        spawn(loops, in_flight.recount(app.store.clone()));
     }
-    spawn(&mut loops, Box::pin(readiness::watch(app.clone())));
-    spawn(&mut loops, Box::pin(upkeep::trim(app.clone(), archive)));
-    spawn(&mut loops, Box::pin(lost.tell(app.metrics.clone())));
-    let (failed, failure) = tokio::sync::oneshot::channel();
-    if app.bus.is_some() {
-        let meeting =
-            meet_the_broker(app.clone(), program.producers, steps, means, carriage, came_to, failed);
-        spawn(&mut loops, Box::pin(meeting));
-    }
+    spawn(loops, Box::pin(readiness::run(app.clone())));
+    spawn(loops, Box::pin(retention_loop::run(app.clone(), archive)));
+    spawn(loops, Box::pin(dropped.report(app.metrics.clone())));
     for work in (program.background)(app.clone()) {
-        spawn(&mut loops, work);
+        spawn(loops, work);
     }
-    let meeting = middleware::from_fn_with_state(app.clone(), refuse_before_the_meeting);
-    let routes = (program.routes)(app.clone()).layer(meeting).merge(internal_api::routes(app.clone()).into());
-    let health = readiness::health(app.clone());
-    if let Some(remark) = app.settings.http.remark() {
+}
+
+/// Serves HTTP until `app.stop`.
+fn serve<S: Service, X: Serialize + Send + Sync + 'static>(
+    app: &App<S, X>,
+    program: &Program<S, X>,
+    listener: Listener,
+    authorization: Authorization,
+    tracing: &Tracing,
+) -> anyhow::Result<JoinHandle<()>> {
+    let settings = &app.settings.http;
+    let startup_guard = middleware::from_fn_with_state(app.clone(), reject_before_startup_check);
+    let routes =
+        (program.routes)(app.clone()).layer(startup_guard).merge(internal_api::routes(app.clone()).into());
+    if let Some(remark) = settings.remark() {
         warn!("{remark}");
     }
-    let router =
-        http::router(routes, &app.settings.http, gate, health, app.metrics.clone(), tracing.tracer.clone());
+    let (health, metrics) = (readiness::health(app.clone()), app.metrics.clone());
+    let router = http::router(routes, settings, authorization, health, metrics, tracing.tracer.clone());
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
-    let serving = http::spawn(listener, router, app.settings.http.clone(), app.stop.clone());
-    let outcome = tokio::select! {
-        () = shutdown_signal() => Ok(()),
-        Ok(fault) = failure => Err(fault),
-        // None of the loops ever ends: one that does has panicked, and a half-dead service must not look alive.
-        Some(ended) = ended(&mut loops) => Err(anyhow::anyhow!("a background loop ended: {}", how(ended))),
-    };
-    app.stop.cancel();
-    info!(service = S::NAME, "stopping");
-    let served = serving.await;
-    // Its relay is over: others need not wait until its lease lapses.
-    loops.shutdown().await;
-    give_back_lease(app.store.as_ref(), &app.settings.instance).await;
-    // Whatever has happened: what is still to be sent may tell of it.
-    tracing.finish().await;
-    outcome.and(served.map_err(Into::into))
+    Ok(http::spawn(listener, router, settings.clone(), app.stop.clone()))
 }
 
-async fn bus_of<X>(service: &str, settings: &Settings<X>, store: &dyn Store) -> Result<NatsBus, BusFault> {
-    let bus = NatsBus::connect_as(settings.bus.clone(), service, &settings.instance).await?;
-    Ok(bus.of_replica(store.leads(), settings.engine.max_batch))
-}
-
-async fn give_back_lease(store: &dyn Store, owner: &str) {
-    let given_back = tokio::time::timeout(LEASE_GIVEN_BACK_WITHIN, store.give_back_lease(RELAY, owner)).await;
-    if let Ok(Err(fault)) = given_back {
-        warn!("the relay's lease was not given back, it lapses: {}", error_chain(&fault));
-    }
-}
-
-/// Streams, relay and consumers, once the broker is there.
-async fn meet_the_broker<S: Service, X: Send + Sync + 'static>(
-    app: App<S, X>,
-    producers: Vec<&'static str>,
-    steps: Vec<StepAdmission>,
-    means: Means,
-    carriage: Carriage,
-    came_to: Mark,
-    failed: tokio::sync::oneshot::Sender<anyhow::Error>,
-) {
-    let Some(bus) = app.bus.clone() else { return std::future::pending().await };
-    if !bus.is_connected() {
-        info!("waiting for the broker at {}", app.settings.bus.shown_url());
-    }
-    if let Err(fault) = bus.reached().await {
-        let _ = failed.send(fault.into());
-        return std::future::pending().await;
-    }
-    bus.warn_if_open();
-    let mut asking = AskingAgain::default();
-    while let Err(fault) = bus.ensure_streams(&producers).await {
-        app.publishing.hold(&error_chain(&fault), Timestamp::now());
-        asking.after(&format!("streams cannot be made yet, trying on: {}", error_chain(&fault))).await;
-    }
-    let (settings, store) = (&app.settings.store, app.store.as_ref());
-    if let Err(fault) = meeting::hold_against(&bus, S::NAME, settings, store, came_to).await {
-        let _ = failed.send(fault);
-        return std::future::pending().await;
-    }
-    app.publishing.clear();
-    timekeeping::meet(&app.clock, &bus).await;
-    app.met.cancel();
-    let publisher = Publisher::new(bus.clone(), S::NAME, app.faults.clone());
-    let publisher = Box::new(publisher.marking(app.store.clone()).telling(app.publishing.clone()));
-    for admission in &steps {
-        for durable in Durable::all(S::NAME, &[admission.step()]) {
-            app.metrics.show(&names::REDELIVERIES, &[&durable.name()]);
-            app.metrics.show(&names::CONSUMER_LAG, &[&durable.name()]);
-        }
-    }
-    let mut loops: JoinSet<()> =
-        runtime::start_messaging(&app.engine, &steps, &means, &carriage, &bus, publisher);
-    let (standstills, limit) = (app.standstills.clone(), app.settings.readiness.max_consumer_stall);
-    let (clock, observer, is_shared, asking_bus) =
-        (means.clock, means.observer, app.store.is_shared(), bus.clone());
-    let share = move || match is_shared {
-        false => Share::Whole,
-        true if asking_bus.follows() => Share::Rest,
-        true => Share::Equal,
-    };
-    let watching = standstill::run::<S, _>(bus.clone(), steps, share, standstills, limit, clock, observer);
-    spawn(&mut loops, Box::pin(watching));
-    let timekeeping = timekeeping::keep(&app.clock, &bus, &app.settings.clock, &app.metrics);
-    let ended = tokio::select! {
-        ended = ended(&mut loops) => ended,
-        () = timekeeping => None,
-        () = anew::watch(&bus, S::NAME, app.store.clone()) => None,
-    };
-    if let Some(ended) = ended {
-        let _ = failed.send(anyhow::anyhow!("a loop on the broker ended: {}", how(ended)));
-    }
-    std::future::pending().await
-}
-
-/// How a loop ended that never should.
-fn how(ended: Result<(), JoinError>) -> String {
-    ended.map_or_else(|error| error.to_string(), |()| "it has returned".to_owned())
-}
-
-/// Answers whoever would change something that nothing new may be begun yet. What is there may be read.
-async fn refuse_before_the_meeting<S: Service, X: Send + Sync + 'static>(
+/// Rejects changes until database and clock are checked against the broker. Reads are served.
+async fn reject_before_startup_check<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     request: Request,
     next: Next,
 ) -> Response {
-    match app.not_met() {
+    match app.messaging.startup_pending() {
         Some(why) if !request.method().is_safe() => Problem::unavailable(why, 5).into_response(),
         Some(_) | None => next.run(request).await,
+    }
+}
+
+/// Waits for a signal, or for the end of a loop. No loop ever ends unless it panics, and a half-dead service must not look
+/// alive.
+async fn wait_for_end(
+    loops: &mut JoinSet<()>,
+    mut messaging: AbortOnDropHandle<anyhow::Error>,
+) -> (AbortOnDropHandle<anyhow::Error>, anyhow::Result<()>) {
+    let outcome = tokio::select! {
+        () = shutdown_signal() => Ok(()),
+        ended = &mut messaging => Err(ended.unwrap_or_else(Into::into)),
+        Some(ended) = ended(loops) => {
+            Err(anyhow::anyhow!("a background loop ended: {}", end_of_loop(ended)))
+        }
+    };
+    (messaging, outcome)
+}
+
+/// Stops in the order in which others notice: HTTP, loops, lease of the relay, traces.
+async fn stop<S: Service, X>(
+    app: &App<S, X>,
+    mut loops: JoinSet<()>,
+    messaging: AbortOnDropHandle<anyhow::Error>,
+    serving: JoinHandle<()>,
+    tracing: Tracing,
+) -> anyhow::Result<()> {
+    app.stop.cancel();
+    info!(service = S::NAME, "stopping");
+    let served = serving.await;
+    if !messaging.is_finished() {
+        messaging.abort();
+        let _ = messaging.await;
+    }
+    loops.shutdown().await;
+    // Another replica takes over at once instead of waiting until the lease lapses.
+    release_lease(app.store.as_ref(), &app.settings.instance).await;
+    tracing.finish().await;
+    served.map_err(Into::into)
+}
+
+async fn release_lease(store: &dyn Store, owner: &str) {
+    let released = tokio::time::timeout(RELEASE_LEASE_WITHIN, store.give_back_lease(RELAY, owner)).await;
+    if let Ok(Err(fault)) = released {
+        warn!("the relay's lease is not released and lapses: {}", error_chain(&fault));
     }
 }
 

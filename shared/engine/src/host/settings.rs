@@ -14,11 +14,11 @@ use saga_core::row::RowKind;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use super::archive::Archive;
+use super::clock_sync::ClockSettings;
 use super::http::HttpSettings;
 use super::log::LogSettings;
 use super::resilience::{Resilience, RetryOverride};
 pub use super::retention::RetentionSettings;
-use super::timekeeping::ClockSettings;
 use super::trace::TraceSettings;
 use crate::nats::BusSettings;
 use crate::runtime::consumer::ConsumerBounds;
@@ -252,14 +252,14 @@ pub fn load<X: DeserializeOwned>(
     defaults: &str,
     sources: &Sources,
 ) -> Result<Settings<X>, BadSettings> {
-    let settings: Settings<X> = gather(service, defaults, sources)?
+    let settings: Settings<X> = read_sources(service, defaults, sources)?
         .try_deserialize()
         .map_err(|error| BadSettings(error.to_string()))?;
     settings.check()?;
     Ok(settings)
 }
 
-fn gather(service: &str, defaults: &str, sources: &Sources) -> Result<config::Config, BadSettings> {
+fn read_sources(service: &str, defaults: &str, sources: &Sources) -> Result<config::Config, BadSettings> {
     let bad = |error: config::ConfigError| BadSettings(error.to_string());
     let environment =
         config::Environment::with_prefix(&service.to_uppercase()).prefix_separator("__").separator("__");
@@ -355,7 +355,7 @@ impl<X> Settings<X> {
 
     /// Calls to a dependency, with what it has of its own.
     #[must_use]
-    pub fn calls_to(&self, dependency: &str) -> TaskSettings {
+    pub fn task_settings(&self, dependency: &str) -> TaskSettings {
         let mut task = self.task.clone();
         if let Some(own) = self.resilience.get(dependency) {
             task.retry = own.retry.over(task.retry);
@@ -366,8 +366,8 @@ impl<X> Settings<X> {
     }
 
     /// How the loops carry a service whose tasks call this dependency.
-    pub fn carriage(&self, dependency: &str) -> Carriage {
-        let task = self.calls_to(dependency);
+    pub fn runtime_config(&self, dependency: &str) -> Carriage {
+        let task = self.task_settings(dependency);
         Carriage {
             rules: Rules {
                 retry: self.retry,
@@ -394,9 +394,9 @@ impl<X> Settings<X> {
     /// The database of `service`, opened; a file that is not there is made, and so are tables.
     ///
     /// # Errors
-    /// As [`Place::open`], and when the URL is of another kind.
+    /// As [`DbLocation::open`], and when the URL is of another kind.
     pub async fn open_store(&self, service: &str, rows: Vec<RowKind>) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(self.store.place()?.open(rows, &self.opening(service)).await?)
+        Ok(self.store.location()?.open(rows, &self.open_options(service)).await?)
     }
 
     /// The archive of `service`, if there is to be one.
@@ -414,7 +414,7 @@ impl<X> Settings<X> {
 
     /// How the database of `service` is opened.
     #[must_use]
-    pub fn opening<'a>(&'a self, service: &'a str) -> Opening<'a> {
+    pub fn open_options<'a>(&'a self, service: &'a str) -> Opening<'a> {
         let StoreSettings { check_within, connect_timeout, accept_loss, .. } = &self.store;
         let (check_within, wait, instance) = (*check_within, *connect_timeout, self.instance.as_str());
         Opening { service, check_within, accept_loss, instance, wait, ..Opening::default() }
@@ -423,14 +423,14 @@ impl<X> Settings<X> {
 
 /// Where a database is.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum DbLocation {
     /// A file of SQLite, which one process holds.
     File(PathBuf),
     /// A database on a server of PostgreSQL, which replicas share.
     Server(Box<postgres::Place>),
 }
 
-impl Place {
+impl DbLocation {
     /// Opens it.
     ///
     /// # Errors
@@ -458,16 +458,16 @@ impl StoreSettings {
     ///
     /// # Errors
     /// When it is no URL of a kind that is known, or the password file cannot be read.
-    pub fn place(&self) -> Result<Place, BadSettings> {
+    pub fn location(&self) -> Result<DbLocation, BadSettings> {
         let Self { url, password_file, .. } = self;
         if url.starts_with("postgres:") || url.starts_with("postgresql:") {
             let place = postgres::Place::of(url, password_file.as_deref());
             return place
-                .map(|place| Place::Server(Box::new(place)))
+                .map(|place| DbLocation::Server(Box::new(place)))
                 .map_err(|why| BadSettings(format!("store.url: {why}")));
         }
         match url.strip_prefix("sqlite:").map(|path| path.trim_start_matches("//")) {
-            Some(path) if !path.is_empty() => Ok(Place::File(PathBuf::from(path))),
+            Some(path) if !path.is_empty() => Ok(DbLocation::File(PathBuf::from(path))),
             _ => Err(BadSettings(format!(
                 "store.url is {url:?}, expected sqlite:PATH or postgres://USER@HOST/DATABASE"
             ))),

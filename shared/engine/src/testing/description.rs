@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::program::Running;
-use crate::host::http::REFUSALS;
+use crate::host::http::COMMON_ERRORS;
 
 /// Panics with all that is wrong with the description of a running program: a reference that leads nowhere, an
 /// operation without an id of its own, a refusal that it does not name, a method that is answered and not described.
@@ -51,7 +51,7 @@ fn references(api: &Value, part: &Value, wrong: &mut Vec<String>) {
 }
 
 fn answers(name: &str, responses: &Value, wrong: &mut Vec<String>) {
-    for (status, reason) in REFUSALS {
+    for (status, reason) in COMMON_ERRORS {
         if responses.get(status.as_str()).is_none() {
             wrong.push(format!("{name} says nothing of {status}: {reason}"));
         }

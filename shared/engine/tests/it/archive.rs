@@ -9,7 +9,7 @@ use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decision::Writes;
 use saga_core::row::StoredEvent;
 use saga_core::service::Service as _;
-use saga_engine::host::archive::{Archive, NotBack, NotLeft, Period, depart};
+use saga_engine::host::archive::{Archive, Period, PurgeError, RestoreError, purge};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Departures, Leaving, LeavingEvent, Store as _, StoreFault};
 use tempfile::TempDir;
@@ -64,12 +64,12 @@ fn until_day(day: i64) -> Departures {
 async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let (before, history) = (kept.store.verify().await?, kept.store.events(shelf("tea"), 0, 99).await?);
-    depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 3).await?;
+    purge(kept.store.as_ref(), Some(&kept.archive), until_day(99), 3).await?;
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history[9..]);
     assert_eq!(kept.store.rebuild("shelf").await?, 2, "from the snapshot");
     assert_eq!(kept.store.verify().await?.digest, before.digest);
 
-    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
+    assert_eq!(kept.archive.restore(kept.store.as_ref(), "shelf").await?, 9);
     assert_eq!(kept.store.rebuild("shelf").await?, 2);
     let after = kept.store.verify().await?;
     assert_eq!(
@@ -79,7 +79,7 @@ async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
     );
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history);
     assert_eq!(
-        kept.archive.bring_back(kept.store.as_ref(), "shelf").await?,
+        kept.archive.restore(kept.store.as_ref(), "shelf").await?,
         0,
         "a second time there is nothing"
     );
@@ -91,14 +91,14 @@ async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
 async fn a_row_is_made_of_the_archive_and_what_has_stayed() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let before = kept.store.verify().await?;
-    depart(kept.store.as_ref(), Some(&kept.archive), until_day(5), 100).await?;
+    purge(kept.store.as_ref(), Some(&kept.archive), until_day(5), 100).await?;
     let path = kept.folder.path().join("depot.db");
     let Kept { folder: _folder, store, archive } = kept;
     drop(store);
     rusqlite::Connection::open(&path)?.execute_batch("DELETE FROM snapshot; DELETE FROM row_shelf")?;
     let store = SqliteStore::open(&path, Depot::rows())?;
     assert!(!store.verify().await?.differing.is_empty());
-    archive.bring_back(&store, "shelf").await?;
+    archive.restore(&store, "shelf").await?;
     store.rebuild("shelf").await?;
     let after = store.verify().await?;
     assert_eq!((after.differing, after.digest), (vec![], before.digest));
@@ -114,9 +114,9 @@ async fn what_was_written_twice_comes_back_once() -> Outcome {
     assert_eq!(leaving.events.len(), 4);
     kept.archive.write(&leaving)?;
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history, "nothing has left yet");
-    depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
+    purge(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
     assert_eq!(kept.text().lines().count(), 4 + 9);
-    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
+    assert_eq!(kept.archive.restore(kept.store.as_ref(), "shelf").await?, 9);
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history);
     Ok(())
 }
@@ -125,19 +125,19 @@ async fn what_was_written_twice_comes_back_once() -> Outcome {
 #[tokio::test]
 async fn what_was_cut_off_is_written_anew() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
-    depart(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
+    purge(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
     let file = kept.files().remove(0);
     for torn in ["{\"event\":{\"kind\":\"torn".to_owned(), "x".repeat(200_000)] {
         let whole = fs::read_to_string(&file)?;
         fs::write(&file, format!("{whole}{torn}"))?;
-        assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "box").await?, 0, "it can be read");
+        assert_eq!(kept.archive.restore(kept.store.as_ref(), "box").await?, 0, "it can be read");
         let leaving = kept.store.departures(until_day(5), 100).await?;
         kept.archive.write(&leaving)?;
         let text = fs::read_to_string(&file)?;
         assert!(text.starts_with(&whole) && !text.contains(&torn), "{torn}");
     }
-    depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
-    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
+    purge(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await?;
+    assert_eq!(kept.archive.restore(kept.store.as_ref(), "shelf").await?, 9);
     Ok(())
 }
 
@@ -146,11 +146,11 @@ async fn what_cannot_be_written_down_does_not_leave() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     fs::remove_dir_all(kept.folder.path().join("archive"))?;
     let fault =
-        depart(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await.expect_err("no folder");
-    assert!(matches!(fault, NotLeft::Archive(_)), "{fault:?}");
+        purge(kept.store.as_ref(), Some(&kept.archive), until_day(99), 100).await.expect_err("no folder");
+    assert!(matches!(fault, PurgeError::Archive(_)), "{fault:?}");
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?.len(), 10);
     // Without one, it is deleted.
-    depart(kept.store.as_ref(), None, until_day(99), 100).await?;
+    purge(kept.store.as_ref(), None, until_day(99), 100).await?;
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?.len(), 1);
     Ok(())
 }
@@ -158,13 +158,13 @@ async fn what_cannot_be_written_down_does_not_leave() -> Outcome {
 #[tokio::test]
 async fn a_damaged_line_is_named() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
-    depart(kept.store.as_ref(), Some(&kept.archive), until_day(9), 100).await?;
+    purge(kept.store.as_ref(), Some(&kept.archive), until_day(9), 100).await?;
     let file = kept.files().remove(0);
     let mut lines: Vec<_> = fs::read_to_string(&file)?.lines().map(str::to_owned).collect();
     lines[1].truncate(20);
     fs::write(&file, format!("{}\n", lines.join("\n")))?;
-    let NotBack::Archive(why) =
-        kept.archive.bring_back(kept.store.as_ref(), "shelf").await.expect_err("damaged")
+    let RestoreError::Archive(why) =
+        kept.archive.restore(kept.store.as_ref(), "shelf").await.expect_err("damaged")
     else {
         panic!("the archive is damaged, not the database");
     };
@@ -176,11 +176,11 @@ async fn a_damaged_line_is_named() -> Outcome {
 async fn each_period_has_a_file_of_its_own() -> Outcome {
     let kept = Kept::for_ten_days(Period::Day).await?;
     fs::write(kept.folder.path().join("archive/depot-again-2001.jsonl"), "of another service\n")?;
-    depart(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
+    purge(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
     let names: Vec<_> =
         kept.files().iter().filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect();
     assert_eq!(names, ["depot-2001-09-09.jsonl", "depot-2001-09-10.jsonl", "depot-again-2001.jsonl"]);
-    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 2);
+    assert_eq!(kept.archive.restore(kept.store.as_ref(), "shelf").await?, 2);
     Ok(())
 }
 
@@ -194,7 +194,7 @@ async fn dead_letters_are_written_down_whole() -> Result<(), Box<dyn std::error:
     let stored = StoredDeadLetter { dead_letter: letter.clone(), status, revision, known_as };
     commit(kept.store.as_ref(), Writes { dead_letters: vec![stored], ..Writes::default() }).await?;
     let before = Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(DAY) };
-    depart(kept.store.as_ref(), Some(&kept.archive), before, 100).await?;
+    purge(kept.store.as_ref(), Some(&kept.archive), before, 100).await?;
     let line: serde_json::Value = serde_json::from_str(&kept.text())?;
     let line = &line["dead_letter"];
     assert_eq!(
@@ -211,7 +211,7 @@ async fn batches_go_on_while_the_history_leaves() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let leaving = {
         let (store, archive) = (kept.store.clone(), kept.archive.clone());
-        tokio::spawn(async move { depart(store.as_ref(), Some(&archive), until_day(99), 1).await })
+        tokio::spawn(async move { purge(store.as_ref(), Some(&archive), until_day(99), 1).await })
     };
     let mut before: Vec<ShelfEvent> = (1..=10).map(put).collect();
     while !leaving.is_finished() {
@@ -223,7 +223,7 @@ async fn batches_go_on_while_the_history_leaves() -> Outcome {
     assert_eq!(kept.store.verify().await?.differing, [""; 0]);
     let version = kept.store.row(shelf("tea")).await?.map(|row| row.version);
     assert_eq!(version, i64::try_from(before.len()).ok());
-    assert_eq!(kept.archive.bring_back(kept.store.as_ref(), "shelf").await?, 9);
+    assert_eq!(kept.archive.restore(kept.store.as_ref(), "shelf").await?, 9);
     kept.store.rebuild("shelf").await.map(drop).map_err(|fault: StoreFault| fault.into())
 }
 
@@ -247,9 +247,9 @@ async fn processes_that_share_a_folder_have_files_of_their_own_and_all_of_them_c
     };
     let leaving =
         |rows: &[&str]| Leaving { events: rows.iter().map(|row| event(row)).collect(), ..Leaving::default() };
-    open()?.of_instance("depot-1").write(&leaving(&["tea", "both"]))?;
-    open()?.of_instance("depot/2").write(&leaving(&["ink", "both"]))?;
+    open()?.for_instance("depot-1").write(&leaving(&["tea", "both"]))?;
+    open()?.for_instance("depot/2").write(&leaving(&["ink", "both"]))?;
     let store = SqliteStore::open(&folder.path().join("depot.db"), Depot::rows())?;
-    assert_eq!(open()?.bring_back(&store, "shelf").await?, 3);
+    assert_eq!(open()?.restore(&store, "shelf").await?, 3);
     Ok(())
 }

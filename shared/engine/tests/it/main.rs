@@ -13,7 +13,7 @@ mod log_lines;
 mod metrics;
 mod overrides;
 mod parcels;
-mod reading;
+mod queries;
 mod relay;
 mod settings;
 mod standstill;

@@ -35,7 +35,7 @@ fn everything_that_happens_is_counted_under_its_name() {
     metrics.foreign_parked("shelf-filling");
     metrics.call_ended("supply", CallEnd::Failed, took, None);
     metrics.batch_committed(3, took);
-    metrics.take_queue(17);
+    metrics.record_queue(17);
     metrics.batch_not_stored();
     metrics.promised(6);
     metrics.published(5, 1, took);
@@ -43,7 +43,7 @@ fn everything_that_happens_is_counted_under_its_name() {
     metrics.published(0, 2, Duration::ZERO);
     metrics.delivered_again("shelf-filling");
     metrics.lagging("shelf-filling", Some(12));
-    metrics.take_clock_offset(Some(SignedDuration::from_millis(-1_500)));
+    metrics.record_clock_offset(Some(SignedDuration::from_millis(-1_500)));
     let text = metrics.text().expect("metrics");
     for line in [
         "saga_input_total{step=\"shelf-filling\",outcome=\"done\"} 2",
@@ -57,7 +57,7 @@ fn everything_that_happens_is_counted_under_its_name() {
         "store_faults_total 1",
         "outbox_written_total 6",
         "outbox_published_total 5",
-        "outbox_refused_total 3",
+        "outbox_rejected_total 3",
         "outbox_publish_messages_sum 5.0",
         "outbox_publish_messages_count 1",
         "outbox_publish_duration_seconds_sum 0.004",
@@ -95,7 +95,7 @@ fn what_a_service_counts_of_its_own_stands_beside_the_rest() {
 #[test]
 fn what_can_happen_is_shown_before_it_does() {
     let metrics = Metrics::default();
-    metrics.expect(&["shelf-filling"], &["supply"]);
+    metrics.declare(&["shelf-filling"], &["supply"]);
     let text = metrics.text().expect("metrics");
     for line in [
         "saga_input_total{step=\"shelf-filling\",outcome=\"dead\"} 0",
@@ -119,7 +119,7 @@ fn a_process_shows_itself() {
 #[test]
 fn every_outcome_is_named_by_the_help_and_shown_before_it_happens() {
     let metrics = Metrics::default();
-    metrics.expect(&["shelf-filling"], &["supply"]);
+    metrics.declare(&["shelf-filling"], &["supply"]);
     let text = metrics.text().expect("metrics");
     let all = [
         ("shelf-filling", &OF_MESSAGES[..]),
@@ -202,14 +202,14 @@ fn a_gauge_is_no_number_while_what_it_tells_is_not_known() {
         }
     };
     assert_unknown(&metrics);
-    metrics.take_stats(Some(StoreStats { outbox_pending: 3, ..StoreStats::default() }), at(0));
-    metrics.take_clock_offset(Some(SignedDuration::ZERO));
+    metrics.record_stats(Some(StoreStats { outbox_pending: 3, ..StoreStats::default() }), at(0));
+    metrics.record_clock_offset(Some(SignedDuration::ZERO));
     metrics.lagging("shelf-filling", Some(3));
-    metrics.take_queue(0);
+    metrics.record_queue(0);
     let text = metrics.text().expect("metrics");
     assert!(!text.lines().any(|line| line.ends_with(" NaN")), "{text}");
-    metrics.take_stats(None, at(1));
-    metrics.take_clock_offset(None);
+    metrics.record_stats(None, at(1));
+    metrics.record_clock_offset(None);
     metrics.lagging("shelf-filling", None);
     assert_unknown(&metrics);
     let text = metrics.text().expect("metrics");
@@ -220,17 +220,17 @@ fn a_gauge_is_no_number_while_what_it_tells_is_not_known() {
 /// Every metric is what its name says it is, and says what it is for.
 #[test]
 fn names_are_as_prometheus_wants_them() {
-    for metric in names::ALL.iter().chain(&names::OF_THE_PROCESS) {
+    for metric in names::ALL.iter().chain(&names::PROCESS) {
         let Metric { name, help, kind, .. } = metric;
         let is_counter = matches!(kind, MetricKind::Counter);
         assert_eq!(name.ends_with("_total"), is_counter, "{name}");
         let is_fine = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
         assert!(is_fine && !help.is_empty() && !help.ends_with('.'), "{name}: {help}");
     }
-    let mut all: Vec<_> = names::ALL.iter().chain(&names::OF_THE_PROCESS).map(|metric| metric.name).collect();
+    let mut all: Vec<_> = names::ALL.iter().chain(&names::PROCESS).map(|metric| metric.name).collect();
     all.sort_unstable();
     all.dedup();
-    assert_eq!(all.len(), names::ALL.len() + names::OF_THE_PROCESS.len(), "each is declared once");
+    assert_eq!(all.len(), names::ALL.len() + names::PROCESS.len(), "each is declared once");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn what_the_store_says_of_itself_is_shown_and_remembered() {
         task_oldest: Some(at(5)),
         dead_letters: 6,
     };
-    metrics.take_stats(Some(stats), at(0) + SignedDuration::from_millis(7_500));
+    metrics.record_stats(Some(stats), at(0) + SignedDuration::from_millis(7_500));
     assert_eq!((metrics.stats().retries, metrics.stats().task_oldest), (3, Some(at(5))));
     let text = metrics.text().expect("metrics");
     for line in [
@@ -276,7 +276,7 @@ async fn a_breaker_is_shown_with_its_state_and_what_it_refused() {
         (State::ForcedOpen, 2),
     ];
     for (state, shown) in states {
-        harness.metrics.take_breaker(&BreakerView { state, refused: 9, recorded, ..view.clone() });
+        harness.metrics.record_breaker(&BreakerView { state, refused: 9, recorded, ..view.clone() });
         let text = harness.metrics.text().expect("metrics");
         for line in [
             format!("breaker_state{{breaker=\"{SUPPLIER}\"}} {shown}.0"),

@@ -67,7 +67,7 @@ async fn an_embedded_service_is_not_started_on_a_database_that_is_not_its_own() 
     let (own, other) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let start = async |database| embedded::start(Depot, Arc::new(NoCalls), database, &bus).await;
 
-    let depot = start(Database::Kept(own.path())).await?;
+    let depot = start(Database::Existing(own.path())).await?;
     let deadline = Timestamp::now() + SignedDuration::from_hours(1);
     let command = (Uuid::from_u128(1), ParcelCommand::Book { to: "Lyon".to_owned(), deadline });
     depot.engine.ask(Uuid::from_u128(1), command, None).await?;
@@ -75,10 +75,10 @@ async fn an_embedded_service_is_not_started_on_a_database_that_is_not_its_own() 
     wait_until("the broker knows of the booking", is_known).await;
     drop(depot);
 
-    let Err(refusal) = start(Database::Kept(other.path())).await else { panic!("it was started") };
+    let Err(refusal) = start(Database::Existing(other.path())).await else { panic!("it was started") };
     assert!(refusal.to_string().contains("it is another one"), "{refusal}");
-    start(Database::Anew(other.path())).await?;
-    start(Database::Kept(own.path())).await?;
+    start(Database::New(other.path())).await?;
+    start(Database::Existing(own.path())).await?;
     Ok(())
 }
 
@@ -127,8 +127,8 @@ fn program() -> Program<Depot, NoSettings> {
         metrics: &[],
         access: &Access::CLOSED,
         background: |_| vec![],
-        refuses: |_| None,
-        under_way: None,
+        overload: |_| None,
+        in_flight_limit: None,
     }
 }
 

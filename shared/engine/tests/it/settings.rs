@@ -8,8 +8,8 @@ use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::{Breaker, BreakerPolicy, State, Verdict, Window};
 use saga_core::decider::RetentionPolicy;
 use saga_core::row::RowKind;
-use saga_engine::host::retention::Kept;
-use saga_engine::host::settings::{self, BadSettings, Place, RetentionSettings, Settings, Sources};
+use saga_engine::host::retention::RetentionPeriod;
+use saga_engine::host::settings::{self, BadSettings, DbLocation, RetentionSettings, Settings, Sources};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -133,7 +133,7 @@ fn what_a_file_says_of_one_breaker_is_what_it_does() {
 #[test]
 fn what_a_file_says_of_calls_and_retries_is_what_they_get() {
     let settings = read(FILE, &[]).expect("good settings");
-    let calls = settings.calls_to("supplier");
+    let calls = settings.task_settings("supplier");
     assert_eq!((calls.concurrency, calls.timeout), (3, Duration::from_millis(250)));
     assert_eq!((calls.retry.max_attempts, calls.retry.base), (9, settings.task.retry.base));
     let retries = settings.step_retries();
@@ -152,7 +152,10 @@ fn a_flag_changes_one_member_of_what_the_file_says() {
     let policy = settings.breaker_of("supplier");
     assert_eq!((policy.open_for, policy.failure_rate), (Duration::from_secs(1), 100));
     assert_eq!(
-        (settings.calls_to("supplier").concurrency, settings.calls_to("supplier").timeout.as_millis()),
+        (
+            settings.task_settings("supplier").concurrency,
+            settings.task_settings("supplier").timeout.as_millis()
+        ),
         (5, 250)
     );
 }
@@ -352,7 +355,7 @@ fn what_is_set_is_how_the_loops_carry_the_service() {
         "store.url=sqlite:///somewhere/till.db",
     ];
     let settings = read(FILE, &flags).expect("good settings");
-    let carriage = settings.carriage("supplier");
+    let carriage = settings.runtime_config("supplier");
     assert_eq!((&carriage.rules.owner[..], carriage.rules.use_inbox), ("till-7", true));
     assert_eq!(carriage.rules.task_lease, jiff::SignedDuration::from_mins(15));
     assert_eq!((carriage.rules.retry.max_attempts, carriage.rules.task_retry.max_attempts), (19, 9));
@@ -364,12 +367,12 @@ fn what_is_set_is_how_the_loops_carry_the_service() {
         (Duration::from_millis(250), Duration::from_secs(13))
     );
     assert_eq!((carriage.relay.batch, carriage.consumer.pull, carriage.consumer.under_way), (18, 16, 17));
-    let opening = settings.opening("till");
+    let opening = settings.open_options("till");
     assert_eq!(
         (opening.service, opening.check_within, opening.accept_loss),
         ("till", Duration::from_secs(20), "some")
     );
-    let Place::File(path) = settings.store.place().expect("a place") else { panic!("it is a file") };
+    let DbLocation::File(path) = settings.store.location().expect("a place") else { panic!("it is a file") };
     assert_eq!(path, PathBuf::from("/somewhere/till.db"));
     for (url, why) in [
         ("sqlite:", "sqlite:PATH"),
@@ -378,11 +381,13 @@ fn what_is_set_is_how_the_loops_carry_the_service() {
         ("postgres://till@db.example", "names no database"),
     ] {
         let settings = read("", &[&format!("store.url={url}")]).expect("read, and not opened");
-        let said = settings.store.place().expect_err(url).to_string();
+        let said = settings.store.location().expect_err(url).to_string();
         assert!(said.contains("store.url") && said.contains(why), "{url}: {said}");
     }
     let shared = read("", &["store.url=postgres://till:secret@db.example/till"]).expect("read");
-    let Place::Server(place) = shared.store.place().expect("a place") else { panic!("it is on a server") };
+    let DbLocation::Server(place) = shared.store.location().expect("a place") else {
+        panic!("it is on a server")
+    };
     assert_eq!(place.to_string(), "postgres://till@db.example:5432/till");
     let told = serde_json::to_string(&shared.store).expect("settings have a JSON form");
     assert!(!told.contains("secret") && told.contains("till:***@db.example"), "{told}");
@@ -441,7 +446,10 @@ fn what_is_kept_is_kept_for_as_long_as_its_own_setting_says() {
 fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
     let retention = |flags: &[&str]| read("", flags).map(|settings| settings.retention);
     let defaults = retention(&[]).expect("the defaults");
-    assert_eq!((defaults.history, defaults.dead_letter.to_string().as_str()), (Kept::ForEver, "30days"));
+    assert_eq!(
+        (defaults.history, defaults.dead_letter.to_string().as_str()),
+        (RetentionPeriod::Forever, "30days")
+    );
     let now: jiff::Timestamp = "2026-03-03T12:00:00Z".parse().expect("a time");
     let week = Duration::from_hours(24 * 7);
     assert_eq!(defaults.departures(now, &[], week).history, jiff::Timestamp::MIN);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use contract::topology::producers;
 use jiff::Timestamp;
-use saga_engine::host::app::PublishedAgain;
+use saga_engine::host::app::Republished;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ pub async fn run(
 async fn republish(admin: &Admin, service: &str, since: Timestamp, body: &Value) -> anyhow::Result<Done> {
     let answer = admin.post(&["outbox", service, "republish"], body).await;
     let mut answer = answer.map_err(exit::of_this_one)?;
-    let PublishedAgain { republished, kept_since } = read(answer.clone())?;
+    let Republished { republished, kept_since } = read(answer.clone())?;
     let beyond = match since < kept_since {
         true => {
             format!("; what was published before {} is not kept (retention.published)", moment(kept_since))

@@ -162,17 +162,17 @@ fn not_ready(what: String, service: &str, complaint: &Complaint, place: &Place<'
              database said.",
             &again,
         ),
-        "database" => place.finding(
+        "startup" => place.finding(
             what,
             "Since its start it has not reached the broker, and begins nothing before. See that the broker runs.",
             &["status"],
         ),
-        "requests" => place.finding(
+        "overload" => place.finding(
             what,
             "It refuses what it is there for, so that it does not promise more than it can publish.",
             &["outbox list"],
         ),
-        "steps" => place.finding(what, "What is told to it lies at the broker.", &["breakers", "faults"]),
+        "consumer_stall" => place.finding(what, "What is told to it lies at the broker.", &["breakers", "faults"]),
         _ => place.finding(what, "It does not take what it promises to take.", &again),
     }
 }
@@ -335,7 +335,7 @@ mod tests {
         let step = StepLook {
             step: "payment-processing".to_owned(),
             waiting: Some(3),
-            stands_still_since: Some(at(0)),
+            stalled_since: Some(at(0)),
             paused: false,
         };
         let books = BooksLook { verdict: Verdict::Unbalanced, at: at(0), discrepancies: 2 };
@@ -344,7 +344,7 @@ mod tests {
             problem: "admin's database does not answer within 1.5 s".to_owned(),
         };
         let mut reasons: Vec<_> =
-            ["store", "database", "requests", "steps", "other"].into_iter().map(not_ready).collect();
+            ["store", "startup", "overload", "consumer_stall", "other"].into_iter().map(not_ready).collect();
         reasons.extend([
             Reason::Silent { service: payment(), problem: "payment does not answer: refused".to_owned() },
             Reason::Silent { service: "bank".to_owned(), problem: "told by its process".to_owned() },

@@ -238,7 +238,7 @@ mod tests {
             let step = |waiting: &Option<u64>| StepLook {
                 step: "payment-refund".to_owned(),
                 waiting: *waiting,
-                stands_still_since: None,
+                stalled_since: None,
                 paused: false,
             };
             let service = ServiceLook { steps: counts.iter().map(step).collect(), ..ServiceLook::default() };

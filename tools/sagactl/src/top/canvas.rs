@@ -136,7 +136,7 @@ mod tests {
                     });
                     let waiting = Some(1_040);
                     let step = "order-confirmation".to_owned();
-                    look.steps.push(StepLook { step, waiting, stands_still_since: None, paused: false });
+                    look.steps.push(StepLook { step, waiting, stalled_since: None, paused: false });
                 }
                 "inventory" => *look = service_that_is_silent(),
                 _ => {}

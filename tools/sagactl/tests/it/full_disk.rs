@@ -25,7 +25,7 @@ async fn a_full_disk_of_the_broker_is_said_and_refuses_orders_and_mends_once_the
     let (system, watched) = with_a_small_disk();
     let readiness = async || {
         let answer = system.http.get(system.url("order", "/readyz")).send().await.ok()?;
-        Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publishing"]["text"].clone()))
+        Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publish_stall"]["text"].clone()))
     };
     let ok = (StatusCode::OK, Value::from("ok"));
     // All of it: until a service has met the broker it refuses what would change something.

@@ -21,7 +21,7 @@ const INTERNAL: [&str; 14] = [
     "/internal/breakers",
     "/internal/faults",
     "/internal/verify",
-    "/internal/place",
+    "/internal/position",
     "/internal/changes?kind=order&after=0",
     "/internal/ledger",
     "/internal/ledger/catalogue",

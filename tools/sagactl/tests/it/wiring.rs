@@ -44,7 +44,7 @@ async fn a_step_that_stands_still_ends_readiness_until_it_goes_on() {
         let answer = system.http.get(system.url("inventory", "/readyz")).send().await.expect("an answer");
         (
             answer.status().as_u16(),
-            answer.json::<Value>().await.expect("JSON")["checks"]["steps"]["text"].clone(),
+            answer.json::<Value>().await.expect("JSON")["checks"]["consumer_stall"]["text"].clone(),
         )
     };
     wait_until("it is ready", async || readiness().await == (200, Value::from("ok"))).await;

@@ -3,7 +3,7 @@
 use axum::body::to_bytes;
 use contract::money::{Currency, Money};
 use jiff::{SignedDuration, Timestamp};
-use saga_engine::host::reading::{Encoding, Folds, Page};
+use saga_engine::host::queries::{Encoding, Folds, Page};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -16,25 +16,25 @@ fn page<T: Clone>(entries: &[T]) -> Page<T> {
         entries: entries.to_vec(),
         next: Some("\0".to_owned()),
         unreadable: vec!["thing/1".to_owned()],
-        left_before: Some(Uuid::max()),
+        purged_before: Some(Uuid::max()),
         folds: Some(folds),
     }
 }
 
 async fn same<T: Clone + PartialEq + std::fmt::Debug + Serialize + DeserializeOwned>(entries: &[T]) {
-    for encoding in [Encoding::Json, Encoding::Packed] {
+    for encoding in [Encoding::Json, Encoding::MessagePack] {
         let page = page(entries);
-        let (parts, body) = page.written(encoding).expect("an answer").into_parts();
+        let (parts, body) = page.encode(encoding).expect("an answer").into_parts();
         let body = to_bytes(body, usize::MAX).await.expect("a body");
-        let read = Page::<T>::read(&parts.headers, &body).expect("a page");
+        let read = Page::<T>::decode(&parts.headers, &body).expect("a page");
         assert_eq!(read.entries, entries, "{encoding:?}");
         assert_eq!(
-            (&read.next, &read.unreadable, read.left_before),
-            (&page.next, &page.unreadable, page.left_before)
+            (&read.next, &read.unreadable, read.purged_before),
+            (&page.next, &page.unreadable, page.purged_before)
         );
         assert_eq!(read.folds, page.folds);
         for cut in 0..body.len() {
-            assert!(Page::<T>::read(&parts.headers, &body[..cut]).is_err(), "{encoding:?}, cut at {cut}");
+            assert!(Page::<T>::decode(&parts.headers, &body[..cut]).is_err(), "{encoding:?}, cut at {cut}");
         }
     }
 }

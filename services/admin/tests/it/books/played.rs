@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use reqwest::Method;
 use saga_core::message::Message as _;
 use saga_core::service_stats::{ServiceStats, StepStats};
-use saga_engine::host::reading::{Encoding, Folds, Page};
+use saga_engine::host::queries::{Encoding, Folds, Page};
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
 use serde::Serialize;
@@ -238,7 +238,7 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, encoding: Encoding, ur
 
 /// As a service sends it: packed to whoever says that it reads that.
 fn sent<T: Serialize>(page: &Page<T>, encoding: Encoding) -> Response {
-    page.written(encoding).into_response()
+    page.encode(encoding).into_response()
 }
 
 /// Which entries are asked for.
@@ -255,13 +255,13 @@ fn page_of<T: Clone>(all: &[T], key: fn(&T) -> String, which: &Which<'_>, length
         Which::Only(ids) => {
             let of = |id: &str| all.iter().filter(|entry| key(entry) == id).cloned().collect::<Vec<_>>();
             let entries = ids.iter().flat_map(|id| of(id)).collect();
-            return Page { entries, next: None, unreadable: vec![], left_before: None, folds: None };
+            return Page { entries, next: None, unreadable: vec![], purged_before: None, folds: None };
         }
     };
     let mut rest = all.iter().filter(|entry| after.is_none_or(|after| key(entry).as_str() > after));
     let entries: Vec<T> = rest.by_ref().take(length).cloned().collect();
     let next = rest.next().and_then(|_| entries.last()).map(key);
-    Page { entries, next, unreadable: vec![], left_before: None, folds: None }
+    Page { entries, next, unreadable: vec![], purged_before: None, folds: None }
 }
 
 /// One more fact is said, and handled; there is always one that is not.

@@ -7,7 +7,7 @@ use contract::reconciliation::PaymentState;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use saga_core::service_stats::{ServiceStats, StepStats};
-use saga_engine::host::reading::Folds;
+use saga_engine::host::queries::Folds;
 use saga_engine::store::FoldReport;
 use saga_engine::testing::NOON;
 use serde_json::{Value, json};

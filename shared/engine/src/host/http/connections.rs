@@ -1,4 +1,4 @@
-//! Shell: accepts connections within a bound, speaks HTTP on each, and ends them when their time is over.
+//! Shell: accepts connections within a bound, serves HTTP/1.1 on each, and closes them.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -26,52 +26,52 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{debug, error};
 
-use super::files::connections_within_the_limit;
+use super::client_stream::{ClientStream, problem_response};
+use super::connection_pool::{CloseReason, ConnectionPool, Slot, SlotGuard};
+use super::file_limit::connection_limit;
 use super::problem::Problem;
-use super::seats::{Seat, Seats, SentAway, Taken};
 use super::settings::HttpSettings;
 use super::tls::Tls;
-use super::wire::{Wire, document};
 
-/// A stop that takes longer than this is cut short: a service ends within 10 s, and what is left is for its last spans.
+/// Limit on a graceful stop. A service ends within 10 s, and the rest is for its last spans.
 pub const STOP_WITHIN: Duration = Duration::from_secs(7);
-/// How many may wait to be accepted, as far as the system allows: a client that finds no place asks again after a
-/// second, and a probe has given up by then.
+/// Connections that may wait to be accepted, as far as the system allows. A client whose SYN is dropped repeats it after a
+/// second, when a probe has timed out.
 const BACKLOG: u32 = 4096;
-/// How often it is looked for who takes too long.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Longest head of a request, and what hyper holds of a connection at most.
+/// Interval between two sweeps for slow clients.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum size of a request's head, and of hyper's buffer of a connection.
 const HEAD_LIMIT_BYTES: usize = 16 * 1024;
 
-/// What listens, and how those who come are spoken with.
+/// Listening socket, with its TLS.
 pub struct Listener {
     socket: TcpListener,
     tls: Tls,
 }
 
 impl Listener {
-    /// On a socket that is there, with the TLS that the settings say.
+    /// Listens on a bound socket, with the TLS of the settings.
     ///
     /// # Errors
-    /// When a file of TLS cannot be used.
+    /// When a certificate or key cannot be used.
     pub fn on(socket: TcpListener, settings: &HttpSettings) -> io::Result<Self> {
         let tls = Tls::of(&settings.tls).map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
         Ok(Self { socket, tls })
     }
 
-    /// Where it listens.
+    /// Bound address.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 }
 
-/// Binds the address.
+/// Binds the address `http.bind`.
 ///
 /// # Errors
-/// When it is no address, or taken, or a file cannot be used.
+/// When it is no address, or in use, or a certificate or key cannot be used.
 pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, io::Result<Listener>> {
     Box::pin(async {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "it is no address");
@@ -85,7 +85,7 @@ pub fn bind(settings: &HttpSettings) -> BoxFuture<'_, io::Result<Listener>> {
     })
 }
 
-/// As `TcpListener::bind` makes it, but more may wait to be accepted.
+/// Binds like `TcpListener::bind`, with a larger backlog.
 fn socket_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -93,42 +93,41 @@ fn socket_at(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop`, then lets running requests finish, within [`STOP_WITHIN`].
+/// Serves until `stop`. Then finishes running requests, within [`STOP_WITHIN`].
 pub async fn serve(listener: Listener, router: Router, settings: Arc<HttpSettings>, stop: CancellationToken) {
     let Listener { socket, tls } = listener;
-    let number = connections_within_the_limit(settings.max_connections);
-    let seats = Seats::new(number, &settings);
-    let mut conversations = JoinSet::new();
-    let mut look = interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let pool = ConnectionPool::new(connection_limit(settings.max_connections), &settings);
+    let mut connections = JoinSet::new();
+    let mut sweep = interval(SWEEP_INTERVAL);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let stream = tokio::select! {
             accepted = socket.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    unless_it_is_the_client(&error).await;
+                    pause_after(&error).await;
                     continue;
                 }
             },
-            _ = look.tick() => {
-                seats.send_away_the_slow(Instant::now());
+            _ = sweep.tick() => {
+                pool.close_slow(Instant::now());
                 continue;
             }
-            Some(_) = conversations.join_next() => continue,
+            Some(_) = connections.join_next() => continue,
             () = stop.cancelled() => break,
         };
-        // Dropped, and with it closed, when not even a seat for probes is left: they are free within a second.
-        if let Some(taken) = seats.take().await {
-            let way = Way { router: router.clone(), settings: settings.clone(), stop: stop.clone() };
-            conversations.spawn(converse(stream, tls.acceptor(), taken, way));
+        // Without a slot the stream is dropped, which closes it. Slots of the reserve are free within a second.
+        if let Some(guard) = pool.acquire().await {
+            let server = Server { router: router.clone(), settings: settings.clone(), stop: stop.clone() };
+            connections.spawn(serve_connection(stream, tls.acceptor(), guard, server));
         }
     }
     drop(socket);
-    seats.send_away_all();
-    let _ = timeout(STOP_WITHIN, async { while conversations.join_next().await.is_some() {} }).await;
+    pool.close_idle();
+    let _ = timeout(STOP_WITHIN, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Does so beside the rest.
+/// Spawns [`serve`].
 pub fn spawn(
     listener: Listener,
     router: Router,
@@ -138,8 +137,8 @@ pub fn spawn(
     tokio::spawn(serve(listener, router, Arc::new(settings), stop))
 }
 
-/// A client that is gone already is no trouble. Anything else is this side's, and will not be over at once.
-async fn unless_it_is_the_client(error: &io::Error) {
+/// Pauses after a failed accept, unless the client caused it. Other causes, such as too many open files, last for a while.
+async fn pause_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         error!("no connection can be accepted: {error}");
@@ -147,66 +146,66 @@ async fn unless_it_is_the_client(error: &io::Error) {
     }
 }
 
-/// What every connection needs to be answered.
-struct Way {
+/// Shared state of all connections.
+struct Server {
     router: Router,
     settings: Arc<HttpSettings>,
     stop: CancellationToken,
 }
 
-/// What there is to say and hear on one connection.
-async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, taken: Taken, way: Way) {
-    let seat = &taken.seat;
-    // Who says nothing costs nothing but a socket: no buffers are made before the first byte.
+/// Serves one connection until its end.
+async fn serve_connection(stream: TcpStream, tls: Option<TlsAcceptor>, guard: SlotGuard, server: Server) {
+    let slot = &guard.slot;
+    // A silent client costs only a socket: no buffers are allocated before the first byte.
     tokio::select! {
-        spoken = stream.readable() => if spoken.is_err() { return },
-        _ = seat.sent_away() => return,
+        readable = stream.readable() => if readable.is_err() { return },
+        _ = slot.closing() => return,
     }
     match tls {
-        None => speak(stream, seat, way).await,
-        // On the heap: what it takes of memory, a plain connection would take as well.
-        Some(tls) => Box::pin(speak_in_secret(stream, tls, seat, way)).await,
+        None => serve_http(stream, slot, server).await,
+        // On the heap: otherwise plain connections would take the memory of a handshake as well.
+        Some(tls) => Box::pin(serve_tls(stream, tls, slot, server)).await,
     }
 }
 
-/// Shakes hands, and speaks HTTP within TLS.
-async fn speak_in_secret(stream: TcpStream, tls: TlsAcceptor, seat: &Arc<Seat>, way: Way) {
-    // The handshake counts as the head of a request: who takes too long for it is sent away.
-    seat.hears();
-    let shaken = tokio::select! {
-        shaken = tls.accept(stream) => shaken,
-        _ = seat.sent_away() => return,
+/// Serves HTTP within TLS, after the handshake.
+async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, slot: &Arc<Slot>, server: Server) {
+    // The handshake has the time-out of a request's head.
+    slot.on_bytes();
+    let accepted = tokio::select! {
+        accepted = tls.accept(stream) => accepted,
+        _ = slot.closing() => return,
     };
-    match shaken {
+    match accepted {
         Ok(stream) => {
-            seat.waits();
-            speak(stream, seat, way).await;
+            slot.on_idle();
+            serve_http(stream, slot, server).await;
         }
-        // It spoke plain HTTP, trusts somebody else, or has gone: an alert has told it so.
-        Err(error) => debug!("no TLS with a client: {error}"),
+        // The client speaks plain HTTP, trusts another authority, or is gone. A TLS alert has told it.
+        Err(error) => debug!("TLS handshake failed: {error}"),
     }
 }
 
-/// Speaks HTTP on anything that reads and writes.
-async fn speak<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// Serves HTTP on a stream.
+async fn serve_http<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: T,
-    seat: &Arc<Seat>,
-    Way { router, settings, stop }: Way,
+    slot: &Arc<Slot>,
+    Server { router, settings, stop }: Server,
 ) {
-    let wire = Wire::new(stream, seat.clone(), settings.write_timeout);
-    let answering = seat.clone();
+    let stream = ClientStream::new(stream, slot.clone(), settings.write_timeout);
+    let answering = slot.clone();
     let answer =
         service_fn(move |request: Request<Incoming>| answer(router.clone(), answering.clone(), request));
-    // No timers of hyper's: its only one also runs between requests.
+    // The pool has the timers: hyper's also runs between requests.
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(HEAD_LIMIT_BYTES)
-        .serve_connection(TokioIo::new(wire), answer);
+        .serve_connection(TokioIo::new(stream), answer);
     let mut is_stopping = false;
-    let sent_away = loop {
+    let closed_for = loop {
         tokio::select! {
             _ = poll_fn(|context| connection.poll_without_shutdown(context)) => break None,
-            why = seat.sent_away() => break Some(why),
+            reason = slot.closing() => break Some(reason),
             () = stop.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
@@ -214,63 +213,64 @@ async fn speak<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
     };
     let parts = connection.into_parts();
-    let (mut wire, is_amid_a_request) = (parts.io.into_inner(), !parts.read_buf.is_empty());
-    match sent_away {
-        Some(why) if is_amid_a_request => {
-            // It takes no waiting: the little that is said fits the socket.
-            let _ = timeout(LINGER, wire.write_all(&document(&last_words(why)))).await;
+    let (mut stream, is_within_request) = (parts.io.into_inner(), !parts.read_buf.is_empty());
+    match closed_for {
+        Some(reason) if is_within_request => {
+            // A problem document fits into the socket's buffer.
+            let response = problem_response(&problem_of(reason));
+            let _ = timeout(LINGER, stream.write_all(&response)).await;
         }
         Some(_) => {}
         None => tokio::select! {
-            _ = timeout(LINGER, part(wire)) => {}
-            _ = seat.sent_away() => {}
+            _ = timeout(LINGER, close_lingering(stream)) => {}
+            _ = slot.closing() => {}
         },
     }
 }
 
-/// What is said to a client in the midst of a request.
-fn last_words(why: SentAway) -> Problem {
-    match why {
-        SentAway::TooSlow => Problem::new(StatusCode::REQUEST_TIMEOUT, "the request's head took too long"),
-        SentAway::Crowded => {
+/// Problem for a client whose request is incomplete.
+fn problem_of(reason: CloseReason) -> Problem {
+    match reason {
+        CloseReason::TooSlow => Problem::new(StatusCode::REQUEST_TIMEOUT, "the request's head took too long"),
+        CloseReason::Evicted => {
             Problem::unavailable("all connections are taken, and this one has asked for nothing yet", 1)
         }
-        SentAway::Stopping => Problem::unavailable("the service stops", 5),
+        CloseReason::Stopping => Problem::unavailable("the service stops", 5),
     }
 }
 
-/// How long a client may go on talking after its answer.
+/// Time for which a client may go on sending after its answer.
 const LINGER: Duration = Duration::from_millis(500);
-/// How much it may say: a body that was refused is on its way already.
+/// Bytes that it may send: a rejected body may be on its way already.
 const LINGER_BYTES: u64 = 1024 * 1024;
 
-/// Closes a connection so that what was said last is read: a socket that is closed with unread bytes takes its answer
-/// back (RFC 9112 §9.6).
-async fn part<T: AsyncRead + AsyncWrite + Unpin>(mut wire: Wire<T>) -> io::Result<()> {
-    wire.shutdown().await?;
-    tokio::io::copy(&mut wire.take(LINGER_BYTES), &mut tokio::io::sink()).await?;
+/// Closes a connection so that the client reads the last answer. A socket that is closed with unread bytes resets the
+/// connection, and the answer is lost (RFC 9112 §9.6).
+async fn close_lingering<T: AsyncRead + AsyncWrite + Unpin>(mut stream: ClientStream<T>) -> io::Result<()> {
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await?;
     Ok(())
 }
 
-/// The router's answer; until it is sent, the seat is taken by it.
+/// Routes a request. Until its answer is sent, the connection is not evicted.
 fn answer(
     router: Router,
-    seat: Arc<Seat>,
+    slot: Arc<Slot>,
     request: Request<Incoming>,
 ) -> BoxFuture<'static, Result<Response<Answer>, Infallible>> {
-    seat.has_head();
+    slot.on_head();
     let mut request = request.map(Body::new);
-    request.extensions_mut().insert(seat.clone());
+    request.extensions_mut().insert(slot.clone());
     Box::pin(async move {
         let response = router.oneshot(request).await?;
-        Ok(response.map(|body| Answer { body, seat }))
+        Ok(response.map(|body| Answer { body, slot }))
     })
 }
 
-/// The body of an answer, which is dropped when all of it is made.
+/// Body of an answer. Hyper drops it when all of it is written.
 struct Answer {
     body: Body,
-    seat: Arc<Seat>,
+    slot: Arc<Slot>,
 }
 
 impl HttpBody for Answer {
@@ -295,7 +295,7 @@ impl HttpBody for Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.seat.is_answered();
+        self.slot.on_answer_complete();
     }
 }
 
@@ -303,15 +303,15 @@ impl Drop for Answer {
 mod tests {
     use super::*;
 
-    /// Thousands are there at once under overload: what each takes is what the whole service takes.
+    /// Under overload thousands of connections are open at once.
     #[tokio::test]
-    async fn a_plain_connection_takes_no_room_for_tls() -> io::Result<()> {
+    async fn plain_connection_takes_no_memory_for_tls() -> io::Result<()> {
         let settings = Arc::new(HttpSettings::default());
         let socket = socket_at(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let stream = TcpStream::connect(socket.local_addr()?).await?;
-        let taken = Seats::new(1, &settings).take().await.expect("a seat");
-        let way = Way { router: Router::new(), settings, stop: CancellationToken::new() };
-        let size = size_of_val(&converse(stream, None, taken, way));
+        let guard = ConnectionPool::new(1, &settings).acquire().await.expect("a slot");
+        let server = Server { router: Router::new(), settings, stop: CancellationToken::new() };
+        let size = size_of_val(&serve_connection(stream, None, guard, server));
         assert!(size <= 2 * 1024, "{size} bytes");
         Ok(())
     }

@@ -1,40 +1,40 @@
-//! HTTP for every service: one error form, limits, health, metrics, documentation, graceful stop.
+//! HTTP server of every service: connections, limits, authorization, problems, documentation, graceful stop.
 //!
-//! - who is connected: `connections`, `tls`, `wire` (the bytes), `seats` (who gives way), `files` (how many there may be)
-//! - what stands before a route, outermost first as `server` has it: `door` (what a browser could be tricked into),
-//!   `receiving` (all of a request is there), `gate` (tokens)
-//! - what routes read and answer: `extract`, `idempotency`, `text`, `answer`, `problem`
-//! - what a service tells of itself: `readiness`, `openapi`, `schemas`
-//! - `settings`; `outgoing`: how this service asks others
+//! - connections: `connections` (accept, serve, close), `connection_pool` (eviction and time-outs), `client_stream` (bytes
+//!   of one client), `tls`, `file_limit`
+//! - before a route, outermost first as `server` composes it: `telemetry`, `origin_guard`, `request_body`, `authorization`
+//! - for routes: `extract`, `idempotency`, `text`, `command_reply`, `problem`
+//! - descriptions: `readiness`, `openapi`, `schemas`
+//! - `settings`; `client`: credentials for requests to other services
 
-mod answer;
+mod authorization;
+mod client;
+mod client_stream;
+mod command_reply;
+mod connection_pool;
 mod connections;
-mod door;
 mod extract;
-mod files;
-mod gate;
+mod file_limit;
 mod idempotency;
-mod measured;
 mod openapi;
-mod outgoing;
+mod origin_guard;
 mod problem;
 mod readiness;
-mod receiving;
+mod request_body;
 mod schemas;
-mod seats;
 mod server;
 mod settings;
+mod telemetry;
 mod text;
 mod tls;
-mod wire;
 
-pub use answer::answered;
+pub use authorization::{Authorization, Caller};
+pub use client::HttpClient;
+pub use command_reply::command_reply;
 pub use connections::{Listener, STOP_WITHIN, bind, serve, spawn};
-pub use door::REFUSALS;
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};
-pub use gate::{Caller, Gate};
 pub use idempotency::{IdempotencyKey, request_key};
-pub use outgoing::Outgoing;
+pub use origin_guard::COMMON_ERRORS;
 pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Health, Readiness};
 pub use server::{TimeLimit, router};

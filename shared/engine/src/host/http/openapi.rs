@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
-use super::door::REFUSALS;
-use super::gate::Gate;
+use super::authorization::Authorization;
+use super::origin_guard::COMMON_ERRORS;
 use super::problem::{FieldError, Problem};
 use super::schemas::{never_null, spell_out};
 
@@ -50,7 +50,7 @@ const OF_TOKENS: [(StatusCode, &str); 3] = [
 const SCHEME: &str = "token";
 
 /// A description that says of every route what it may answer.
-pub(super) fn completed(api: &utoipa::openapi::OpenApi, gate: &Gate) -> Value {
+pub(super) fn completed(api: &utoipa::openapi::OpenApi, authorization: &Authorization) -> Value {
     let mut api = json!(api);
     let about = &mut api["info"]["description"];
     *about = json!(format!("{}\n\n{BESIDE}", about.as_str().unwrap_or_default()));
@@ -59,7 +59,7 @@ pub(super) fn completed(api: &utoipa::openapi::OpenApi, gate: &Gate) -> Value {
     }
     spell_out(&mut api);
     never_null(&mut api);
-    takes_tokens(&mut api, gate);
+    takes_tokens(&mut api, authorization);
     for operation in operations(&mut api) {
         may_be_absent(operation);
         let takes_something = operation.get("requestBody").is_some() || operation.get("parameters").is_some();
@@ -68,7 +68,7 @@ pub(super) fn completed(api: &utoipa::openapi::OpenApi, gate: &Gate) -> Value {
             add_reason(responses, StatusCode::BAD_REQUEST, UNREADABLE);
             add_reason(responses, StatusCode::UNPROCESSABLE_ENTITY, INVALID);
         }
-        for (status, reason) in REFUSALS.iter().chain([&BROKEN]) {
+        for (status, reason) in COMMON_ERRORS.iter().chain([&BROKEN]) {
             add_reason(responses, *status, reason);
         }
         if let Some(responses) = responses.as_object_mut() {
@@ -80,17 +80,18 @@ pub(super) fn completed(api: &utoipa::openapi::OpenApi, gate: &Gate) -> Value {
 
 /// Says of every guarded route that it takes a token, and what it answers to those that it does not take. While tokens
 /// are off, it takes those who have none as well.
-fn takes_tokens(api: &mut Value, gate: &Gate) {
+fn takes_tokens(api: &mut Value, authorization: &Authorization) {
     let paths = api["paths"].as_object_mut().into_iter().flatten();
     let mut takes_some = false;
     for (path, operations) in paths {
         for (method, operation) in operations.as_object_mut().into_iter().flatten() {
-            if operation.get("responses").is_none() || !gate.guards(&method.to_uppercase(), path) {
+            if operation.get("responses").is_none() || !authorization.is_guarded(&method.to_uppercase(), path)
+            {
                 continue;
             }
             takes_some = true;
             let with = json!({ SCHEME: [] });
-            operation["security"] = if gate.is_on() { json!([with]) } else { json!([with, {}]) };
+            operation["security"] = if authorization.is_on() { json!([with]) } else { json!([with, {}]) };
             for (status, reason) in OF_TOKENS {
                 add_reason(&mut operation["responses"], status, reason);
             }

@@ -17,14 +17,14 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
-use super::door::{Door, guard};
-use super::gate::{Gate, admit};
-use super::measured::{Measures, measure};
+use super::authorization::{Authorization, authorize_request};
 use super::openapi::completed;
+use super::origin_guard::{OriginGuard, guard_origin};
 use super::problem::Problem;
 use super::readiness::Health;
-use super::receiving::{Patience, whole};
+use super::request_body::{BodyLimits, buffer_body};
 use super::settings::HttpSettings;
+use super::telemetry::{RequestTelemetry, observe_request};
 use crate::host::metrics::Metrics;
 use crate::runtime::tracer::Tracer;
 
@@ -34,27 +34,28 @@ struct Operations {
     metrics: Metrics,
 }
 
-/// Puts health, metrics, documentation, limits and errors around `routes`, and the gate before them.
+/// Puts health, metrics, documentation, limits and errors around `routes`, and the authorization before them.
 pub fn router(
     routes: OpenApiRouter,
     settings: &HttpSettings,
-    gate: Gate,
+    authorization: Authorization,
     health: Health,
     metrics: Metrics,
     tracer: Tracer,
 ) -> Router {
     let (routes, api) = routes.split_for_parts();
-    let gate = Arc::new(gate);
-    let measures = Measures { metrics: metrics.clone(), tracer, gate: gate.clone() };
+    let authorization = Arc::new(authorization);
+    let telemetry =
+        RequestTelemetry { metrics: metrics.clone(), tracer, authorization: authorization.clone() };
     let operations = Router::new()
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_text))
         .with_state(Operations { health, metrics });
     let HttpSettings { timeout, body_timeout, body_limit_bytes, .. } = *settings;
-    let description = completed(&api, &gate);
-    let door = Arc::new(Door::new(settings));
-    let patience = Patience { body_timeout, body_limit_bytes };
+    let description = completed(&api, &authorization);
+    let guard = Arc::new(OriginGuard::new(settings));
+    let limits = BodyLimits { body_timeout, body_limit_bytes };
     let bounded = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(|_| async {
             Problem::unavailable("too many requests are under way", 1)
@@ -65,7 +66,7 @@ pub fn router(
         .layer(bounded)
         .merge(operations)
         // Inside, where the router has said which route it is, whatever its path looks like.
-        .layer(from_fn(move |request, next| admit(gate.clone(), request, next)))
+        .layer(from_fn(move |request, next| authorize_request(authorization.clone(), request, next)))
         .merge(SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", description))
         .fallback(
             |request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) },
@@ -73,11 +74,11 @@ pub fn router(
         // What comes this far is small enough.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(move |request, next| within(timeout, request, next)))
-        .layer(from_fn(move |request, next| whole(patience, request, next)))
-        .layer(from_fn(move |request, next| guard(door.clone(), request, next)))
+        .layer(from_fn(move |request, next| buffer_body(limits, request, next)))
+        .layer(from_fn(move |request, next| guard_origin(guard.clone(), request, next)))
         .layer(CatchPanicLayer::custom(|_| Problem::internal(&"a handler panicked").into_response()))
         .layer(map_response(as_problem))
-        .layer(from_fn(move |request, next| measure(measures.clone(), request, next)))
+        .layer(from_fn(move |request, next| observe_request(telemetry.clone(), request, next)))
 }
 
 async fn readyz(State(operations): State<Operations>) -> Response {

@@ -10,7 +10,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::host::watched::{BadFile, Damaged, Watched, read_guarded};
+use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
 /// Whoever reads a key may pretend to be this service.
 const OPEN_TO_OTHERS: u32 = 0o007;
@@ -37,7 +37,7 @@ impl HttpTlsSettings {
 }
 
 /// The handshake of a server, by the files as they are now; `None` where it speaks without TLS.
-pub(super) struct Tls(Option<Watched<TlsAcceptor>>);
+pub(super) struct Tls(Option<Reloaded<TlsAcceptor>>);
 
 impl Tls {
     /// As the settings say.
@@ -51,12 +51,12 @@ impl Tls {
         let files = vec![cert.clone(), key.clone()];
         let read = move || acceptor(&cert, &key);
         // Who renews them writes one after the other: until both are there, the old ones are good.
-        Watched::open(files, Damaged::HoldsTheOld, read).map(|watched| Self(Some(watched)))
+        Reloaded::open(files, OnReadError::KeepOld, read).map(|watched| Self(Some(watched)))
     }
 
     /// What shakes hands now.
     pub(super) fn acceptor(&self) -> Option<TlsAcceptor> {
-        self.0.as_ref().and_then(Watched::now).map(|acceptor| acceptor.as_ref().clone())
+        self.0.as_ref().and_then(Reloaded::current).map(|acceptor| acceptor.as_ref().clone())
     }
 }
 
@@ -67,13 +67,13 @@ const NO_KEY: &str = "name a file with the key of http.tls.cert, in PEM";
 fn acceptor(cert: &Path, key: &Path) -> Result<TlsAcceptor, BadFile> {
     let bad = |setting, file: &Path, why: String| BadFile { setting, file: file.to_owned(), why };
     let no_cert = |why: &dyn std::fmt::Display| bad("http.tls.cert", cert, why.to_string());
-    let text = read_guarded("http.tls.cert", cert, 0, NO_CERTIFICATE)?;
+    let text = read_protected("http.tls.cert", cert, 0, NO_CERTIFICATE)?;
     let chain = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| no_cert(&error))?;
     if chain.is_empty() {
         return Err(no_cert(&"it holds no certificate in PEM"));
     }
-    let text = read_guarded("http.tls.key", key, OPEN_TO_OTHERS, NO_KEY)?;
+    let text = read_protected("http.tls.key", key, OPEN_TO_OTHERS, NO_KEY)?;
     let secret = PrivateKeyDer::from_pem_slice(text.as_bytes())
         .map_err(|error| bad("http.tls.key", key, format!("it holds no key in PEM: {error}")))?;
     let unusable = |error: tokio_rustls::rustls::Error| {

@@ -29,7 +29,7 @@ const WRITTEN_BYTES: usize = 64 * 1024;
 /// The target of the client's own lines.
 const NATS_CLIENT: &str = "async_nats";
 /// How often lost lines are looked for.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is logged, how, and where it goes (section `log`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -130,23 +130,23 @@ fn filter(levels: &str) -> anyhow::Result<EnvFilter> {
 
 impl Log {
     /// What tells of the lines that this log loses.
-    pub(super) fn lost(&self) -> LostLines {
-        LostLines(self.lost.clone())
+    pub(super) fn dropped(&self) -> DroppedLines {
+        DroppedLines(self.lost.clone())
     }
 }
 
 /// The lines that were lost, because the queue was full.
-pub(super) struct LostLines(ErrorCounter);
+pub(super) struct DroppedLines(ErrorCounter);
 
-impl LostLines {
+impl DroppedLines {
     /// Counts them, and says so once there is room for it, until dropped.
-    pub(super) async fn tell(self, metrics: Metrics) {
+    pub(super) async fn report(self, metrics: Metrics) {
         let mut told = 0;
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let new = self.0.dropped_lines().saturating_sub(told);
             if new > 0 {
-                metrics.add(&names::LOST_LINES, &[], new as u64);
+                metrics.add(&names::LOG_DROPPED_LINES, &[], new as u64);
                 warn!(lines = new, "the log could not keep up, and lines of it are lost");
             }
             told += new;

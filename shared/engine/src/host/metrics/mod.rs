@@ -35,26 +35,26 @@ struct Inner {
     registry: Registry,
     all: Vec<Series>,
     /// What is measured all the time.
-    often: Often,
+    hot: HotSeries,
     latest: Mutex<StoreStats>,
     /// Who else hears of what is measured of the service's own.
-    told: OnceLock<Told>,
+    listener: OnceLock<Listener>,
     /// Metrics that cannot be measured here, as the log has said.
-    unfit: Mutex<BTreeSet<&'static str>>,
+    mismatched: Mutex<BTreeSet<&'static str>>,
 }
 
 /// Hears of a measurement.
-struct Told(Box<dyn Fn(&Measurement) + Send + Sync>);
+struct Listener(Box<dyn Fn(&Measurement) + Send + Sync>);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
+        f.write_str("Listener")
     }
 }
 
 /// Series that every input or request adds to: found once.
 #[derive(Debug)]
-struct Often {
+struct HotSeries {
     inputs: Series,
     step_duration: Series,
     commit_duration: Series,
@@ -87,40 +87,41 @@ impl Metrics {
                 series
             }
         };
-        let often = Often {
+        let hot = HotSeries {
             inputs: of(&names::INPUTS),
             step_duration: of(&names::STEP_DURATION),
             commit_duration: of(&names::COMMIT_DURATION),
             batch_inputs: of(&names::BATCH_INPUTS),
-            written: of(&names::WRITTEN),
+            written: of(&names::OUTBOX_WRITTEN),
             publish_messages: of(&names::PUBLISH_MESSAGES),
-            requests: of(&names::REQUESTS),
-            request_duration: of(&names::REQUEST_DURATION),
+            requests: of(&names::HTTP_REQUESTS),
+            request_duration: of(&names::HTTP_REQUEST_DURATION),
         };
-        let (latest, unfit) = (Mutex::default(), Mutex::default());
-        let metrics = Self(Arc::new(Inner { registry, all, often, latest, unfit, told: OnceLock::new() }));
+        let (latest, mismatched) = (Mutex::default(), Mutex::default());
+        let metrics =
+            Self(Arc::new(Inner { registry, all, hot, latest, mismatched, listener: OnceLock::new() }));
         metrics.set(&names::BUILD, &[service, names::VERSION], 1.0);
         metrics
     }
 
     /// Shows what there is to measure of these steps and tasks before anything happens there.
-    pub fn expect(&self, steps: &[&str], tasks: &[&str]) {
+    pub fn declare(&self, steps: &[&str], tasks: &[&str]) {
         let of_messages = steps.iter().chain(tasks).map(|source| (*source, &OF_MESSAGES[..]));
         for (source, outcomes) in of_messages.chain([(COMMAND, &OF_COMMANDS[..]), (DUE, &OF_DUE_ROWS)]) {
-            outcomes.iter().for_each(|outcome| self.0.often.inputs.show(&[source, outcome]));
+            outcomes.iter().for_each(|outcome| self.0.hot.inputs.show(&[source, outcome]));
         }
         for step in steps {
-            self.show(&names::FOREIGN, &[step]);
+            self.show(&names::FOREIGN_MESSAGES, &[step]);
         }
         for task in tasks {
             let ends = [CallEnd::Answered, CallEnd::Refused, CallEnd::Failed];
-            ends.iter().for_each(|end| self.show(&names::CALLS, &[task, end.as_str()]));
+            ends.iter().for_each(|end| self.show(&names::TASK_CALLS, &[task, end.as_str()]));
         }
     }
 
     /// From now on this one hears of each measurement of the service's own, once it is durable. There can be one.
-    pub fn tell(&self, told: impl Fn(&Measurement) + Send + Sync + 'static) {
-        let _ = self.0.told.set(Told(Box::new(told)));
+    pub fn listen(&self, listener: impl Fn(&Measurement) + Send + Sync + 'static) {
+        let _ = self.0.listener.set(Listener(Box::new(listener)));
     }
 
     /// The series of a metric with so many labels. Of one that there is not nothing is measured, which the log says once:
@@ -128,7 +129,7 @@ impl Metrics {
     fn of(&self, metric: &Metric, labels: usize) -> Option<&Series> {
         let series = self.0.all.iter().find(|series| series.is_of(metric));
         let fitting = series.filter(|_| labels == metric.labels.len());
-        if fitting.is_none() && self.0.unfit.lock().insert(metric.name) {
+        if fitting.is_none() && self.0.mismatched.lock().insert(metric.name) {
             let why = match series {
                 Some(_) => format!("it has the labels {:?}, and was given {labels}", metric.labels),
                 None => "this service does not list it among those that it measures".to_owned(),
@@ -169,36 +170,42 @@ impl Metrics {
     }
 
     /// Takes note of how long something took.
-    pub fn took(&self, metric: &Metric, labels: &[&str], took: Duration, trace: Option<TraceContext>) {
+    pub fn observe_duration(
+        &self,
+        metric: &Metric,
+        labels: &[&str],
+        took: Duration,
+        trace: Option<TraceContext>,
+    ) {
         if let Some(series) = self.of(metric, labels.len()) {
             series.observe(labels, took.as_secs_f64(), trace);
         }
     }
 
     /// A request to a route was answered so, or not waited for.
-    pub(super) fn answered(
+    pub(super) fn record_request(
         &self,
         (method, route, status): (&str, &str, &str),
         took: Duration,
         trace: Option<TraceContext>,
     ) {
-        self.0.often.requests.add(&[method, route, status], 1);
-        self.0.often.request_duration.observe(&[method, route], took.as_secs_f64(), trace);
+        self.0.hot.requests.add(&[method, route, status], 1);
+        self.0.hot.request_duration.observe(&[method, route], took.as_secs_f64(), trace);
     }
 
     /// Takes over what the store says of itself; `None` when it does not say.
-    pub fn take_stats(&self, stats: Option<StoreStats>, now: Timestamp) {
+    pub fn record_stats(&self, stats: Option<StoreStats>, now: Timestamp) {
         let age =
             |since: Option<Timestamp>| since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
         let of = |value: &dyn Fn(&StoreStats) -> f64| stats.as_ref().map_or(f64::NAN, value);
         for (metric, value) in [
-            (&names::PENDING, of(&|stats| count(stats.outbox_pending))),
-            (&names::FAILED, of(&|stats| count(stats.outbox_failed))),
-            (&names::LAG, of(&|stats| age(stats.outbox_oldest))),
-            (&names::RETRIES, of(&|stats| count(stats.retries))),
-            (&names::TASKS, of(&|stats| count(stats.tasks))),
-            (&names::TASK_AGE, of(&|stats| age(stats.task_oldest))),
-            (&names::DEAD_LETTERS, of(&|stats| count(stats.dead_letters))),
+            (&names::OUTBOX_PENDING, of(&|stats| count(stats.outbox_pending))),
+            (&names::OUTBOX_FAILED, of(&|stats| count(stats.outbox_failed))),
+            (&names::OUTBOX_OLDEST_AGE, of(&|stats| age(stats.outbox_oldest))),
+            (&names::RETRIES_WAITING, of(&|stats| count(stats.retries))),
+            (&names::TASKS_OPEN, of(&|stats| count(stats.tasks))),
+            (&names::TASK_OLDEST_AGE, of(&|stats| age(stats.task_oldest))),
+            (&names::DEAD_LETTERS_UNRESOLVED, of(&|stats| count(stats.dead_letters))),
         ] {
             self.set(metric, &[], value);
         }
@@ -208,17 +215,17 @@ impl Metrics {
     }
 
     /// Takes over how many inputs wait for their transaction.
-    pub fn take_queue(&self, inputs: usize) {
-        self.set(&names::QUEUE, &[], size(inputs));
+    pub fn record_queue(&self, inputs: usize) {
+        self.set(&names::ENGINE_QUEUE, &[], size(inputs));
     }
 
     /// Takes over how far the machine's clock is ahead of the broker's; `None` when the broker does not say.
-    pub fn take_clock_offset(&self, offset: Option<SignedDuration>) {
+    pub fn record_clock_offset(&self, offset: Option<SignedDuration>) {
         self.set(&names::CLOCK_OFFSET, &[], offset.map_or(f64::NAN, |offset| offset.as_secs_f64()));
     }
 
     /// Takes over what a breaker says of itself.
-    pub fn take_breaker(&self, view: &BreakerView) {
+    pub fn record_breaker(&self, view: &BreakerView) {
         let name = view.name.as_str();
         let state = match view.state {
             State::Closed | State::ForcedClosed => 0.0,
@@ -227,18 +234,18 @@ impl Metrics {
         };
         self.set(&names::BREAKER_STATE, &[name], state);
         self.set(&names::BREAKER_FAILURE_RATIO, &[name], ratio(view.failure_rate.unwrap_or(0)));
-        self.come_to(&names::BREAKER_NOT_PERMITTED, &[name], view.refused);
+        self.set_total(&names::BREAKER_NOT_PERMITTED, &[name], view.refused);
         let recorded = &view.recorded;
         for (outcome, count) in
             [("success", recorded.successes), ("failure", recorded.failures), ("ignored", recorded.ignored)]
         {
-            self.come_to(&names::BREAKER_CALLS, &[name, outcome], count);
+            self.set_total(&names::BREAKER_CALLS, &[name, outcome], count);
         }
     }
 
-    fn come_to(&self, metric: &Metric, labels: &[&str], count: u64) {
+    fn set_total(&self, metric: &Metric, labels: &[&str], count: u64) {
         if let Some(series) = self.of(metric, labels.len()) {
-            series.come_to(labels, count);
+            series.set_total(labels, count);
         }
     }
 
@@ -262,33 +269,33 @@ impl Metrics {
 impl Observer for Metrics {
     fn input_settled(&self, settled: &InputSettled<'_>) {
         let InputSettled { source, outcome, took, trace } = *settled;
-        self.0.often.inputs.add(&[source, outcome], 1);
-        self.0.often.step_duration.observe(&[source], took.as_secs_f64(), trace);
+        self.0.hot.inputs.add(&[source, outcome], 1);
+        self.0.hot.step_duration.observe(&[source], took.as_secs_f64(), trace);
     }
 
     fn measured(&self, measurement: &Measurement, trace: Option<TraceContext>) {
-        if let Some(Told(told)) = self.0.told.get() {
-            told(measurement);
+        if let Some(Listener(listener)) = self.0.listener.get() {
+            listener(measurement);
         }
         let labels: Vec<&str> = measurement.labels.iter().map(String::as_str).collect();
         match measurement.measured {
             Measured::More(more) => self.add(measurement.metric, &labels, more),
-            Measured::Took(took) => self.took(measurement.metric, &labels, took, trace),
+            Measured::Took(took) => self.observe_duration(measurement.metric, &labels, took, trace),
         }
     }
 
     fn foreign_parked(&self, step: &str) {
-        self.add(&names::FOREIGN, &[step], 1);
+        self.add(&names::FOREIGN_MESSAGES, &[step], 1);
     }
 
     fn call_ended(&self, kind: &str, end: CallEnd, took: Duration, trace: Option<TraceContext>) {
-        self.add(&names::CALLS, &[kind, end.as_str()], 1);
-        self.took(&names::CALL_DURATION, &[kind], took, trace);
+        self.add(&names::TASK_CALLS, &[kind, end.as_str()], 1);
+        self.observe_duration(&names::TASK_CALL_DURATION, &[kind], took, trace);
     }
 
     fn batch_committed(&self, inputs: usize, took: Duration) {
-        self.0.often.commit_duration.observe(&[], took.as_secs_f64(), None);
-        self.0.often.batch_inputs.observe(&[], size(inputs), None);
+        self.0.hot.commit_duration.observe(&[], took.as_secs_f64(), None);
+        self.0.hot.batch_inputs.observe(&[], size(inputs), None);
     }
 
     fn batch_not_stored(&self) {
@@ -296,17 +303,17 @@ impl Observer for Metrics {
     }
 
     fn promised(&self, messages: usize) {
-        self.0.often.written.add(&[], messages as u64);
+        self.0.hot.written.add(&[], messages as u64);
     }
 
     fn published(&self, messages: usize, refused: usize, took: Duration) {
         // A broker that takes nothing says so at once: that is no publish.
         if messages > 0 {
-            self.0.often.publish_messages.observe(&[], size(messages), None);
-            self.took(&names::PUBLISH_DURATION, &[], took, None);
+            self.0.hot.publish_messages.observe(&[], size(messages), None);
+            self.observe_duration(&names::PUBLISH_DURATION, &[], took, None);
         }
-        self.add(&names::PUBLISHED, &[], messages as u64);
-        self.add(&names::REFUSED, &[], refused as u64);
+        self.add(&names::OUTBOX_PUBLISHED, &[], messages as u64);
+        self.add(&names::OUTBOX_REJECTED, &[], refused as u64);
     }
 
     fn delivered_again(&self, consumer: &str) {

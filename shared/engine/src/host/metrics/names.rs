@@ -27,7 +27,7 @@ pub const STEP_DURATION: Metric = Metric::histogram(
     "Time from taking an input in until its outcome is durable, by what reacted",
 );
 /// Messages of nobody.
-pub const FOREIGN: Metric = Metric::counter(
+pub const FOREIGN_MESSAGES: Metric = Metric::counter(
     "message_foreign_total",
     &["step"],
     "Messages parked that nobody of this system sent, by the step that heard them",
@@ -49,33 +49,34 @@ pub const STORE_FAULTS: Metric =
 pub const BATCH_INPUTS: Metric =
     Metric::histogram("engine_batch_inputs", &[], SIZES, "Inputs in one transaction");
 /// What waits for the engine.
-pub const QUEUE: Metric = Metric::gauge("engine_queue_inputs", &[], "Inputs that wait for their transaction");
+pub const ENGINE_QUEUE: Metric =
+    Metric::gauge("engine_queue_inputs", &[], "Inputs that wait for their transaction");
 
 // The outbox.
 
 /// What was promised.
-pub const WRITTEN: Metric =
+pub const OUTBOX_WRITTEN: Metric =
     Metric::counter("outbox_written_total", &[], "Messages promised: written to the outbox");
 /// What was kept of that.
-pub const PUBLISHED: Metric =
+pub const OUTBOX_PUBLISHED: Metric =
     Metric::counter("outbox_published_total", &[], "Messages of the outbox that the broker has taken");
 /// What the broker does not take.
-pub const REFUSED: Metric = Metric::counter(
-    "outbox_refused_total",
+pub const OUTBOX_REJECTED: Metric = Metric::counter(
+    "outbox_rejected_total",
     &[],
     "Messages that the broker does not take though it takes others: they wait for an operator",
 );
 /// What waits.
-pub const PENDING: Metric =
+pub const OUTBOX_PENDING: Metric =
     Metric::gauge("outbox_pending", &[], "Messages of the outbox that wait to be published");
 /// What waits for an operator.
-pub const FAILED: Metric = Metric::gauge(
+pub const OUTBOX_FAILED: Metric = Metric::gauge(
     "outbox_failed",
     &[],
     "Messages that the broker refused, and those of their sagas that are held behind them",
 );
 /// How long the oldest has waited.
-pub const LAG: Metric = Metric::gauge(
+pub const OUTBOX_OLDEST_AGE: Metric = Metric::gauge(
     "outbox_oldest_pending_age_seconds",
     &[],
     "Age of the oldest message that waits to be published, 0 when none does",
@@ -98,9 +99,9 @@ pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
 // What waits for another time.
 
 /// Retries.
-pub const RETRIES: Metric = Metric::gauge("retry_waiting", &[], "Messages that wait for another try");
+pub const RETRIES_WAITING: Metric = Metric::gauge("retry_waiting", &[], "Messages that wait for another try");
 /// Dead letters of this service.
-pub const DEAD_LETTERS: Metric = Metric::gauge(
+pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
     "dead_letter_unresolved",
     &[],
     "Dead letters of this service that wait for a human or are being replayed",
@@ -109,23 +110,23 @@ pub const DEAD_LETTERS: Metric = Metric::gauge(
 // Calls to the outside.
 
 /// What became of each call.
-pub const CALLS: Metric = Metric::counter(
+pub const TASK_CALLS: Metric = Metric::counter(
     "task_call_total",
     &["task", "outcome"],
     "Calls to the outside, by kind of task and outcome: answered, refused (for good) or failed",
 );
 /// How long a call takes.
-pub const CALL_DURATION: Metric = Metric::histogram(
+pub const TASK_CALL_DURATION: Metric = Metric::histogram(
     "task_call_duration_seconds",
     &["task"],
     QUICK,
     "Time of one call to the outside, by kind of task",
 );
 /// Open tasks.
-pub const TASKS: Metric =
+pub const TASKS_OPEN: Metric =
     Metric::gauge("task_open", &[], "Tasks that are not settled: waiting, under way, or to be tried again");
 /// The oldest of them.
-pub const TASK_AGE: Metric =
+pub const TASK_OLDEST_AGE: Metric =
     Metric::gauge("task_oldest_open_age_seconds", &[], "Age of the oldest open task, 0 when there is none");
 
 // Breakers.
@@ -170,13 +171,13 @@ pub const REDELIVERIES: Metric = Metric::counter(
 // HTTP.
 
 /// Answers.
-pub const REQUESTS: Metric = Metric::counter(
+pub const HTTP_REQUESTS: Metric = Metric::counter(
     "http_request_total",
     &["method", "route", "status"],
     "Requests answered, by method, route template (none when there is no such route) and status; 499: who asked hung up",
 );
 /// How long an answer takes.
-pub const REQUEST_DURATION: Metric = Metric::histogram(
+pub const HTTP_REQUEST_DURATION: Metric = Metric::histogram(
     "http_request_duration_seconds",
     &["method", "route"],
     QUICK,
@@ -189,7 +190,7 @@ pub const REQUEST_DURATION: Metric = Metric::histogram(
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Readiness, check by check.
-pub const CHECK: Metric =
+pub const READINESS_CHECK: Metric =
     Metric::gauge("readiness_check", &["check"], "How a check of /readyz stands: 0 ok, 1 degraded, 2 failed");
 /// The clock.
 pub const CLOCK_OFFSET: Metric = Metric::gauge(
@@ -198,10 +199,13 @@ pub const CLOCK_OFFSET: Metric = Metric::gauge(
     "How far this machine's clock is ahead of the broker's; negative when it is behind, NaN while the broker does not say",
 );
 /// The log.
-pub const LOST_LINES: Metric =
-    Metric::counter("log_lost_lines_total", &[], "Lines that the log could not take, as it did not keep up");
+pub const LOG_DROPPED_LINES: Metric = Metric::counter(
+    "log_dropped_lines_total",
+    &[],
+    "Lines that the log could not take, as it did not keep up",
+);
 /// Traces.
-pub const SPANS: Metric = Metric::counter(
+pub const TRACE_SPANS: Metric = Metric::counter(
     "trace_span_total",
     &["outcome"],
     "Spans that were to be exported, by outcome: exported, dropped (the queue was full) or failed (the collector did not take them)",
@@ -216,50 +220,51 @@ pub const CPU: Metric =
 pub const MEMORY: Metric =
     Metric::gauge("process_resident_memory_bytes", &[], "Memory of this process that is not swapped out");
 /// Files.
-pub const FILES: Metric = Metric::gauge("process_open_fds", &[], "Files, sockets and the like that are open");
+pub const OPEN_FILES: Metric =
+    Metric::gauge("process_open_fds", &[], "Files, sockets and the like that are open");
 /// Their limit.
-pub const MAX_FILES: Metric = Metric::gauge("process_max_fds", &[], "How many of them may be open");
+pub const MAX_OPEN_FILES: Metric = Metric::gauge("process_max_fds", &[], "How many of them may be open");
 /// Since when.
-pub const START: Metric =
+pub const PROCESS_START: Metric =
     Metric::gauge("process_start_time_seconds", &[], "When this process started, in seconds since 1970");
 
-/// All of them but those that [the process](OF_THE_PROCESS) is asked for.
+/// All of them but those that [the process](PROCESS) is asked for.
 pub const ALL: [&Metric; 34] = [
     &INPUTS,
     &STEP_DURATION,
-    &FOREIGN,
+    &FOREIGN_MESSAGES,
     &COMMIT_DURATION,
     &STORE_FAULTS,
     &BATCH_INPUTS,
-    &QUEUE,
-    &WRITTEN,
-    &PUBLISHED,
-    &REFUSED,
-    &PENDING,
-    &FAILED,
-    &LAG,
+    &ENGINE_QUEUE,
+    &OUTBOX_WRITTEN,
+    &OUTBOX_PUBLISHED,
+    &OUTBOX_REJECTED,
+    &OUTBOX_PENDING,
+    &OUTBOX_FAILED,
+    &OUTBOX_OLDEST_AGE,
     &PUBLISH_DURATION,
     &PUBLISH_MESSAGES,
-    &RETRIES,
-    &DEAD_LETTERS,
-    &CALLS,
-    &CALL_DURATION,
-    &TASKS,
-    &TASK_AGE,
+    &RETRIES_WAITING,
+    &DEAD_LETTERS_UNRESOLVED,
+    &TASK_CALLS,
+    &TASK_CALL_DURATION,
+    &TASKS_OPEN,
+    &TASK_OLDEST_AGE,
     &BREAKER_STATE,
     &BREAKER_CALLS,
     &BREAKER_NOT_PERMITTED,
     &BREAKER_FAILURE_RATIO,
     &CONSUMER_LAG,
     &REDELIVERIES,
-    &REQUESTS,
-    &REQUEST_DURATION,
-    &CHECK,
+    &HTTP_REQUESTS,
+    &HTTP_REQUEST_DURATION,
+    &READINESS_CHECK,
     &CLOCK_OFFSET,
-    &LOST_LINES,
-    &SPANS,
+    &LOG_DROPPED_LINES,
+    &TRACE_SPANS,
     &BUILD,
 ];
 
 /// What the kernel says of the process at each scrape.
-pub const OF_THE_PROCESS: [&Metric; 5] = [&CPU, &MEMORY, &FILES, &MAX_FILES, &START];
+pub const PROCESS: [&Metric; 5] = [&CPU, &MEMORY, &OPEN_FILES, &MAX_OPEN_FILES, &PROCESS_START];

@@ -50,8 +50,8 @@ impl Collector for Process {
         let Some(seen) = self.look() else { return Ok(()) };
         show(&mut encoder, &names::CPU, &ConstCounter::new(seen.cpu.as_secs_f64()))?;
         show(&mut encoder, &names::MEMORY, &gauge(seen.memory))?;
-        show(&mut encoder, &names::START, &gauge(seen.started_at_s))?;
-        for (metric, count) in [(&names::FILES, seen.files), (&names::MAX_FILES, seen.max_files)] {
+        show(&mut encoder, &names::PROCESS_START, &gauge(seen.started_at_s))?;
+        for (metric, count) in [(&names::OPEN_FILES, seen.files), (&names::MAX_OPEN_FILES, seen.max_files)] {
             if let Some(count) = count {
                 show(&mut encoder, metric, &gauge(count as u64))?;
             }

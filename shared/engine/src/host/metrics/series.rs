@@ -126,7 +126,7 @@ impl Series {
     }
 
     /// What a counter that is kept elsewhere has come to.
-    pub(super) fn come_to(&self, labels: &[&str], count: u64) {
+    pub(super) fn set_total(&self, labels: &[&str], count: u64) {
         if let Kind::Counter(counters) = &self.kind {
             counters.with(|| self.labels(labels), |counter| counter.inner().store(count, Ordering::Relaxed));
         }

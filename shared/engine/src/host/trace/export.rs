@@ -79,7 +79,7 @@ impl Export {
             .map_err(|error| anyhow::anyhow!("trace.endpoint {url}: {error}"))?;
         let waiting = Arc::new(AtomicUsize::new(0));
         for outcome in ["exported", "dropped", "failed"] {
-            metrics.show(&names::SPANS, &[outcome]);
+            metrics.show(&names::TRACE_SPANS, &[outcome]);
         }
         let counting = CountingExporter {
             otlp,
@@ -110,7 +110,7 @@ impl Export {
     pub(super) fn take(&self, span: Span) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUE {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            self.metrics.add(&names::SPANS, &["dropped"], 1);
+            self.metrics.add(&names::TRACE_SPANS, &["dropped"], 1);
             return;
         }
         self.processor.on_end(self.data(span));
@@ -192,7 +192,7 @@ impl SpanExporter for CountingExporter {
         let sent = self.otlp.export(batch).await;
         self.waiting.fetch_sub(count, Ordering::Relaxed);
         let outcome = if sent.is_ok() { "exported" } else { "failed" };
-        self.metrics.add(&names::SPANS, &[outcome], count as u64);
+        self.metrics.add(&names::TRACE_SPANS, &[outcome], count as u64);
         let was_away = self.is_away.swap(sent.is_err(), Ordering::Relaxed);
         let url = &self.url;
         match &sent {

@@ -2,8 +2,8 @@
 
 mod client;
 mod export;
-mod held;
-mod kept;
+mod span_buffer;
+mod tail_sampled;
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use self::export::Export;
 pub(super) use self::export::LAST;
-use self::held::HeldSpans;
-use self::kept::KeptTraces;
+use self::span_buffer::SpanBuffer;
+use self::tail_sampled::TailSampled;
 use super::metrics::Metrics;
 use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
@@ -107,7 +107,7 @@ impl Tracing {
     ///
     /// # Errors
     /// When there can be no exporter.
-    pub(super) fn of(
+    pub(super) fn new(
         settings: &TraceSettings,
         service: &'static str,
         instance: &str,
@@ -117,7 +117,7 @@ impl Tracing {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };
         let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
-        let held = settings.keep_failed.then(Unsampled::default);
+        let held = settings.keep_failed.then(TailSampler::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
         let recorded = Recorded { export: export.clone(), held, sampled_below };
         let tracer = Tracer::new(Arc::new(recorded), settings.callers);
@@ -137,7 +137,7 @@ impl Tracing {
 struct Recorded {
     export: Arc<Export>,
     /// Spans that nobody wants unless something goes wrong.
-    held: Option<Unsampled>,
+    held: Option<TailSampler>,
     /// Traces are sampled whose number is below this.
     sampled_below: u64,
 }
@@ -158,7 +158,7 @@ impl RecordSpans for Recorded {
     }
 
     fn has_kept(&self, trace_id: u128) -> bool {
-        self.held.as_ref().is_some_and(|held| held.kept.has(trace_id))
+        self.held.as_ref().is_some_and(|held| held.sampled.contains(trace_id))
     }
 
     fn holds(&self) -> bool {
@@ -182,17 +182,17 @@ impl RecordSpans for Recorded {
 
 /// Spans that nobody wants unless something goes wrong, and the traces in which it did.
 #[derive(Default)]
-struct Unsampled {
-    spans: Mutex<HeldSpans<Span>>,
-    kept: KeptTraces,
+struct TailSampler {
+    spans: Mutex<SpanBuffer<Span>>,
+    sampled: TailSampled,
 }
 
-impl Unsampled {
+impl TailSampler {
     /// From now on a trace is recorded; answers what is held of it.
     fn keep(&self, trace_id: u128) -> Vec<Span> {
         // Known before it is let go: whoever holds another span meanwhile has looked before that.
-        self.kept.keep(trace_id);
-        self.spans.lock().release(trace_id)
+        self.sampled.insert(trace_id);
+        self.spans.lock().take_trace(trace_id)
     }
 
     /// Holds a span, or answers it when it is to be recorded, and all that is held of its trace before it. One that comes
@@ -201,16 +201,16 @@ impl Unsampled {
     fn take(&self, span: Span, mut record: impl FnMut(Span)) -> Option<Span> {
         let trace_id = span.begun.context.trace_id;
         let mut spans = self.spans.lock();
-        if !span.begun.context.is_sampled && !self.kept.has(trace_id) {
-            let oldest = spans.hold(trace_id, span);
+        if !span.begun.context.is_sampled && !self.sampled.contains(trace_id) {
+            let oldest = spans.push(trace_id, span);
             drop(spans);
             drop(oldest);
             return None;
         }
-        let before = spans.release(trace_id);
+        let before = spans.take_trace(trace_id);
         if !before.is_empty() {
             // Known before anybody else may hold a span: it would be held for nobody.
-            self.kept.keep(trace_id);
+            self.sampled.insert(trace_id);
         }
         drop(spans);
         before.into_iter().for_each(&mut record);
@@ -242,7 +242,7 @@ mod tests {
     fn nothing_is_held_any_more_of_a_trace_that_turns_out_to_be_recorded() {
         // Fewer than are held at all.
         const AT_MOST: usize = 10_000;
-        let unsampled = Unsampled::default();
+        let unsampled = TailSampler::default();
         for trace_id in 1..=1_000 {
             assert_eq!(unsampled.take(span(trace_id, false), drop), None, "it is held");
             let (both, is_over) = (Barrier::new(2), AtomicBool::new(false));
@@ -264,7 +264,7 @@ mod tests {
                 let others = others.join().expect("it does not panic");
                 (2 + others.0, recorded + others.1)
             });
-            assert_eq!(unsampled.spans.lock().release(trace_id), [], "trace {trace_id} keeps spans back");
+            assert_eq!(unsampled.spans.lock().take_trace(trace_id), [], "trace {trace_id} keeps spans back");
             assert_eq!(recorded, ended, "trace {trace_id}");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use saga_engine::host::timekeeping::{self, ClockSettings, complaint};
+use saga_engine::host::clock_sync::{self, ClockSettings, offset_warning};
 use saga_engine::runtime::clock::{BrokerClock, Clock};
 use saga_engine::store::StoreFault;
 
@@ -35,7 +35,7 @@ async fn a_deadline_is_kept_at_the_brokers_time_on_a_machine_an_hour_off() -> Re
         let now = Timestamp::now();
         harness.ask(DepotCommand::CheckAt("tea", now)).await;
         harness.ask(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
-        in_time("the broker says what time it is", timekeeping::meet(&clock, &bus)).await;
+        in_time("the broker says what time it is", clock_sync::first_sync(&clock, &bus)).await;
         assert!(is_near(clock.now(), Timestamp::now()), "{off}: {}", clock.now());
         assert!(is_near(clock.now() + SignedDuration::from_secs(off), own.now()));
         assert!((clock.offset().as_secs() - off).abs() <= 10, "{:?}", clock.offset());
@@ -48,9 +48,9 @@ async fn a_deadline_is_kept_at_the_brokers_time_on_a_machine_an_hour_off() -> Re
 
         own.0.store(0, Ordering::SeqCst);
         assert!(is_near(clock.now(), Timestamp::now()), "{off}: nothing happens when the clock is put right");
-        in_time("the broker says it again", timekeeping::meet(&clock, &bus)).await;
+        in_time("the broker says it again", clock_sync::first_sync(&clock, &bus)).await;
         assert!(is_near(clock.now(), Timestamp::now()));
-        assert_eq!(complaint(clock.offset(), &lenient()), None);
+        assert_eq!(offset_warning(clock.offset(), &lenient()), None);
     }
     Ok(())
 }
@@ -62,7 +62,7 @@ async fn a_broker_that_has_lost_its_disk_says_what_time_it_is() {
     let bus = nats.bus().await;
     bus.jetstream().delete_stream("ADVISORY").await.expect("it was there");
     let clock = BrokerClock::new(Arc::new(Shifted(AtomicI64::new(HOUR))));
-    in_time("the broker says what time it is", timekeeping::meet(&clock, &bus)).await;
+    in_time("the broker says what time it is", clock_sync::first_sync(&clock, &bus)).await;
     assert!(is_near(clock.now(), Timestamp::now()));
 }
 
@@ -90,7 +90,7 @@ fn a_clock_that_is_nearly_right_is_left_alone_and_one_that_is_off_is_named() {
     let clock = BrokerClock::new(Arc::new(Shifted(AtomicI64::new(0))));
     clock.correct(SignedDuration::from_millis(90));
     assert!(clock.offset().abs() < SignedDuration::from_millis(80), "{:?}", clock.offset());
-    let named = |seconds| complaint(SignedDuration::from_secs(seconds), &ClockSettings::default());
+    let named = |seconds| offset_warning(SignedDuration::from_secs(seconds), &ClockSettings::default());
     assert_eq!(named(1), None);
     assert_eq!(named(HOUR).as_deref(), Some("this machine's clock is 3600.0s ahead of the broker's"));
     assert_eq!(named(-2).as_deref(), Some("this machine's clock is 2.0s behind the broker's"));

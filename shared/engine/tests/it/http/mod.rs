@@ -1,8 +1,8 @@
 //! The doors: who is let in, for how long, and what is said to whoever is not.
 
-mod connections;
-mod door;
-mod gate;
+mod authorization;
+mod origin_guard;
 mod server;
+mod slow_clients;
 mod tls;
 mod traces;

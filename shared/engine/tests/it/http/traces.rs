@@ -9,7 +9,7 @@ use saga_core::trace::TraceContext;
 use saga_engine::host::http::HttpSettings;
 use saga_engine::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
-use super::gate::{ACCESS, Kept, bearer};
+use super::authorization::{ACCESS, Kept, bearer};
 use super::server::Server;
 
 const CALLER: TraceContext = TraceContext { trace_id: 0x0af7, span_id: 0xb7ad, is_sampled: true };

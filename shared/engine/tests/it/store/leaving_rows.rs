@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use saga_core::decider::{Decider, RetentionPolicy, Sums};
 use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
-use saga_engine::host::archive::{Archive, Period, depart};
+use saga_engine::host::archive::{Archive, Period, purge};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Departures, Left, Store as _, StoreFault};
 use serde::{Deserialize, Serialize};
@@ -108,7 +108,7 @@ impl Garage {
     }
 
     async fn leave_before(&self, second: i64) -> Outcome {
-        Ok(depart(self.store.as_ref(), Some(&self.archive), before(second), 4).await?)
+        Ok(purge(self.store.as_ref(), Some(&self.archive), before(second), 4).await?)
     }
 
     /// The seconds at which the trips began that are there.
@@ -199,7 +199,7 @@ async fn rows_come_back_from_the_archive_and_are_carried_no_more() -> Outcome {
     let left = garage.left().await?;
     // Twice, as after a crash between the two.
     for _ in 0..2 {
-        garage.archive.bring_back(garage.store.as_ref(), "trip").await?;
+        garage.archive.restore(garage.store.as_ref(), "trip").await?;
     }
     assert_eq!(garage.left().await?, left, "until they are folded");
     garage.store.rebuild("trip").await?;

@@ -18,7 +18,7 @@ type Outcome = Result<(), StoreFault>;
 /// While audits and lists are under way, as many as anybody may ask for, the relay, health and look-ups go on.
 #[tokio::test]
 async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
-    let gate = Gate::of("audits");
+    let gate = Authorization::of("audits");
     let (_folder, store) = filled("audits", 3).await?;
     let shut = gate.shut();
     let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
@@ -43,7 +43,7 @@ async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
 /// An audit that nobody waits for any more ends, and so does one that waits for its turn.
 #[tokio::test]
 async fn an_audit_that_nobody_waits_for_any_more_is_interrupted() -> Outcome {
-    let gate = Gate::of("nobody");
+    let gate = Authorization::of("nobody");
     let (_folder, store) = filled("nobody", 1_000).await?;
     let shut = gate.shut();
     let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
@@ -84,13 +84,13 @@ async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<Sqlite
 }
 
 fn gated(gate: &'static str, snapshot: Option<&str>) -> serde_json::Result<Box<dyn Folding>> {
-    Gate::of(gate).pass();
+    Authorization::of(gate).pass();
     (RowKind::of::<Shelf>().begin)(snapshot)
 }
 
 /// What folds stand before, and who counts them. A fold is a function: its gate is found by its name.
 #[derive(Default)]
-struct Gate {
+struct Authorization {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -101,9 +101,9 @@ struct State {
     entered: usize,
 }
 
-impl Gate {
+impl Authorization {
     fn of(name: &'static str) -> Arc<Self> {
-        static GATES: Mutex<BTreeMap<&str, Arc<Gate>>> = Mutex::new(BTreeMap::new());
+        static GATES: Mutex<BTreeMap<&str, Arc<Authorization>>> = Mutex::new(BTreeMap::new());
         GATES.lock().entry(name).or_default().clone()
     }
 
@@ -126,7 +126,7 @@ impl Gate {
     }
 }
 
-struct Shut(Arc<Gate>);
+struct Shut(Arc<Authorization>);
 
 impl Drop for Shut {
     fn drop(&mut self) {

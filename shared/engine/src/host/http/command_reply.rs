@@ -1,15 +1,15 @@
-//! Shell: what became of a command, as HTTP tells it.
+//! Shell: the outcome of a command as an HTTP answer.
 
 use saga_core::input::CommandOutcome;
 use saga_core::service::Service;
 
 use super::problem::Problem;
 
-/// The reply to a command, or the problem that it met; `rejected` says which problem a rejection is.
+/// Returns the reply to a command; `rejected` maps a rejection to its problem.
 ///
 /// # Errors
-/// The problem.
-pub fn answered<S: Service>(
+/// The problem of a rejection, of a reused idempotency key, or of a fault.
+pub fn command_reply<S: Service>(
     outcome: CommandOutcome<S>,
     rejected: impl FnOnce(&S::Rejection) -> Problem,
 ) -> Result<S::Reply, Problem> {

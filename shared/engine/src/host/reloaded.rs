@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tracing::{error, info};
 
 /// How often it is looked whether a file has changed, while somebody asks.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A file that is named by a setting, and cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,23 +27,23 @@ pub struct BadFile {
 
 /// What is held once a file that could be read no longer can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Damaged {
+pub enum OnReadError {
     /// What it held before: somebody who renews it is not done yet, and nobody is to notice.
-    HoldsTheOld,
+    KeepOld,
     /// Nothing: what it held may have been taken back.
-    HoldsNothing,
+    Clear,
 }
 
 /// What some files hold, as they are now.
-pub struct Watched<T> {
+pub struct Reloaded<T> {
     files: Vec<PathBuf>,
     read: Box<dyn Fn() -> Result<T, BadFile> + Send + Sync>,
-    damaged: Damaged,
-    known: Mutex<Known<T>>,
+    damaged: OnReadError,
+    latest: Mutex<Latest<T>>,
 }
 
-struct Known<T> {
-    looked_at: Instant,
+struct Latest<T> {
+    checked_at: Instant,
     stamps: Vec<Stamp>,
     value: Option<Arc<T>>,
     complaint: Option<BadFile>,
@@ -53,52 +53,52 @@ struct Known<T> {
 /// none.
 type Stamp = Option<(SystemTime, u64, u64, u32)>;
 
-impl<T> Watched<T> {
+impl<T> Reloaded<T> {
     /// Reads `files`, by `read`.
     ///
     /// # Errors
     /// When they cannot be used.
     pub fn open(
         files: Vec<PathBuf>,
-        damaged: Damaged,
+        damaged: OnReadError,
         read: impl Fn() -> Result<T, BadFile> + Send + Sync + 'static,
     ) -> Result<Self, BadFile> {
-        // Before they are read: what changes meanwhile is noticed at the next look.
+        // Before they are read: what changes meanwhile is noticed at the next reload_if_changed.
         let stamps = stamps(&files);
         let value = Some(Arc::new(read()?));
-        let known = Mutex::new(Known { looked_at: Instant::now(), stamps, value, complaint: None });
-        Ok(Self { files, read: Box::new(read), damaged, known })
+        let latest = Mutex::new(Latest { checked_at: Instant::now(), stamps, value, complaint: None });
+        Ok(Self { files, read: Box::new(read), damaged, latest })
     }
 
     /// What they hold now, or did a quarter of a second ago; `None` when that can no longer be told.
-    pub fn now(&self) -> Option<Arc<T>> {
-        let mut known = self.known.lock();
-        if known.looked_at.elapsed() >= LOOK_EVERY {
-            self.look(&mut known);
+    pub fn current(&self) -> Option<Arc<T>> {
+        let mut latest = self.latest.lock();
+        if latest.checked_at.elapsed() >= POLL_INTERVAL {
+            self.reload_if_changed(&mut latest);
         }
-        known.value.clone()
+        latest.value.clone()
     }
 
-    fn look(&self, known: &mut Known<T>) {
-        known.looked_at = Instant::now();
+    fn reload_if_changed(&self, latest: &mut Latest<T>) {
+        latest.checked_at = Instant::now();
         let stamps = stamps(&self.files);
-        if stamps == known.stamps && known.complaint.is_none() {
+        if stamps == latest.stamps && latest.complaint.is_none() {
             return;
         }
-        known.stamps = stamps;
+        latest.stamps = stamps;
         match (self.read)() {
             Ok(value) => {
                 info!("read again, as it has changed: {}", self.names());
-                (known.value, known.complaint) = (Some(Arc::new(value)), None);
+                (latest.value, latest.complaint) = (Some(Arc::new(value)), None);
             }
             Err(bad) => {
-                if known.complaint.as_ref() != Some(&bad) {
-                    error!("{bad}; {}", self.damaged.in_words());
+                if latest.complaint.as_ref() != Some(&bad) {
+                    error!("{bad}; {}", self.damaged.consequence());
                 }
-                known.complaint = Some(bad);
+                latest.complaint = Some(bad);
                 match self.damaged {
-                    Damaged::HoldsTheOld => {}
-                    Damaged::HoldsNothing => known.value = None,
+                    OnReadError::KeepOld => {}
+                    OnReadError::Clear => latest.value = None,
                 }
             }
         }
@@ -109,11 +109,11 @@ impl<T> Watched<T> {
     }
 }
 
-impl Damaged {
-    const fn in_words(self) -> &'static str {
+impl OnReadError {
+    const fn consequence(self) -> &'static str {
         match self {
-            Self::HoldsTheOld => "what it held before is used on",
-            Self::HoldsNothing => "nobody is let in by it until it can be read",
+            Self::KeepOld => "what it held before is used on",
+            Self::Clear => "nobody is let in by it until it can be read",
         }
     }
 }
@@ -131,7 +131,7 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
 ///
 /// # Errors
 /// When it cannot be read, or others may do that.
-pub fn read_guarded(
+pub fn read_protected(
     setting: &'static str,
     file: &Path,
     forbidden: u32,
@@ -159,10 +159,10 @@ pub fn read_guarded(
 mod tests {
     use super::*;
 
-    fn watched(file: &Path, damaged: Damaged) -> Result<Watched<u32>, BadFile> {
+    fn watched(file: &Path, damaged: OnReadError) -> Result<Reloaded<u32>, BadFile> {
         let named = file.to_owned();
-        Watched::open(vec![file.to_owned()], damaged, move || {
-            let text = read_guarded("http.test", &named, 0o077, "it is a number")?;
+        Reloaded::open(vec![file.to_owned()], damaged, move || {
+            let text = read_protected("http.test", &named, 0o077, "it is a number")?;
             let bad = |error: std::num::ParseIntError| BadFile {
                 setting: "http.test",
                 file: named.clone(),
@@ -179,21 +179,19 @@ mod tests {
         fs::rename(new, file).expect("renamed");
     }
 
-    /// Looks at once, however short ago the last look was.
-    fn at_once(watched: &Watched<u32>) -> Option<u32> {
-        watched.look(&mut watched.known.lock());
-        watched.now().map(|value| *value)
+    /// Looks at once, however short ago the last reload_if_changed was.
+    fn at_once(watched: &Reloaded<u32>) -> Option<u32> {
+        watched.reload_if_changed(&mut watched.latest.lock());
+        watched.current().map(|value| *value)
     }
 
     #[test]
     fn a_file_that_changes_is_read_again_and_a_damaged_one_holds_what_it_is_to_hold() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
-        assert!(
-            watched(&file, Damaged::HoldsNothing).is_err_and(|bad| bad.to_string().contains("http.test"))
-        );
+        assert!(watched(&file, OnReadError::Clear).is_err_and(|bad| bad.to_string().contains("http.test")));
         put(&file, "1");
-        let [old, nothing] = [Damaged::HoldsTheOld, Damaged::HoldsNothing]
+        let [old, nothing] = [OnReadError::KeepOld, OnReadError::Clear]
             .map(|damaged| watched(&file, damaged).expect("a number"));
         for (text, is_old, is_nothing) in [
             (Some("1"), Some(1), Some(1)),
@@ -209,9 +207,9 @@ mod tests {
             assert_eq!((at_once(&old), at_once(&nothing)), (is_old, is_nothing), "{text:?}");
         }
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
-        let bad = read_guarded("http.test", &file, 0o077, "").expect_err("others may read it");
+        let bad = read_protected("http.test", &file, 0o077, "").expect_err("others may read it");
         assert!(bad.why.contains("mode 640") && bad.why.contains("chmod 600"), "{bad}");
-        assert_eq!(read_guarded("http.test", &file, 0o022, "").expect("they may"), "3");
+        assert_eq!(read_protected("http.test", &file, 0o022, "").expect("they may"), "3");
     }
 
     #[test]
@@ -219,7 +217,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
         put(&file, "1");
-        let watched = watched(&file, Damaged::HoldsNothing).expect("a number");
+        let watched = watched(&file, OnReadError::Clear).expect("a number");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
         assert_eq!(at_once(&watched), None, "it was safe when it was opened");
         // Its time, length and place are as before.

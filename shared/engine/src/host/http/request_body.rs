@@ -1,4 +1,4 @@
-//! Shell: takes in the whole of a request before anything is begun with it.
+//! Shell: reads the whole body of a request before the request begins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,40 +12,40 @@ use http_body_util::LengthLimitError;
 use hyper::body::Body as _;
 use tokio::time::timeout;
 
+use super::connection_pool::Slot;
 use super::problem::Problem;
-use super::seats::Seat;
 
-/// What is answered even when no seat is left.
+/// Paths that are served even when requests occupy every connection.
 const PROBES: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
-/// How much of a request is taken in, and for how long.
+/// Limits on the body of a request.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct BodyLimits {
     pub(super) body_timeout: Duration,
     pub(super) body_limit_bytes: usize,
 }
 
-/// Takes in the body, and only then lets the request go on: until it is all there, it holds up nobody. 408 for a body
-/// that takes too long, 413 for one that is too large.
-pub(super) async fn whole(patience: Patience, request: Request, next: Next) -> Response {
-    let seat = request.extensions().get::<Arc<Seat>>().cloned();
+/// Reads the body, and only then passes the request on: an incomplete request occupies no handler. Answers 408 for a slow
+/// body, 413 for a large one.
+pub(super) async fn buffer_body(limits: BodyLimits, request: Request, next: Next) -> Response {
+    let slot = request.extensions().get::<Arc<Slot>>().cloned();
     let is_probe = PROBES.contains(&request.uri().path());
-    if seat.as_ref().is_some_and(|seat| seat.is_for_probes()) && !is_probe {
-        return last(Problem::unavailable("all connections are taken by requests under way", 1));
+    if slot.as_ref().is_some_and(|slot| slot.is_for_probes()) && !is_probe {
+        return and_close(Problem::unavailable("all connections are taken by requests under way", 1));
     }
     let (parts, body) = request.into_parts();
-    let bytes = match received(body, patience).await {
+    let bytes = match read_body(body, limits).await {
         Ok(bytes) => bytes,
-        Err(problem) => return last(problem),
+        Err(problem) => return and_close(problem),
     };
-    if seat.is_some_and(|seat| !seat.begins()) {
-        return last(Problem::unavailable("this connection is being closed", 1));
+    if slot.is_some_and(|slot| !slot.begin_request()) {
+        return and_close(Problem::unavailable("this connection is being closed", 1));
     }
     next.run(Request::from_parts(parts, Body::from(bytes))).await
 }
 
-async fn received(body: Body, patience: Patience) -> Result<Bytes, Problem> {
-    let Patience { body_timeout, body_limit_bytes: limit } = patience;
+async fn read_body(body: Body, limits: BodyLimits) -> Result<Bytes, Problem> {
+    let BodyLimits { body_timeout, body_limit_bytes: limit } = limits;
     let too_large = || {
         let detail = format!("the body is larger than {limit} bytes (http.body_limit_bytes)");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
@@ -68,8 +68,8 @@ async fn received(body: Body, patience: Patience) -> Result<Bytes, Problem> {
     }
 }
 
-/// The last answer on its connection.
-pub(super) fn last(problem: Problem) -> Response {
+/// Answers with a problem, and closes the connection.
+pub(super) fn and_close(problem: Problem) -> Response {
     let mut response = problem.into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response

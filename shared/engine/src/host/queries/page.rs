@@ -1,5 +1,4 @@
-//! Shell: pages of a ledger, as one service sends them to another: as JSON, or packed for whoever says that it reads that,
-//! which is less work for both.
+//! Shell: pages of a ledger between services, as JSON or as MessagePack, which costs both sides less.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -13,41 +12,39 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::http::Problem;
+use crate::host::http::Problem;
 
-/// The media type of a packed page: MessagePack in which members have their names, as builds differ in what they have.
-pub const PACKED: &str = "application/msgpack";
+/// Media type of MessagePack with named members, so that builds may differ in their members.
+pub const MESSAGE_PACK: &str = "application/msgpack";
 const JSON: &str = "application/json";
 
-/// What an entry takes, more or less.
+/// Typical size of an encoded entry.
 const ENTRY_BYTES: usize = 512;
 
-/// A page of entries, sorted by key.
+/// Page of ledger entries, sorted by key.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// One for each row that can be read, in the order of their keys; at most
-    /// [`ENTRIES_PAGE`](super::reading::ENTRIES_PAGE).
+    /// Entries of the readable rows, in the order of their keys; at most [`MAX_ENTRIES`](super::MAX_ENTRIES).
     pub entries: Vec<T>,
-    /// Where the next page starts; `None` on the last.
+    /// Start of the next page; `None` on the last page.
     pub next: Option<String>,
-    /// Rows that cannot be read, as `kind/id`: one that is damaged hides no other.
+    /// Damaged rows, as `kind/id`. A damaged row hides no other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
-    /// Finished rows of sagas with lower ids may have left, and are missing here; of no others.
+    /// Saga id below which finished rows may have been purged, and are missing here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_before: Option<Uuid>,
-    /// What came of holding every row of this page against its events, and every history against its row; `None` where
-    /// that was not done. Where every page has it, no row of the kind need be checked once more.
+    pub purged_before: Option<Uuid>,
+    /// Verification of this page's rows against their events; `None` where it was not verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folds: Option<Folds>,
 }
 
-/// What came of holding the rows of a page against their events.
+/// Verification of the rows of a page against the folds of their events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Folds {
-    /// The kind of the rows.
+    /// Kind of the verified rows.
     pub kind: String,
-    /// Rows looked at.
+    /// Number of verified rows.
     pub rows: u64,
     /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -55,7 +52,7 @@ pub struct Folds {
 }
 
 impl<T> Page<T> {
-    /// A page of these rows of a kind: the id of each, and its entry if it can be read.
+    /// Makes a page of rows of a kind, each with its id, and its entry if the row is readable.
     pub(super) fn of(
         kind: &str,
         rows: impl IntoIterator<Item = (String, Option<T>)>,
@@ -68,14 +65,14 @@ impl<T> Page<T> {
                 None => unreadable.push(format!("{kind}/{id}")),
             }
         }
-        Self { entries, next, unreadable, left_before: None, folds: None }
+        Self { entries, next, unreadable, purged_before: None, folds: None }
     }
 
-    /// The answer that is this page, in a form that was asked for.
+    /// Encodes the page as an HTTP answer.
     ///
     /// # Errors
-    /// When an entry has no such form.
-    pub fn written(&self, encoding: Encoding) -> Result<Response, Problem>
+    /// When an entry cannot be encoded.
+    pub fn encode(&self, encoding: Encoding) -> Result<Response, Problem>
     where
         T: Serialize,
     {
@@ -85,44 +82,44 @@ impl<T> Page<T> {
                 serde_json::to_writer(&mut body, self).map_err(|error| Problem::internal(&error))?;
                 JSON
             }
-            Encoding::Packed => {
+            Encoding::MessagePack => {
                 rmp_serde::encode::write_named(&mut body, self).map_err(|error| Problem::internal(&error))?;
-                PACKED
+                MESSAGE_PACK
             }
         };
         Ok(([(CONTENT_TYPE, media_type)], body).into_response())
     }
 
-    /// The page that was answered, in the form that these headers name.
+    /// Decodes a page by the content type of its answer.
     ///
     /// # Errors
-    /// When it is none.
-    pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>>
+    /// When the body is no such page.
+    pub fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Self, Box<dyn Error + Send + Sync>>
     where
         T: DeserializeOwned,
     {
-        match headers.get(CONTENT_TYPE).is_some_and(|media_type| media_type == PACKED) {
+        match headers.get(CONTENT_TYPE).is_some_and(|media_type| media_type == MESSAGE_PACK) {
             true => Ok(rmp_serde::from_slice(body)?),
             false => Ok(serde_json::from_slice(body)?),
         }
     }
 }
 
-/// How a page is written.
+/// Encoding of a page, which the client chooses by `Accept`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// As JSON: whoever asks for nothing gets that.
+    /// JSON, the default.
     Json,
-    /// As [`PACKED`].
-    Packed,
+    /// MessagePack, see [`MESSAGE_PACK`].
+    MessagePack,
 }
 
 impl<S: Sync> FromRequestParts<S> for Encoding {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let is_asked_for = parts.headers.get(ACCEPT).is_some_and(|accepted| accepted == PACKED);
-        Ok(if is_asked_for { Self::Packed } else { Self::Json })
+        let accepts_message_pack = parts.headers.get(ACCEPT).is_some_and(|accepted| accepted == MESSAGE_PACK);
+        Ok(if accepts_message_pack { Self::MessagePack } else { Self::Json })
     }
 }
 
@@ -142,7 +139,7 @@ mod tests {
         count: Option<u64>,
     }
 
-    /// What another build has in an entry.
+    /// Entry of another build, with other members.
     #[derive(Debug, Serialize)]
     struct Newer {
         color: &'static str,
@@ -158,46 +155,45 @@ mod tests {
             entries: vec![entry],
             next,
             unreadable: vec![],
-            left_before: Some(Uuid::max()),
+            purged_before: Some(Uuid::max()),
             folds: Some(folds),
         }
     }
 
     async fn sent<T: Serialize>(page: &Page<T>, encoding: Encoding) -> (HeaderMap, Vec<u8>) {
-        let (parts, body) = page.written(encoding).expect("an answer").into_parts();
+        let (parts, body) = page.encode(encoding).expect("an answer").into_parts();
         (parts.headers, to_bytes(body, usize::MAX).await.expect("a body").to_vec())
     }
 
     #[tokio::test]
-    async fn a_page_arrives_as_it_was_sent_in_either_encoding() {
+    async fn page_arrives_unchanged_in_either_encoding() {
         let sent_page = page(Entry { id: Uuid::max(), name: "a\"ä".to_owned(), count: Some(3) });
-        for encoding in [Encoding::Json, Encoding::Packed] {
+        for encoding in [Encoding::Json, Encoding::MessagePack] {
             let (headers, body) = sent(&sent_page, encoding).await;
-            let read = Page::<Entry>::read(&headers, &body).expect("a page");
+            let read = Page::<Entry>::decode(&headers, &body).expect("a page");
             assert_eq!(json!(read), json!(sent_page), "{encoding:?}");
-            assert!(Page::<Entry>::read(&headers, &body[1..]).is_err(), "{encoding:?}");
+            assert!(Page::<Entry>::decode(&headers, &body[1..]).is_err(), "{encoding:?}");
         }
     }
 
     #[tokio::test]
-    async fn what_another_build_adds_or_leaves_out_is_no_obstacle() {
+    async fn members_unknown_or_missing_in_another_build_are_ignored() {
         let newer = page(Newer { color: "red", name: "b", parts: vec![Some(1), None], id: Uuid::nil() });
-        for encoding in [Encoding::Json, Encoding::Packed] {
+        for encoding in [Encoding::Json, Encoding::MessagePack] {
             let (headers, body) = sent(&newer, encoding).await;
-            let read = Page::<Entry>::read(&headers, &body).expect("a page");
+            let read = Page::<Entry>::decode(&headers, &body).expect("a page");
             let entry = Entry { id: Uuid::nil(), name: "b".to_owned(), count: None };
             assert_eq!((read.entries, read.next), (vec![entry], Some("1".to_owned())), "{encoding:?}");
         }
     }
 
-    /// Earlier builds ask for nothing.
     #[tokio::test]
-    async fn only_who_says_that_it_reads_packed_pages_gets_them() {
+    async fn message_pack_is_sent_only_to_clients_that_accept_it() {
         for (accepted, encoding) in [
             (None, Encoding::Json),
             (Some("*/*"), Encoding::Json),
             (Some(JSON), Encoding::Json),
-            (Some(PACKED), Encoding::Packed),
+            (Some(MESSAGE_PACK), Encoding::MessagePack),
         ] {
             let request = accepted.map_or(Request::builder(), |it| Request::builder().header(ACCEPT, it));
             let (mut parts, ()) = request.body(()).expect("a request").into_parts();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use saga_core::access::{Access, Issued, Role, Rule, Token, Tokens};
-use saga_engine::host::http::{Gate, HttpSettings, Outgoing};
+use saga_engine::host::http::{Authorization, HttpClient, HttpSettings};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -230,8 +230,8 @@ fn files_that_cannot_be_used_are_refused_by_their_settings() {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("it is ours");
         let settings =
             HttpSettings { tokens: Some(file.clone()), token: Some(file.clone()), ..HttpSettings::default() };
-        let gate = Gate::new(&settings, &ACCESS).err().map(|bad| bad.to_string());
-        let outgoing = Outgoing::of(&settings).err().map(|bad| bad.to_string());
+        let gate = Authorization::new(&settings, &ACCESS).err().map(|bad| bad.to_string());
+        let outgoing = HttpClient::new(&settings).err().map(|bad| bad.to_string());
         (gate.unwrap_or_default(), outgoing.unwrap_or_default())
     };
     let (gate, outgoing) = refusal("nonsense", 0o600);
@@ -243,5 +243,5 @@ fn files_that_cannot_be_used_are_refused_by_their_settings() {
     assert!(refusal(token("ada").secret(), 0o600).1.is_empty());
     assert!(!refusal(token("ada").secret(), 0o600).0.contains(token("ada").secret()));
     let settings = HttpSettings { tokens: Some(missing), ..HttpSettings::default() };
-    assert!(Gate::new(&settings, &ACCESS).is_err());
+    assert!(Authorization::new(&settings, &ACCESS).is_err());
 }

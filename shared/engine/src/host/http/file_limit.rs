@@ -3,14 +3,14 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
-use super::seats::RESERVE;
+use super::connection_pool::PROBE_RESERVE;
 
 /// Files that are no connection of a client: the database, the broker, 128 calls to the outside, what is asked of other
 /// services, and seats for probes.
-const OTHERS: u64 = 320 + RESERVE as u64;
+const OTHERS: u64 = 320 + PROBE_RESERVE as u64;
 
 /// As many of `wanted` connections as the process may hold. Its own limit is raised as far as it may be.
-pub(super) fn connections_within_the_limit(wanted: usize) -> usize {
+pub(super) fn connection_limit(wanted: usize) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
     let limit =
         if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };

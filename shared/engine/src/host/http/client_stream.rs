@@ -1,5 +1,5 @@
-//! Shell: the bytes of one connection: tells its seat when some come in, gives up on who leaves an answer unread, and
-//! says in a problem document what hyper refuses with an empty one.
+//! Shell: bytes of one client: reports arriving bytes to the pool, times out writes to a client that reads nothing, and
+//! replaces hyper's empty error answers by problem documents.
 
 use std::io;
 use std::pin::Pin;
@@ -14,27 +14,27 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
+use super::connection_pool::Slot;
 use super::problem::Problem;
-use super::seats::Seat;
 
-/// A connection's bytes.
-pub(super) struct Wire<T> {
+/// Stream of one connection.
+pub(super) struct ClientStream<T> {
     inner: T,
-    seat: Arc<Seat>,
-    /// What is written in place of what hyper wrote.
-    instead: Bytes,
-    patience: Duration,
-    /// Runs out when nothing could be written for that long.
+    slot: Arc<Slot>,
+    /// Bytes of a problem document that replace hyper's answer.
+    replacement: Bytes,
+    write_timeout: Duration,
+    /// Timer of the current write, while it makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Wire<T> {
-    pub(super) fn new(inner: T, seat: Arc<Seat>, patience: Duration) -> Self {
-        Self { inner, seat, instead: Bytes::new(), patience, stalled: None }
+impl<T: AsyncRead + AsyncWrite + Unpin> ClientStream<T> {
+    pub(super) fn new(inner: T, slot: Arc<Slot>, write_timeout: Duration) -> Self {
+        Self { inner, slot, replacement: Bytes::new(), write_timeout, stalled: None }
     }
 
-    /// What `write` says, unless nothing could be written for too long.
-    fn in_time<W>(
+    /// Polls `write`, and fails once it has made no progress for the write time-out.
+    fn poll_in_time<W>(
         &mut self,
         context: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut T>, &mut Context<'_>) -> Poll<io::Result<W>>,
@@ -44,24 +44,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Wire<T> {
             self.stalled = None;
             return written;
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.write_timeout)));
         ready!(stalled.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client leaves its answer unread")))
     }
 
-    fn write_instead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.instead.is_empty() {
-            let instead = self.instead.clone();
-            match ready!(self.in_time(context, |inner, context| inner.poll_write(context, &instead)))? {
+    fn poll_replacement(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.replacement.is_empty() {
+            let bytes = self.replacement.clone();
+            match ready!(self.poll_in_time(context, |inner, context| inner.poll_write(context, &bytes)))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.instead.advance(written),
+                written => self.replacement.advance(written),
             }
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -70,26 +70,26 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<T> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
-            self.seat.hears();
+            self.slot.on_bytes();
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.write_instead(context))?;
-        if let Some(problem) = said_by_hyper(bytes) {
-            self.instead = document(&problem);
-            // What does not go at once goes with the flush that follows.
-            let _ = self.write_instead(context)?;
+        ready!(self.poll_replacement(context))?;
+        if let Some(problem) = problem_of_hyper(bytes) {
+            self.replacement = problem_response(&problem);
+            // Bytes that do not fit now are written by the flush that follows.
+            let _ = self.poll_replacement(context)?;
             return Poll::Ready(Ok(bytes.len()));
         }
-        self.in_time(context, |inner, context| inner.poll_write(context, bytes))
+        self.poll_in_time(context, |inner, context| inner.poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -100,8 +100,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
         match slices {
             [only] => self.poll_write(context, only),
             many => {
-                ready!(self.write_instead(context))?;
-                self.in_time(context, |inner, context| inner.poll_write_vectored(context, many))
+                ready!(self.poll_replacement(context))?;
+                self.poll_in_time(context, |inner, context| inner.poll_write_vectored(context, many))
             }
         }
     }
@@ -111,22 +111,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.write_instead(context))?;
-        ready!(self.in_time(context, |inner, context| inner.poll_flush(context)))?;
+        ready!(self.poll_replacement(context))?;
+        ready!(self.poll_in_time(context, |inner, context| inner.poll_flush(context)))?;
         // Hyper flushes when it has written everything.
-        self.seat.has_sent_everything();
+        self.slot.on_flushed();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.write_instead(context))?;
-        self.in_time(context, |inner, context| inner.poll_shutdown(context))
+        ready!(self.poll_replacement(context))?;
+        self.poll_in_time(context, |inner, context| inner.poll_shutdown(context))
     }
 }
 
-/// The problem that hyper met when it wrote this answer by itself. It has no hook for what it cannot parse: it writes
-/// a head of its own, with nothing behind it, which no handler here ever does for an error.
-fn said_by_hyper(bytes: &[u8]) -> Option<Problem> {
+/// Returns the problem that hyper met when it wrote these bytes by itself. Hyper has no hook for requests that it cannot
+/// parse: it writes a head with an empty body, which no handler here ever does for an error.
+fn problem_of_hyper(bytes: &[u8]) -> Option<Problem> {
     let head = std::str::from_utf8(bytes.strip_prefix(b"HTTP/1.1 4")?).ok()?;
     let is_empty = head.contains("\r\ncontent-length: 0\r\n") && head.ends_with("\r\n\r\n");
     let problem = |status, detail| is_empty.then(|| Problem::new(status, detail));
@@ -138,8 +138,8 @@ fn said_by_hyper(bytes: &[u8]) -> Option<Problem> {
     }
 }
 
-/// A problem as the bytes of a whole answer, after which the connection is closed.
-pub(super) fn document(problem: &Problem) -> Bytes {
+/// Encodes a problem as a whole answer, after which the connection is closed.
+pub(super) fn problem_response(problem: &Problem) -> Bytes {
     let body = serde_json::to_string(problem).unwrap_or_default();
     let (status, title, length) = (problem.status, &problem.title, body.len());
     let retry_after = problem.retry_after_s.map(|seconds| format!("retry-after: {seconds}\r\n"));

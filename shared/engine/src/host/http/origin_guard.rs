@@ -15,11 +15,11 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::body::Body as _;
 
 use super::problem::Problem;
-use super::receiving::last;
+use super::request_body::and_close;
 use super::settings::HttpSettings;
 
 /// What any route may answer before it is asked, with its reason: by this door, the bounds, or HTTP itself.
-pub const REFUSALS: [(StatusCode, &str); 9] = [
+pub const COMMON_ERRORS: [(StatusCode, &str); 9] = [
     (
         StatusCode::BAD_REQUEST,
         "no HTTP/1.1 request, or a header that must be there once is missing or there twice",
@@ -35,7 +35,7 @@ pub const REFUSALS: [(StatusCode, &str); 9] = [
 ];
 
 /// Headers that say one thing: two of them would be read as one by us and as the other by whoever stands before us.
-const ONCE: [HeaderName; 7] = [
+const SINGLE_HEADERS: [HeaderName; 7] = [
     header::HOST,
     header::ORIGIN,
     header::AUTHORIZATION,
@@ -46,17 +46,17 @@ const ONCE: [HeaderName; 7] = [
 ];
 
 /// Who is let in.
-pub(super) struct Door {
+pub(super) struct OriginGuard {
     /// Names of this server, in lower case.
     hosts: Vec<String>,
     /// Whether it goes by any name.
-    any_host: bool,
+    allows_any_host: bool,
     /// Whether it listens for others than this machine: then nobody knows beforehand by which address they come.
     is_open: bool,
     origins: Vec<String>,
 }
 
-impl Door {
+impl OriginGuard {
     pub(super) fn new(settings: &HttpSettings) -> Self {
         let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
         let mut hosts = lower(&settings.allowed_hosts);
@@ -64,19 +64,19 @@ impl Door {
             hosts.push(settings.bound_name().to_ascii_lowercase());
         }
         let is_open = settings.is_open();
-        let any_host = hosts.iter().any(|host| host == "*");
-        Self { hosts, any_host, is_open, origins: lower(&settings.allowed_origins) }
+        let allows_any_host = hosts.iter().any(|host| host == "*");
+        Self { hosts, allows_any_host, is_open, origins: lower(&settings.allowed_origins) }
     }
 
     /// Whether a request may come in.
-    fn lets_in(&self, request: &Request) -> Result<(), Problem> {
+    fn check(&self, request: &Request) -> Result<(), Problem> {
         let headers = request.headers();
-        if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().count() > 1) {
+        if let Some(name) = SINGLE_HEADERS.iter().find(|name| headers.get_all(*name).iter().count() > 1) {
             return Err(Problem::new(StatusCode::BAD_REQUEST, format!("the header {name} is there twice")));
         }
         let host = self.host(request)?;
         self.origin(request, host)?;
-        content(request)
+        check_content_type(request)
     }
 
     /// A page whose name leads here first to its own server and then to this one is of this origin to its browser,
@@ -98,7 +98,7 @@ impl Door {
             if !is_well_formed || !(rest.is_empty() || named.port_u16().is_some()) {
                 return Err(bad_host());
             }
-            if !self.is_called(named.host()) {
+            if !self.is_own_name(named.host()) {
                 let detail = format!(
                     "{:?} is no name of this server; if it is, add it to http.allowed_hosts",
                     named.host()
@@ -110,11 +110,11 @@ impl Door {
     }
 
     /// An address is no name that anybody could have lead here: who asks by one has it from its reader.
-    fn is_called(&self, host: &str) -> bool {
+    fn is_own_name(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let name = host.strip_suffix('.').unwrap_or(&host);
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-        self.any_host
+        self.allows_any_host
             || name == "localhost"
             || name.ends_with(".localhost")
             || self.hosts.iter().any(|host| host == name)
@@ -157,7 +157,7 @@ fn bad_host() -> Problem {
 
 /// A body is JSON and nothing else: a browser sends text and forms to anybody without asking, JSON it does not.
 /// `application/…+json` names formats with a meaning of their own, which nothing here speaks.
-fn content(request: &Request) -> Result<(), Problem> {
+fn check_content_type(request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
     let unsupported = |detail: String| Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     if let Some(coding) = headers.get(header::CONTENT_ENCODING)
@@ -191,11 +191,11 @@ fn is_json(content_type: &str) -> bool {
 }
 
 /// Lets a request go on, or says why not.
-pub(super) async fn guard(door: Arc<Door>, request: Request, next: Next) -> Response {
-    match door.lets_in(&request) {
+pub(super) async fn guard_origin(guard: Arc<OriginGuard>, request: Request, next: Next) -> Response {
+    match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) if request.body().is_end_stream() => problem.into_response(),
         // Its body is not read.
-        Err(problem) => last(problem),
+        Err(problem) => and_close(problem),
     }
 }

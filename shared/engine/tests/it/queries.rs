@@ -7,9 +7,9 @@ use saga_core::decision::Writes;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{PastEvent, StoredEvent, WithHistory};
 use saga_engine::host::http::Problem;
-use saga_engine::host::reading::{
-    self, ENTRIES_PAGE, HistoryParams, entries_page, entries_with_history, for_each_event, history,
-    list_page, readable,
+use saga_engine::host::queries::{
+    self, HistoryParams, MAX_ENTRIES, entries_page, entries_with_history, for_each_event, history, list_page,
+    readable_rows,
 };
 use saga_engine::store::StoreFault;
 
@@ -64,14 +64,14 @@ async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), Sto
         commit(store.as_ref(), together).await
     };
     let page = async |after: Option<String>| {
-        let range = reading::Range { after, ..reading::Range::default() };
+        let range = queries::LedgerQuery { after, ..queries::LedgerQuery::default() };
         let entry = |row: &FoundRow| (!row.id.ends_with("13")).then(|| row.id.clone());
         entries_page(store.as_ref(), Shelf::KIND, range, entry).await.expect("a page")
     };
-    fill(0..ENTRIES_PAGE - 1).await?;
+    fill(0..MAX_ENTRIES - 1).await?;
     let all_but_one = page(None).await;
     assert_eq!((all_but_one.entries.len() + all_but_one.unreadable.len(), all_but_one.next), (1_999, None));
-    fill(ENTRIES_PAGE - 1..ENTRIES_PAGE + 1).await?;
+    fill(MAX_ENTRIES - 1..MAX_ENTRIES + 1).await?;
     let first = page(None).await;
     assert_eq!(
         (first.entries.len() + first.unreadable.len(), first.next.as_deref()),
@@ -85,7 +85,7 @@ async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), Sto
     assert_eq!((rest.entries, rest.next, rest.unreadable), (vec!["002000".to_owned()], None, vec![]));
 
     // With their histories, of which each is of its own row.
-    let range = reading::Range { after: Some("001998".to_owned()), ..reading::Range::default() };
+    let range = queries::LedgerQuery { after: Some("001998".to_owned()), ..queries::LedgerQuery::default() };
     let entry = |id: &str, past: WithHistory<Shelf>| Some((id.to_owned(), past.events));
     let found = entries_with_history(store.as_ref(), range, entry).await.expect("a page");
     let put = |number| PastEvent { event: put(number), at: at(0), is_published: false };
@@ -147,5 +147,5 @@ fn a_damaged_row_is_one_damaged_row_in_a_list() {
     let parse =
         |row: &FoundRow| serde_json::from_str::<u32>(&row.state).map_err(|error| Problem::internal(&error));
     let rows = [row("coffee", "1"), row("milk", "{\"lis"), row("tea", "3")];
-    assert_eq!(readable(&rows, parse), (vec![1, 3], vec!["milk".to_owned()]));
+    assert_eq!(readable_rows(&rows, parse), (vec![1, 3], vec!["milk".to_owned()]));
 }

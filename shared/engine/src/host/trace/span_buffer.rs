@@ -10,11 +10,11 @@ const SPANS: usize = 20_000;
 const BUCKETS: usize = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 15;
 
-/// What is held.
+/// What is buffer.
 #[derive(Debug)]
-pub(super) struct HeldSpans<S> {
-    /// The span of number N is in place N modulo their count.
-    places: Vec<Place<S>>,
+pub(super) struct SpanBuffer<S> {
+    /// The span of number N is in slot N modulo their count.
+    slots: Vec<Slot<S>>,
     /// The number of the newest span of each bucket; 0 where there is none.
     newest: Vec<u64>,
     /// How many there have been: the number of the newest.
@@ -22,7 +22,7 @@ pub(super) struct HeldSpans<S> {
 }
 
 #[derive(Debug)]
-struct Place<S> {
+struct Slot<S> {
     trace_id: u128,
     /// The number of the span before it of its bucket; 0 where there is none.
     before: u64,
@@ -30,39 +30,39 @@ struct Place<S> {
     span: Option<S>,
 }
 
-impl<S> Default for HeldSpans<S> {
+impl<S> Default for SpanBuffer<S> {
     fn default() -> Self {
-        Self { places: Vec::with_capacity(SPANS), newest: vec![0; BUCKETS], last: 0 }
+        Self { slots: Vec::with_capacity(SPANS), newest: vec![0; BUCKETS], last: 0 }
     }
 }
 
-impl<S> HeldSpans<S> {
+impl<S> SpanBuffer<S> {
     /// Holds a span; answers the oldest when there are too many.
-    pub(super) fn hold(&mut self, trace_id: u128, span: S) -> Option<S> {
+    pub(super) fn push(&mut self, trace_id: u128, span: S) -> Option<S> {
         self.last += 1;
         let before = std::mem::replace(&mut self.newest[bucket(trace_id)], self.last);
-        let place = Place { trace_id, before, span: Some(span) };
-        match self.places.get_mut(index(self.last)) {
-            Some(oldest) => std::mem::replace(oldest, place).span,
+        let slot = Slot { trace_id, before, span: Some(span) };
+        match self.slots.get_mut(index(self.last)) {
+            Some(oldest) => std::mem::replace(oldest, slot).span,
             None => {
-                self.places.push(place);
+                self.slots.push(slot);
                 None
             }
         }
     }
 
     /// Lets go what is held of a trace, in its order. Nobody comes past it again.
-    pub(super) fn release(&mut self, trace_id: u128) -> Vec<S> {
+    pub(super) fn take_trace(&mut self, trace_id: u128) -> Vec<S> {
         let bucket = bucket(trace_id);
         let (mut spans, mut number, mut next) = (Vec::new(), self.newest[bucket], None);
         // What is older than that is overwritten, and so is whatever it pointed at.
         while number > 0 && number + SPANS as u64 > self.last {
-            let place = &mut self.places[index(number)];
-            let before = place.before;
-            if place.trace_id == trace_id {
-                spans.extend(place.span.take());
+            let slot = &mut self.slots[index(number)];
+            let before = slot.before;
+            if slot.trace_id == trace_id {
+                spans.extend(slot.span.take());
                 match next {
-                    Some(next) => self.places[index(next)].before = before,
+                    Some(next) => self.slots[index(next)].before = before,
                     None => self.newest[bucket] = before,
                 }
             } else {
@@ -97,50 +97,54 @@ mod tests {
 
     #[test]
     fn what_is_held_of_a_trace_is_let_go_once_and_in_its_order() {
-        let mut held = HeldSpans::default();
+        let mut buffer = SpanBuffer::default();
         for (trace_id, span) in [(1, "a"), (2, "b"), (1, "c"), (1 << 64, "d"), (1, "e")] {
-            assert_eq!(held.hold(trace_id, span), None);
+            assert_eq!(buffer.push(trace_id, span), None);
         }
-        assert_eq!(held.release(1), ["a", "c", "e"]);
-        assert_eq!(held.release(1), [""; 0], "each once");
-        assert_eq!(held.newest[bucket(1)], 0, "whoever comes next need not come past them");
-        held.hold(1, "f");
+        assert_eq!(buffer.take_trace(1), ["a", "c", "e"]);
+        assert_eq!(buffer.take_trace(1), [""; 0], "each once");
+        assert_eq!(buffer.newest[bucket(1)], 0, "whoever comes next need not come past them");
+        buffer.push(1, "f");
         assert_eq!(
-            (held.release(1), held.release(2), held.release(1 << 64)),
+            (buffer.take_trace(1), buffer.take_trace(2), buffer.take_trace(1 << 64)),
             (vec!["f"], vec!["b"], vec!["d"])
         );
     }
 
     #[test]
     fn there_is_an_end_to_what_is_held_and_the_oldest_goes_first() {
-        let mut held = HeldSpans::default();
+        let mut buffer = SpanBuffer::default();
         let (count, rounds) = (SPANS as u128, 3);
         for number in 1..=rounds * count {
             let gone = (number > count).then(|| number - count);
-            assert_eq!(held.hold(number, number), gone);
+            assert_eq!(buffer.push(number, number), gone);
         }
-        assert_eq!((held.places.len(), held.places.capacity()), (SPANS, SPANS));
+        assert_eq!((buffer.slots.len(), buffer.slots.capacity()), (SPANS, SPANS));
         let oldest = (rounds - 1) * count;
-        assert_eq!(held.release(oldest), [0; 0]);
+        assert_eq!(buffer.take_trace(oldest), [0; 0]);
         for number in [oldest + 1, oldest + 2, rounds * count] {
-            assert_eq!(held.release(number), [number]);
+            assert_eq!(buffer.take_trace(number), [number]);
         }
     }
 
     /// Whatever shares its bucket: one bucket holds the spans of many traces here.
     #[test]
     fn each_trace_has_its_own_spans_and_no_others() {
-        let mut held = HeldSpans::default();
+        let mut buffer = SpanBuffer::default();
         let traces = || (1..=7_000_u128).map(|trace| trace << 40 | trace);
         for part in 0..3 {
             for trace in traces() {
-                held.hold(trace, (trace, part));
+                buffer.push(trace, (trace, part));
             }
         }
         // 21,000 were held, of which the first 1,000 are gone.
-        for (place, trace) in traces().enumerate() {
-            let parts = if place < 1_000 { 1..3 } else { 0..3 };
-            assert_eq!(held.release(trace), parts.map(|part| (trace, part)).collect::<Vec<_>>(), "{place}");
+        for (slot, trace) in traces().enumerate() {
+            let parts = if slot < 1_000 { 1..3 } else { 0..3 };
+            assert_eq!(
+                buffer.take_trace(trace),
+                parts.map(|part| (trace, part)).collect::<Vec<_>>(),
+                "{slot}"
+            );
         }
     }
 

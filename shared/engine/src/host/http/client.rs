@@ -8,32 +8,32 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use super::settings::HttpSettings;
-use crate::host::watched::{BadFile, Damaged, Watched, read_guarded};
+use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
 /// Whoever reads the file may do what the service may.
 const OPEN_TO_OTHERS: u32 = 0o007;
 
 /// How this service asks others. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Outgoing {
-    token: Option<Arc<Watched<Token>>>,
+pub struct HttpClient {
+    token: Option<Arc<Reloaded<Token>>>,
     authorities: Option<Arc<str>>,
 }
 
-impl Outgoing {
+impl HttpClient {
     /// As the settings say.
     ///
     /// # Errors
     /// When a file that they name cannot be used.
-    pub fn of(settings: &HttpSettings) -> Result<Self, BadFile> {
+    pub fn new(settings: &HttpSettings) -> Result<Self, BadFile> {
         let watched = |file: &std::path::PathBuf| {
             let named = file.clone();
             let read = move || {
-                let text = read_guarded("http.token", &named, OPEN_TO_OTHERS, NO_TOKEN)?;
+                let text = read_protected("http.token", &named, OPEN_TO_OTHERS, NO_TOKEN)?;
                 let why = "it holds no token (saga_…): `sagactl token create` makes one".to_owned();
                 Token::parse(text.trim()).ok_or(BadFile { setting: "http.token", file: named.clone(), why })
             };
-            Watched::open(vec![file.clone()], Damaged::HoldsTheOld, read).map(Arc::new)
+            Reloaded::open(vec![file.clone()], OnReadError::KeepOld, read).map(Arc::new)
         };
         let authorities = |file: &std::path::PathBuf| authorities(file).map(Arc::from);
         Ok(Self {
@@ -52,7 +52,7 @@ impl Outgoing {
     /// The token to ask with; `None` when there is none.
     #[must_use]
     pub fn token(&self) -> Option<Arc<Token>> {
-        self.token.as_ref().and_then(|token| token.now())
+        self.token.as_ref().and_then(|token| token.current())
     }
 }
 
@@ -64,7 +64,7 @@ const NO_TOKEN: &str =
 const NO_AUTHORITIES: &str = "name a file with the certificates, in PEM, of the authorities that are trusted";
 
 fn authorities(file: &Path) -> Result<String, BadFile> {
-    let text = read_guarded("http.tls.ca", file, 0, NO_AUTHORITIES)?;
+    let text = read_protected("http.tls.ca", file, 0, NO_AUTHORITIES)?;
     let some = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
     if some.is_ok_and(|some| !some.is_empty()) {
         return Ok(text);

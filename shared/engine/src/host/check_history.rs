@@ -1,0 +1,103 @@
+//! Shell: health checks of this process: severity, latest state, and since when.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use super::http::{Check, CheckState, Readiness};
+
+/// Every check with its state while it finds a problem. A service that cannot accept its requests or process its messages
+/// is not ready. Any other problem only delays work that is already stored, and degrades the service.
+const CHECKS: [(&str, CheckState); 9] = [
+    // Requests cannot be answered.
+    ("store", CheckState::Failed),
+    // Nothing may begin before database and broker were compared.
+    ("startup", CheckState::Failed),
+    // The service itself rejects new work.
+    ("overload", CheckState::Failed),
+    // Messages wait for a step that processes none.
+    ("consumer_stall", CheckState::Failed),
+    // Outbox entries wait, which is what the outbox is for.
+    ("broker", CheckState::Degraded),
+    ("publish_stall", CheckState::Degraded),
+    ("outbox", CheckState::Degraded),
+    // Only steps and tasks behind an open breaker wait.
+    ("breakers", CheckState::Degraded),
+    // Deadlines go by the broker's clock, but this machine's should be corrected.
+    ("clock", CheckState::Degraded),
+];
+
+/// State of each check of this process, and since when. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct CheckHistory(Arc<Mutex<Latest>>);
+
+#[derive(Debug, Default)]
+struct Latest {
+    checks: BTreeMap<String, Check>,
+    was_ready: bool,
+}
+
+impl CheckHistory {
+    /// Records the problem that each check found, if any. Logs when readiness begins or ends.
+    pub(super) fn record(&self, found: &[(&str, Option<String>)], now: Timestamp) -> Readiness {
+        let mut latest = self.0.lock();
+        let checks = found.iter().filter_map(|(name, problem)| {
+            let (name, severity) = CHECKS.iter().find(|(check, _)| check == name)?;
+            let state = if problem.is_some() { *severity } else { CheckState::Ok };
+            let before = latest.checks.get(*name).filter(|before| before.state == state);
+            let since = before.map_or(now, |before| before.since);
+            let text = problem.clone().unwrap_or_else(|| "ok".to_owned());
+            Some(((*name).to_owned(), Check { state, text, since }))
+        });
+        let readiness = Readiness::of(checks.collect());
+        match (latest.was_ready, readiness.ready) {
+            (false, true) => info!("ready"),
+            (true, false) => warn!("not ready any more: {}", readiness.complaints()),
+            (false, false) | (true, true) => {}
+        }
+        *latest = Latest { checks: readiness.checks.clone(), was_ready: readiness.ready };
+        readiness
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    fn after(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
+    }
+
+    #[test]
+    fn failed_checks_end_readiness_and_degraded_checks_do_not() {
+        for (name, severity) in CHECKS {
+            let readiness = CheckHistory::default().record(&[(name, Some("is odd".to_owned()))], after(0));
+            let expected = (severity != CheckState::Failed, severity == CheckState::Degraded);
+            assert_eq!((readiness.ready, readiness.degraded), expected, "{name}");
+            assert_eq!(readiness.complaints(), format!("{name}: is odd"));
+        }
+    }
+
+    #[test]
+    fn check_keeps_its_time_until_its_state_changes() {
+        let history = CheckHistory::default();
+        let records = [
+            (0, None, CheckState::Ok, 0),
+            (1, None, CheckState::Ok, 0),
+            (2, Some("waits 5s"), CheckState::Degraded, 2),
+            (3, Some("waits 6s"), CheckState::Degraded, 2),
+            (4, None, CheckState::Ok, 4),
+        ];
+        for (second, problem, state, since) in records {
+            let readiness = history.record(&[("outbox", problem.map(str::to_owned))], after(second));
+            let text = problem.unwrap_or("ok").to_owned();
+            let check = Check { state, text, since: after(since) };
+            assert_eq!(readiness.checks.get("outbox"), Some(&check), "after {second} s");
+        }
+    }
+}

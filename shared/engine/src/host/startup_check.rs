@@ -1,0 +1,39 @@
+//! Shell: compares a service's database with the position that the broker remembers, before the service publishes or
+//! consumes.
+
+use saga_core::retry::error_chain;
+
+use super::broker_retry::BrokerRetry;
+use super::settings::StoreSettings;
+use crate::nats::NatsBus;
+use crate::store::{Mark, Store};
+
+/// Rejects a database that is behind the messages which the service has published. `opened_at` is its position when it
+/// was opened. Of a shared database the current position counts, because other replicas may have published since.
+///
+/// # Errors
+/// When the database has lost events; the error names the loss.
+pub(super) async fn check_database(
+    bus: &NatsBus,
+    service: &str,
+    settings: &StoreSettings,
+    store: &dyn Store,
+    opened_at: Mark,
+) -> anyhow::Result<()> {
+    let mut retry = BrokerRetry::default();
+    loop {
+        match bus.last_mark(service).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(mark)) => {
+                let found = if store.is_shared() { store.mark().await? } else { opened_at };
+                return mark.check(&found, &settings.accept_loss).map_err(|lost| {
+                    anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
+                });
+            }
+            Err(fault) => {
+                let failure = "the broker does not say how far the database had come";
+                retry.pause_after(&format!("{failure}: {}", error_chain(&fault))).await;
+            }
+        }
+    }
+}
