@@ -30,7 +30,7 @@ scope() {
       ;;
     # Only the parts of the engine whose tests need no broker or process; the rest would take days.
     saga-engine)
-      files=(shared/engine/src/host/{reading,settings,resilience,metrics}.rs)
+      files=(shared/engine/src/host/{reading,settings,resilience}.rs 'shared/engine/src/host/metrics/*.rs')
       tests+=(-- reading:: settings:: metrics::)
       ;;
     loadgen)
@@ -38,8 +38,11 @@ scope() {
       files=(tools/loadgen/src/{backlog,ledger,measured,options,percentiles,report,schedule}.rs)
       tests=(--lib)
       ;;
-    *) die "no crate $1 in scope; there are: ${crates[*]}" ;;
+    *) die "unknown crate $1; choose from: ${crates[*]}" ;;
   esac
+  for file in ${files[@]+"${files[@]}"}; do
+    compgen -G "$root/$file" >/dev/null || die "$1: $file does not exist; correct scope() in this script"
+  done
 }
 
 case ${1:-} in -h | --help) sed -n '2,6s/^# //p' "$0"; exit ;; esac
